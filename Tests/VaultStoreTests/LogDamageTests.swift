@@ -171,6 +171,24 @@ import VaultFormat
         #expect(try file.contents() == pattern(20_000))
     }
 
+    @Test("Store-9: a file whose sync has failed is synced again without a program's request")
+    func failedSyncIsRepeated() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let thread = try BackgroundThread { store.log.run() }
+        defer {
+            store.log.stop()
+            thread.join()
+        }
+        let file = try vault.create(in: store)
+        try file.put(pattern(20_000), at: 0)
+        CallWatcher.watch(vault.path, { $0.kind == .synchronize && $0.path.hasSuffix("/file") ? EIO : 0 }) {
+            #expect(throws: StoreError.system(.ioError)) { try file.synchronize(dataOnly: true) }
+            #expect(store.faults.isDataMissing)
+        }
+        try poll("the sync", timeout: .seconds(20)) { store.problems.isEmpty }
+    }
+
     @Test("one file that cannot be written keeps no other from being put in place, and nothing is lost")
     func oneBadFile() throws {
         let place = try Place(TestStore())

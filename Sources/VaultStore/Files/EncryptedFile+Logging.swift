@@ -132,7 +132,13 @@ extension EncryptedFile {
     ) throws(StoreError) {
         try keepingAttributes(writer, before) { (_) throws(StoreError) in
             // The header, which no longer authenticates the former length, first.
-            if changes.exactLength != nil || !changes.holes.isEmpty { try writer.synchronize(dataOnly: true) }
+            if changes.exactLength != nil || !changes.holes.isEmpty {
+                if failedBackingSyncs.load(ordering: .acquiring) > 0 { try rewriteHeader(writer) }
+                do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
+                    noteFailedBackingSync()
+                    throw error
+                }
+            }
             try placeLength(changes, writer, keeping: futureLength)
             try placeRecords(changes, writer, from: log)
         }

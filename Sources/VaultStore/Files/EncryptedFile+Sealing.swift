@@ -150,7 +150,11 @@ extension EncryptedFile {
     ) throws(StoreError) {
         var header = state.header
         change(&header)
-        try writer.write(try StoreError.ofFormat(header.serialized(keys: keys)), at: 0)
+        let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
+        try writtenHeader.withLock { (written) throws(StoreError) in
+            try writer.write(bytes, at: 0)
+            written = bytes
+        }
         noteBackingWrite()
         state.header = header
     }

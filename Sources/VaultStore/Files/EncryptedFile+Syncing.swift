@@ -8,20 +8,29 @@ internal import VaultFormat
 /// Syncs of the backing file, and what follows if one fails (FileFormat: Store-9).
 extension EncryptedFile {
     /// True if a sync has failed, and what it should have made durable was not written again since.
-    var isDoubtful: Bool { synced.withLock { $0.isDoubtful } }
+    var isDoubtful: Bool {
+        synced.withLock { $0.settledFailures != failedBackingSyncs.load(ordering: .acquiring) }
+    }
+
+    /// Notes that a sync of the backing file has failed. Takes no lock of the file.
+    func noteFailedBackingSync() {
+        failedBackingSyncs.add(1, ordering: .acquiringAndReleasing)
+        store.log.addDoubtful(self)
+    }
 
     /// Syncs the backing file, unless all writes to it are durable.
     func synchronizeBacking(_ descriptor: Descriptor, dataOnly: Bool) throws(StoreError) {
         try synced.withLock { (synced) throws(StoreError) in
             let made = backingWrites.load(ordering: .acquiring)
+            let failures = failedBackingSyncs.load(ordering: .acquiring)
+            let isRewritten = synced.settledFailures != failures
             // Attributes are not counted.
-            if dataOnly && made == synced.writes && !synced.isDoubtful { return }
-            let isRewritten = synced.isDoubtful
+            if dataOnly && made == synced.writes && !isRewritten { return }
             do throws(StoreError) {
                 if isRewritten { try rewriteDoubtful() }
                 try descriptor.synchronize(dataOnly: dataOnly)
             } catch {
-                synced.isDoubtful = true
+                noteFailedBackingSync()
                 // Nobody misses a file without a name.
                 if (try? reader.status().st_nlink) != 0 {
                     store.faults.note(
@@ -31,7 +40,8 @@ extension EncryptedFile {
                 throw error
             }
             store.faults.clear(.syncing(token))
-            (synced.writes, synced.isDoubtful) = (made, false)
+            (synced.writes, synced.settledFailures) = (made, failures)
+            if isRewritten { store.log.removeDoubtful(self) }
             // Data that the kernel had dropped is durable as something else now.
             if isRewritten { try checkDoubtful() }
         }
@@ -44,11 +54,16 @@ extension EncryptedFile {
             guard let writer = state.writer else { return }
             // Also waits for a checkpoint of the file.
             try keepingAttributes(writer) { (status) throws(StoreError) in
-                if hasKeys { try writeHeader(&state, writer) { _ in } }
+                try rewriteHeader(writer)
                 let floor = layout.chunkIndex(ofPlaintextOffset: state.header.isSealed ? length : state.header.length)
                 try rewrite(writer, from: layout.recordOffset(ofChunk: floor), to: UInt64(clamping: status.st_size))
             }
         }
+    }
+
+    /// Writes the last header again, which a failed sync may have dropped. Needs no key, and no lock that a checkpoint may wait for.
+    func rewriteHeader(_ writer: Descriptor) throws(StoreError) {
+        try writtenHeader.withLock { (written) throws(StoreError) in if let written { try writer.write(written, at: 0) } }
     }
 
     private func rewrite(_ writer: Descriptor, from start: UInt64, to end: UInt64) throws(StoreError) {

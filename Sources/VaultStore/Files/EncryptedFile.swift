@@ -39,8 +39,8 @@ package final class EncryptedFile: Sendable {
     struct Synced {
         /// Number of writes to the backing file that are durable.
         var writes: UInt64 = 0
-        /// True if a sync has failed: the kernel may have dropped what it could not write, so another sync proves nothing.
-        var isDoubtful = false
+        /// Number of failed syncs since which the data was written again.
+        var settledFailures = 0
     }
 
     /// The file's name in the block cache.
@@ -74,6 +74,11 @@ package final class EncryptedFile: Sendable {
     let backingWrites: Atomic<UInt64>
     /// Held during a sync, so that nobody returns before it is over.
     let synced = Mutex(Synced())
+    /// Number of syncs of the backing file that have failed, also those of a checkpoint. The kernel may have dropped what it could
+    /// not write, and returns the error only once, so another sync proves nothing.
+    let failedBackingSyncs = Atomic<Int>(0)
+    /// The header that was written last, as bytes. Nil if none was. Held while a header is written.
+    let writtenHeader = Mutex<[UInt8]?>(nil)
     /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
     let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
@@ -206,8 +211,10 @@ package final class EncryptedFile: Sendable {
         let (header, keys) = try store.keyRing.makeHeader(protectionClass)
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
         try descriptor.write(bytes, at: 0)
-        return EncryptedFile(
+        let file = EncryptedFile(
             store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0, isNew: true)
+        file.writtenHeader.withLock { $0 = bytes }
+        return file
     }
 
     /// True if the header, which is not authenticated here, is not that of a sealed file of the backing file's size.

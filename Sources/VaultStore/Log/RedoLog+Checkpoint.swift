@@ -107,7 +107,7 @@ extension RedoLog {
     private func putInPlace(
         _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
     ) throws(StoreError) -> (fileIDs: Set<UInt64>, error: StoreError)? {
-        var changed: [Descriptor] = []
+        var changed: [Target] = []
         var failed: Set<UInt64> = []
         var failure: StoreError?
         var isRemoved = false
@@ -121,7 +121,7 @@ extension RedoLog {
             }
             do throws(StoreError) {
                 try target.file.putInPlace(changes, target.writer, from: log)
-                changed.append(target.writer)
+                changed.append(target)
                 faults.clear(.placing(fileID))
             } catch {
                 failed.insert(fileID)
@@ -129,7 +129,14 @@ extension RedoLog {
                 faults.note(.placing(fileID), "changes of a file cannot be put in place (\(error.reason))")
             }
         }
-        try Self.synchronize(changed, root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: isRemoved)
+        do throws(StoreError) {
+            try Self.synchronize(
+                changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: isRemoved)
+        } catch {
+            // What the files got past their ends may be lost too, and the kernel returns the error only once.
+            for target in changed { target.file.noteFailedBackingSync() }
+            throw error
+        }
         return failure.map { (failed, $0) }
     }
 

@@ -1,4 +1,6 @@
+internal import Glibc
 internal import LinuxSystem
+internal import Synchronization
 
 extension RedoLog {
     /// The work of the thread that makes checkpoints.
@@ -46,7 +48,10 @@ extension RedoLog {
                 schedule.first = nil
                 schedule.isHalfFull = false
             }
-            do throws(StoreError) { try checkpoint() } catch {
+            do throws(StoreError) {
+                try checkpoint()
+                try synchronizeDoubtful()
+            } catch {
                 // Try again later, also without another entry.
                 if pause({ $0.isStopping }) { hurry() }
             }
@@ -56,6 +61,29 @@ extension RedoLog {
     /// Waits for the time of a pause. Returns false if `isOver` was true earlier.
     private func pause(_ isOver: (Schedule) -> Bool) -> Bool {
         schedule.wait(until: monotonicDeadline(inMilliseconds: Self.idle)) { isOver($0) ? () : nil } == nil
+    }
+
+    /// Syncs a file again soon, and until that succeeds.
+    func addDoubtful(_ file: EncryptedFile) {
+        doubtful.withLock { $0[file.token] = file }
+        hurry()
+    }
+
+    func removeDoubtful(_ file: EncryptedFile) { doubtful.withLock { _ = $0.removeValue(forKey: file.token) } }
+
+    private func synchronizeDoubtful() throws(StoreError) {
+        var failure: StoreError?
+        for file in doubtful.withLock({ Array($0.values) }) {
+            // Nobody misses a file without a name.
+            if !file.isBusy, let status = try? file.reader.status(), status.st_nlink == 0 {
+                removeDoubtful(file)
+            } else {
+                do throws(StoreError) { try file.synchronizeBacking(file.anyDescriptor, dataOnly: true) } catch {
+                    failure = error
+                }
+            }
+        }
+        if let failure { throw failure }
     }
 
     /// Ends `run`.

@@ -63,6 +63,8 @@ package final class RedoLog: Sendable {
     let checkpointing = Mutex<Void>(())
     let durable = Atomic<UInt64>(0)
     let schedule = Monitor(Schedule())
+    /// Files whose data could not be made durable, by their tokens. They are synced again after a checkpoint.
+    let doubtful = Mutex<[UInt64: EncryptedFile]>([:])
     let faults: StoreFaults
     /// Called before anything is put in place: throws if another process has the vault.
     let admit: @Sendable () throws(StoreError) -> Void
