@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The daemon's death at any moment, and a full disk: nothing acknowledged is lost.
+    /// The daemon's death at any moment, a full disk, a store that fails for a while: nothing acknowledged is lost.
     @Suite struct Losses {
         @Test("killed while it writes (scripts/torture-crash is the long form)", arguments: Settings.available)
         func kills(setting: Setting) throws {
@@ -22,6 +22,18 @@ extension PlainMountTests {
             let result = try vault.account.run(
                 [
                     Products.python, "\(vault.account.tests)/Programs/full_disk.py", "--binary", vault.account.binary,
+                    "--directory", vault.plain,
+                ],
+                environment: vault.environment, timeout: .seconds(120))
+            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+        }
+
+        @Test("a store that fails and comes back, and one that fails until the unmount")
+        func outage() throws {
+            let vault = try VaultUnderTest(initialise: false)
+            let result = try vault.account.run(
+                [
+                    Products.python, "\(vault.account.tests)/Programs/outage.py", "--binary", vault.account.binary,
                     "--directory", vault.plain,
                 ],
                 environment: vault.environment, timeout: .seconds(120))
