@@ -12,7 +12,7 @@ import VaultStore
 /// A state that differs from every state that the guarantee allows.
 struct CutProblem: CustomStringConvertible {
     enum Kind: String {
-        case mount, names, open, read, length, oldChunk, unknownChunk, use, verify
+        case mount, names, open, read, length, oldChunk, unknownChunk, use, verify, silence
     }
 
     let kind: Kind
@@ -34,17 +34,26 @@ struct CutCheck {
     }
 
     /// Checks the vault at `path`.
-    /// - Parameter isUsed: the vault is also written, unmounted and verified.
-    func problems(_ path: String, _ cut: Cut, isUsed: Bool) throws -> [CutProblem] {
+    /// - Parameters:
+    ///   - isUsed: the vault is also written, unmounted and verified.
+    ///   - wound: damage of the log that was made after the cut.
+    func problems(_ path: String, _ cut: Cut, isUsed: Bool, _ wound: LogWound? = nil) throws -> [CutProblem] {
         var random = SeededGenerator(seed: ~cut.seed)
         do {
             var written: [String: [UInt8]] = [:]
             let problems = try mounted(path) { system -> [CutProblem] in
                 let completesFirst = random.below(2) == 0
                 if completesFirst { system.completeEverything() }
-                let found = try list(system)
+                var found = try list(system)
+                if wound != nil {
+                    // It has the damaged log.
+                    found = found.filter { !$0.key.hasPrefix("lost+found") }
+                }
                 let isWriting = random.below(2) == 0
-                let problems = compare(found, cut, system, isWriting: isWriting)
+                var problems = compare(found, cut, system, isWriting: isWriting, wound)
+                if wound != nil && system.store.problems.isEmpty {
+                    problems.append(CutProblem(kind: .silence, text: "nothing reports the damaged log"))
+                }
                 if !completesFirst { system.completeEverything() }
                 if problems.isEmpty && isUsed { written = try use(found, system, &random) }
                 return problems
@@ -103,19 +112,20 @@ struct CutCheck {
     }
 
     private func compare(
-        _ found: [String: FoundFile?], _ cut: Cut, _ system: VaultFileSystem, isWriting: Bool
+        _ found: [String: FoundFile?], _ cut: Cut, _ system: VaultFileSystem, isWriting: Bool, _ wound: LogWound?
     ) -> [CutProblem] {
         let window = model.window(cut)
         let names = Set(found.keys)
         let trees = model.trees[window].filter { Set($0.entries.keys) == names }
         let contents = found.compactMapValues { file in
-            file.map { content($0, system, isWriting ? O_RDWR : O_RDONLY) }
+            file.map { content($0, system, isWriting ? O_RDWR : O_RDONLY, wound) }
         }
         let problems = trees.reversed().map { tree in
             tree.entries.sorted { $0.key < $1.key }.flatMap { name, file -> [CutProblem] in
                 guard let file, let result = contents[name] else { return [] }
                 switch result {
-                case .success(let bytes): return differences(bytes, file, cut, name)
+                case .success(nil): return []
+                case .success(let content?): return differences(content, file, cut, name)
                 case .failure(let failure): return [CutProblem(kind: failure.kind, text: "\(name): \(failure.text)")]
                 }
             }
@@ -127,17 +137,57 @@ struct CutCheck {
 
     // MARK: Contents
 
+    /// The content of a file. Chunks that cannot be read, and need not be, are in `lost`.
+    private struct Content {
+        var bytes: [UInt8]
+        var lost: Range<Int> = 0..<0
+    }
+
+    /// Nil for a file of which nothing is known.
     private func content(
-        _ file: FoundFile, _ system: VaultFileSystem, _ flags: Int32
-    ) -> Result<[UInt8], CutProblem.Failure> {
+        _ file: FoundFile, _ system: VaultFileSystem, _ flags: Int32, _ wound: LogWound?
+    ) -> Result<Content?, CutProblem.Failure> {
         var kind = CutProblem.Kind.open
         do {
+            if let wound, try wound.files.contains(fileID(file, system)) { return .success(nil) }
             let handle = try open(file, system, flags)
             defer { system.release(handle) }
             kind = .read
-            return .success(try read(handle, system))
+            guard let lost = wound?.lost, lost.file == handle.file.fileID else {
+                return .success(Content(bytes: try read(handle, system)))
+            }
+            return .success(try readAround(lost.chunks, handle, system))
         } catch {
             return .failure(CutProblem.Failure(kind: kind, text: "\(error)"))
+        }
+    }
+
+    private func fileID(_ file: FoundFile, _ system: VaultFileSystem) throws -> UInt64 {
+        let parent = file.directory.isEmpty ? .root : try system.lookUp(ascii(file.directory), in: .root).id
+        let node = try system.nodes.node(system.lookUp(file.name, in: parent).id)
+        return try LogWound.fileID(of: system.pin(node).reopened(flags: O_RDONLY))
+    }
+
+    /// Reads a file, with zeros for chunks that may be lost and are.
+    private func readAround(
+        _ chunks: Range<UInt64>, _ handle: FileHandle, _ system: VaultFileSystem
+    ) throws -> Content {
+        let length = Int(handle.file.length)
+        let range = (Int(chunks.lowerBound) * vault.chunkSize)..<(Int(chunks.upperBound) * vault.chunkSize)
+        let hole = range.clamped(to: 0..<length)
+        do { return Content(bytes: try read(handle, system)) } catch {
+            var bytes: [UInt8] = []
+            for part in [0..<hole.lowerBound, hole.upperBound..<length] {
+                bytes += [UInt8](repeating: 0, count: part.lowerBound - bytes.count)
+                while bytes.count < part.upperBound {
+                    let rest = UnsafeMutableRawBufferPointer(
+                        rebasing: workspace.reply[..<min(workspace.reply.count, part.upperBound - bytes.count)])
+                    let count = try system.read(handle, at: UInt64(bytes.count), into: rest, workspace: workspace)
+                    guard count > 0 else { throw TestFailure("ends at \(bytes.count) of \(length)") }
+                    bytes += rest[..<count]
+                }
+            }
+            return Content(bytes: bytes, lost: Int(chunks.lowerBound)..<Int(chunks.upperBound))
         }
     }
 
@@ -188,7 +238,8 @@ struct CutCheck {
         }
     }
 
-    private func differences(_ bytes: [UInt8], _ file: CutFile, _ cut: Cut, _ name: String) -> [CutProblem] {
+    private func differences(_ content: Content, _ file: CutFile, _ cut: Cut, _ name: String) -> [CutProblem] {
+        let bytes = content.bytes
         let window = file.window(cut)
         let versions = file.versions[window]
         guard let last = lastVersion(of: bytes.count, versions) else {
@@ -198,6 +249,7 @@ struct CutCheck {
         let hasHoles = versions.contains(where: \.hasHoles)
         let count = (bytes.count + vault.chunkSize - 1) / vault.chunkSize
         return (0..<count).compactMap { chunk in
+            if content.lost.contains(chunk) { return nil }
             let range = (chunk * vault.chunkSize)..<min(bytes.count, (chunk + 1) * vault.chunkSize)
             if versions.reversed().contains(where: { Self.has($0, chunk, bytes, range) }) { return nil }
             let isZero = bytes[range].allSatisfy { $0 == 0 }

@@ -38,7 +38,7 @@ final class CutVault: Sendable {
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)
         try Bytes.put(configuration, at: path + "/vaultfs.json")
         try Bytes.put(rootRecord, at: path + "/vaultfs.dir")
-        try Bytes.put(LogHeader(logSize: 1 << 20).bytes, at: path + "/vaultfs.log")
+        try Bytes.put(LogHeader(logSize: LogHeader.smallestSize(keyRing.layout)).bytes, at: path + "/vaultfs.log")
     }
 
     /// Mounts as the daemon does, without its threads, and without FUSE. Whatever a mount does after an unclean end

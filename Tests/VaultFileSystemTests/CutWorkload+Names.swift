@@ -103,11 +103,19 @@ extension CutWorkload {
 
     func remove() throws {
         guard let path = files.count < 2 ? nil : files[random.below(files.count)] else { return }
+        // A checkpoint may drop what it has in the log, unless it is still open.
+        if random.below(2) == 0, let last = open.last(where: { $0.file === file(path) }), last.file.latest.length > 0 {
+            try write(random.bytes(100), at: random.below(last.file.latest.length), last.file, last.handle, last.isDurable)
+            let span = try perform("fsync #\(path)") { try system.synchronize(last.handle, dataOnly: true) }
+            model.noteSync(of: last.file, at: span.returned)
+        }
+        while random.below(4) > 0, let index = open.firstIndex(where: { $0.file === file(path) }) { try close(index) }
         let (parent, name) = try split(path)
         let span = try perform("remove \(path)") {
             try system.remove(name, in: parent, isDirectory: false)
         }
         model.changeTree([path], span) { $0[path] = nil }
+        if random.below(2) == 0 { try perform("background work") { CutVault.workInBackground(system) } }
     }
 
     func link() throws {

@@ -111,7 +111,7 @@ final class CutWorkload {
             try write(
                 random.bytes(range.count), at: random.below(4) == 0 ? latest.length : start, file, handle, isDurable)
         case 70..<80: try setLength(isLarge ? start : min(start, latest.length + chunkSize), file, handle)
-        case 80..<82 where !isLarge && chunkSize < 1 << 17:
+        case 80..<82 where !isLarge:
             try setLength(latest.length + (1 << 20) + start, file, handle)
         case 82..<90: try punch(range, file, handle, zeroing: false)
         case 90..<94: try punch(range, file, handle, zeroing: true)
@@ -140,13 +140,14 @@ final class CutWorkload {
     }
 
     /// Adds the versions with zeros at the end. Up to 1 MiB they are written in pieces, each of which makes the file longer.
-    /// From 1 MiB on they are a hole, which begins at a chunk.
+    /// From 1 MiB on they are a hole of whole chunks, if the gap has one.
     private func grow(_ file: CutFile, to length: Int, _ span: CutSpan) {
         var version = file.latest
-        let isHole = length - version.length >= 1 << 20
-        let end = isHole ? (version.length + chunkSize - 1) / chunkSize * chunkSize : length
+        let (firstWhole, lastEnd) = ((version.length + chunkSize - 1) / chunkSize * chunkSize, length / chunkSize * chunkSize)
+        let isHole = length - version.length >= 1 << 20 && lastEnd > firstWhole
+        let end = isHole ? firstWhole : length
         // Behind a hole, the last chunk is written as zeros again.
-        let holeEnd = isHole ? length / chunkSize * chunkSize : length
+        let holeEnd = isHole ? lastEnd : length
         let pieces = Array(stride(from: version.length + (128 << 10), to: end, by: 128 << 10)) + [end, holeEnd]
         for next in pieces + stride(from: holeEnd + (128 << 10), to: length, by: 128 << 10) + [length] {
             if isHole { version.hasHoles = true }

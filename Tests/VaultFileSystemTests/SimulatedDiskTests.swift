@@ -57,8 +57,7 @@ private struct CutRun {
         switch seed % 20 {
         case 17: 8192
         case 18: 16384
-        // Not larger: the model takes the zeros of a gap to be written at once.
-        case 19: 1 << 16
+        case 19: seed % 40 == 39 ? 1 << 20 : 1 << 16
         default: 4096
         }
     }
@@ -105,6 +104,9 @@ private struct CutRun {
         try state.write(to: path)
         try CutVault.reboot(path)
         defer { try? FileManager.default.removeItem(atPath: path) }
+        if [2, 7, 14, 16].contains(number % 20), let wound = try LogWound(path, vault, seed: cut.seed) {
+            return try check.problems(path, cut, isUsed: false, wound)
+        }
         guard recoveryIsCut else { return try check.problems(path, cut, isUsed: [0, 3, 13].contains(number % 20)) }
         let recovery = try DiskRecord(of: path)
         var problems = try check.problems(path, cut, isUsed: false)

@@ -1,0 +1,68 @@
+import DiskSimulation
+import Foundation
+import Glibc
+import LinuxSystem
+import TestSupport
+import VaultFormat
+
+@testable import VaultStore
+
+/// Damage of a log's entry that was durable, as a later one says, made after a cut (FileFormat: Log-3, Log-10).
+struct LogWound {
+    /// Ids of files of which nothing is known any more, because the entry's head is damaged too.
+    private(set) var files: Set<UInt64> = []
+    /// The chunks that may be errors, if the head is intact. They are no older versions.
+    private(set) var lost: (file: UInt64, chunks: Range<UInt64>)?
+
+    /// Changes a byte or a sector of an entry in the log of a vault. Nil if no entry is known to be durable.
+    init?(_ path: String, _ vault: CutVault, seed: UInt64) throws {
+        let found = try Self.entries(path, vault)
+        var random = SeededGenerator(seed: seed)
+        let known = found.indices.filter { index in
+            found[index...].dropFirst().contains { $0.entry.durable >= found[index].entry.sequence }
+        }
+        guard let chosen = known.randomElement(using: &random) else { return nil }
+        let entry = found[chosen].range
+        let place = entry.lowerBound + random.below(entry.count)
+        let damage = random.below(2) == 0 ? place..<(place + 1) : (place / 512 * 512)..<(place / 512 * 512 + 512)
+        let hit = found.filter { $0.range.overlaps(damage) }
+        // A later entry that is intact must know it.
+        let last = hit.map(\.entry.sequence).max() ?? 0
+        guard found.contains(where: { !$0.range.overlaps(damage) && $0.entry.durable >= last }) else { return nil }
+        if hit.count == 1, hit[0].entry.kind == .records, damage.lowerBound >= hit[0].range.lowerBound + LogEntry.headSize {
+            lost = (hit[0].entry.fileID, hit[0].entry.chunks(vault.keyRing.layout))
+        } else {
+            files = Set(hit.map(\.entry.fileID))
+        }
+        var bytes = try Bytes.of(path + "/vaultfs.log")
+        for position in damage.clamped(to: 0..<bytes.count) { bytes[position] ^= UInt8(1 + random.below(255)) }
+        try Bytes.put(bytes, at: path + "/vaultfs.log")
+    }
+
+    /// The file id in the header of a backing file, which need not be sound.
+    static func fileID(of file: Descriptor) throws -> UInt64 { try EncryptedFile.unprovenFileID(of: file) }
+
+    private struct Found {
+        let entry: LogEntry
+        let range: Range<Int>
+    }
+
+    private static func entries(_ path: String, _ vault: CutVault) throws -> [Found] {
+        let root = try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY)
+        guard let (log, header) = try RedoLog.openToRead(root) else { return [] }
+        var reader = try LogReader(log, header, keys: vault.keyRing.currentLogKeys, vault.keyRing.layout)
+        var found: [Found] = []
+        var (sequence, offset) = (header.startSequence, header.startOffset)
+        while true {
+            var entry = try reader.entry(at: offset, sequence: sequence)
+            if entry == nil {
+                offset = LogHeader.areaSize
+                entry = try reader.entry(at: offset, sequence: sequence)
+            }
+            guard let entry else { return found }
+            found.append(Found(entry: entry, range: Int(offset)..<(Int(offset) + entry.size)))
+            sequence += 1
+            offset += entry.space
+        }
+    }
+}
