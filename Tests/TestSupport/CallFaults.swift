@@ -48,14 +48,15 @@ package final class CallFaults: Sendable {
     package func during(
         in directory: String, onCall: @escaping @Sendable (WatchedCall) -> Void = { _ in }, _ body: () throws -> Void
     ) rethrows {
-        try CallWatcher.watch(
-            directory, includesAttributes: true,
-            { [self] call in
-                onCall(call)
-                return answer(.watched(call))
-            }
-        ) {
-            try ReadFault.during(in: directory, { [self] kind, _ in answer(.read(isOfBytes: kind.isBytes)) }, body)
+        let watched = { @Sendable [self] (call: WatchedCall) -> Int32 in
+            onCall(call)
+            return answer(.watched(call))
+        }
+        let read = { @Sendable [self] (kind: ReadFault.Kind, _: String) -> Int32 in
+            answer(.read(isOfBytes: kind.isBytes))
+        }
+        try CallWatcher.watch(directory, includesAttributes: true, watched) {
+            try ReadFault.during(in: directory, read, body)
         }
     }
 

@@ -105,7 +105,8 @@ extension CutWorkload {
         guard let path = files.count < 2 ? nil : files[random.below(files.count)] else { return }
         // A checkpoint may drop what it has in the log, unless it is still open.
         if random.below(2) == 0, let last = open.last(where: { $0.file === file(path) }), last.file.latest.length > 0 {
-            try write(random.bytes(100), at: random.below(last.file.latest.length), last.file, last.handle, last.isDurable)
+            try write(
+                random.bytes(100), at: random.below(last.file.latest.length), last.file, last.handle, last.isDurable)
             let span = try perform("fsync #\(path)") { try system.synchronize(last.handle, dataOnly: true) }
             model.noteSync(of: last.file, at: span.returned)
         }

@@ -143,7 +143,9 @@ final class CutWorkload {
     /// From 1 MiB on they are a hole of whole chunks, if the gap has one.
     private func grow(_ file: CutFile, to length: Int, _ span: CutSpan) {
         var version = file.latest
-        let (firstWhole, lastEnd) = ((version.length + chunkSize - 1) / chunkSize * chunkSize, length / chunkSize * chunkSize)
+        let (firstWhole, lastEnd) = (
+            (version.length + chunkSize - 1) / chunkSize * chunkSize, length / chunkSize * chunkSize
+        )
         let isHole = length - version.length >= 1 << 20 && lastEnd > firstWhole
         let end = isHole ? firstWhole : length
         // Behind a hole, the last chunk is written as zeros again.
@@ -182,10 +184,25 @@ final class CutWorkload {
         if !inside.isEmpty {
             var version = file.latest
             version.hasHoles = true
+            // Parts of chunks are written as zeros, in pieces.
+            for part in edges(of: inside) {
+                for start in stride(from: part.lowerBound, to: part.upperBound, by: 128 << 10) {
+                    let count = min(128 << 10, part.upperBound - start)
+                    version.write([UInt8](repeating: 0, count: count), at: start, chunkSize: chunkSize)
+                    file.add(version, span)
+                }
+            }
             version.write([UInt8](repeating: 0, count: inside.count), at: inside.lowerBound, chunkSize: chunkSize)
             file.add(version, span)
         }
         if !keepsSize && range.upperBound > file.latest.length { grow(file, to: range.upperBound, span) }
+    }
+
+    /// The parts of a range before and behind its whole chunks.
+    private func edges(of range: Range<Int>) -> [Range<Int>] {
+        let start = (range.lowerBound + chunkSize - 1) / chunkSize * chunkSize
+        let end = range.upperBound / chunkSize * chunkSize
+        return start < end ? [range.lowerBound..<start, end..<range.upperBound] : [range]
     }
 
     private func allocate(_ range: Range<Int>, _ file: CutFile, _ handle: FileHandle) throws {

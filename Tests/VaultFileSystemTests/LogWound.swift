@@ -29,7 +29,9 @@ struct LogWound {
         // A later entry that is intact must know it.
         let last = hit.map(\.entry.sequence).max() ?? 0
         guard found.contains(where: { !$0.range.overlaps(damage) && $0.entry.durable >= last }) else { return nil }
-        if hit.count == 1, hit[0].entry.kind == .records, damage.lowerBound >= hit[0].range.lowerBound + LogEntry.headSize {
+        if hit.count == 1, hit[0].entry.kind == .records,
+            damage.lowerBound >= hit[0].range.lowerBound + LogEntry.headSize
+        {
             lost = (hit[0].entry.fileID, hit[0].entry.chunks(vault.keyRing.layout))
         } else {
             files = Set(hit.map(\.entry.fileID))

@@ -182,7 +182,10 @@ import VaultFormat
         }
         let file = try vault.create(in: store)
         try file.put(pattern(20_000), at: 0)
-        CallWatcher.watch(vault.path, { $0.kind == .synchronize && $0.path.hasSuffix("/file") ? EIO : 0 }) {
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .synchronize && call.path.hasSuffix("/file") ? EIO : 0
+        }
+        CallWatcher.watch(vault.path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try file.synchronize(dataOnly: true) }
             #expect(store.faults.isDataMissing)
         }

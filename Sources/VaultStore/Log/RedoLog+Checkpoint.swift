@@ -133,7 +133,7 @@ extension RedoLog {
             try Self.synchronize(
                 changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: isRemoved)
         } catch {
-            // What the files got past their ends may be lost too, and the kernel returns the error only once.
+            // New chunks past the files' ends may be lost too, and the kernel returns the error only once.
             for target in changed { target.file.noteFailedBackingSync() }
             throw error
         }
