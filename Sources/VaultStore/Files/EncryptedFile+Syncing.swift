@@ -63,7 +63,8 @@ extension EncryptedFile {
 
     /// Writes the last header again, which a failed sync may have dropped. Needs no key, and no lock that a checkpoint may wait for.
     func rewriteHeader(_ writer: Descriptor) throws(StoreError) {
-        try writtenHeader.withLock { (written) throws(StoreError) in if let written { try writer.write(written, at: 0) } }
+        try writtenHeader.withLock { (written) throws(StoreError) in if let written { try writer.write(written, at: 0) }
+        }
     }
 
     private func rewrite(_ writer: Descriptor, from start: UInt64, to end: UInt64) throws(StoreError) {
