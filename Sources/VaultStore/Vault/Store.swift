@@ -133,8 +133,16 @@ package final class Store: Sendable {
         if !isOnFuse { try retrying { linux_syncfs(root.fd) } }
     }
 
-    /// Makes names and attributes durable, as far as the store can. Best effort.
-    package func synchronizeNames() { if !isReadOnly && !isOnFuse { linux_syncfs(root.fd) } }
+    /// Makes names and attributes durable, as far as the store can. An error is noted as a fault.
+    package func synchronizeNames() {
+        if isReadOnly || isOnFuse { return }
+        do throws(StoreError) {
+            try retrying { linux_syncfs(root.fd) }
+            faults.clear(.names)
+        } catch {
+            faults.note(.names, "names and attributes could not be made durable (\(error.reason))")
+        }
+    }
 
     /// Must be called before anything is changed.
     /// - Throws: `EROFS`; `EIO` if another process has taken the vault, and after `releaseWriterLock`.

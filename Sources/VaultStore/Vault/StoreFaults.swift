@@ -14,6 +14,8 @@ package final class StoreFaults: Sendable {
         case placing(UInt64)
         /// Syncing the file with this id.
         case syncing(UInt64)
+        /// Syncing names and attributes.
+        case names
         /// The log that was found at the mount.
         case foundLog
         /// The right to write the vault.
