@@ -91,9 +91,7 @@ extension EncryptedFile {
     /// The caller holds the write lock and has just read the header.
     func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ state: inout WriteState) {
         let sealCounter = state.header.sealCounter
-        var changes = found.changes(of: fileID, sealCounter: sealCounter)
-        let length = changes.length(backingSize, layout)
-        changes.keepEnd(length, layout)
+        let changes = found.changes(of: fileID, sealCounter: sealCounter)
         // A writer may have sealed the file since the log was read.
         if !store.followsWriter, found.files[fileID]?.outdated(sealCounter) ?? 0 > 0 {
             store.faults.note(.foundLog, LogRecovery.outdated)
@@ -102,6 +100,7 @@ extension EncryptedFile {
         hasLoggedChanges.store(!changes.isEmpty, ordering: .releasing)
         loggedTime.store(changes.time, ordering: .releasing)
         if changes.isEmpty { return }
+        let length = changes.length(backingSize, layout)
         if length != state.header.length { state.header.isSealed = false }
         state.header.keepLost(changes, length, layout)
         currentLength.store(length, ordering: .releasing)
@@ -238,12 +237,10 @@ extension EncryptedFile {
 
     /// Puts changes in place after an unclean end, and returns the descriptor to be synced. The header may be older than
     /// they are: the log is durable before the files.
-    func recover(_ found: LoggedChanges, from log: Descriptor) throws(StoreError) -> Descriptor {
+    func recover(_ changes: LoggedChanges, from log: Descriptor) throws(StoreError) -> Descriptor {
         let writer = try reader.reopenedForWriting()
         let status = try writer.status()
-        var changes = found
         let final = changes.length(UInt64(clamping: status.st_size), layout)
-        changes.keepEnd(final, layout)
         let isSparse = !changes.holes.isEmpty
         try writing.withLock { (state) throws(StoreError) in
             let header = state.header

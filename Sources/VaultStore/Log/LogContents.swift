@@ -114,7 +114,9 @@ struct LogContents: Sendable {
         var heads: [LogEntry] = []
         var offset = offset
         for number in numbers {
-            guard let (head, position) = head(&reader, number, at: offset) else { return Gap(numbers: numbers, heads: []) }
+            guard let (head, position) = head(&reader, number, at: offset) else {
+                return Gap(numbers: numbers, heads: [])
+            }
             heads.append(head)
             offset = position + head.space
         }
@@ -123,7 +125,9 @@ struct LogContents: Sendable {
     }
 
     /// The head with this number, which is not authenticated, and its offset.
-    private static func head(_ reader: inout LogReader, _ sequence: UInt64, at offset: UInt64) -> (LogEntry, UInt64)? {
+    private static func head(
+        _ reader: inout LogReader, _ sequence: UInt64, at offset: UInt64
+    ) -> (LogEntry, UInt64)? {
         for offset in [offset, LogHeader.areaSize] {
             if let head = reader.head(at: offset), head.sequence == sequence { return (head, offset) }
         }

@@ -9,8 +9,6 @@ struct LoggedChanges: Sendable {
         var position: UInt64?
         var size: Int
         var sequence: UInt64
-        /// False if only a head that is not authentic names it, so that it cannot make the file longer.
-        var isAuthentic = true
     }
 
     struct Hole {
@@ -66,12 +64,12 @@ struct LoggedChanges: Sendable {
                 let start = index * layout.recordSize
                 records[chunk] = Record(
                     position: entry.kind == .lost ? nil : position + UInt64(start),
-                    size: min(layout.recordSize, size - start), sequence: entry.sequence, isAuthentic: isAuthentic)
+                    size: min(layout.recordSize, size - start), sequence: entry.sequence)
             }
         case .length: break
         case .hole: makeHole(entry.first..<entry.end, entry.sequence)
         }
-        guard entry.isExact, isAuthentic else { return }
+        guard entry.isExact else { return }
         if exactLength.map({ $0.length > entry.length }) ?? true {
             let chunks = layout.chunkCount(ofLength: entry.length)
             records = records.filter { $0.key < chunks }
@@ -140,15 +138,8 @@ struct LoggedChanges: Sendable {
     func length(_ backingSize: UInt64, _ layout: ChunkLayout) -> UInt64 {
         if let exactLength { return exactLength.length }
         let length = layout.plaintextLength(ofBackingSize: backingSize)
-        let authentic = records.lazy.filter { $0.value.isAuthentic }
-        guard let (last, record) = authentic.max(by: { $0.key < $1.key }) else { return length }
+        guard let (last, record) = records.max(by: { $0.key < $1.key }) else { return length }
         return max(length, layout.plaintextOffset(ofChunk: last) + UInt64(record.size - ChunkLayout.recordOverhead))
-    }
-
-    /// Removes the chunks past the file's end that only a head names that is not authentic.
-    mutating func keepEnd(_ length: UInt64, _ layout: ChunkLayout) {
-        let chunks = layout.chunkCount(ofLength: length)
-        records = records.filter { $0.value.isAuthentic || $0.key < chunks }
     }
 
     /// Makes all records lost ones.

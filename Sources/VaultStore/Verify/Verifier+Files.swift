@@ -84,8 +84,7 @@ extension Verifier {
 
     /// Takes the log's changes of this file into account.
     private func applyLog(to content: inout VerifierContent) {
-        guard var logged = logged(content.header.fileID) else { return }
-        logged.changes.keepEnd(logged.changes.length(content.backingSize, layout), layout)
+        guard let logged = logged(content.header.fileID) else { return }
         let changes = logged.changes
         if changes.outdated(content.header.sealCounter) > 0 { hasOutdatedEntries = true }
         if changes.sealCounter < content.header.sealCounter { return }
