@@ -98,12 +98,9 @@ class FileChanges:
             self.lost_reach = max(self.lost_reach, last * chunk_size + size - OVERHEAD)
 
     def lose(self, entry, chunk_size):
-        """Log-10: the chunks that a damaged head names are damage. The length follows the head."""
-        for chunk, size in entry.record_sizes(chunk_size):
+        """Log-10: the chunks that a damaged head names are damage. It is not authenticated, so nothing else follows."""
+        for chunk, _ in entry.record_sizes(chunk_size):
             self.records[chunk] = None
-            self.lost_reach = max(self.lost_reach, chunk * chunk_size + size - OVERHEAD)
-        if entry.is_exact:
-            self.exact = self.lost_reach = entry.length
 
     def length(self, backing, chunk_size):
         """The file's length with these changes, over a backing file of this size."""
