@@ -92,7 +92,8 @@ def judge(what, count, uses):
         wall.append((after.wall - before.wall) / count * PARTS * 1e6)
         print(f"{number * 100 // PARTS:4} {after.memory:9} {after.stack:7} {after.descriptors:12} {after.threads:8} "
               f"{each[-1]:13.1f} {wall[-1]:.1f}", flush=True)
-    early, late = uses[PARTS // 5], uses[-1]
+    # The allocator and the threads reach their size in the first half.
+    early, late = uses[PARTS // 2], uses[-1]
     time_before, time_after = sum(each[1:4]) / 3, sum(each[-3:]) / 3
     limits = [
         ("memory, KiB", early.memory + MOST_MEMORY, late.memory), ("stacks, KiB", early.stack + MOST_STACK, late.stack),

@@ -130,7 +130,7 @@ class Log:
             return
         self.data, self.chunk_size = data, keys.chunk_size
         self.parse_header(data)
-        if self.salt == 0:
+        if self.salt == 0 or len(data) <= AREA:
             return
         for self.log_key in keys.log_keys:
             if self.is_authentic(data[:48], 1 << 63 | self.start, data[48:HEAD_SIZE]):

@@ -156,7 +156,8 @@ struct CutCheck {
             guard let lost = wound?.lost, lost.file == handle.file.fileID else {
                 return .success(Content(bytes: try read(handle, system)))
             }
-            return .success(try readAround(lost.chunks, handle, system))
+            // Another chunk of the file may be an error too, if the same cut has torn it: it is no torn tail below a lost one.
+            return .success(try? readAround(lost.chunks, handle, system))
         } catch {
             return .failure(CutProblem.Failure(kind: kind, text: "\(error)"))
         }

@@ -1,3 +1,4 @@
+internal import Glibc
 internal import LinuxSystem
 internal import VaultFormat
 
@@ -43,8 +44,9 @@ struct LogContents: Sendable {
     /// - Throws: `.damaged` if the file is no log.
     static func read(_ root: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> LogContents? {
         guard let (log, header) = try RedoLog.openToRead(root) else { return nil }
-        // Nothing was ever appended.
-        if header.salt == 0 { return LogContents(log: log) }
+        // Nothing is there. After a rekey, the header of such a log may be of a former epoch.
+        let hasEntries = try log.status().st_size > off_t(LogHeader.areaSize)
+        if header.salt == 0 || !hasEntries { return LogContents(log: log) }
         // A rekey that was interrupted may have begun with entries of the previous epoch.
         for keys in keyRing.logKeys {
             let reader = try LogReader(log, header, keys: keys, keyRing.layout)

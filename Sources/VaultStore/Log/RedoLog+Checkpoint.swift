@@ -70,7 +70,8 @@ extension RedoLog {
         state.withLock { state in
             state.header = header
             state.used -= now.used
-            state.entries.removeFirst(now.entries.count)
+            // A new array, so that the memory of many entries is freed.
+            state.entries = Array(state.entries.dropFirst(now.entries.count))
             for (id, target) in state.targets where target.lastSequence < now.sequence {
                 state.targets.removeValue(forKey: id)
             }

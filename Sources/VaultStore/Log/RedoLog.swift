@@ -50,7 +50,7 @@ package final class RedoLog: Sendable {
     /// Bytes that are prepared at once, and if there is no space for that.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
     /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.
-    private static let mostEntries = 1 << 16
+    private static let mostEntries = 1 << 13
 
     let root: Descriptor
     let keys: ChunkKeys
