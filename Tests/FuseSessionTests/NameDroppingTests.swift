@@ -120,9 +120,16 @@ final class MountInProcess: Sendable {
         let controller = LockController(fileSystem: fileSystem, options: LockOptions(), caches: session, logger: logger)
         { _ in }
         try controller.start()
+        let isReady = Monitor(false)
+        let setReady = { @Sendable in isReady.update { $0 = true } }
         thread = try BackgroundThread {
-            do { try session.run(whenUnmounted: controller.stop) } catch { Issue.record(error) }
+            do { try session.run(whenAnswering: setReady, whenUnmounted: controller.stop) } catch {
+                Issue.record(error)
+                setReady()
+            }
         }
+        // An end before the first answer would be an error.
+        isReady.wait { $0 ? () : nil }
         (self.session, self.controller) = (session, controller)
     }
 

@@ -16,7 +16,8 @@ struct SingleWorkerTests {
 
         func wait() {
             isIn.update { $0 = true }
-            mayGo.wait { $0 ? () : nil }
+            // Not for ever: the mount would keep the test's process from ending.
+            _ = mayGo.wait(until: monotonicDeadline(in: 120)) { $0 ? () : nil }
         }
     }
 
@@ -50,11 +51,16 @@ struct SingleWorkerTests {
     }
 
     private func damage(_ vault: VaultUnderTest) throws {
-        let script = """
-            f=$(find "$1" -type f -size +8191c ! -name 'vaultfs.*'); test -f "$f"
-            printf x | dd of="$f" bs=1 seek=5000 conv=notrunc status=none
-            """
-        try Command(["sh", "-ec", script, "sh", vault.vault]).run().succeeded()
+        let words = [
+            "find", vault.vault, "-type", "f", "-size", "+8191c", "!", "-name", "vaultfs.*", "-printf", "%p",
+        ]
+        let file = open(try Command(words).run().succeeded().output, O_RDWR)
+        defer { close(file) }
+        var byte: UInt8 = 0
+        #expect(pread(file, &byte, 1, 5000) == 1)
+        // A constant could be what is there already.
+        byte = ~byte
+        #expect(pwrite(file, &byte, 1, 5000) == 1)
     }
 
     @Test(
@@ -79,7 +85,7 @@ struct SingleWorkerTests {
         }
         defer { program.join() }
         defer { stuck.mayGo.update { $0 = true } }
-        stuck.isIn.wait { $0 ? () : nil }
+        try #require(stuck.isIn.wait(until: monotonicDeadline(in: 60)) { $0 ? () : nil } != nil)
         // Longer than the period during which anyone checks for a blocked worker.
         usleep(laterMilliseconds * 1000)
         let answered = Monitor<Int?>(nil)
