@@ -1,5 +1,5 @@
-/// The head of one entry of `vaultfs.log` (FileFormat, Log): 64 bytes before the entry's body, which a tag of 16 bytes
-/// follows.
+/// The head of one entry of `vaultfs.log` (FileFormat, Log): 64 bytes of fields and a tag of 16. The entry's body, if it
+/// has one, follows with a tag of its own.
 package struct LogEntry: Sendable, Equatable {
     /// The change that an entry describes.
     package enum Kind: UInt8, Sendable {
@@ -13,8 +13,10 @@ package struct LogEntry: Sendable, Equatable {
         case lost = 4
     }
 
-    package static let headSize = 64
+    package static let fieldsSize = 64
     package static let tagSize = 16
+    /// Bytes before the body.
+    package static let headSize = fieldsSize + tagSize
     /// Entries begin at multiples of this.
     package static let alignment: UInt64 = 64
     private static let exactFlag: UInt8 = 1 << 7
@@ -38,7 +40,11 @@ package struct LogEntry: Sendable, Equatable {
     package var bodySize: Int = 0
 
     /// Bytes of the whole entry.
-    package var size: Int { Self.headSize + bodySize + Self.tagSize }
+    package var size: Int { Self.headSize + (bodySize > 0 ? bodySize + Self.tagSize : 0) }
+
+    /// The first half of the nonce of the head's tag, and of the body's. No other message under the salt has it.
+    package var headNonce: UInt64 { 1 << 62 | sequence }
+    package var bodyNonce: UInt64 { sequence }
 
     /// Bytes from its beginning to that of the next entry.
     package var space: UInt64 { (UInt64(size) + Self.alignment - 1) / Self.alignment * Self.alignment }
@@ -57,7 +63,7 @@ package struct LogEntry: Sendable, Equatable {
         return entry
     }
 
-    /// Writes the 64 bytes of the head.
+    /// Writes the 64 bytes of the fields.
     package func store(into head: UnsafeMutableRawBufferPointer) {
         head.storeLittleEndian64(sequence, at: 0)
         head.storeLittleEndian64(fileID, at: 8)
@@ -71,9 +77,9 @@ package struct LogEntry: Sendable, Equatable {
         head.storeLittleEndian64(UInt64(bodySize) << 32 | distance, at: 56)
     }
 
-    /// Parses 64 bytes. Nil if they are no head. Nothing is authenticated yet.
+    /// Parses 64 bytes. Nil if they are no fields of an entry. Nothing is authenticated yet.
     package init?(parsing head: UnsafeRawBufferPointer) {
-        guard head.count == Self.headSize else { return nil }
+        guard head.count == Self.fieldsSize else { return nil }
         let (state, sizes) = (head.littleEndian64(at: 48), head.littleEndian64(at: 56))
         let flags = UInt8(truncatingIfNeeded: state >> 56)
         guard let kind = Kind(rawValue: flags & ~Self.exactFlag), let bodySize = Int(exactly: sizes >> 32) else {
@@ -133,6 +139,8 @@ package struct LogHeader: Sendable, Equatable {
     package static let tagOffset = size - LogEntry.tagSize
     package static let defaultLogSize: UInt64 = 64 << 20
     package static let logSizes: ClosedRange<UInt64> = (1 << 20)...(1 << 30)
+    /// The numbers that an entry can have. The bits above tell the nonces of tags apart.
+    package static let sequences: Range<UInt64> = 1..<(1 << 62)
     package static let magic = Array("vaultfs log 1\n\0\0".utf8)
 
     /// The smallest log in which a vault's largest entries leave room for others.
@@ -178,7 +186,7 @@ package struct LogHeader: Sendable, Equatable {
         startSequence = bytes.littleEndian64(at: 32)
         startOffset = bytes.littleEndian64(at: 40)
         tag = Array(bytes[Self.tagOffset...])
-        guard Self.logSizes.contains(logSize), (1..<(1 << 63)).contains(startSequence),
+        guard Self.logSizes.contains(logSize), Self.sequences.contains(startSequence),
             (Self.areaSize...logSize).contains(startOffset), startOffset % LogEntry.alignment == 0
         else { return nil }
         if salt == 0 && self != LogHeader(logSize: logSize) { return nil }

@@ -109,29 +109,31 @@ class TinyLog:
     def __init__(self, vault, start=1, offset=4096, size=1 << 20):
         self.vault, self.size, self.sequence, self.offset = vault, size, start, offset
         header = vault_log.MAGIC + struct.pack("<QQQQ", size, 77, start, offset)
-        number = 1 << 63 | start
-        key = one_time(vault.log_key[32:64], struct.pack("<QQ", number, 77))
-        header += Poly1305.generate_tag(vault.log_key[64:80] + key, header + struct.pack("<Q", number))
+        header += self.tag(header, 1 << 63 | start)
         self.data = bytearray(header.ljust(vault_log.AREA, b"\0"))
         self.places = {}
 
     def add(self, file, kind=1, first=0, records=(), end=0, exact=None, seal_counter=1, distance=1, valid=True):
         """Appends an entry. Returns its number."""
         body = b"".join(records)
-        if self.offset + 80 + len(body) > self.size:
+        if self.offset + 80 + (len(body) + 16 if body else 0) > self.size:
             self.offset = 4096
         head = struct.pack("<Q8sQQQQ", self.sequence, file.file_id, first, end, exact or 0, 10**18)
         head += seal_counter.to_bytes(7, "little") + bytes([kind | (128 if exact is not None else 0)])
-        message = head + struct.pack("<II", distance, len(body)) + body
-        key = one_time(self.vault.log_key[32:64], struct.pack("<QQ", self.sequence, 77))
-        tag = Poly1305.generate_tag(self.vault.log_key[64:80] + key, message + struct.pack("<Q", self.sequence))
-        entry = message + (tag if valid else bytes(16))
+        head += struct.pack("<II", distance, len(body))
+        entry = head + (self.tag(head, 1 << 62 | self.sequence) if valid else bytes(16))
+        if body:
+            entry += body + self.tag(body, self.sequence)
         self.data += bytes(max(0, self.offset + len(entry) - len(self.data)))
         self.data[self.offset:self.offset + len(entry)] = entry
         self.places[self.sequence] = self.offset
         self.offset = vault_log.aligned(self.offset + len(entry))
         self.sequence += 1
         return self.sequence - 1
+
+    def tag(self, message, number):
+        key = one_time(self.vault.log_key[32:64], struct.pack("<QQ", number, 77))
+        return Poly1305.generate_tag(self.vault.log_key[64:80] + key, message + struct.pack("<Q", number))
 
     def flip(self, number, at):
         """Changes a byte of an entry."""
@@ -233,12 +235,19 @@ class LogTests(unittest.TestCase):
         self.change(self.a, 1, b"z")
         self.expect(["vaultfs.log: 1 entries"], a={1: b"z"})
 
-    def test_forged_head(self):
-        """A head that does not lead to the next entry names no chunks."""
-        number = self.change(self.a, 1, b"y")
-        self.log.flip(number, 60 + 1)
+    def test_changed_length(self):
+        """A head is authenticated on its own: a length that somebody has changed in it cuts no file."""
+        number = self.log.add(self.a, first=1, records=[self.a.record(1, b"y" * CHUNK)], exact=3 * CHUNK)
+        self.log.flip(number, 32 + 1)
+        self.log.flip(number, BODY)
         self.change(self.b, 0, b"z")
         self.expect(["vaultfs.log: 1 entries"], b={0: b"z"})
+
+    def test_damaged_cut(self):
+        """Of an entry whose body is damaged, the head still gives the length."""
+        self.log.flip(self.log.add(self.a, first=1, records=[self.a.record(1, b"y" * 100)], exact=CHUNK + 100), BODY)
+        self.change(self.b, 0, b"z")
+        self.expect(["vaultfs.log: 1 entries", "a: chunk 1"], a={1: None, 2: None}, b={0: b"z"})
 
     def test_lost(self):
         """Kind 4: an entry of records that could not be read again."""
@@ -309,7 +318,7 @@ class LogTests(unittest.TestCase):
             self.expect(["vaultfs.log: it does not begin with a header"])
             self.log.data = log
         # A byte of the salt, of the start, of the tag.
-        for at in [24, 32, 50]:
+        for at in [24, 33, 50]:
             self.log.data[at] ^= 1
             self.expect(["vaultfs.log: its header's tag is wrong"])
             self.log.data[at] ^= 1

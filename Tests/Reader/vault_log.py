@@ -17,8 +17,10 @@ LOCK_NAME = b"vaultfs.lock"
 MAGIC = b"vaultfs log 1\n\0\0"
 AREA = 4096
 ALIGNMENT = 64
-HEAD_SIZE = 64
+HEADER_SIZE = 64
+FIELDS_SIZE = 64
 TAG_SIZE = 16
+HEAD_SIZE = FIELDS_SIZE + TAG_SIZE
 RECORDS, LENGTH, HOLE, LOST = 1, 2, 3, 4
 
 
@@ -27,7 +29,7 @@ def aligned(offset):
 
 
 class Entry:
-    """One entry's head, and its body once the tag has verified."""
+    """One entry, by its head. `body` is None if it is damaged."""
 
     def __init__(self, head, place):
         (self.sequence, self.file_id, self.first, self.end, self.length, self.time, state, distance,
@@ -42,7 +44,16 @@ class Entry:
     @property
     def next_place(self):
         """The first place where the next entry may be."""
-        return aligned(self.place + HEAD_SIZE + self.body_size + TAG_SIZE)
+        return aligned(self.place + self.size)
+
+    @property
+    def size(self):
+        return HEAD_SIZE + (self.body_size + TAG_SIZE if self.body_size else 0)
+
+    @property
+    def is_lost(self):
+        """True if the entry had records that are not there any more."""
+        return self.kind == LOST or self.body is None
 
     def is_possible(self, chunk_size, log_size):
         """True if the fields go together as the table says. Lost records were in the log."""
@@ -86,21 +97,16 @@ class FileChanges:
         elif entry.kind != LENGTH:
             start = 0
             for chunk, size in entry.record_sizes(chunk_size):
-                self.records[chunk] = entry.body[start:start + size] if entry.body else None
+                self.records[chunk] = None if entry.is_lost else entry.body[start:start + size]
                 start += size
         if entry.is_exact:
             count = -(-entry.length // chunk_size)
             self.records = {c: r for c, r in self.records.items() if c < count}
             self.holes = [range(h.start, min(h.stop, count)) for h in self.holes if h.start < count]
             self.exact, self.lost_reach = entry.length, 0
-        elif entry.kind == LOST:
+        elif entry.is_lost:
             last, size = entry.record_sizes(chunk_size)[-1]
             self.lost_reach = max(self.lost_reach, last * chunk_size + size - OVERHEAD)
-
-    def lose(self, entry, chunk_size):
-        """Log-10: the chunks that a damaged head names are damage. It is not authenticated, so nothing else follows."""
-        for chunk, _ in entry.record_sizes(chunk_size):
-            self.records[chunk] = None
 
     def length(self, backing, chunk_size):
         """The file's length with these changes, over a backing file of this size."""
@@ -126,14 +132,14 @@ class Log:
     def __init__(self, data=b"", keys=None, is_after_clean_end=False):
         self.damage = []
         self.entries = {}
-        if not any(data[:HEAD_SIZE]) and len(data) <= AREA:
+        if not any(data[:HEADER_SIZE]) and len(data) <= AREA:
             return
         self.data, self.chunk_size = data, keys.chunk_size
         self.parse_header(data)
         if self.salt == 0 or len(data) <= AREA:
             return
         for self.log_key in keys.log_keys:
-            if self.is_authentic(data[:48], 1 << 63 | self.start, data[48:HEAD_SIZE]):
+            if self.is_authentic(data[:48], 1 << 63 | self.start, data[48:HEADER_SIZE]):
                 break
         else:
             raise Damage("its header's tag is wrong")
@@ -165,39 +171,34 @@ class Log:
 
     def parse_header(self, data):
         """Log-8."""
-        self.size, self.salt, self.start, self.place = struct.unpack_from("<QQQQ", data.ljust(HEAD_SIZE, b"\0"), 16)
+        self.size, self.salt, self.start, self.place = struct.unpack_from("<QQQQ", data.ljust(HEADER_SIZE, b"\0"), 16)
         least = max(1 << 20, 8 * (self.chunk_size + OVERHEAD))
-        if len(data) < HEAD_SIZE or data[:16] != MAGIC or not least <= self.size <= 1 << 30 \
-                or not AREA <= self.place <= self.size or self.place % ALIGNMENT:
+        if len(data) < HEADER_SIZE or data[:16] != MAGIC or not least <= self.size <= 1 << 30 \
+                or not AREA <= self.place <= self.size or self.place % ALIGNMENT or not 0 < self.start < 1 << 62:
             raise Damage("it does not begin with a header")
-        if self.salt == 0 and (len(data) > AREA or self.start != 1 or self.place != AREA or any(data[48:HEAD_SIZE])):
+        if self.salt == 0 and (len(data) > AREA or self.start != 1 or self.place != AREA or any(data[48:HEADER_SIZE])):
             raise Damage("its header is damaged")
 
     # Entries
 
-    def head(self, place):
-        """The head at a place, not authenticated; None where no entry can begin."""
+    def entry(self, place, sequence):
+        """The entry with this number at a place. None if its head is not there."""
         head = self.data[place:place + HEAD_SIZE]
         if len(head) < HEAD_SIZE:
             return None
-        entry = Entry(head, place)
-        fits = place + HEAD_SIZE + entry.body_size + TAG_SIZE <= self.size
-        return entry if fits and entry.is_possible(self.chunk_size, self.size) else None
-
-    def entry(self, place, sequence):
-        """The entry with this number at a place; None if its tag is wrong."""
-        entry = self.head(place)
-        if entry is None or entry.sequence != sequence:
+        entry = Entry(head[:FIELDS_SIZE], place)
+        if entry.sequence != sequence or place + entry.size > self.size \
+                or not entry.is_possible(self.chunk_size, self.size) \
+                or not self.is_authentic(head[:FIELDS_SIZE], 1 << 62 | sequence, head[FIELDS_SIZE:]):
             return None
         end = place + HEAD_SIZE + entry.body_size
-        message, tag = self.data[place:end], self.data[end:end + TAG_SIZE]
-        if not self.is_authentic(message, sequence, tag):
-            return None
-        entry.body = message[HEAD_SIZE:]
+        body, tag = self.data[place + HEAD_SIZE:end], self.data[end:end + TAG_SIZE]
+        if not entry.body_size or self.is_authentic(body, sequence, tag):
+            entry.body = body
         return entry
 
     def is_authentic(self, message, number, tag):
-        """True if the tag of an entry, or of the header, is right."""
+        """True if the tag of a head, a body or the header is right."""
         nonce = struct.pack("<QQ", number, self.salt)
         one_time = Cipher(algorithms.AES(self.log_key[32:64]), modes.ECB()).encryptor().update(nonce)
         try:
@@ -213,7 +214,7 @@ class Log:
     # Search
 
     def search(self):
-        """(the entries with a right tag, in order; the gaps between them)"""
+        """(the entries that are there, in order; the ranges of numbers between them)"""
         found, gaps, candidates = [], [], None
         sequence, place = self.start, self.place
         while True:
@@ -224,7 +225,7 @@ class Log:
                 entry = self.later_entry(sequence, candidates)
                 if entry is None:
                     return found, gaps
-                gaps.append((range(sequence, entry.sequence), place))
+                gaps.append(range(sequence, entry.sequence))
             found.append(entry)
             sequence, place = entry.sequence + 1, entry.next_place
 
@@ -247,55 +248,29 @@ class Log:
     # Judgement
 
     def judge(self, found, gaps):
-        """Log-3 and Log-10: ends at the torn tail, and turns what is missing before it into damage."""
+        """Log-3 and Log-10: ends at the torn tail. What is missing or torn before it was durable, and so it is damage."""
         durable = max((entry.durable for entry in found), default=0)
-        # The first number of each gap that was not durable.
-        torn = ((max(numbers.start, durable + 1), numbers) for numbers, _ in gaps)
-        tail = min((number for number, numbers in torn if number in numbers), default=None)
-        by_number = {entry.sequence: entry for entry in found}
-        lost = {}
-        count = 0
-        for numbers, place in gaps:
-            # Everything that is missing before the torn tail was durable.
-            bad = numbers if tail is None else range(numbers.start, min(numbers.stop, tail))
-            count += len(bad)
-            if bad:
-                lost.update(self.chain(numbers, place, by_number[numbers.stop]))
+        not_there = [number for numbers in gaps for number in numbers]
+        not_there += [entry.sequence for entry in found if entry.body is None]
+        tail = min((number for number in not_there if number > durable), default=1 << 62)
+        count = sum(1 for number in not_there if number < tail)
         if count:
             self.damage.append(f"{count} entries of it cannot be read")
-        for number in sorted(by_number.keys() | lost.keys()):
-            if tail is not None and number >= tail:
-                break
-            entry = by_number.get(number) or lost[number]
-            self.entries.setdefault(entry.file_id, []).append(entry)
-
-    def chain(self, numbers, place, after):
-        """The heads of missing entries by number, if each leads to the next, and the last to the entry after them."""
-        heads = {}
-        for number in numbers:
-            head = next((h for h in map(self.head, (place, AREA)) if h and h.sequence == number), None)
-            if head is None:
-                return {}
-            heads[number] = head
-            place = head.next_place
-        does_not_fit = place + HEAD_SIZE + after.body_size + TAG_SIZE > self.size
-        return heads if after.place == (AREA if does_not_fit else place) else {}
+        for entry in found:
+            if entry.sequence < tail:
+                self.entries.setdefault(entry.file_id, []).append(entry)
 
     def changes(self, file_id, seal_counter):
         """(the changes of the file whose header has this counter, or None; the number of entries that it refuses)"""
         entries = self.entries.get(file_id, [])
         # Log-11. A later entry shows that the file was sealed since, as its header does.
-        state = max([seal_counter] + [e.seal_counter for e in entries if e.body is not None])
+        state = max([seal_counter] + [e.seal_counter for e in entries])
         refused = [e for e in entries if e.seal_counter < state]
         changes = FileChanges() if len(refused) < len(entries) else None
         for entry in entries:
-            if entry.seal_counter < state:
-                continue
-            if entry.body is not None:
+            if entry.seal_counter == state:
                 changes.apply(entry, self.chunk_size)
-            elif entry.kind in (RECORDS, LOST):
-                changes.lose(entry, self.chunk_size)
-        return changes, sum(1 for entry in refused if entry.body is not None)
+        return changes, len(refused)
 
 
 def read_regular(path):

@@ -56,15 +56,14 @@ struct LogWound {
         var found: [Found] = []
         var (sequence, offset) = (header.startSequence, header.startOffset)
         while true {
-            var entry = try reader.entry(at: offset, sequence: sequence)
-            if entry == nil {
-                offset = LogHeader.areaSize
-                entry = try reader.entry(at: offset, sequence: sequence)
-            }
-            guard let entry else { return found }
-            found.append(Found(entry: entry, range: Int(offset)..<(Int(offset) + entry.size)))
+            let next =
+                try reader.entry(at: offset, sequence: sequence)
+                ?? (try reader.entry(at: LogHeader.areaSize, sequence: sequence))
+            guard let next, next.isWhole else { return found }
+            let start = Int(next.offset)
+            found.append(Found(entry: next.entry, range: start..<(start + next.entry.size)))
             sequence += 1
-            offset += entry.space
+            offset = next.offset + next.entry.space
         }
     }
 }

@@ -281,6 +281,47 @@ import VaultFormat
         }
     }
 
+    @Test("Log-10: a length that was changed in a head cuts no file, and a sound head of a damaged entry gives the length")
+    func damagedLength() throws {
+        let place = try Place(TestStore())
+        try place.files[0].truncate(to: 3 * Self.c + 100)
+        try place.overwrite(chunk: 1, seed: 56)
+        try place.overwrite(chunk: 2, seed: 57)
+        // The first entry is of the record that the cut has left.
+        let log = try place.vault.bytes("vaultfs.log")
+        try damageEntry(0, byte: 150, in: place.vault)
+        let cut = try place.vault.reopen("a", in: try place.vault.open(isReadOnly: true))
+        #expect(cut.length == UInt64(3 * Self.c + 100))
+        damage { _ = try cut.get(10, at: 3 * Self.c) }
+        #expect(try cut.get(Self.c, at: Self.c) == pattern(Self.c, seed: 56))
+        // The later entries have the length too. Their heads are changed: nobody believes the length, nor the chunk.
+        try place.vault.write(log, to: "vaultfs.log")
+        for index in 0..<4 { try damageEntry(index, byte: 33, in: place.vault) }
+        let next = try place.vault.open()
+        #expect(next.problems.count == 1)
+        #expect(try place.vault.reopen("a", in: next).length == UInt64(3 * Self.c + 100))
+    }
+
+    @Test("Tags: after an entry that was written in part, no number is used again under the same salt")
+    func partialEntry() throws {
+        let place = try Place(TestStore())
+        try place.overwrite(chunk: 1, seed: 58)
+        let salt = { try LogHeader(parsing: Array(place.vault.bytes("vaultfs.log")[..<64]))?.salt }
+        let before = try #require(try salt())
+        let isFull = Atomic<Bool>(true)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.path.hasSuffix("/vaultfs.log") && isFull.exchange(false, ordering: .relaxed)
+                ? ENOSPC : 0
+        }
+        try CallWatcher.watch(place.vault.path, answer) { try place.overwrite(chunk: 2, seed: 59) }
+        #expect(try salt() != before && !isFull.load(ordering: .relaxed))
+        let next = try place.vault.open()
+        #expect(next.problems.isEmpty)
+        for name in ["a", "b", "c"] {
+            #expect(try place.vault.reopen(name, in: next).contents() == content([1: 58, 2: 59]))
+        }
+    }
+
     @Test("Log-10: damage of the first entry after a checkpoint, at the log's beginning, costs its own chunk too")
     func damagedFirstEntry() throws {
         let place = try Place(TestStore())

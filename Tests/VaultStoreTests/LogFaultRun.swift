@@ -109,8 +109,9 @@ final class LogFaultRun {
         // An entry that is made during a checkpoint: the next ones are behind it, up to the log's end.
         change("b", .write(next(100), at: 0))
         checkpoint { [self] in
-            // A full log would wait for the checkpoint.
-            guard store.log.usedSize < LogHeader.smallestSize(vault.layout) / 2 else { return }
+            // A full log, and one that needs a new salt, would wait for the checkpoint.
+            let log = store.log.state.withLock { ($0.used, $0.needsSalt) }
+            guard log.0 < LogHeader.smallestSize(vault.layout) / 2, !log.1 else { return }
             faults.paused { overwrite("a", chunk: 0) }
         }
         for _ in 0..<9 { change("a", .write(next(max(c, 112 << 10)), at: 0)) }

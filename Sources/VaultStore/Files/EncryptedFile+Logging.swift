@@ -257,7 +257,7 @@ extension EncryptedFile {
                 }
                 header.isSparse = header.isSparse || isSparse
                 // Entries that are put in place now must not be applied once the file is sealed.
-                if changes.isAuthentic { header.sealCounter = max(header.sealCounter, changes.sealCounter) }
+                header.sealCounter = max(header.sealCounter, changes.sealCounter)
                 header.keepLost(changes, final, layout)
             }
         }

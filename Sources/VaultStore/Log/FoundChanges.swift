@@ -58,7 +58,8 @@ final class FoundChanges: Sendable {
         state.stamp = stamp
         let number = state.found.number + 1
         do throws(StoreError) {
-            state.found = try read()
+            // A header that is being written has a wrong tag for a moment.
+            state.found = if isFollowing, let found = try? read() { found } else { try read() }
         } catch {
             state.found = Found(fault: error.reason)
         }

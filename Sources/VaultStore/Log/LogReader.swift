@@ -6,6 +6,14 @@ internal import VaultFormat
 
 /// Reads and authenticates single entries of a log, wherever they are. Used by one thread.
 struct LogReader {
+    /// An entry whose head is authentic.
+    struct Found {
+        let entry: LogEntry
+        let offset: UInt64
+        /// False if the body cannot be read, or is damaged.
+        let isWhole: Bool
+    }
+
     let descriptor: Descriptor
     let header: LogHeader
     private let keys: ChunkKeys
@@ -46,30 +54,27 @@ struct LogReader {
         let count = try buffer.withMutableBytes { (bytes) throws(StoreError) -> Int in
             try descriptor.read(at: offset, into: bytes.slice(..<size))
         }
-        guard count == entry.size, parsedHead() == entry else { return false }
-        return try isAuthentic(entry)
+        guard count == entry.size, let head = parsedHead(), head == entry else { return false }
+        guard try isHeadAuthentic(entry) else { return false }
+        return try isBodyAuthentic(entry)
     }
 
-    /// Reads the entry at an offset, if there is one with this number. Nil if there is none, or if it cannot be read.
-    /// - Parameter sequence: nil for any number.
-    mutating func entry(at offset: UInt64, sequence: UInt64? = nil) throws(StoreError) -> LogEntry? {
-        guard let entry = head(at: offset), sequence == nil || entry.sequence == sequence else { return nil }
-        let rest = LogEntry.headSize..<entry.size
-        let count = buffer.withMutableBytes { bytes in
-            (try? descriptor.read(at: offset + UInt64(rest.lowerBound), into: bytes.slice(rest))) ?? 0
-        }
-        guard count == rest.count, try isAuthentic(entry) else { return nil }
-        return entry
+    /// Reads the entry at an offset. Nil if no entry with this number begins there, or if its head is damaged or cannot be
+    /// read.
+    mutating func entry(at offset: UInt64, sequence: UInt64) throws(StoreError) -> Found? {
+        guard offset < header.logSize, read(0..<LogEntry.headSize, at: offset), let entry = parsedHead(),
+            entry.sequence == sequence, isPossible(entry, at: offset), try isHeadAuthentic(entry)
+        else { return nil }
+        let isThere = read(LogEntry.headSize..<entry.size, at: offset)
+        let isWhole = isThere ? try isBodyAuthentic(entry) : false
+        return Found(entry: entry, offset: offset, isWhole: isWhole)
     }
 
-    /// Reads the head at an offset, which is not authenticated. Nil if no entry can begin like this, or if it cannot be read.
-    mutating func head(at offset: UInt64) -> LogEntry? {
-        guard offset < header.logSize else { return nil }
-        let count = buffer.withMutableBytes { bytes in
-            (try? descriptor.read(at: offset, into: bytes.slice(..<LogEntry.headSize))) ?? 0
+    /// Reads a part of the entry at an offset. Returns false if it is not there, or cannot be read.
+    private mutating func read(_ part: Range<Int>, at offset: UInt64) -> Bool {
+        buffer.withMutableBytes { bytes in
+            (try? descriptor.read(at: offset + UInt64(part.lowerBound), into: bytes.slice(part))) == part.count
         }
-        guard count == LogEntry.headSize, let entry = parsedHead() else { return nil }
-        return isPossible(entry, at: offset) ? entry : nil
     }
 
     /// True if such an entry can be at an offset.
@@ -78,25 +83,34 @@ struct LogReader {
     }
 
     private func parsedHead() -> LogEntry? {
-        buffer.withBytes { LogEntry(parsing: $0.slice(..<LogEntry.headSize)) }
+        buffer.withBytes { LogEntry(parsing: $0.slice(..<LogEntry.fieldsSize)) }
     }
 
-    private mutating func isAuthentic(_ entry: LogEntry) throws(StoreError) -> Bool {
-        let (end, computed) = (entry.size - LogEntry.tagSize, largestSize)
+    private mutating func isHeadAuthentic(_ entry: LogEntry) throws(StoreError) -> Bool {
+        try isAuthentic(0..<LogEntry.fieldsSize, entry.headNonce)
+    }
+
+    private mutating func isBodyAuthentic(_ entry: LogEntry) throws(StoreError) -> Bool {
+        let body = LogEntry.headSize..<(LogEntry.headSize + entry.bodySize)
+        return body.isEmpty ? true : try isAuthentic(body, entry.bodyNonce)
+    }
+
+    /// Verifies the tag that follows a part of the entry that was read last.
+    private mutating func isAuthentic(_ part: Range<Int>, _ nonce: UInt64) throws(StoreError) -> Bool {
+        let end = largestSize
         return try buffer.withMutableBytes { (bytes) throws(StoreError) -> Bool in
-            let (tag, stored) = (bytes.slice(computed...), bytes.slice(end..<entry.size))
+            let computed = bytes.slice(end...)
             try StoreError.ofCrypto { () throws(CryptoError) in
                 try cipher.authenticate(
-                    UnsafeRawBufferPointer(bytes.slice(..<end)), nonce: (entry.sequence, header.salt), keys: keys,
-                    into: tag)
+                    UnsafeRawBufferPointer(bytes.slice(part)), nonce: (nonce, header.salt), keys: keys, into: computed)
             }
-            return tag.elementsEqual(stored)
+            return computed.elementsEqual(bytes.slice(part.upperBound..<(part.upperBound + LogEntry.tagSize)))
         }
     }
 
     // MARK: Searching
 
-    /// The places where the file has what may be heads of entries, by their numbers.
+    /// The places where the file has what may be heads of entries, by their numbers. They are not authenticated.
     /// - Parameter sequence: only of entries from this number on.
     func possibleEntries(from sequence: UInt64) -> [(sequence: UInt64, offset: UInt64)] {
         // A log has no more entries than places for them.
@@ -107,8 +121,8 @@ struct LogReader {
         while offset < header.logSize {
             let count = piece.withMutableBytes { read(at: offset, into: $0) }
             piece.withBytes { bytes in
-                for start in stride(from: 0, to: count - LogEntry.headSize + 1, by: Int(LogEntry.alignment)) {
-                    let head = bytes.slice(start..<(start + LogEntry.headSize))
+                for start in stride(from: 0, to: count - LogEntry.fieldsSize + 1, by: Int(LogEntry.alignment)) {
+                    let head = bytes.slice(start..<(start + LogEntry.fieldsSize))
                     guard let entry = LogEntry(parsing: head), numbers.contains(entry.sequence),
                         isPossible(entry, at: offset + UInt64(start))
                     else { continue }

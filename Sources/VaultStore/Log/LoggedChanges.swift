@@ -29,8 +29,6 @@ struct LoggedChanges: Sendable {
     private(set) var time: UInt64 = 0
     /// The seal counter of the file's header when the entries were made.
     private(set) var sealCounter: UInt64 = 0
-    /// True if an authentic entry has that counter.
-    private(set) var isAuthentic = false
     /// Number of entries of an earlier seal counter than others have. They are not applied.
     private var outdatedEntries = 0
     private var entries = 0
@@ -50,11 +48,9 @@ struct LoggedChanges: Sendable {
     }
 
     /// Applies a later entry.
-    /// - Parameters:
-    ///   - position: offset of the entry's body in the log.
-    ///   - isAuthentic: false for a head whose body, and so its tag, cannot be read.
-    mutating func apply(_ entry: LogEntry, at position: UInt64, _ layout: ChunkLayout, isAuthentic: Bool = true) {
-        guard accept(entry, isAuthentic: isAuthentic) else { return }
+    /// - Parameter position: offset of the entry's body in the log.
+    mutating func apply(_ entry: LogEntry, at position: UInt64, _ layout: ChunkLayout) {
+        guard accept(entry) else { return }
         lastSequence = entry.sequence
         time = entry.time
         switch entry.kind {
@@ -82,10 +78,9 @@ struct LoggedChanges: Sendable {
     }
 
     /// Returns false for an entry of an earlier state of the file than those before. A later one replaces them.
-    private mutating func accept(_ entry: LogEntry, isAuthentic: Bool) -> Bool {
-        let isNewer = isAuthentic && !self.isAuthentic || entry.sealCounter > sealCounter
+    private mutating func accept(_ entry: LogEntry) -> Bool {
         if entries > 0, entry.sealCounter != sealCounter {
-            guard isAuthentic, isNewer else {
+            guard entry.sealCounter > sealCounter else {
                 outdatedEntries += 1
                 return false
             }
@@ -94,7 +89,6 @@ struct LoggedChanges: Sendable {
             outdatedEntries = outdated
         }
         sealCounter = entry.sealCounter
-        self.isAuthentic = self.isAuthentic || isAuthentic
         entries += 1
         return true
     }

@@ -37,10 +37,10 @@ extension RedoLog {
         let now = state.withLock { state in
             (
                 header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
-                entries: state.entries, targets: state.targets, log: state.descriptor
+                entries: state.entries, targets: state.targets, log: state.descriptor, needsSalt: state.needsSalt
             )
         }
-        guard now.used > 0, let log = now.log else { return true }
+        guard now.used > 0 || now.needsSalt, let log = now.log else { return true }
         try admit()
         guard try syncEntries(through: now.sequence - 1) else { return false }
         guard let files = try readBack(now.entries, log, now.header) else { return false }
@@ -54,6 +54,8 @@ extension RedoLog {
         }
         var header = now.header
         (header.startSequence, header.startOffset) = (now.sequence, now.offset)
+        // Nothing was appended since `now` then.
+        if now.needsSalt { header.salt = try Self.newSalt() }
         do throws(StoreError) {
             try state.withLock { (_) throws(StoreError) in try header.write(to: log, keys: keys, cipher) }
             try log.synchronize(dataOnly: true)
@@ -69,6 +71,7 @@ extension RedoLog {
         }
         state.withLock { state in
             state.header = header
+            if now.needsSalt { state.needsSalt = false }
             state.used -= now.used
             // A new array, so that the memory of many entries is freed.
             state.entries = Array(state.entries.dropFirst(now.entries.count))

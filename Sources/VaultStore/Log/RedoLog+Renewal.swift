@@ -25,8 +25,10 @@ extension RedoLog {
         let losses = try syncing.withLock { (_) throws(StoreError) in
             try state.withLock { (state) throws(StoreError) in try renew(&state, isInPlace ?? { _ in false }) }
         }
-        faults.clear(.log)
         for loss in losses { faults.note(loss) }
+        // Only if its name is durable can anything be acknowledged.
+        if let fault = state.withLock({ $0.fault }) { throw fault }
+        faults.clear(.log)
     }
 
     private func renew(_ state: inout State, _ isInPlace: (LogEntry) -> Bool) throws(StoreError) -> [LostChunks] {
@@ -46,9 +48,16 @@ extension RedoLog {
             try log.synchronize(dataOnly: false)
             try checkLost(entries, kept, &reader)
             let isOldThere = self.isInPlace(state.identity, size: state.prepared)
+            let identity = FileIdentity(try log.status())
             try putInPlace(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
-            state.identity = FileIdentity(try log.status())
-            return adopt(entries, log, header, &state)
+            state.identity = identity
+            let losses = adopt(entries, log, header, &state)
+            do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
+                state.fault = error
+                return losses
+            }
+            durable.store(state.sequence - 1, ordering: .releasing)
+            return losses
         } catch {
             root.removeQuietly(temporary)
             throw error
@@ -97,15 +106,15 @@ extension RedoLog {
         }
     }
 
-    /// Gives the new log its name, durably.
+    /// Gives the new log its name.
     /// - Parameter keepsOld: what has the name gets another one.
     private func putInPlace(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
         if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
-            try DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)
+            // Best effort: the new log has its name already.
+            try? DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)
         } else {
             try root.rename(temporary, as: Self.entry)
         }
-        try root.synchronize(dataOnly: false)
     }
 
     /// Uses the new log from now on. Returns the chunks that were lost.
@@ -135,8 +144,8 @@ extension RedoLog {
         state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
         state.used = state.offset - LogHeader.areaSize
         state.prepared = state.offset
+        state.needsSalt = false
         state.fault = nil
-        durable.store(state.sequence - 1, ordering: .releasing)
         return losses
     }
 }

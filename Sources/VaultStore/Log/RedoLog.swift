@@ -42,6 +42,9 @@ package final class RedoLog: Sendable {
         /// In the order of their numbers.
         var entries: [LoggedEntry] = []
         var targets: [UInt64: Target] = [:]
+        /// True if a part of an entry was written before the store was full. Its number gives a nonce that must not be
+        /// used again, so a checkpoint changes the salt before the next entry.
+        var needsSalt = false
         /// The reason why nothing can be acknowledged before a new log begins.
         var fault: StoreError?
     }
@@ -136,7 +139,8 @@ package final class RedoLog: Sendable {
         let position = state.header.position(ofSpace: given.space, after: state.offset)
         // A change that fails half way must be taken back also on a full disk.
         let reserve = undoes ? 0 : undoSpace
-        guard state.used + position.skipped + given.space + 2 * reserve <= state.header.logSize - LogHeader.areaSize,
+        guard !state.needsSalt,
+            state.used + position.skipped + given.space + 2 * reserve <= state.header.logSize - LogHeader.areaSize,
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
             state.entries.count < 2 * Self.mostEntries
         else { return false }
@@ -145,8 +149,13 @@ package final class RedoLog: Sendable {
         entry.sequence = state.sequence
         entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
         entry.time = Self.now()
-        // A part of an entry ends the log. The next one is written over it.
-        try Self.write(entry, in: buffer, to: descriptor, at: position.offset, state.header.salt, cipher, keys)
+        do throws(StoreError) {
+            try Self.write(entry, in: buffer, to: descriptor, at: position.offset, state.header.salt, cipher, keys)
+        } catch {
+            // A part of an entry ends the log. The next one is written over it.
+            state.needsSalt = error.isNoSpace
+            throw error
+        }
         state.sequence += 1
         state.offset = position.offset + entry.space
         state.used += position.skipped + entry.space
@@ -160,17 +169,21 @@ package final class RedoLog: Sendable {
     }
 
     /// Writes an entry with one pwrite(2).
-    /// - Parameter buffer: has the body at its place. The head and the tag are added.
+    /// - Parameter buffer: has the body at its place. The head and the tags are added.
     static func write(
         _ entry: LogEntry, in buffer: UnsafeMutableRawBufferPointer, to log: Descriptor, at offset: UInt64,
         _ salt: UInt64, _ cipher: ChunkCipher, _ keys: ChunkKeys
     ) throws(StoreError) {
-        entry.store(into: buffer.slice(..<LogEntry.headSize))
-        let end = entry.size - LogEntry.tagSize
+        entry.store(into: buffer.slice(..<LogEntry.fieldsSize))
+        let end = LogEntry.headSize + entry.bodySize
         try StoreError.ofCrypto { () throws(CryptoError) in
             try cipher.authenticate(
-                UnsafeRawBufferPointer(buffer.slice(..<end)), nonce: (entry.sequence, salt), keys: keys,
-                into: buffer.slice(end..<entry.size))
+                UnsafeRawBufferPointer(buffer.slice(..<LogEntry.fieldsSize)), nonce: (entry.headNonce, salt),
+                keys: keys, into: buffer.slice(LogEntry.fieldsSize..<LogEntry.headSize))
+            guard entry.bodySize > 0 else { return }
+            try cipher.authenticate(
+                UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<end)), nonce: (entry.bodyNonce, salt),
+                keys: keys, into: buffer.slice(end..<entry.size))
         }
         try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
     }
@@ -211,9 +224,15 @@ package final class RedoLog: Sendable {
 
     static func newHeader(size: UInt64) throws(StoreError) -> LogHeader {
         var header = LogHeader(logSize: size)
-        // 0 stands for a log without entries.
-        while header.salt == 0 { header.salt = try StoreError.ofCrypto(SecureRandom.integer()) }
+        header.salt = try newSalt()
         return header
+    }
+
+    static func newSalt() throws(StoreError) -> UInt64 {
+        var salt: UInt64 = 0
+        // 0 stands for a log without entries.
+        while salt == 0 { salt = try StoreError.ofCrypto(SecureRandom.integer()) }
+        return salt
     }
 
     /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.
