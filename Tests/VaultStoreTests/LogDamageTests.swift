@@ -281,7 +281,7 @@ import VaultFormat
         }
     }
 
-    @Test("Log-10: a length that was changed in a head cuts no file, and a sound head of a damaged entry gives the length")
+    @Test("Log-10: a length that was changed in a head cuts no file; a sound head of a damaged entry gives the length")
     func damagedLength() throws {
         let place = try Place(TestStore())
         try place.files[0].truncate(to: 3 * Self.c + 100)
