@@ -393,6 +393,42 @@ import VaultFormat
         #expect(try place.vault.open().problems.isEmpty)
     }
 
+    // MARK: A full disk
+
+    @Test("a growth that fails on a full disk leaves the length, also if the log has no space yet")
+    func failedGrowth() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let file = try vault.reopen(in: try vault.open())
+        for fullFrom in [0, 1] {
+            let path = vault.path
+            let answer = { @Sendable (call: WatchedCall) -> Int32 in
+                call.kind == .write && (fullFrom == 0 || call.path == path + "/file") ? ENOSPC : 0
+            }
+            CallWatcher.watch(path, answer) {
+                #expect(throws: StoreError.system(.noSpace)) { try file.truncate(to: (2 << 20) + 1) }
+            }
+            #expect(file.length == UInt64(Self.c))
+            #expect(try file.contents() == pattern(Self.c))
+        }
+    }
+
+    @Test("Log-6: on a full disk, a file that cannot be put in place gets the space of removed files")
+    func fullDisk() throws {
+        let place = try Place(TestStore())
+        try place.overwrite(chunk: 1, seed: 73)
+        #expect(unlink(place.vault.path + "/b") == 0)
+        let path = place.vault.path + "/c"
+        let isFreed = Atomic<Bool>(false)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write && call.path == path else { return 0 }
+            return isFreed.exchange(true, ordering: .relaxed) ? 0 : ENOSPC
+        }
+        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint() }
+        #expect(isFreed.load(ordering: .relaxed) && place.store.log.usedSize == 0 && place.store.problems.isEmpty)
+        #expect(try place.files[2].contents() == content([1: 73]))
+    }
+
     // MARK: Removed files
 
     @Test("Log-6: the changes of a file without a name are dropped when its removal is durable")

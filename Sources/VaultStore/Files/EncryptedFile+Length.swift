@@ -41,6 +41,7 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         let oldLength = length
+        try store.log.keepUndoSpace()
         let chunkSize = UInt64(layout.chunkSize)
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
         // A partial last record is written as encrypted zeros: one that is zero was torn.

@@ -32,7 +32,8 @@ extension RedoLog {
         faults.clear(.checkpoint)
     }
 
-    /// Returns false, with the fault noted, if a new log must begin first.
+    /// Returns false if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk if
+    /// removed files have been closed meanwhile.
     private func putEverythingInPlace() throws(StoreError) -> Bool {
         let now = state.withLock { state in
             (
@@ -44,8 +45,9 @@ extension RedoLog {
         try admit()
         guard try syncEntries(through: now.sequence - 1) else { return false }
         guard let files = try readBack(now.entries, log, now.header) else { return false }
-        let failure = try putInPlace(files, now.targets, log)
+        let (failure, isFreed) = try putInPlace(files, now.targets, log)
         if let failure {
+            if isFreed && failure.error.isNoSpace { return false }
             // The others' entries need not wait, and must not be applied again later.
             if failure.fileIDs.count < files.count {
                 try renewHoldingCheckpoints { $0.sequence < now.sequence && !failure.fileIDs.contains($0.fileID) }
@@ -107,19 +109,19 @@ extension RedoLog {
     }
 
     /// Puts the changes of each file in place, and makes the files durable that have all of theirs.
-    /// - Returns: the files that have not, and the first reason.
+    /// - Returns: the files that have not, and the first reason. True if files without a name are not kept open any more.
     private func putInPlace(
         _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
-    ) throws(StoreError) -> (fileIDs: Set<UInt64>, error: StoreError)? {
+    ) throws(StoreError) -> (failure: (fileIDs: Set<UInt64>, error: StoreError)?, isFreed: Bool) {
         var changed: [Target] = []
         var failed: Set<UInt64> = []
         var failure: StoreError?
-        var isRemoved = false
+        var removed: [UInt64] = []
         for (fileID, changes) in files {
             guard let target = targets[fileID] else { continue }
             // Its removal is made durable instead: a power cut could bring the name back.
             if usesSyncfs, target.file.abandonIfRemoved() {
-                isRemoved = true
+                removed.append(fileID)
                 faults.clear(.placing(fileID))
                 continue
             }
@@ -135,13 +137,19 @@ extension RedoLog {
         }
         do throws(StoreError) {
             try Self.synchronize(
-                changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: isRemoved)
+                changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: !removed.isEmpty)
         } catch {
             // New chunks past the files' ends may be lost too, and the kernel returns the error only once.
             for target in changed { target.file.noteFailedBackingSync() }
             throw error
         }
-        return failure.map { (failed, $0) }
+        // Others may need their space before the log's start moves.
+        state.withLock { state in
+            for fileID in removed where state.targets[fileID]?.lastSequence == targets[fileID]?.lastSequence {
+                state.targets.removeValue(forKey: fileID)
+            }
+        }
+        return (failure.map { (failed, $0) }, !removed.isEmpty)
     }
 
     /// Makes files durable.

@@ -202,6 +202,22 @@ package final class RedoLog: Sendable {
         return entry.space
     }
 
+    /// Makes sure that a change which will be made in place can be taken back on a full disk.
+    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
+    func keepUndoSpace() throws(StoreError) {
+        do throws(StoreError) {
+            try state.withLock { (state) throws(StoreError) in
+                if let fault = state.fault { throw fault }
+                let descriptor = try open(&state)
+                let end = state.header.position(ofSpace: undoSpace, after: state.offset).offset + undoSpace
+                try prepare(descriptor, upTo: end, &state)
+            }
+        } catch {
+            if !error.isNoSpace { fail(error) }
+            throw error
+        }
+    }
+
     /// Makes the log's file if there is none, durably.
     func makeFile() throws(StoreError) {
         try state.withLock { (state) throws(StoreError) in
