@@ -114,9 +114,10 @@ package final class VaultFileSystem: Sendable {
         try nodes.atCheckedName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
-    /// The descriptor of a node that is open.
+    /// The descriptor of a node that is open. Waits for no writer: a caller may have the lock of the file's attributes, for
+    /// which a writer waits that makes a checkpoint.
     func openDescriptor(_ node: Node) -> Descriptor? {
-        if let file = node.openFile { return file.anyDescriptor }
+        if let file = node.openFile { return file.reader }
         if node === nodes.root { return rootDirectory.descriptor }
         // Not through `directory`, because the mode of a directory can be changed even if its record is damaged or its
         // owner has no access.
@@ -165,8 +166,7 @@ package final class VaultFileSystem: Sendable {
 extension Workspace: WorkerBuffers {}
 
 extension VaultFileSystem: FileSystem {
-    /// Short if another machine writes the vault.
-    package var cacheSeconds: Double { store.followsWriter ? 1 : 60 }
+    package var ownsSource: Bool { !store.followsWriter }
 
     package func makeWorkspace() throws(StoreError) -> Workspace { try Workspace(layout: store.layout) }
 

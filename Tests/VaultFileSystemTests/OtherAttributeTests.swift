@@ -45,6 +45,36 @@ import VaultStore
         expect(.noData) { _ = try system.attribute(file, name) }
     }
 
+    @Test("The look for one waits for no writer, which may wait for a checkpoint, and that for the look")
+    func besideWriter() throws {
+        let file = try vault.file("f", [1]).id
+        let handle = try system.open(file, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        defer { system.release(handle) }
+        let (system, name, workspace) = (system, name, try system.makeWorkspace())
+        let state = Monitor((isHeld: true, hasBegun: false, isAnswered: false))
+        let hold = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write else { return 0 }
+            state.update { $0.hasBegun = true }
+            _ = state.wait(until: monotonicDeadline(in: 60)) { $0.isHeld ? nil : () }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, hold) {
+            nonisolated(unsafe) let own = workspace
+            let writer = try BackgroundThread {
+                _ = [2].withBytes { try? system.write(handle, $0, at: 0, workspace: own) }
+            }
+            #expect(state.wait(until: monotonicDeadline(in: 30)) { $0.hasBegun ? () : nil } != nil)
+            let reader = try BackgroundThread {
+                _ = try? system.attribute(file, name)
+                state.update { $0.isAnswered = true }
+            }
+            #expect(state.wait(until: monotonicDeadline(in: 30)) { $0.isAnswered ? () : nil } != nil)
+            state.update { $0.isHeld = false }
+            writer.join()
+            reader.join()
+        }
+    }
+
     @Test("An object that has none is looked at once; a new node looks again")
     func isRemembered() throws {
         let file = try vault.file("f").id
