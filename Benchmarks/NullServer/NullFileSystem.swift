@@ -53,7 +53,7 @@ final class NullFileSystem: Sendable {
 
 extension NullFileSystem: FileSystem {
     /// As a vault's.
-    var cacheSeconds: Double { 60 }
+    var ownsSource: Bool { true }
 
     func makeWorkspace() -> NullWorkspace { NullWorkspace() }
     func runInBackground() {}

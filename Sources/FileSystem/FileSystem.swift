@@ -13,8 +13,8 @@ package protocol FileSystem: AnyObject, Sendable {
     /// One thread's buffers and contexts.
     associatedtype Workspace: WorkerBuffers
 
-    /// Seconds for which the kernel may cache names and attributes.
-    var cacheSeconds: Double { get }
+    /// True if only this process changes what is served. The kernel may then keep what it has.
+    var ownsSource: Bool { get }
     func makeWorkspace() throws(StoreError) -> Workspace
     /// Background work, until `shutDown`. Has a thread of its own.
     func runInBackground()

@@ -45,7 +45,7 @@ final class FuseServer: Sendable {
     init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) {
         self.fileSystem = fileSystem
         gate = fileSystem.gate
-        timeout = fileSystem.cacheSeconds
+        timeout = fileSystem.ownsSource ? 60 : 1
         bypassesKernelCache = options.bypassesKernelCache
         maximumRead = options.maximumRead
         self.logger = logger

@@ -24,7 +24,6 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     let wanted =
         FUSE_CAP_DONT_MASK | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ
         | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
-        | FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_CACHE_SYMLINKS
     // Not requested:
     // - Write-back caching in the kernel: acknowledged writes would be lost if the daemon dies, and a write(2) at work during a
     //   lock would leave pages that other programs can read.
@@ -35,10 +34,7 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-        // The kernel reads a cached target once. If we do not own the source, another link can get the inode number.
-        if server.bypassesKernelCache || server.timeout < 60 {
-            connection.pointee.want &= ~UInt32(FUSE_CAP_CACHE_SYMLINKS)
-        }
+        connection.pointee.want |= connection.pointee.capable & UInt32(cachingFlags(server))
         // Without FUSE_HANDLE_KILLPRIV_V2 the kernel asks for security.capability before each write.
         let message = server.worker.message
         server.offeredFlags.store(linux_fuse_offered_flags(message.mem, message.size), ordering: .relaxed)
@@ -49,6 +45,16 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.max_background = 64
     connection.pointee.congestion_threshold = 48
     connection.pointee.time_gran = 1
+}
+
+/// How the kernel finds out that its pages and link targets are old.
+private func cachingFlags(_ server: FuseServer) -> Int32 {
+    // Pages are dropped if the size or the time of a file has changed. libfuse's default.
+    guard server.fileSystem.ownsSource else { return FUSE_CAP_AUTO_INVAL_DATA }
+    // Otherwise the kernel drops all pages of a file after each change of its own, because the time has changed. A read that
+    // comes then, while another write is on its way, brings the old data back into the page cache for good (seen on 6.18).
+    // The kernel reads a cached target once, and another link could have got the inode number.
+    return FUSE_CAP_EXPLICIT_INVAL_DATA | (server.bypassesKernelCache ? 0 : FUSE_CAP_CACHE_SYMLINKS)
 }
 
 /// The callbacks for names, attributes and extended attributes.

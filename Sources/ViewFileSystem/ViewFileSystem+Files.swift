@@ -9,8 +9,7 @@ package import ViewFormats
 extension ViewWorkspace: WorkerBuffers {}
 
 extension ViewFileSystem: ReadOnlyFileSystem {
-    /// Short, because other programs can change the source.
-    package var cacheSeconds: Double { 1 }
+    package var ownsSource: Bool { false }
 
     package func makeWorkspace() throws(StoreError) -> ViewWorkspace {
         do { return try ViewWorkspace() } catch { throw storeError(error, of: []) }

@@ -1,0 +1,22 @@
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// The kernel's page cache beside several threads.
+    @Suite struct StalePages {
+        @Test("what was written is seen through a mapping at once, also while others read the file")
+        func seen() throws {
+            let programs = try TemporaryDirectory()
+            let program = programs.appending("stale_pages")
+            try Command([
+                "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", program,
+                Products.program("stale_pages.c"),
+            ])
+            .run().succeeded()
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try Command([program, "\(vault.mountpoint)/f", "4"], timeout: .seconds(120)).run().succeeded()
+            try vault.unmount()
+        }
+    }
+}
