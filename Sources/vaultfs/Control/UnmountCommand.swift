@@ -69,12 +69,15 @@ struct UnmountCommand: ParsableCommand {
         if let client = try? mount.connect().client {
             // If it does not answer, it may still end well.
             _ = try? client.send(.events)
+            let process = VaultProcess(id: client.processID)
             try Unmounting.unmount(mount.path, force: force)
             var problems: [String] = []
-            try wait(mount, process: client.processID, isDaemon: true) {
-                client.waitUntilClosed(timeout: $0) { event in
+            try wait(mount, process: client.processID, isDaemon: true) { timeout in
+                let isClosed = client.waitUntilClosed(timeout: timeout) { event in
                     if event.atEnd == true, let reason = event.reason { problems.append(Console.shown(reason)) }
                 }
+                // Until the process has ended, its descriptors keep the store in use, and its file system cannot be unmounted.
+                return isClosed && (process?.waitUntilEnded(timeout: timeout) ?? true)
             }
             guard !problems.isEmpty else { return }
             throw CommandFailure(

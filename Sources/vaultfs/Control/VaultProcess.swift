@@ -5,14 +5,22 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// The process that has a vault, when its control socket is out of reach. Its end can be awaited. Never signal it: it is
-/// only likely to be the mount's daemon. Any thread.
+/// A process that has a vault. Its end can be awaited. Any thread.
 struct VaultProcess: Sendable {
     let id: pid_t
     /// Readable when the process has ended (pidfd_open(2)).
     private let descriptor: Descriptor
 
-    /// The process that holds the flock of the mount's vault. Nil if it is unknown, if it has ended, or if the vault has
+    /// Nil if the process has ended, or is in another process-id namespace.
+    init?(id: pid_t) {
+        let fd = linux_pidfd_open(id)
+        guard id > 0, fd >= 0 else { return nil }
+        self.id = id
+        descriptor = Descriptor(owning: fd)
+    }
+
+    /// The process that holds the flock of the mount's vault, for a control socket that is out of reach. Never signal it: it is
+    /// only likely to be the mount's daemon. Nil if it is unknown, if it has ended, or if the vault has
     /// another mount, which may be the one that holds the lock. The writer record counts for nothing here: whoever writes the
     /// store chooses its process.
     init?(of mount: FoundMount) {
@@ -20,10 +28,7 @@ struct VaultProcess: Sendable {
             let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
             let owner = LockOwner.find(descriptor: vault.root), owner.command == "vaultfs"
         else { return nil }
-        id = owner.processID
-        let fd = linux_pidfd_open(id)
-        guard fd >= 0 else { return nil }
-        descriptor = Descriptor(owning: fd)
+        self.init(id: owner.processID)
     }
 
     /// Returns false after `timeout`.
