@@ -86,6 +86,19 @@ extension MountTests {
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
         }
 
+        @Test("after unmount nothing uses the store, so that its file system can be unmounted too")
+        func processHasEnded() throws {
+            let vault = try VaultUnderTest()
+            for _ in 1...5 {
+                try vault.mount()
+                let daemon = try #require(vault.daemon)
+                try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+                // Of a process that has ended, /proc has at most the number, until its parent asks for it.
+                var target: CChar = 0
+                #expect(readlink("/proc/\(daemon)/exe", &target, 1) == -1)
+            }
+        }
+
         @Test("SIGTERM and SIGINT unmount", arguments: Settings.accounts, [SIGTERM, SIGINT])
         func signals(setting: Setting, signal: Int32) throws {
             let vault = try setting.vault()
