@@ -122,6 +122,12 @@ extension VaultFileSystem {
     }
 
     private static let classAttribute = Array("user.vaultfs.class".utf8)
+    /// `ls -l` asks for it for each file, unless one of the same device has answered `EOPNOTSUPP` (ls.c in coreutils).
+    private static let labelAttribute = Array("security.selinux".utf8)
+    /// True if SELinux runs on this machine: it registers a file system of its own then (proc_filesystems(5)).
+    private static let hasLabels =
+        (try? Descriptor(path: "/proc/filesystems", flags: O_RDONLY).read(at: 0, count: 1 << 16))
+        .map { String(decoding: $0, as: UTF8.self).contains("selinuxfs") } ?? true
 
     private func namespace(of name: [UInt8]) -> Namespace {
         if name == Self.classAttribute { return .protectionClass }
@@ -145,8 +151,12 @@ extension VaultFileSystem {
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough:
-            if try hasOnlyUserAttributes(node) { throw .system(.noData) }
-            return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
+            do throws(StoreError) {
+                if try hasOnlyUserAttributes(node) { throw StoreError.system(.noData) }
+                return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
+            } catch .system(.noData) where name == Self.labelAttribute && !Self.hasLabels {
+                throw .system(.notSupported)
+            }
         case .encrypted:
             return try withEncrypted(node) { (attributes) throws(StoreError) in try attributes.value(of: name) }
         }

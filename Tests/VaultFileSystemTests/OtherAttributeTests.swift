@@ -45,6 +45,22 @@ import VaultStore
         expect(.noData) { _ = try system.attribute(file, name) }
     }
 
+    @Test("A label of SELinux is supported where SELinux runs, and one that is stored is returned anywhere")
+    func label() throws {
+        let file = try vault.file("f", [1]).id
+        let name = ascii("security.selinux")
+        let systems = try Descriptor(path: "/proc/filesystems", flags: O_RDONLY).read(at: 0, count: 1 << 16)
+        let hasLabels = String(decoding: systems, as: UTF8.self).contains("selinuxfs")
+        expect(hasLabels ? .noData : .notSupported) { _ = try system.attribute(file, name) }
+        // An access list is another matter: programs would take it for unsupported.
+        expect(.noData) { _ = try system.attribute(file, self.name) }
+        try system.setAttribute(file, self.name, value: list, flags: 0)
+        expect(hasLabels ? .noData : .notSupported) { _ = try system.attribute(file, name) }
+        guard geteuid() == 0 else { return }
+        try system.setAttribute(file, name, value: ascii("label"), flags: 0)
+        #expect(try system.attribute(file, name) == ascii("label"))
+    }
+
     @Test("The look for one waits for no writer, which may wait for a checkpoint, and that for the look")
     func besideWriter() throws {
         let file = try vault.file("f", [1]).id
