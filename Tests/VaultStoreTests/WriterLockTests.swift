@@ -57,6 +57,32 @@ import VaultFormat
         withExtendedLifetime(readers) {}
     }
 
+    @Test("Store-35: a check that the store does not answer ends after the time that is set, and goes on once it answers")
+    func limitedCheck() throws {
+        let hold = try #require(try take())
+        try hold.claim(waitMilliseconds: 0)
+        hold.limitChecks(seconds: 1)
+        let state = Monitor((isHeld: false, mayEnd: false))
+        let stuck = try BackgroundThread {
+            hold.state.withLock { _ in
+                state.update { $0.isHeld = true }
+                _ = state.wait(until: monotonicDeadline(in: 60)) { $0.mayEnd ? () : nil }
+            }
+        }
+        #expect(state.wait(until: monotonicDeadline(in: 60)) { $0.isHeld ? () : nil } != nil)
+        for _ in 0..<2 {
+            age(hold)
+            #expect(throws: StoreError.system(.timedOut)) { try hold.verify() }
+        }
+        state.update { $0.mayEnd = true }
+        stuck.join()
+        hold.limitChecks(seconds: 60)
+        try hold.verify()
+        try takeOver()
+        age(hold)
+        expect(.ioError) { try hold.verify() }
+    }
+
     @Test("A released lock is free, although a child that was just forked has its descriptor, too")
     func inherited() throws {
         let hold = try #require(try take())

@@ -20,10 +20,23 @@ extension RedoLog {
     /// - Parameter isInPlace: true for an entry that need not be in the new log. Nil if all must be, and only if a new log is
     ///   needed.
     func renewHoldingCheckpoints(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
-        guard isInPlace != nil || state.withLock({ $0.fault != nil }) else { return }
+        // Without a file there is nothing to renew.
+        guard state.withLock({ $0.descriptor != nil && (isInPlace != nil || $0.fault != nil) }) else { return }
         try admit()
-        let losses = try syncing.withLock { (_) throws(StoreError) in
-            try state.withLock { (state) throws(StoreError) in try renew(&state, isInPlace ?? { _ in false }) }
+        // Without the locks that a request takes: it may wait for the store longer than other calls.
+        let temporary = try VaultDirectory.temporaryEntry()
+        let log = try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let losses: [LostChunks]
+        do throws(StoreError) {
+            try log.giveToOwner(of: root)
+            losses = try syncing.withLock { (_) throws(StoreError) in
+                try state.withLock { (state) throws(StoreError) in
+                    try renew(&state, log, temporary, isInPlace ?? { _ in false })
+                }
+            }
+        } catch {
+            root.removeQuietly(temporary)
+            throw error
         }
         for loss in losses { faults.note(loss) }
         // Only if its name is durable can anything be acknowledged.
@@ -31,37 +44,33 @@ extension RedoLog {
         faults.clear(.log)
     }
 
-    private func renew(_ state: inout State, _ isInPlace: (LogEntry) -> Bool) throws(StoreError) -> [LostChunks] {
-        guard let old = state.descriptor else { return [] }
+    /// - Parameters:
+    ///   - log: a new file with the name `temporary`.
+    private func renew(
+        _ state: inout State, _ log: Descriptor, _ temporary: [UInt8], _ isInPlace: (LogEntry) -> Bool
+    ) throws(StoreError) -> [LostChunks] {
+        guard let old = state.descriptor else { throw .system(.ioError) }
         var header = try Self.newHeader(size: state.header.logSize)
         (header.startSequence, header.startOffset) = (state.sequence, LogHeader.areaSize)
-        let temporary = try VaultDirectory.temporaryEntry()
-        let log = try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
-        do throws(StoreError) {
-            try log.giveToOwner(of: root)
-            try header.write(to: log, keys: keys, cipher)
-            // Only if the store answers does a failed read mean that an entry is lost.
-            try log.synchronize(dataOnly: false)
-            var reader = try LogReader(old, state.header, keys: keys, layout)
-            let kept = state.entries.filter { !isInPlace($0.entry) }
-            let entries = try copy(kept, &reader, to: log, header)
-            try log.synchronize(dataOnly: false)
-            try checkLost(entries, kept, &reader)
-            let isOldThere = self.isInPlace(state.identity, size: state.prepared)
-            let identity = FileIdentity(try log.status())
-            try putInPlace(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
-            state.identity = identity
-            let losses = adopt(entries, log, header, &state)
-            do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
-                state.fault = error
-                return losses
-            }
-            durable.store(state.sequence - 1, ordering: .releasing)
+        try header.write(to: log, keys: keys, cipher)
+        // Only if the store answers does a failed read mean that an entry is lost.
+        try log.synchronize(dataOnly: false)
+        var reader = try LogReader(old, state.header, keys: keys, layout)
+        let kept = state.entries.filter { !isInPlace($0.entry) }
+        let entries = try copy(kept, &reader, to: log, header)
+        try log.synchronize(dataOnly: false)
+        try checkLost(entries, kept, &reader)
+        let isOldThere = self.isInPlace(state.identity, size: state.prepared)
+        let identity = FileIdentity(try log.status())
+        try putInPlace(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
+        state.identity = identity
+        let losses = adopt(entries, log, header, &state)
+        do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
+            state.fault = error
             return losses
-        } catch {
-            root.removeQuietly(temporary)
-            throw error
         }
+        durable.store(state.sequence - 1, ordering: .releasing)
+        return losses
     }
 
     private struct CopiedEntry {

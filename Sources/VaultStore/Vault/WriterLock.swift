@@ -24,6 +24,14 @@ package final class WriterLock: Sendable {
         var followsCleanEnd = false
     }
 
+    /// A check on a thread of its own.
+    private struct LimitedCheck {
+        var isRunning = false
+        /// Number of checks that have ended, and what the last one found.
+        var ended = 0
+        var result: Result<Void, StoreError> = .success(())
+    }
+
     static let entry = Array("vaultfs.lock".utf8)
     /// Milliseconds for which a check of the lock stays valid.
     private static let checkInterval = 2000
@@ -48,6 +56,9 @@ package final class WriterLock: Sendable {
     /// Time of the last check, in milliseconds of CLOCK_BOOTTIME, so that a machine that slept checks again.
     let lastCheck = Atomic<Int>(never)
     private let isReleased = Monitor(false)
+    /// Seconds that `verify` waits for a check. 0 for as long as it takes.
+    private let checkTimeout = Atomic<Int>(0)
+    private let limitedCheck = Monitor(LimitedCheck())
     /// Called once, when another process has taken the vault, or the file is gone.
     package let onLoss = Observer<Void>()
 
@@ -221,11 +232,40 @@ package final class WriterLock: Sendable {
 
     /// Makes sure, before the vault is changed, that no other process has taken it. The check is at most 2 s old. Local
     /// stores are checked too, because another process may use a FUSE mount of the same store. Waits for the store as
-    /// long as the change itself would.
-    /// - Throws: `EIO` once another process has the vault, and after `release`; the store's error if the check fails.
+    /// long as the change itself would, or for the time of `limitChecks`.
+    /// - Throws: `EIO` once another process has the vault, and after `release`; the store's error if the check fails;
+    ///   `ETIMEDOUT`.
     package func verify() throws(StoreError) {
+        if Self.bootMilliseconds() - lastCheck.load(ordering: .acquiring) < Self.checkInterval { return }
+        let seconds = checkTimeout.load(ordering: .relaxed)
+        if seconds > 0 { try check(within: seconds) } else { try check() }
+    }
+
+    /// Makes `verify` wait no longer than this. For a store whose calls end with an error if it does not answer: some of those
+    /// that a check makes wait all the same (NFS `soft`: nfs4_wait_clnt_recover in fs/nfs/nfs4state.c, seen on 6.1).
+    package func limitChecks(seconds: Int) { checkTimeout.store(seconds, ordering: .relaxed) }
+
+    private func check(within seconds: Int) throws(StoreError) {
+        let ended = limitedCheck.update { check in
+            if !check.isRunning { check.isRunning = startCheck() }
+            return check.ended
+        }
+        let result = limitedCheck.wait(until: monotonicDeadline(in: seconds)) { $0.ended > ended ? $0.result : nil }
+        guard let result else { throw .system(.timedOut) }
+        try result.get()
+    }
+
+    private func startCheck() -> Bool {
+        let thread = try? BackgroundThread { [self] in
+            let result = Result { () throws(StoreError) in try check() }
+            limitedCheck.update { ($0.isRunning, $0.ended, $0.result) = (false, $0.ended + 1, result) }
+        }
+        thread?.detach()
+        return thread != nil
+    }
+
+    private func check() throws(StoreError) {
         let now = Self.bootMilliseconds()
-        if now - lastCheck.load(ordering: .acquiring) < Self.checkInterval { return }
         try state.withLock { (state) throws(StoreError) in
             guard try stillHolds(&state) else { throw .system(.ioError) }
             lastCheck.store(now, ordering: .releasing)

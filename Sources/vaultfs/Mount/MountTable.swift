@@ -48,6 +48,14 @@ struct MountTable {
     /// The topmost mount at `mountpoint`, an absolute path without links.
     func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
 
+    /// True for an NFS mount whose calls end with an error if the server does not answer (nfs(5)).
+    /// - Parameter device: `st_dev` of its files.
+    func isSoft(_ device: dev_t) -> Bool {
+        entries.contains { entry in
+            entry.device == device && entry.type.hasPrefix("nfs") && entry.options.contains { ["soft", "softerr"].contains($0) }
+        }
+    }
+
     /// The mounts of a vault or of a view's source, by its absolute path without links. Leaves out those that another mount
     /// covers. Any user can mount something with this path as its source: look at `userID` before you trust one.
     func vaults(from source: [UInt8]) -> [Entry] {

@@ -43,6 +43,10 @@ extension MountContents {
             throw error
         }
         directory.writerLock?.onLoss.set { store.noteLoss() }
+        var status = stat()
+        if fstat(directory.root.rawValue, &status) == 0, (try? MountTable.read())?.isSoft(status.st_dev) == true {
+            directory.writerLock?.limitChecks(seconds: 20)
+        }
         // The log has been replayed by now.
         store.reportProblems(to: report) { fileSystem.report($0) }
         self.init(
