@@ -57,7 +57,7 @@ import VaultFormat
         withExtendedLifetime(readers) {}
     }
 
-    @Test("Store-35: a check that the store does not answer ends after the time that is set, and goes on once it answers")
+    @Test("Store-35: a check that the store does not answer ends after the time that is set, and later goes on")
     func limitedCheck() throws {
         let hold = try #require(try take())
         try hold.claim(waitMilliseconds: 0)

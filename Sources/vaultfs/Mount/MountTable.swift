@@ -52,7 +52,8 @@ struct MountTable {
     /// - Parameter device: `st_dev` of its files.
     func isSoft(_ device: dev_t) -> Bool {
         entries.contains { entry in
-            entry.device == device && entry.type.hasPrefix("nfs") && entry.options.contains { ["soft", "softerr"].contains($0) }
+            entry.device == device && entry.type.hasPrefix("nfs")
+                && entry.options.contains { ["soft", "softerr"].contains($0) }
         }
     }
 
