@@ -29,6 +29,10 @@ import VaultFormat
         var isReached: Bool { state.withLock { $0.number > failing.lowerBound } }
 
         func answer(_ call: WatchedCall) -> Int32 {
+            // What was synced under one name is there under the next one.
+            if call.kind == .rename, let source = call.source {
+                state.withLock { $0.durable[call.path] = $0.durable.removeValue(forKey: source) }
+            }
             let isOfAll = call.kind == .synchronizeAll
             guard isOfAll || call.kind == .synchronize && call.path != path else { return 0 }
             return state.withLock { state in
@@ -94,10 +98,19 @@ import VaultFormat
             (self.name, self.file, self.content, synced) = (name, file, content, content)
         }
 
+        /// Writes as a program does, which is told how much was written before an error.
         func put(_ bytes: [UInt8], at offset: Int) throws {
-            try file.put(bytes, at: offset)
-            content += [UInt8](repeating: 0, count: max(0, offset + bytes.count - content.count))
-            content.replaceSubrange(offset..<(offset + bytes.count), with: bytes)
+            let workspace = try Workspace(layout: file.layout)
+            var done = 0
+            while done < bytes.count {
+                let count = try bytes[done...].withUnsafeBytes {
+                    try file.write($0, at: UInt64(offset + done), workspace: workspace)
+                }
+                let range = (offset + done)..<(offset + done + count)
+                content += [UInt8](repeating: 0, count: max(0, range.upperBound - content.count))
+                content.replaceSubrange(range, with: bytes[done..<(done + count)])
+                done += count
+            }
         }
 
         func truncate(to length: Int) throws {
@@ -163,7 +176,9 @@ import VaultFormat
         let next = try cut.open(cacheSize: 0)
         for model in models where !isReported(model) {
             let found = try? cut.reopen(model.name, in: next).contents()
-            #expect(found == model.synced, "\(context): \(model.name) after a power cut")
+            #expect(
+                found == model.synced,
+                "\(context): \(model.name) after a power cut, \(found?.count ?? -1) of \(model.synced.count) bytes")
         }
         return disk.isReached
     }

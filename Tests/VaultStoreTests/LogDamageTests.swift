@@ -148,6 +148,30 @@ import VaultFormat
         #expect(try place.vault.reopen("b", in: next).get(1) == [1])
     }
 
+    @Test("Log-14: entries that a failed sync has dropped are not lost: the new log has them from memory")
+    func droppedBySync() throws {
+        let place = try Place(TestStore())
+        try place.overwrite(chunk: 1, seed: 33)
+        // In the order of the entries: a and b again, not synced.
+        for file in place.files[..<2] { try file.put(pattern(Self.c, seed: 34), at: 2 * Self.c) }
+        let fails = Atomic<Bool>(true)
+        let path = place.vault.path + "/vaultfs.log"
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .synchronize && call.path == path && fails.exchange(false, ordering: .relaxed) ? EIO : 0
+        }
+        CallWatcher.watch(place.vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
+        }
+        for index in [3, 4] { try damageEntry(index, byte: 200, in: place.vault) }
+        try place.store.log.renewIfNeeded()
+        #expect(place.store.problems.isEmpty)
+        try place.files[1].synchronize(dataOnly: true)
+        let next = try place.vault.open()
+        for name in ["a", "b"] {
+            #expect(try place.vault.reopen(name, in: next).contents() == content([1: 33, 2: 34]))
+        }
+    }
+
     @Test("Store-9: after a failed sync of a file, its data is written again before another sync counts")
     func failedSyncOfFile() throws {
         let vault = try TestStore()

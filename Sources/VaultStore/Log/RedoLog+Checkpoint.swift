@@ -195,6 +195,7 @@ extension RedoLog {
             state.prepared = 0
             state.descriptor = nil
             (state.sequence, state.offset) = (1, LogHeader.areaSize)
+            state.unsynced.forget()
             durable.store(0, ordering: .releasing)
             try descriptor.synchronize(dataOnly: false)
         }

@@ -57,7 +57,7 @@ extension RedoLog {
         try log.synchronize(dataOnly: false)
         var reader = try LogReader(old, state.header, keys: keys, layout)
         let kept = state.entries.filter { !isInPlace($0.entry) }
-        let entries = try copy(kept, &reader, to: log, header)
+        let entries = try copy(kept, &reader, state.unsynced, to: log, header)
         try log.synchronize(dataOnly: false)
         try checkLost(entries, kept, &reader)
         let isOldThere = self.isInPlace(state.identity, size: state.prepared)
@@ -80,14 +80,20 @@ extension RedoLog {
 
     /// Writes entries to a new log, with new numbers.
     private func copy(
-        _ entries: [LoggedEntry], _ reader: inout LogReader, to log: Descriptor, _ header: LogHeader
+        _ entries: [LoggedEntry], _ reader: inout LogReader, _ unsynced: UnsyncedEntries, to log: Descriptor,
+        _ header: LogHeader
     ) throws(StoreError) -> [CopiedEntry] {
         var copied: [CopiedEntry] = []
         var offset = LogHeader.areaSize
         for (index, old) in entries.enumerated() {
             let needsBody = old.entry.kind == .records
             // Twice, because a moment ago the store may not have answered.
-            let isThere = needsBody ? isReadable(old, &reader) || isReadable(old, &reader) : true
+            var isThere = needsBody ? isReadable(old, &reader) || isReadable(old, &reader) : true
+            if !isThere {
+                isThere = try reader.withEntry(old.entry) { (bytes) throws(StoreError) in
+                    unsynced.copy(old.entry, into: bytes.slice(LogEntry.headSize..<(bytes.count - LogEntry.tagSize)))
+                }
+            }
             var entry = isThere ? old.entry : old.entry.lost
             entry.sequence = header.startSequence + UInt64(index)
             entry.durable = entry.sequence - 1
@@ -154,6 +160,8 @@ extension RedoLog {
         state.used = state.offset - LogHeader.areaSize
         state.prepared = state.offset
         state.needsSalt = false
+        // The new numbers are durable, or the next new log is made from this one.
+        state.unsynced.forget()
         state.fault = nil
         return losses
     }

@@ -42,6 +42,7 @@ package final class RedoLog: Sendable {
         /// In the order of their numbers.
         var entries: [LoggedEntry] = []
         var targets: [UInt64: Target] = [:]
+        var unsynced = UnsyncedEntries()
         /// True if a part of an entry was written before the store was full. Its number gives a nonce that must not be
         /// used again, so a checkpoint changes the salt before the next entry.
         var needsSalt = false
@@ -160,6 +161,9 @@ package final class RedoLog: Sendable {
         state.offset = position.offset + entry.space
         state.used += position.skipped + entry.space
         state.entries.append(LoggedEntry(entry: entry, offset: position.offset))
+        state.unsynced.append(
+            entry, UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<(LogEntry.headSize + entry.bodySize))),
+            durable: durable.load(ordering: .acquiring))
         state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
         note(entry, position.offset + UInt64(LogEntry.headSize), descriptor)
         noteWork(
