@@ -29,7 +29,7 @@ import VaultFormat
         var isReached: Bool { state.withLock { $0.number > failing.lowerBound } }
 
         func answer(_ call: WatchedCall) -> Int32 {
-            // What was synced under one name is there under the next one.
+            // A file that was synced under one name is there under the next one.
             if call.kind == .rename, let source = call.source {
                 state.withLock { $0.durable[call.path] = $0.durable.removeValue(forKey: source) }
             }
