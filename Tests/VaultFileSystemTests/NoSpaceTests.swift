@@ -12,7 +12,7 @@ import Testing
 @testable import VaultStore
 
 /// Changes for which the store has no space until a checkpoint frees that of the log and of deleted files.
-@Suite(.timeLimit(.minutes(10))) struct NoSpaceTests {
+@Suite(.timeLimit(.minutes(20))) struct NoSpaceTests {
     /// A change that may need space.
     struct Change: CustomTestStringConvertible, Sendable {
         let testDescription: String

@@ -192,7 +192,7 @@ import VaultFormat
     }
 
     @Test(
-        "A loss is noticed while nothing is changed, and at the release", .timeLimit(.minutes(10)),
+        "A loss is noticed while nothing is changed, and at the release", .timeLimit(.minutes(20)),
         arguments: [true, false])
     func watched(isWatched: Bool) throws {
         let hold = try #require(try take(isRemote: false))
@@ -208,7 +208,7 @@ import VaultFormat
         #expect(losses.access { $0 } == 1)
     }
 
-    @Test("The watch ends at the release, which is no loss", .timeLimit(.minutes(10)))
+    @Test("The watch ends at the release, which is no loss", .timeLimit(.minutes(20)))
     func watchedUntilReleased() throws {
         let hold = try #require(try take(isRemote: false))
         try hold.claim()
