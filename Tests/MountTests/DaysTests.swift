@@ -4,12 +4,12 @@ import Testing
 extension PlainMountTests {
     /// Resources of a daemon that has done something very often.
     @Suite struct Days {
-        /// 15,000 checkpoints, because a closure that grew with each one once filled the stack after 12,000. 1,000 locks that
+        /// 15,000 checkpoints, because a closure that grew with each one once filled the stack after 12,000. 2,000 locks that
         /// forget, because the allocator's memory grows for the first 500 (then no more in 1,200).
         @Test(
             "memory, stacks, descriptors and time stay the same (scripts/torture-days is the long form)",
             arguments: [
-                ["--checkpoints", "15000"], ["--locks", "500"], ["--locks", "1000", "--policy", "forget"],
+                ["--checkpoints", "15000"], ["--locks", "500"], ["--locks", "2000", "--policy", "forget"],
                 ["--opens", "30000"], ["--operations", "30000"],
             ])
         func days(arguments: [String]) throws {
