@@ -134,7 +134,7 @@ WORK = [
     (random_write, "random 4 KiB write", 4),
     (sequential_write, "1 MiB sequential write", 14),
     (untar, "file of untar", 57),
-    (list_tree, "entry of ls -lR", 10.5),
+    (list_tree, "entry of ls -lR", 8.0),
     (read_tree, "file of a tree that is read", 21.5),
     (remove_tree, "file of rm -rf", 15.5),
 ]
