@@ -156,6 +156,19 @@ import VaultStore
         #expect(throws: CommandFailure.self) { try FoundMount.only(table([0, 0]), of: "/v", user: 0) }
     }
 
+    @Test(
+        "only an NFS mount with soft or softerr is a soft one",
+        arguments: [
+            ("nfs4", "rw,vers=4.2,soft,timeo=20", true), ("nfs", "rw,softerr", true),
+            ("nfs4", "rw,hard,softreval", false),
+            ("ext4", "rw,soft", false),
+        ])
+    func soft(type: String, options: String, isSoft: Bool) throws {
+        let table = MountTable(parsing: Array("1 0 0:42 / /m rw - \(type) server:/x \(options)\n".utf8))
+        let device = try #require(table.entries.first?.device)
+        #expect(table.isSoft(device) == isSoft && !table.isSoft(device + 1))
+    }
+
     @Test func `bytes that are no UTF-8`() {
         let line = Array("1 0 0:1 / /m".utf8) + [0xFF] + Array(" rw - fuse.vaultfs v rw".utf8)
         #expect(MountTable(parsing: line).entry(at: Array("/m".utf8) + [0xFF]) != nil)

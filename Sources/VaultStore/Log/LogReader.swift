@@ -54,8 +54,7 @@ struct LogReader {
         let count = try buffer.withMutableBytes { (bytes) throws(StoreError) -> Int in
             try descriptor.read(at: offset, into: bytes.slice(..<size))
         }
-        guard count == entry.size, let head = parsedHead(), head == entry else { return false }
-        guard try isHeadAuthentic(entry) else { return false }
+        guard count == entry.size, parsedHead() == entry, try isHeadAuthentic(entry) else { return false }
         return try isBodyAuthentic(entry)
     }
 
