@@ -157,7 +157,7 @@ def count(system, function):
     """Calls for a unit: (all that count, requests, {name: calls})."""
     system.remount()
     os.stat(system.mountpoint)
-    wait_for(lambda: all(map(is_idle, system.daemons)), "the daemon to be idle")
+    wait_for(lambda: all(map(is_idle, system.daemons)), "the daemon to be idle", 60)
     tracer = Tracer(system)
     try:
         units = function(system.mountpoint)
