@@ -170,8 +170,7 @@ extension VaultFileSystem: LockableFileSystem {
             if let file = node.openFile { sealLater(file, of: node) }
         }
         // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later.
-        try? store.log.renewIfNeeded()
-        try? store.log.synchronize()
+        if (try? store.log.renewIfNeeded()) != nil { try? store.log.synchronize() }
         store.sealer.sealAll()
     }
 

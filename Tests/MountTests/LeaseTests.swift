@@ -71,7 +71,7 @@ extension MountTests {
             let guest = try directory.write("guest", String(repeating: "g", count: 40), mode: 0o600)
             let command = ["mount", vault.vault, vault.mountpoint, "--keyfile", guest]
             let lease = ["--new-keyfile", guest, "--expires"]
-            for change in [["change", "3"] + lease + ["1s"], ["remove", "3"]] {
+            for change in [["change", "3"] + lease + ["3s"], ["remove", "3"]] {
                 try slot("add", lease + ["1h"])
                 try vault.mounting(
                     [vault.account.binary] + command + ["--lock-file", "\(vault.plain)/device.lock"]

@@ -9,12 +9,17 @@ extension RedoLog {
         var first: Int?
         var last = 0
         var isHalfFull = false
+        var isRunning = false
         var isStopping = false
+        /// Number of new logs that have begun.
+        var renewals = 0
     }
 
     /// Milliseconds without an entry after which a checkpoint is made, and at most from the first entry.
     private static let idle = 2000
     private static let longest = 30_000
+    /// Milliseconds for which a request waits for a new log. The thread tries to begin one each `idle` milliseconds.
+    private static let renewal = 3000
 
     /// Notes that there is an entry. Wakes the thread only for the first one and if the log fills.
     func noteWork(isHalfFull: Bool) {
@@ -37,8 +42,21 @@ extension RedoLog {
         }
     }
 
+    /// Waits for the thread to begin a new log, because the store may be back already. The caller has no lock of the log.
+    /// - Returns: true if the log did not work, and does now.
+    func awaitRenewal() -> Bool {
+        let renewals = schedule.access { $0.renewals }
+        guard state.withLock({ $0.fault != nil }) else { return false }
+        hurry()
+        return schedule.wait(until: monotonicDeadline(inMilliseconds: Self.renewal)) { schedule in
+            schedule.renewals != renewals ? true : schedule.isRunning && !schedule.isStopping ? nil : false
+        } ?? false
+    }
+
     /// Makes checkpoints when the store is idle and when the log is half full. The body of a thread. Returns after `stop`.
     package func run() {
+        schedule.update { $0.isRunning = true }
+        defer { schedule.update { $0.isRunning = false } }
         while let first = schedule.next({ $0.isStopping ? .end : $0.first.map { .item($0) } ?? .wait }) {
             while pause({ $0.isStopping || $0.isHalfFull }) {
                 let now = monotonicMilliseconds()

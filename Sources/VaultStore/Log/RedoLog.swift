@@ -11,7 +11,7 @@ internal import VaultFormat
 /// with one pwrite(2). A checkpoint puts durable entries in place. If the file cannot be trusted any more, a new one
 /// begins from what can be read back. Any thread.
 ///
-/// Locks, in this order: `checkpointing`, `syncing`, `state`. `state` is a leaf lock but for the file's own, and is held
+/// Locks, in this order: `checkpointing`, `syncing`, `state`, `schedule`. `state` is held
 /// while an entry is written: after a SIGKILL no entry that was acknowledged may follow one that is incomplete.
 package final class RedoLog: Sendable {
     /// A file with entries. It and its descriptor stay open until they are in place.
@@ -110,24 +110,38 @@ package final class RedoLog: Sendable {
         // It would end the log for every reader.
         guard entry.isValid(layout) else { throw .system(.ioError) }
         while true {
-            let isFull: Bool
             do throws(StoreError) {
-                isFull = try state.withLock { (state) throws(StoreError) -> Bool in
-                    if let fault = state.fault { throw fault }
-                    return try !append(entry, undoes, in: buffer, of: file, writer, &state, note)
+                if try withLog({ (state) throws(StoreError) in
+                    try append(entry, undoes, in: buffer, of: file, writer, &state, note)
+                }) {
+                    return
                 }
             } catch {
-                guard error.isNoSpace else {
-                    // The file may have a part of the entry, or may not be readable there.
-                    fail(error)
-                    throw error
-                }
                 // A checkpoint frees the space that the log has already.
-                guard usedSize > 0 else { throw error }
-                isFull = true
+                guard error.isNoSpace, usedSize > 0 else { throw error }
             }
-            guard isFull else { return }
             try checkpoint()
+        }
+    }
+
+    /// Changes the log. If it does not work, waits for a new one to begin.
+    /// - Throws: `ENOSPC`; the error for which a new log must begin, because the file may have a part of an entry, or may not
+    ///   be readable there.
+    private func withLog<Result>(
+        _ body: (inout State) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        while true {
+            do throws(StoreError) {
+                return try state.withLock { (state) throws(StoreError) in
+                    if let fault = state.fault { throw fault }
+                    return try body(&state)
+                }
+            } catch {
+                if error.isNoSpace { throw error }
+                if awaitRenewal() { continue }
+                fail(error)
+                throw error
+            }
         }
     }
 
@@ -209,16 +223,10 @@ package final class RedoLog: Sendable {
     /// Makes sure that a change which will be made in place can be taken back on a full disk.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
     func keepUndoSpace() throws(StoreError) {
-        do throws(StoreError) {
-            try state.withLock { (state) throws(StoreError) in
-                if let fault = state.fault { throw fault }
-                let descriptor = try open(&state)
-                let end = state.header.position(ofSpace: undoSpace, after: state.offset).offset + undoSpace
-                try prepare(descriptor, upTo: end, &state)
-            }
-        } catch {
-            if !error.isNoSpace { fail(error) }
-            throw error
+        try withLog { (state) throws(StoreError) in
+            let descriptor = try open(&state)
+            let end = state.header.position(ofSpace: undoSpace, after: state.offset).offset + undoSpace
+            try prepare(descriptor, upTo: end, &state)
         }
     }
 
@@ -282,6 +290,7 @@ package final class RedoLog: Sendable {
     /// - Throws: the sync's error. The entries then stay doubtful until a new log has them.
     func synchronize(through sequence: UInt64) throws(StoreError) {
         if durable.load(ordering: .acquiring) >= sequence { return }
+        _ = awaitRenewal()
         // A new log is durable.
         if try !syncEntries(through: sequence) { try renewIfNeeded() }
     }

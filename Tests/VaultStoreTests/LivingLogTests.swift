@@ -1,0 +1,295 @@
+import CLinux
+import Glibc
+import LinuxSystem
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import VaultStore
+
+/// A redo log that is damaged, removed or replaced, or that the store's disk has no space for, under a living daemon (FileFormat:
+/// Log-6, Log-10 and Log-14).
+@Suite struct LivingLogTests {
+    @Test(
+        "Log-10, Log-14: an entry that a living daemon cannot read costs its own chunk, and is reported",
+        arguments: [0, 70, 4200])
+    func livingDamage(_ byte: Int) throws {
+        let place = try LogPlace(TestStore())
+        let lost = Mutex<[LostChunks]>([])
+        place.store.reportProblems(to: { _ in }, lose: { loss in lost.withLock { $0.append(loss) } })
+        try place.overwrite(chunk: 1, seed: 11)
+        try place.overwrite(chunk: 2, seed: 12)
+        try LogPlace.damageEntry(1, byte: byte, in: place.vault)
+        try place.overwrite(chunk: 3, seed: 13)
+        try place.store.log.checkpoint()
+        let losses = lost.withLock { $0 }
+        #expect(losses.count == 1 && losses.first?.file === place.files[1] && losses.first?.chunks == 1..<2)
+        #expect(place.store.problems.count == 1 && place.store.faults.isDataMissing)
+        #expect(place.files[1].failedSynchronizations.load(ordering: .relaxed) == 1)
+        for (index, file) in place.files.enumerated() {
+            if index == 1 {
+                damage { _ = try file.get(10, at: LogPlace.c) }
+                #expect(try file.get(LogPlace.c) == Array(LogPlace.content([:])[..<LogPlace.c]))
+                #expect(
+                    try file.get(2 * LogPlace.c, at: 2 * LogPlace.c)
+                        == Array(LogPlace.content([2: 12, 3: 13])[(2 * LogPlace.c)...]))
+            } else {
+                #expect(try file.contents() == LogPlace.content([1: 11, 2: 12, 3: 13]))
+            }
+        }
+        // The new log works, and the next mount sees the same.
+        try place.overwrite(chunk: 0, seed: 14)
+        #expect(try place.vault.bytes("vaultfs.log.damaged").count > 4096)
+        let next = try place.vault.open(cacheSize: 0)
+        #expect(try place.vault.reopen("a", in: next).contents() == LogPlace.content([0: 14, 1: 11, 2: 12, 3: 13]))
+        damage { _ = try place.vault.reopen("b", in: next).get(10, at: LogPlace.c) }
+        // A program that writes the chunk again has it again.
+        let file = try place.vault.reopen("b", in: next)
+        try file.put(pattern(LogPlace.c, seed: 15), at: LogPlace.c)
+        #expect(try file.contents() == LogPlace.content([0: 14, 1: 15, 2: 12, 3: 13]))
+    }
+
+    @Test(
+        "Log-14: a log that is removed, exchanged or cut is made anew by the next fsync, and loses nothing it can read",
+        arguments: ["removed", "exchanged", "directory", "cut"])
+    func displaced(_ kind: String) throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 21)
+        let path = place.vault.path + "/vaultfs.log"
+        switch kind {
+        case "removed": #expect(unlink(path) == 0)
+        case "directory":
+            #expect(unlink(path) == 0)
+            makeDirectory(path)
+        case "cut": #expect(truncate(path, 4096 + 3 * LogPlace.space) == 0)
+        default:
+            #expect(rename(path, place.vault.path + "/elsewhere") == 0)
+            try place.vault.write(LogHeader(logSize: 1 << 20).bytes, to: "vaultfs.log")
+        }
+        try place.overwrite(chunk: 2, seed: 22)
+        #expect(place.store.problems.isEmpty)
+        let inode = try place.vault.root.status(of: ascii("vaultfs.log")).st_ino
+        try place.overwrite(chunk: 2, seed: 22)
+        #expect(try place.vault.root.status(of: ascii("vaultfs.log")).st_ino == inode)
+        // Killed: what was synced is in the new log.
+        let next = try place.vault.open()
+        for name in ["a", "b", "c"] {
+            #expect(try place.vault.reopen(name, in: next).contents() == LogPlace.content([1: 21, 2: 22]))
+        }
+    }
+
+    @Test("Log-14: a sync that failed is not taken for one that succeeded: a new log begins")
+    func failedSync() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 31)
+        let inode = try place.vault.root.status(of: ascii("vaultfs.log")).st_ino
+        try place.files[0].put(pattern(LogPlace.c, seed: 32), at: 0)
+        let failure = Atomic<Bool>(true)
+        let path = place.vault.path
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .synchronize && call.path == path + "/vaultfs.log"
+                && failure.exchange(false, ordering: .relaxed) ? EIO : 0
+        }
+        try CallWatcher.watch(path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
+            #expect(place.store.problems.count == 1)
+            // No thread runs here that makes the new log.
+            #expect(throws: StoreError.system(.ioError)) { try place.files[1].put([1], at: 0) }
+            try place.store.log.renewIfNeeded()
+        }
+        #expect(place.store.problems.isEmpty)
+        #expect(try place.vault.root.status(of: ascii("vaultfs.log")).st_ino != inode)
+        try place.files[1].put([1], at: 0)
+        let next = try place.vault.open()
+        #expect(try place.vault.reopen("a", in: next).contents() == LogPlace.content([0: 32, 1: 31]))
+        #expect(try place.vault.reopen("b", in: next).get(1) == [1])
+    }
+
+    @Test("Log-14: entries that a failed sync has dropped are not lost: the new log has them from memory")
+    func droppedBySync() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 33)
+        // In the order of the entries: a and b again, not synced.
+        for file in place.files[..<2] { try file.put(pattern(LogPlace.c, seed: 34), at: 2 * LogPlace.c) }
+        let fails = Atomic<Bool>(true)
+        let path = place.vault.path + "/vaultfs.log"
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .synchronize && call.path == path && fails.exchange(false, ordering: .relaxed) ? EIO : 0
+        }
+        CallWatcher.watch(place.vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
+        }
+        for index in [3, 4] { try LogPlace.damageEntry(index, byte: 200, in: place.vault) }
+        try place.store.log.renewIfNeeded()
+        #expect(place.store.problems.isEmpty)
+        try place.files[1].synchronize(dataOnly: true)
+        let next = try place.vault.open()
+        for name in ["a", "b"] {
+            #expect(try place.vault.reopen(name, in: next).contents() == LogPlace.content([1: 33, 2: 34]))
+        }
+    }
+
+    @Test("Log-14: when the store answers again, a write and a sync wait for the new log, and fail no more")
+    func awaitedRenewal() throws {
+        let place = try LogPlace(TestStore())
+        let thread = try BackgroundThread { place.store.log.run() }
+        defer {
+            place.store.log.stop()
+            thread.join()
+        }
+        try place.overwrite(chunk: 1, seed: 35)
+        try place.files[0].put([1], at: 0)
+        let isGone = Atomic<Bool>(true)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.path.contains("/vaultfs.log") && isGone.load(ordering: .relaxed) ? EIO : 0
+        }
+        try CallWatcher.watch(place.vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
+            isGone.store(false, ordering: .relaxed)
+            try place.files[0].synchronize(dataOnly: true)
+            isGone.store(true, ordering: .relaxed)
+            #expect(throws: StoreError.system(.ioError)) { try place.files[0].put([2], at: 0) }
+            isGone.store(false, ordering: .relaxed)
+            try place.files[0].put([3], at: 0)
+        }
+        #expect(place.store.problems.isEmpty)
+        #expect(try place.vault.reopen("a", in: try place.vault.open()).get(1) == [3])
+    }
+
+    @Test("Store-9: after a failed sync of a file, its data is written again before another sync counts")
+    func failedSyncOfFile() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        try file.put(pattern(20_000), at: 0)
+        let calls = Mutex<[String]>([])
+        let fails = Atomic<Bool>(true)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.path.hasSuffix("/file") else { return 0 }
+            calls.withLock { $0.append("\(call.kind)") }
+            return call.kind == .synchronize && fails.exchange(false, ordering: .relaxed) ? EIO : 0
+        }
+        try CallWatcher.watch(vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try file.synchronize(dataOnly: true) }
+            #expect(store.problems.count == 1 && store.faults.isDataMissing)
+            try file.synchronize(dataOnly: true)
+        }
+        #expect(calls.withLock { $0 } == ["synchronize", "write", "write", "synchronize"])
+        #expect(store.problems.isEmpty && !store.faults.isDataMissing)
+        #expect(try file.contents() == pattern(20_000))
+    }
+
+    @Test("Store-9: a file whose sync has failed is synced again without a program's request")
+    func failedSyncIsRepeated() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let thread = try BackgroundThread { store.log.run() }
+        defer {
+            store.log.stop()
+            thread.join()
+        }
+        let file = try vault.create(in: store)
+        try file.put(pattern(20_000), at: 0)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .synchronize && call.path.hasSuffix("/file") ? EIO : 0
+        }
+        CallWatcher.watch(vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try file.synchronize(dataOnly: true) }
+            #expect(store.faults.isDataMissing)
+        }
+        try poll("the sync", timeout: .seconds(20)) { store.problems.isEmpty }
+    }
+
+    @Test("one file that cannot be written keeps no other from being put in place, and nothing is lost")
+    func oneBadFile() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 41)
+        let bad = place.vault.path + "/b"
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .write && call.path == bad ? EIO : 0 }
+        try CallWatcher.watch(place.vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try place.store.log.checkpoint() }
+            #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
+            #expect(place.store.faults.isDataMissing)
+            #expect(try place.files[1].contents() == LogPlace.content([1: 41]))
+            try place.overwrite(chunk: 2, seed: 42)
+        }
+        try place.store.log.checkpoint()
+        #expect(!place.store.faults.isDataMissing && place.store.log.usedSize == 0)
+        for file in place.files { #expect(try file.contents() == LogPlace.content([1: 41, 2: 42])) }
+    }
+
+    @Test("Tags: after an entry that was written in part, no number is used again under the same salt")
+    func partialEntry() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 58)
+        let salt = { try LogHeader(parsing: Array(place.vault.bytes("vaultfs.log")[..<64]))?.salt }
+        let before = try #require(try salt())
+        let isFull = Atomic<Bool>(true)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.path.hasSuffix("/vaultfs.log") && isFull.exchange(false, ordering: .relaxed)
+                ? ENOSPC : 0
+        }
+        try CallWatcher.watch(place.vault.path, answer) { try place.overwrite(chunk: 2, seed: 59) }
+        #expect(try salt() != before && !isFull.load(ordering: .relaxed))
+        let next = try place.vault.open()
+        #expect(next.problems.isEmpty)
+        for name in ["a", "b", "c"] {
+            #expect(try place.vault.reopen(name, in: next).contents() == LogPlace.content([1: 58, 2: 59]))
+        }
+    }
+
+    @Test("a growth that fails on a full disk leaves the length, also if the log has no space yet")
+    func failedGrowth() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(LogPlace.c))
+        let file = try vault.reopen(in: try vault.open())
+        for fullFrom in [0, 1] {
+            let path = vault.path
+            let answer = { @Sendable (call: WatchedCall) -> Int32 in
+                call.kind == .write && (fullFrom == 0 || call.path == path + "/file") ? ENOSPC : 0
+            }
+            CallWatcher.watch(path, answer) {
+                #expect(throws: StoreError.system(.noSpace)) { try file.truncate(to: (2 << 20) + 1) }
+            }
+            #expect(file.length == UInt64(LogPlace.c))
+            #expect(try file.contents() == pattern(LogPlace.c))
+        }
+    }
+
+    @Test("Log-6: on a full disk, a file that cannot be put in place gets the space of removed files")
+    func fullDisk() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 73)
+        #expect(unlink(place.vault.path + "/b") == 0)
+        let path = place.vault.path + "/c"
+        let isFreed = Atomic<Bool>(false)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .write && call.path == path else { return 0 }
+            return isFreed.exchange(true, ordering: .relaxed) ? 0 : ENOSPC
+        }
+        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint() }
+        #expect(isFreed.load(ordering: .relaxed) && place.store.log.usedSize == 0 && place.store.problems.isEmpty)
+        #expect(try place.files[2].contents() == LogPlace.content([1: 73]))
+    }
+
+    @Test("Log-6: the changes of a file without a name are dropped when its removal is durable")
+    func removedFile() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 71)
+        #expect(unlink(place.vault.path + "/b") == 0)
+        let calls = Mutex<[String]>([])
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            calls.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
+            return 0
+        }
+        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint() }
+        let made = calls.withLock { $0 }
+        #expect(!made.contains { $0.hasPrefix("write b") } && made.contains { $0.hasPrefix("synchronizeAll") })
+        #expect(place.store.log.usedSize == 0)
+        // A program that gets at it all the same finds no older version.
+        damage { _ = try place.files[1].get(10, at: LogPlace.c) }
+        #expect(try place.files[0].contents() == LogPlace.content([1: 71]))
+    }
+}
