@@ -74,7 +74,7 @@ let package = Package(
         .target(name: "CallWatch", path: "Tests/CallWatch"),
         .target(
             name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/TestSupport",
-            swiftSettings: testSettings),
+            swiftSettings: settings),
         .target(
             name: "DiskSimulation", dependencies: ["CallWatch", "CLinux", "TestSupport"], path: "Tests/DiskSimulation",
             swiftSettings: settings),

@@ -1,3 +1,5 @@
+import Glibc
+
 /// A small generator with a seed, so that a failing case can be repeated.
 package struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
@@ -29,4 +31,16 @@ package struct SeededGenerator: RandomNumberGenerator {
 package func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var generator = SeededGenerator(seed: seed)
     return generator.bytes(count)
+}
+
+/// Compares bytes fast also for tests, which are not optimized (memcmp(3)).
+package func same(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>) -> Bool {
+    guard one.count == other.count else { return false }
+    let result = one.withContiguousStorageIfAvailable { one in
+        other.withContiguousStorageIfAvailable { other in
+            guard let first = one.baseAddress, let second = other.baseAddress else { return true }
+            return memcmp(first, second, one.count) == 0
+        }
+    }
+    return (result ?? nil) ?? one.elementsEqual(other)
 }

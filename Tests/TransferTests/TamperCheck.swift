@@ -66,7 +66,7 @@ struct TamperCheck {
         do throws(StoreError) {
             let had = try tree.read(content, at: UInt64(range.lowerBound), into: buffer, vault.workspace)
             guard let wanted, had == wanted.count else { return false }
-            return TamperModel.isSame(UnsafeRawBufferPointer(buffer), wanted)
+            return same(UnsafeRawBufferPointer(buffer), wanted)
         } catch .damaged {
             return wanted == nil
         } catch {
@@ -123,7 +123,7 @@ struct TamperCheck {
         if !left.isEmpty { problems.append("\(way) leaves \(left.count) files") }
         if failed.withLock(\.self) != (whole == nil ? 1 : 0) { problems.append("\(way) reports") }
         let wanted = savesDamaged ? expected.map(salvaged) : whole
-        if (made == nil) != (wanted == nil) || !TamperModel.isSame(made ?? [], wanted ?? []) {
+        if (made == nil) != (wanted == nil) || !same(made ?? [], wanted ?? []) {
             problems.append("\(way) makes \(made.map { "\($0.count) bytes" } ?? "nothing")")
         }
         return problems

@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import VaultFormat
 
 /// One state of a file as vaultfs wrote it: the backing bytes, and the plaintext in them.
@@ -60,7 +61,7 @@ struct TamperModel {
         guard backing.count >= 128 else { return nil }
         let header = backing[..<128]
         for states in files {
-            guard let state = states.first(where: { Self.isSame(header, $0.backing[..<128]) }) else { continue }
+            guard let state = states.first(where: { same(header, $0.backing[..<128]) }) else { continue }
             return shown(backing, state, states)
         }
         return nil
@@ -88,14 +89,14 @@ struct TamperModel {
         let laidOut = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(length)))
         for size in Set([laidOut, wanted]).sorted(by: >) {
             let record = record(index, size, backing)
-            if size == laidOut && header.isSparse && Self.isSame(record, zeros[..<record.count]) {
+            if size == laidOut && header.isSparse && same(record, zeros[..<record.count]) {
                 return zeros[..<wanted]
             }
             for state in states {
                 let here = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(state.plaintext.count)))
-                guard here == size, Self.isSame(record, self.record(index, size, state.backing)),
+                guard here == size, same(record, self.record(index, size, state.backing)),
                     // The zeros of a hole are not a record.
-                    !Self.isSame(record, zeros[..<record.count])
+                    !same(record, zeros[..<record.count])
                 else { continue }
                 let start = index * layout.chunkSize
                 return state.plaintext[start..<(start + wanted)]
@@ -118,8 +119,8 @@ struct TamperModel {
         var start = 0
         while start < whole.count {
             let end = min(start + layout.chunkSize, whole.count)
-            let isZero = Self.isSame(whole[start..<end], zeros[..<(end - start)])
-            let isOriginal = end <= original.count && Self.isSame(whole[start..<end], original[start..<end])
+            let isZero = same(whole[start..<end], zeros[..<(end - start)])
+            let isOriginal = end <= original.count && same(whole[start..<end], original[start..<end])
             // A chunk may be zeroed in a file with holes.
             if !isOriginal && !(state.isSparse && isZero) { return false }
             start = end
@@ -134,16 +135,5 @@ struct TamperModel {
     private func record(_ index: Int, _ size: Int, _ backing: [UInt8]) -> ArraySlice<UInt8> {
         let start = Int(layout.recordOffset(ofChunk: UInt64(index)))
         return backing[start..<(start + size + 32)]
-    }
-
-    static func isSame(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>) -> Bool {
-        guard one.count == other.count else { return false }
-        let result = one.withContiguousStorageIfAvailable { one in
-            other.withContiguousStorageIfAvailable { other in
-                guard let first = one.baseAddress, let second = other.baseAddress else { return true }
-                return memcmp(first, second, one.count) == 0
-            }
-        }
-        return (result ?? nil) ?? one.elementsEqual(other)
     }
 }

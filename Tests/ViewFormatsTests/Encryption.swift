@@ -1,5 +1,4 @@
-import Foundation
-import Testing
+import TestSupport
 
 @testable import VaultCrypto
 @testable import ViewFormats
@@ -51,50 +50,4 @@ extension InitialVector {
 func hex(_ bytes: [UInt8]) -> String {
     let digits = Array("0123456789abcdef")
     return String(bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] })
-}
-
-/// Bytes that identify their position.
-func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
-    var generator = SeededGenerator(seed: seed)
-    var bytes = [UInt8](repeating: 0, count: count)
-    bytes.withUnsafeMutableBytes { bytes in
-        var start = 0
-        while start < count {
-            withUnsafeBytes(of: generator.next()) { word in
-                let size = min(8, count - start)
-                UnsafeMutableRawBufferPointer(rebasing: bytes[start..<(start + size)])
-                    .copyMemory(from: UnsafeRawBufferPointer(rebasing: word[..<size]))
-            }
-            start += 8
-        }
-    }
-    return bytes
-}
-
-/// Compares two byte strings, fast enough for long ones in a debug build (memcmp(3)).
-func same(_ a: some ContiguousBytes, _ b: some ContiguousBytes) -> Bool {
-    a.withUnsafeBytes { a in
-        b.withUnsafeBytes { b in
-            guard a.count == b.count, let first = a.baseAddress, let second = b.baseAddress else {
-                return a.count == b.count
-            }
-            return memcmp(first, second, a.count) == 0
-        }
-    }
-}
-
-/// A small generator with a seed, so that a failing case can be repeated.
-struct SeededGenerator: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        // splitmix64 (Steele, Lea, Flood 2014)
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
-    }
 }

@@ -1,4 +1,5 @@
 import FileSystem
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultStore
