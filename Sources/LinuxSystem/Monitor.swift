@@ -4,7 +4,10 @@ package import Glibc
 /// makes of any nil that it meets.
 package enum Next<Item> {
     case item(Item)
-    case wait, end
+    case wait
+    /// Until this time of CLOCK_MONOTONIC at most.
+    case waitUntil(milliseconds: Int)
+    case end
 }
 
 /// State behind a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
@@ -70,6 +73,9 @@ package final class Monitor<State>: @unchecked Sendable {
             switch body(&state) {
             case .item(let item): return item
             case .wait: pthread_cond_wait(changed, mutex)
+            case .waitUntil(let milliseconds):
+                var deadline = timespec(tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000)
+                pthread_cond_timedwait(changed, mutex, &deadline)
             case .end: return nil
             }
         }

@@ -184,10 +184,10 @@ extension VaultFileSystem {
     func sealLater(_ file: EncryptedFile, of node: Node) {
         // A file without a name needs no seal.
         guard !store.isReadOnly, file.needsSeal || file.isLogged, nodes.retain(node) else { return }
-        let isNew = store.sealer.add(file) { [nodes] in nodes.forget(node, count: 1) }
+        let isNew = store.durability.sealer.add(file) { [nodes] in nodes.forget(node, count: 1) }
         if !isNew { nodes.forget(node, count: 1) }
         // Its last name was removed before the sealer had it.
-        if nodes.hasLeft(node) { store.sealer.forget(file) }
+        if nodes.hasLeft(node) { store.durability.sealer.forget(file) }
     }
 
     /// Throws if a lock refuses the use of an open file. Also reads keys that could not be read at the unlock. A failure of
@@ -286,13 +286,12 @@ extension VaultFileSystem {
             try file.synchronize(dataOnly: false)
             sealLater(file, of: node)
         }
-        try store.synchronizeEverything()
+        try store.durability.synchronizeEverything()
     }
 
     /// Seals all files at the unmount. No more requests come.
     package func shutDown() {
-        store.sealer.stop()
-        store.log.stop()
+        store.durability.stop()
         store.completion?.stop()
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
@@ -301,11 +300,11 @@ extension VaultFileSystem {
             if !store.isReadOnly { try? file.synchronize(dataOnly: true) }
             sealLater(file, of: node)
         }
-        store.sealAll()
+        store.durability.sealAll()
         // Everything is in place, so what an older build or another program reads is complete.
         try? store.log.clear()
         // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.
-        store.synchronizeNames()
+        store.durability.synchronizeNames()
         store.releaseWriterLock()
     }
 }

@@ -171,7 +171,7 @@ extension VaultFileSystem: LockableFileSystem {
         }
         // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later.
         if (try? store.log.renewIfNeeded()) != nil { try? store.log.synchronize() }
-        store.sealer.sealAll()
+        store.durability.sealer.sealWaiting()
     }
 
     package var missingData: [String] { store.faults.isDataMissing ? store.faults.texts : [] }

@@ -176,7 +176,7 @@ extension VaultFileSystem {
     private func noteRemoval(of name: NodeName<Node>, _ node: Node, isLast: Bool) {
         nodes.removeName(node, parent: name.parent, entry: name.entry, isLast: isLast)
         if node.isDirectory { directories.remove(node) }
-        if isLast, let file = node.openFile { store.sealer.forget(file) }
+        if isLast, let file = node.openFile { store.durability.sealer.forget(file) }
         node.forgetAttributes()
     }
 

@@ -172,11 +172,9 @@ extension VaultFileSystem: FileSystem {
 
     package func runInBackground() {
         let completing = store.completion.flatMap { _ in try? BackgroundThread { self.completeEverything() } }
-        let checkpoints = store.isReadOnly ? nil : try? BackgroundThread { self.store.log.run() }
         let watch = store.isReadOnly ? nil : try? BackgroundThread { self.store.watchWriterLock() }
-        store.sealer.run()
+        store.durability.run()
         completing?.join()
-        checkpoints?.join()
         watch?.join()
     }
 

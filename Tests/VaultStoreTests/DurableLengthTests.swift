@@ -17,9 +17,9 @@ import VaultFormat
         let vault = try TestStore()
         let store = try vault.open()
         let file = try vault.create(in: store)
-        let thread = try BackgroundThread { store.sealer.run() }
+        let thread = try BackgroundThread { store.durability.run() }
         defer {
-            store.sealer.stop()
+            store.durability.stop()
             thread.join()
         }
         // Not before the thread runs.

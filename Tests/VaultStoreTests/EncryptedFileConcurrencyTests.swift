@@ -158,13 +158,13 @@ import VaultFormat
             },
             {
                 while !isOver.load(ordering: .acquiring) {
-                    store.sealer.add(file)
-                    store.sealer.sealAll()
+                    store.durability.sealer.add(file)
+                    store.durability.sealer.sealWaiting()
                 }
             },
         ])
-        store.sealer.add(file)
-        store.sealAll()
+        store.durability.sealer.add(file)
+        store.durability.sealAll()
         #expect(try fixture.header().isSealed)
         #expect(try fixture.header().length == 300 * 2500)
     }

@@ -147,8 +147,8 @@ private struct Model {
             store = try fixture.open(cacheSize: 6 * fixture.layout.chunkSize)
             try reopen()
         case .seal:
-            store.sealer.add(file)
-            store.sealAll()
+            store.durability.sealer.add(file)
+            store.durability.sealAll()
             // Nobody has opened the file for writing since it was opened, so there is no descriptor to seal with.
             if file.writing.withLock({ $0.writer != nil }) { isSealed = true }
         }

@@ -22,9 +22,9 @@ import VaultFormat
             let past = [timespec(tv_sec: 1000 + number, tv_nsec: 5), timespec(tv_sec: 2000 + number, tv_nsec: 7)]
             #expect(futimens(file.reader.fd, past) == 0)
             times += past
-            store.sealer.add(file)
+            store.durability.sealer.add(file)
         }
-        store.sealer.sealAll()
+        store.durability.sealer.sealWaiting()
         for number in 0..<count {
             var status = stat()
             #expect(stat(fixture.path + "/file\(number)", &status) == 0)
@@ -36,7 +36,7 @@ import VaultFormat
             #expect(header.length == 5000)
         }
         #expect(store.counters.filesSealed.total == UInt64(count))
-        store.sealer.sealAll()
+        store.durability.sealer.sealWaiting()
         #expect(store.counters.filesSealed.total == UInt64(count), "what is sealed does not wait")
     }
 
@@ -47,7 +47,7 @@ import VaultFormat
         let files = try (0..<count).map { number in
             let file = try fixture.create("\(number)", in: store)
             try file.put(pattern(5000), at: 0)
-            store.sealer.add(file)
+            store.durability.sealer.add(file)
             return WeakReference(file)
         }
         let left = Monitor<Int?>(nil)
@@ -55,12 +55,12 @@ import VaultFormat
         let beforeSeal = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .write, left.access({ $0 == nil }) else { return 0 }
             for (number, file) in files.enumerated() where !call.path.hasSuffix("/\(number)") {
-                if let file = file.file { store.sealer.forget(file) }
+                if let file = file.file { store.durability.sealer.forget(file) }
             }
             left.access { $0 = files.count { $0.file != nil } }
             return 0
         }
-        CallWatcher.watch(fixture.path, beforeSeal) { store.sealer.sealAll() }
+        CallWatcher.watch(fixture.path, beforeSeal) { store.durability.sealer.sealWaiting() }
         #expect(left.access { $0 } == 1)
         #expect(store.counters.filesSealed.total == 1)
     }
@@ -112,8 +112,8 @@ import VaultFormat
         var counter = try fixture.header().sealCounter
         #expect(counter == 0)
         for (name, change) in changes {
-            store.sealer.add(file)
-            store.sealAll()
+            store.durability.sealer.add(file)
+            store.durability.sealAll()
             #expect(try fixture.header().isSealed, "\(name)")
             let sealed = file.length
             #expect(try fixture.header().length == sealed)
@@ -124,8 +124,8 @@ import VaultFormat
             #expect(header.sealCounter > counter)
             counter = header.sealCounter
         }
-        store.sealer.add(file)
-        store.sealAll()
+        store.durability.sealer.add(file)
+        store.durability.sealAll()
         try file.put([], at: 0)
         #expect(try fixture.header().isSealed)
     }
@@ -180,13 +180,13 @@ import VaultFormat
     func stopping() throws {
         let fixture = try TestStore()
         let store = try fixture.open()
-        let thread = try BackgroundThread { store.sealer.run() }
+        let thread = try BackgroundThread { store.durability.run() }
         let file = try fixture.create(in: store)
         try file.put([1], at: 0)
-        store.sealer.add(file)
-        store.sealer.stop()
+        store.durability.sealer.add(file)
+        store.durability.stop()
         thread.join()
-        store.sealer.sealAll()
+        store.durability.sealer.sealWaiting()
         #expect(try fixture.header().isSealed)
     }
 
@@ -197,10 +197,10 @@ import VaultFormat
         let file = try fixture.create(in: store)
         try file.put([1], at: 0)
         unlink(fixture.path + "/file")
-        store.sealer.add(file)
-        store.sealer.sealAll()
+        store.durability.sealer.add(file)
+        store.durability.sealer.sealWaiting()
         #expect(store.counters.filesSealed.total == 0)
-        store.sealer.forget(file)
+        store.durability.sealer.forget(file)
     }
 }
 

@@ -134,9 +134,9 @@ import VaultFormat
     @Test("Log-14: when the store answers again, a write and a sync wait for the new log, and fail no more")
     func awaitedRenewal() throws {
         let place = try LogPlace(TestStore())
-        let thread = try BackgroundThread { place.store.log.run() }
+        let thread = try BackgroundThread { place.store.durability.run() }
         defer {
-            place.store.log.stop()
+            place.store.durability.stop()
             thread.join()
         }
         try place.overwrite(chunk: 1, seed: 35)
@@ -186,9 +186,9 @@ import VaultFormat
     func failedSyncIsRepeated() throws {
         let vault = try TestStore()
         let store = try vault.open()
-        let thread = try BackgroundThread { store.log.run() }
+        let thread = try BackgroundThread { store.durability.run() }
         defer {
-            store.log.stop()
+            store.durability.stop()
             thread.join()
         }
         let file = try vault.create(in: store)

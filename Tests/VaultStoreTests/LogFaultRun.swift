@@ -200,11 +200,11 @@ final class LogFaultRun {
     private func end() {
         for file in files.values where !file.isRemoved {
             try? file.file.synchronize(dataOnly: true)
-            store.sealer.add(file.file)
+            store.durability.sealer.add(file.file)
         }
-        store.sealAll()
+        store.durability.sealAll()
         try? store.log.clear()
-        store.synchronizeNames()
+        store.durability.synchronizeNames()
         store.releaseWriterLock()
     }
 

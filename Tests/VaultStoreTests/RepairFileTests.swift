@@ -136,7 +136,7 @@ import VaultFormat
             let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
             let file = try EncryptedFile.open(descriptor, in: writer.store)
             try file.put(pattern(count - sealed), at: sealed)
-            writer.store.sealer.add(file)
+            writer.store.durability.sealer.add(file)
         }
         let content = try #require(try vault.tree()["f"])
         try vault.edit(path) { $0.replaceSubrange(..<128, with: older) }

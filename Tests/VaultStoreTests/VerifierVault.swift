@@ -52,7 +52,7 @@ final class VerifierVault {
     func write(_ fill: (VerifierVaultWriter) throws -> Void) throws {
         let writer = try VerifierVaultWriter(VaultDirectory.open(FilePath(path)), keyRing)
         try fill(writer)
-        writer.store.sealAll()
+        writer.store.durability.sealAll()
         try writer.store.log.clear()
     }
 
@@ -190,7 +190,7 @@ final class VerifierVaultWriter {
     ) throws -> EncryptedFile {
         let file = try (parent ?? root).createFile(Array(name.utf8), mode: 0o644, owner: nil)
         try write(count, to: file, at: 0)
-        if isSealed { store.sealer.add(file) }
+        if isSealed { store.durability.sealer.add(file) }
         return file
     }
 

@@ -15,7 +15,7 @@ extension EncryptedFile {
     /// Notes that a sync of the backing file has failed. Takes no lock of the file.
     func noteFailedBackingSync() {
         failedBackingSyncs.add(1, ordering: .acquiringAndReleasing)
-        store.log.addDoubtful(self)
+        store.durability.addDoubtful(self)
     }
 
     /// Syncs the backing file, unless all writes to it are durable.
@@ -41,7 +41,7 @@ extension EncryptedFile {
             }
             store.faults.clear(.syncing(token))
             (synced.writes, synced.settledFailures) = (made, failures)
-            if isRewritten { store.log.removeDoubtful(self) }
+            if isRewritten { store.durability.removeDoubtful(self) }
             // Data that the kernel had dropped is durable as something else now.
             if isRewritten { try checkDoubtful() }
         }

@@ -288,7 +288,7 @@ extension EncryptedFile {
         currentLength.store(newLength, ordering: .releasing)
         state.lengthChanges += 1
         let grown = Int64(clamping: newLength) - Int64(clamping: state.header.length)
-        if grown >= Self.mostUnproven && state.awaitedLength == nil && !hasLoggedLength && store.sealer.addGrown(self) {
+        if grown >= Self.mostUnproven && state.awaitedLength == nil && !hasLoggedLength && store.durability.schedule.addGrown(self) {
             state.awaitedLength = newLength - newLength % UInt64(layout.chunkSize)
         }
     }

@@ -68,7 +68,7 @@ extension RedoLog {
         for target in now.targets.values {
             target.file.dropLogged(through: now.sequence - 1)
             if target.file.hasLostChunks.load(ordering: .acquiring) {
-                _ = target.file.store.sealer.addGrown(target.file)
+                _ = schedule.addGrown(target.file)
             }
         }
         state.withLock { state in

@@ -42,7 +42,7 @@ extension RedoLog {
         // Only if its name is durable can anything be acknowledged.
         if let fault = state.withLock({ $0.fault }) { throw fault }
         faults.clear(.log)
-        schedule.update { $0.renewals += 1 }
+        schedule.noteRenewal()
     }
 
     /// - Parameters:

@@ -66,9 +66,7 @@ package final class RedoLog: Sendable {
     let syncing = Mutex<Void>(())
     let checkpointing = Mutex<Void>(())
     let durable = Atomic<UInt64>(0)
-    let schedule = Monitor(Schedule())
-    /// Files whose data could not be made durable, by their tokens. They are synced again after a checkpoint.
-    let doubtful = Mutex<[UInt64: EncryptedFile]>([:])
+    let schedule: DurabilitySchedule
     let faults: StoreFaults
     /// Called before anything is put in place: throws if another process has the vault.
     let admit: @Sendable () throws(StoreError) -> Void
@@ -80,7 +78,8 @@ package final class RedoLog: Sendable {
 
     /// - Parameter size: of the file at most. A log that exists keeps its own.
     init(
-        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool, faults: StoreFaults,
+        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool,
+        schedule: DurabilitySchedule, faults: StoreFaults,
         admit: @escaping @Sendable () throws(StoreError) -> Void
     ) throws(StoreError) {
         self.root = root
@@ -88,6 +87,7 @@ package final class RedoLog: Sendable {
         self.layout = layout
         self.admit = admit
         self.usesSyncfs = usesSyncfs
+        self.schedule = schedule
         self.faults = faults
         cipher = try StoreError.ofCrypto(ChunkCipher())
         let size = (try? Self.openToRead(root))?.header.logSize ?? size
@@ -180,7 +180,7 @@ package final class RedoLog: Sendable {
             durable: durable.load(ordering: .acquiring))
         state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
         note(entry, position.offset + UInt64(LogEntry.headSize), descriptor)
-        noteWork(
+        schedule.addEntry(
             isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
                 || state.entries.count >= Self.mostEntries)
         return true
@@ -345,7 +345,14 @@ package final class RedoLog: Sendable {
             .log,
             "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there"
         )
-        hurry()
+        schedule.hurry()
+    }
+
+    /// Waits for the thread to begin a new log, because the store may be back already. The caller has no lock of the log.
+    /// - Returns: true if the log did not work, and does now.
+    private func awaitRenewal() -> Bool {
+        let renewals = schedule.renewals
+        return state.withLock { $0.fault != nil } && schedule.awaitRenewal(after: renewals)
     }
 
     // MARK: Status

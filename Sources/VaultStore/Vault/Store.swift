@@ -22,7 +22,7 @@ package final class Store: Sendable {
     package let accessTimes: AccessTimes
     /// Nil unless the store follows a writer.
     package let epochWatch: EpochWatch?
-    package let log: RedoLog
+    package let durability: Durability
     /// The changes that a read-only store has found in the log. Nil for a store that writes.
     let foundChanges: FoundChanges?
     /// True if a new file may be incomplete, and the end of an unsealed one torn.
@@ -32,7 +32,6 @@ package final class Store: Sendable {
     private let writerLock: WriterLock?
     /// Completes the remains of an unclean end. Nil unless this store writes after one.
     package let completion: Completion?
-    package let sealer: HeaderSealer
     /// The store's allocation unit in bytes. A file grows inside it without new space.
     let blockSize: UInt64
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
@@ -78,11 +77,10 @@ package final class Store: Sendable {
         }
         isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
         isShared = self.writerLock?.isRemote ?? false
-        log = try RedoLog(
-            root: self.root, keys: keyRing.currentLogKeys, layout: layout, size: LogHeader.defaultLogSize,
-            usesSyncfs: !isOnFuse, faults: faults,
+        durability = try Durability(
+            root: self.root, keys: keyRing.currentLogKeys, layout: layout,
+            usesSyncfs: !isOnFuse && !isReadOnly, faults: faults,
             admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
-        sealer = HeaderSealer(root: self.root, usesSyncfs: !isOnFuse) { [log] in try? log.checkpoint() }
         isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLock.isUnclean(self.root)
         foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
         if isReadOnly { return }
@@ -91,6 +89,8 @@ package final class Store: Sendable {
         try? log.makeFile()
         LogRecovery.keepDamagedLogs(in: self)
     }
+
+    package var log: RedoLog { durability.log }
 
     /// True if the log cannot have entries.
     var followsCleanEnd: Bool { writerLock.map { $0.followsCleanEnd ?? false } ?? WriterLock.isClean(root) }
@@ -115,33 +115,6 @@ package final class Store: Sendable {
         faults.onLoss.set(lose)
         faults.report(to: log)
         completion?.onCompleted.set(log)
-    }
-
-    /// Puts everything in place, and seals every file that waits for it.
-    package func sealAll() {
-        // A file whose length only the log has stays unsealed, and can be read all the same.
-        try? log.checkpoint()
-        sealer.sealAll()
-    }
-
-    /// Puts everything in place, durably, and seals every file that waits for it.
-    package func synchronizeEverything() throws(StoreError) {
-        // A file is sealed only when it is in place. It may have been closed meanwhile.
-        try log.checkpoint()
-        sealer.sealAll()
-        try log.checkpoint()
-        if !isOnFuse { try retrying { linux_syncfs(root.fd) } }
-    }
-
-    /// Makes names and attributes durable, as far as the store can. An error is noted as a fault.
-    package func synchronizeNames() {
-        if isReadOnly || isOnFuse { return }
-        do throws(StoreError) {
-            try retrying { linux_syncfs(root.fd) }
-            faults.clear(.names)
-        } catch {
-            faults.note(.names, "names and attributes could not be made durable (\(error.reason))")
-        }
     }
 
     /// Must be called before anything is changed.

@@ -73,7 +73,7 @@ final class VaultSession {
     func sealSometimes() {
         guard let system, !isReadOnly, ContinuousClock.now >= nextSealing else { return }
         let started = ContinuousClock.now
-        system.store.sealAll()
+        system.store.durability.sealAll()
         let ended = ContinuousClock.now
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
@@ -82,7 +82,7 @@ final class VaultSession {
     /// made durable.
     func reopen() throws -> FileSystemTree<VaultFileSystem> {
         system?.sealEverything()
-        system?.store.sealAll()
+        system?.store.durability.sealAll()
         try system?.store.log.clear()
         try synchronize()
         return try open()

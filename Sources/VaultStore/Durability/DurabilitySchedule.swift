@@ -1,0 +1,146 @@
+internal import LinuxSystem
+
+/// What the durability thread has to do, and when. Any thread. A leaf lock.
+final class DurabilitySchedule: Sendable {
+    enum Task {
+        /// Put the log's entries in place. Begins a new log first if the old one does not work.
+        case checkpoint
+        /// Note the lengths of files that have grown in their headers.
+        case durableLengths([EncryptedFile])
+        /// Seal the files that wait for it.
+        case sealing
+    }
+
+    /// Times are in milliseconds of CLOCK_MONOTONIC.
+    private struct State {
+        /// Times of the first and the last entry since the last checkpoint began.
+        var firstEntry: Int?
+        var lastEntry = 0
+        /// True if a checkpoint is needed without a pause after the last entry.
+        var isHurried = false
+        /// Time before which a checkpoint that has failed is not tried again.
+        var nextTry = 0
+        var sealing: Int?
+        var grown: [EncryptedFile] = []
+        var isRunning = false
+        var isStopping = false
+        /// Number of new logs that have begun.
+        var renewals = 0
+
+        var checkpoint: Int? {
+            firstEntry.map { first in
+                max(
+                    nextTry,
+                    isHurried ? 0 : min(lastEntry + DurabilitySchedule.idle, first + DurabilitySchedule.longest))
+            }
+        }
+    }
+
+    /// Milliseconds without an entry after which a checkpoint is made, and at most from the first entry.
+    private static let idle = 2000
+    private static let longest = 30_000
+    /// Milliseconds from the first file that waits to be sealed to the round that seals it.
+    private static let sealingDelay = 30_000
+    /// Milliseconds for which a request waits for a new log. The thread tries to begin one each `idle` milliseconds.
+    private static let renewal = 3000
+
+    private let state = Monitor(State())
+
+    /// The next task, when its time has come. Nil after `stop`. Called by the durability thread only.
+    func next() -> Task? {
+        state.next { state in
+            state.isRunning = !state.isStopping
+            if state.isStopping { return .end }
+            if !state.grown.isEmpty {
+                defer { state.grown = [] }
+                return .item(.durableLengths(state.grown))
+            }
+            let now = monotonicMilliseconds()
+            if let time = state.checkpoint, time <= now {
+                (state.firstEntry, state.isHurried) = (nil, false)
+                return .item(.checkpoint)
+            }
+            if let time = state.sealing, time <= now {
+                state.sealing = nil
+                return .item(.sealing)
+            }
+            return [state.checkpoint, state.sealing].compactMap(\.self).min().map { .waitUntil(milliseconds: $0) }
+                ?? .wait
+        }
+    }
+
+    /// Ends the thread. Files that still wait are left for whoever stops it.
+    func stop() {
+        state.update { state in
+            state.isStopping = true
+            state.grown = []
+        }
+    }
+
+    /// Notes that the log has one more entry. Wakes the thread only for the first one and if the log fills.
+    func addEntry(isHalfFull: Bool) {
+        let mustWake = state.access { state in
+            state.lastEntry = monotonicMilliseconds()
+            defer {
+                state.firstEntry = state.firstEntry ?? state.lastEntry
+                state.isHurried = state.isHurried || isHalfFull
+            }
+            return state.firstEntry == nil || isHalfFull && !state.isHurried
+        }
+        if mustWake { state.update { _ in } }
+    }
+
+    /// Wants a checkpoint, or a new log, at once.
+    func hurry() {
+        state.update { state in
+            state.firstEntry = state.firstEntry ?? monotonicMilliseconds()
+            state.isHurried = true
+        }
+    }
+
+    /// Notes how a checkpoint of the thread ended. One that has failed is tried again later, also without another entry.
+    func noteCheckpoint(hasFailed: Bool) {
+        state.access { state in state.nextTry = hasFailed ? monotonicMilliseconds() + Self.idle : 0 }
+        if hasFailed { hurry() }
+    }
+
+    /// Notes that a file waits to be sealed. Files are closed often: the thread is woken only for the first one, and if there
+    /// are many.
+    func addSealing(isMany: Bool) {
+        let mustWake = state.access { state in
+            defer { state.sealing = isMany ? 0 : state.sealing ?? monotonicMilliseconds() + Self.sealingDelay }
+            return state.sealing == nil || isMany
+        }
+        if mustWake { state.update { _ in } }
+    }
+
+    /// Notes that all files are being sealed which wait now.
+    func beginSealing() { state.access { $0.sealing = nil } }
+
+    /// Adds a file that has grown much, so that its durable length is noted soon. Returns false if no thread does that.
+    func addGrown(_ file: EncryptedFile) -> Bool {
+        state.update { state in
+            guard state.isRunning && !state.isStopping else { return false }
+            state.grown.append(file)
+            return true
+        }
+    }
+
+    func forgetGrown(_ file: EncryptedFile) { state.access { state in state.grown.removeAll { $0 === file } } }
+
+    // MARK: A new log
+
+    /// Number of new logs that have begun.
+    var renewals: Int { state.access { $0.renewals } }
+
+    func noteRenewal() { state.update { $0.renewals += 1 } }
+
+    /// Waits for the thread to begin a new log, because the store may be back already. Returns false if it has not.
+    /// - Parameter renewals: their number before.
+    func awaitRenewal(after renewals: Int) -> Bool {
+        hurry()
+        return state.wait(until: monotonicDeadline(inMilliseconds: Self.renewal)) { state in
+            state.renewals != renewals ? true : state.isRunning && !state.isStopping ? nil : false
+        } ?? false
+    }
+}

@@ -1,0 +1,114 @@
+internal import CLinux
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+
+/// Seals files that were written, with a delay and many at once, after their data is durable (FileFormat, Sealing). Any
+/// thread.
+package final class HeaderSealer: Sendable {
+    private struct Waiting {
+        var file: EncryptedFile
+        /// Number of times that the file was added. A round releases a file only if it has seen all of them.
+        var additions = 1
+        var onRelease: @Sendable () -> Void
+    }
+
+    /// A waiting file as a round has found it.
+    private struct Seen {
+        let token: UInt64
+        let additions: Int
+        /// As `EncryptedFile.lengthMark`.
+        let mark: UInt64
+    }
+
+    /// Maximum number of files that are synced one by one. For more files, the whole store is synced.
+    private static let fewFiles = 16
+
+    private let waiting = Mutex<[UInt64: Waiting]>([:])
+    /// One round at a time.
+    private let round = Mutex<Void>(())
+    private let root: Descriptor
+    private let usesSyncfs: Bool
+    private let log: RedoLog
+    private let schedule: DurabilitySchedule
+    /// Number of waiting files at which a round begins early, because each keeps its descriptors.
+    private let limit: Int
+
+    init(root: Descriptor, usesSyncfs: Bool, log: RedoLog, schedule: DurabilitySchedule) {
+        self.root = root
+        self.usesSyncfs = usesSyncfs
+        self.log = log
+        self.schedule = schedule
+        limit = shareOfOpenFiles(atMost: 1024)
+    }
+
+    /// Adds a file that was written and closed unsealed. If files are closed faster than the sealer's thread seals them,
+    /// the caller does a round itself, so that descriptors do not run out.
+    /// - Parameter onRelease: called once, when the sealer releases the file. Until then every opening of the file must
+    ///   use this object. Not called if the file waits already.
+    /// - Returns: false if the file waits already.
+    @discardableResult
+    package func add(_ file: EncryptedFile, onRelease: @escaping @Sendable () -> Void = {}) -> Bool {
+        let (isNew, count) = waiting.withLock { waiting in
+            let isNew = waiting[file.token] == nil
+            if isNew {
+                waiting[file.token] = Waiting(file: file, onRelease: onRelease)
+            } else {
+                waiting[file.token]?.additions += 1
+            }
+            return (isNew, waiting.count)
+        }
+        schedule.addSealing(isMany: count >= limit)
+        if count >= 2 * limit {
+            try? log.checkpoint()
+            sealWaiting()
+        }
+        return isNew
+    }
+
+    /// Releases a file whose last name was removed, so that its space is freed.
+    package func forget(_ file: EncryptedFile) {
+        file.store.faults.clear(.syncing(file.token))
+        schedule.forgetGrown(file)
+        waiting.withLock { $0.removeValue(forKey: file.token) }?.onRelease()
+    }
+
+    /// Seals every waiting file that is in place.
+    package func sealWaiting() {
+        round.withLock { _ in
+            schedule.beginSealing()
+            let waiting = waiting.withLock { $0.mapValues(\.additions) }
+            if waiting.isEmpty { return }
+            var together = usesSyncfs && waiting.count > Self.fewFiles
+            // Without the files: one that is removed during the round must not keep its space until the end.
+            let seen = waiting.compactMap { token, additions in
+                self.file(token).map { Seen(token: token, additions: additions, mark: $0.lengthMark) }
+            }
+            if together && linux_syncfs(root.fd) != 0 {
+                // It is unknown which files failed, so each is synced on its own.
+                together = false
+            }
+            for seen in seen {
+                guard let file = file(seen.token) else { continue }
+                // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.
+                let isDone = (try? file.seal(ifStill: seen.mark, isDurable: together)) ?? !file.isDoubtful
+                // A file that is open is added again when it is closed. One that has grown waits for the next round.
+                guard isDone || file.isBusy else { continue }
+                release(seen)
+            }
+            if self.waiting.withLock({ !$0.isEmpty }) { schedule.addSealing(isMany: false) }
+            linux_scrub_thread()
+        }
+    }
+
+    /// A waiting file. Nil if it was released.
+    private func file(_ token: UInt64) -> EncryptedFile? { waiting.withLock { $0[token]?.file } }
+
+    private func release(_ seen: Seen) {
+        let released = waiting.withLock { waiting -> Waiting? in
+            guard waiting[seen.token]?.additions == seen.additions else { return nil }
+            return waiting.removeValue(forKey: seen.token)
+        }
+        released?.onRelease()
+    }
+}
