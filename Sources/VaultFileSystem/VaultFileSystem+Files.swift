@@ -40,8 +40,8 @@ extension VaultFileSystem {
     /// Notes that the file may have been cut by its opening, or by the opening of its descriptor for writing.
     private func noteCut(_ file: EncryptedFile, _ node: Node) {
         // A read-only store shows the shorter length from the start.
-        guard !store.isReadOnly, file.isCutBack.load(ordering: .acquiring),
-            file.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
+        guard !store.isReadOnly, file.lengths.isCutBack.load(ordering: .acquiring),
+            file.lengths.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
         else { return }
         noteCut(node)
     }
@@ -65,7 +65,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.onSealing.set { node.noteSealing(before: $0.before, after: $0.after) }
+        file.attributes.onSealing.set { node.noteSealing(before: $0.before, after: $0.after) }
     }
 
     /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
@@ -326,7 +326,7 @@ package final class FileHandle: Sendable {
         self.node = node
         isWriting = flags & O_ACCMODE != O_RDONLY
         self.isOutdated = isOutdated
-        reportedFailures = Atomic(file.failedSynchronizations.load(ordering: .acquiring))
+        reportedFailures = Atomic(file.syncs.reports.load(ordering: .acquiring))
         // O_SYNC contains O_DSYNC's bit, open(2).
         synchronizesDataOnly = flags & O_SYNC == O_SYNC ? false : flags & O_DSYNC != 0 ? true : nil
         file.openHandles.add(1, ordering: .acquiringAndReleasing)
@@ -335,7 +335,7 @@ package final class FileHandle: Sendable {
     /// fsync(2). Also fails once for a failure that another handle or the sealer has met.
     func synchronize(dataOnly: Bool) throws(StoreError) {
         let result = Result { () throws(StoreError) in try file.synchronize(dataOnly: dataOnly) }
-        let failures = file.failedSynchronizations.load(ordering: .acquiring)
+        let failures = file.syncs.reports.load(ordering: .acquiring)
         let reported = reportedFailures.exchange(failures, ordering: .acquiringAndReleasing)
         try result.get()
         if failures > reported { throw .system(.ioError) }

@@ -138,7 +138,7 @@ package final class VaultFileSystem: Sendable {
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         let file = fileForAttributes(node)
         if store.followsWriter { try? file?.follow(status) }
-        var result = node.isRegularFile ? node.withoutSealing(file?.shownStatus(status) ?? status) : status
+        var result = node.isRegularFile ? node.withoutSealing(file?.records.log.shownStatus(status) ?? status) : status
         switch status.st_mode & S_IFMT {
         case S_IFREG: result.st_size = off_t(plaintextLength(of: file, status))
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))

@@ -67,7 +67,7 @@ import VaultFormat
         #expect(futimens(file.reader.fd, past) == 0)
         let before = status()
         let told = Told(status)
-        file.onSealing.set { told.note($0.before, $0.after) }
+        file.attributes.onSealing.set { told.note($0.before, $0.after) }
         try file.changeClass(to: .none)
         let after = status()
         #expect(after.st_atim.tv_sec == 1000 && after.st_mtim.tv_sec == 2000 && after.st_mtim.tv_nsec == 7)

@@ -27,7 +27,7 @@ import VaultFormat
         let losses = lost.withLock { $0 }
         #expect(losses.count == 1 && losses.first?.file === place.files[1] && losses.first?.chunks == 1..<2)
         #expect(place.store.problems.count == 1 && place.store.faults.isDataMissing)
-        #expect(place.files[1].failedSynchronizations.load(ordering: .relaxed) == 1)
+        #expect(place.files[1].syncs.reports.load(ordering: .relaxed) == 1)
         for (index, file) in place.files.enumerated() {
             if index == 1 {
                 damage { _ = try file.get(10, at: LogPlace.c) }

@@ -37,7 +37,7 @@ import VaultFormat
             let range = (chunk * Self.c)..<((chunk + 1) * Self.c)
             try file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
             expected.replaceSubrange(range, with: [UInt8](repeating: 0, count: Self.c))
-            #expect(file.logged.withLock { $0.changes.holes.count } <= 256)
+            #expect(file.records.log.content.withLock { $0.changes.holes.count } <= 256)
         }
         #expect(try file.contents() == expected)
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)

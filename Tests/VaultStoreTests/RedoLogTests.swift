@@ -175,7 +175,7 @@ import VaultFormat
         #expect(futimens(file.reader.fd, past) == 0)
         try file.put([1], at: 0)
         let backing = try file.reader.status()
-        let shown = file.shownStatus(backing).st_mtim
+        let shown = file.records.log.shownStatus(backing).st_mtim
         #expect(backing.st_mtim.tv_sec == 1000 && shown.tv_sec > 1_000_000)
         try store.log.checkpoint()
         let after = try file.reader.status().st_mtim

@@ -91,7 +91,7 @@ package final class HeaderSealer: Sendable {
             for seen in seen {
                 guard let file = file(seen.token) else { continue }
                 // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.
-                let isDone = (try? file.seal(ifStill: seen.mark, isDurable: together)) ?? !file.isDoubtful
+                let isDone = (try? file.seal(ifStill: seen.mark, isDurable: together)) ?? !file.syncs.isDoubtful
                 // A file that is open is added again when it is closed. One that has grown waits for the next round.
                 guard isDone || file.isBusy else { continue }
                 release(seen)

@@ -51,9 +51,9 @@ extension EncryptedFile {
         var isRetry = false
         return try Self.retryingDamage(in: store, reader: reader) { () throws(StoreError) in
             let now = monotonicMilliseconds()
-            if isRetry || now - lastCheck.load(ordering: .acquiring) >= Self.checkInterval {
+            if isRetry || now - lengths.lastCheck.load(ordering: .acquiring) >= Self.checkInterval {
                 try follow(try reader.status(), isRetry: isRetry)
-                lastCheck.store(now, ordering: .releasing)
+                lengths.lastCheck.store(now, ordering: .releasing)
             }
             isRetry = true
             return try body()
@@ -68,7 +68,7 @@ extension EncryptedFile {
         let stamp = FileStamp(status)
         let found = store.foundChanges?.refreshed(isRetry: isRetry)
         try writing.withLock { (state) throws(StoreError) in
-            if state.stamp == stamp && state.logNumber == found?.number && !isRetry { return }
+            if state.followed.stamp == stamp && state.followed.logNumber == found?.number && !isRetry { return }
             let header: FileHeader
             do throws(StoreError) {
                 header = try Self.readHeader(of: reader, keyRing: store.keyRing).0
@@ -83,12 +83,11 @@ extension EncryptedFile {
                 throw .damaged("sealed at \(header.length) bytes, \(newLength) are there")
             }
             state.header = header
-            state.stamp = stamp
-            currentLength.store(newLength, ordering: .releasing)
-            currentAuthenticLength.store(header.authenticLength(of: newLength), ordering: .releasing)
-            isSparse.store(header.isSparse, ordering: .releasing)
-            currentClass.store(header.protectionClass, ordering: .releasing)
-            state.logNumber = found?.number ?? 0
+            state.followed.stamp = stamp
+            lengths.set(newLength, by: header)
+            records.isSparse.store(header.isSparse, ordering: .releasing)
+            records.protectionClass.store(header.protectionClass, ordering: .releasing)
+            state.followed.logNumber = found?.number ?? 0
             if let found { adopt(found, UInt64(clamping: status.st_size), &state) }
         }
     }

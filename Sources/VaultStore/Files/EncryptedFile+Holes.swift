@@ -46,7 +46,7 @@ extension EncryptedFile {
         try retrying {
             linux_fallocate(writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(max(end, start + 1) - start))
         }
-        state.isAllocatedAhead = state.isAllocatedAhead || range.upperBound > length
+        state.space.isAhead = state.space.isAhead || range.upperBound > length
         if !keepsSize && range.upperBound > length { try extend(&state, writer, to: range.upperBound, workspace) }
     }
 
@@ -69,11 +69,11 @@ extension EncryptedFile {
         }
         try checkHoles(writer)
         try markSparse(&state, writer)
-        if hasMostHoles { try settle(&state) }
+        if records.log.hasMostHoles { try settle(&state) }
         // The hole may remove the record that the file ended with.
         let isEnd = isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try changes.during { () throws(StoreError) in
-            let exactLength = isEnd || hasLoggedLength ? length : nil
+            let exactLength = isEnd || records.log.hasLength ? length : nil
             try log(state.header.sealCounter, hole: firstWhole..<endWhole, exactLength: exactLength, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
         }
@@ -84,7 +84,7 @@ extension EncryptedFile {
     private func checkHoles(_ writer: Descriptor) throws(StoreError) {
         // A checkpoint holds this lock while it writes. Else it could make the file longer after the look at its size, and the
         // hole would be in a record.
-        try attributes.withLock { (_) throws(StoreError) in
+        try attributes.lock.withLock { (_) throws(StoreError) in
             let end = Int64(try writer.status().st_size)
             try retrying {
                 linux_fallocate(writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, end, 1)
@@ -102,7 +102,7 @@ extension EncryptedFile {
         try followIfNeeded()
         let length = self.length
         guard plaintextOffset < length else { return nil }
-        guard isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        guard records.isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
         if isLogged {
             // Only the store knows where its holes are.
             if store.isReadOnly { return toHole ? length : plaintextOffset }

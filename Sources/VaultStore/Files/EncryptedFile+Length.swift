@@ -54,10 +54,10 @@ extension EncryptedFile {
         // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
         do throws(StoreError) {
-            if hasMostHoles { try settle(&state) }
-            if !hasLoggedLength { try beginGrowth(&state) }
+            if records.log.hasMostHoles { try settle(&state) }
+            if !records.log.hasLength { try beginGrowth(&state) }
             try changes.during { () throws(StoreError) in
-                if hasLoggedLength {
+                if records.log.hasLength {
                     let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
                     try log(state.header.sealCounter, hole: chunks, exactLength: holeEnd, writer, workspace)
                 } else {
@@ -65,7 +65,7 @@ extension EncryptedFile {
                     let end = layout.backingSize(ofPlaintextLength: length)
                     if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
                     try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
-                    noteBackingWrite()
+                    syncs.noteWrite()
                 }
                 setLength(&state, holeEnd)
             }
@@ -109,7 +109,7 @@ extension EncryptedFile {
         try unseal(&state, writer, floor: newLength)
         try changes.during { () throws(StoreError) in
             if let rest {
-                let encrypted = try encrypt(rest, first: last, chunks: 1, workspace)
+                let encrypted = try records.encrypt(rest, first: last, chunks: 1, workspace)
                 try log(
                     state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength,
                     undoes: undoes, writer, workspace)
@@ -134,9 +134,9 @@ extension EncryptedFile {
         state.awaitedLength = state.awaitedLength.map { min($0, newLength) }
         state.loggedBytes = 0
         // The checkpoint frees what is behind the end.
-        state.reserved = 0
+        state.space.end = 0
         // The next checkpoint makes it durable.
-        state.durableTail = layout.partialChunk(of: newLength)
+        state.tail.chunk = layout.partialChunk(of: newLength)
         store.cache.removeAll(file: token, from: last)
     }
 
@@ -149,7 +149,7 @@ extension EncryptedFile {
         _ chunk: UInt64, size: Int, _ isSparse: Bool, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
         guard isSparse else { return false }
-        let record = try readRecord(chunk, size: size, workspace)
+        let record = try records.read(chunk, size: size, workspace)
         return record.allSatisfy { $0 == 0 }
     }
 
@@ -162,7 +162,7 @@ extension EncryptedFile {
     func cutTornTail() throws(StoreError) {
         let before = length
         try cutTail()
-        if length < before { isCutBack.store(true, ordering: .releasing) }
+        if length < before { lengths.isCutBack.store(true, ordering: .releasing) }
         // The end will count as a clean one, and this as looked at.
         if !store.isReadOnly, !isSealed { try reader.synchronize(dataOnly: true) }
     }
@@ -183,7 +183,7 @@ extension EncryptedFile {
                 try keepingAttributes(writer) { (_) throws(StoreError) in
                     try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
                 }
-                noteBackingWrite()
+                syncs.noteWrite()
             }
             noteCut(&state, to: newLength, first)
         }
@@ -202,12 +202,12 @@ extension EncryptedFile {
             let lastSize = layout.plaintextSize(ofChunk: end - 1, length: length)
             let size = Int(end - 1 - chunk) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
             let records = workspace.records.slice(..<size)
-            try readRecords(chunk, into: records)
+            try self.records.read(chunk, into: records)
             var start = 0
             while start < size {
                 let rest = UnsafeRawBufferPointer(records.slice(start...))
                 let plaintextSize = rest.count - Int(end - chunk) * ChunkLayout.recordOverhead
-                let good = try decrypt(
+                let good = try self.records.decrypt(
                     rest, first: chunk, into: workspace.assembly.slice(..<plaintextSize), workspace.cipher)
                 chunk += UInt64(good)
                 start += good * layout.recordSize
@@ -241,18 +241,18 @@ extension EncryptedFile {
                 } catch .damaged {}
             }
             try writer.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
-            noteBackingWrite()
+            syncs.noteWrite()
         }
         noteCut(&state, to: sealedLength, last)
-        currentAuthenticLength.store(.max, ordering: .releasing)
+        lengths.setAuthentic(.max)
     }
 
     private func shrinkBack(
         _ state: inout WriteState, _ writer: Descriptor, to sealedLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
-        currentAuthenticLength.store(.max, ordering: .releasing)
+        lengths.setAuthentic(.max)
         do throws(StoreError) { try shrink(&state, writer, to: sealedLength, workspace) } catch {
-            currentAuthenticLength.store(sealedLength, ordering: .releasing)
+            lengths.setAuthentic(sealedLength)
             throw error
         }
     }

@@ -113,7 +113,7 @@ extension EncryptedFile {
         guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = workspace.records.slice(..<size)
-        if try readRecords(first, into: records) < size && !isLogged,
+        if try self.records.read(first, into: records) < size && !isLogged,
             changes.value != started || ChangeCounter.isChanging(started)
         {
             return false
@@ -124,51 +124,25 @@ extension EncryptedFile {
         while position < destination.count {
             let from = chunk == first ? skipped : 0
             let whole = from == 0 ? (destination.count - position) / layout.chunkSize : 0
-            if whole > 0 {
-                let into = destination.slice(position..<(position + whole * layout.chunkSize))
-                let recordEnd = recordStart + whole * layout.recordSize
-                let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
-                guard try open(part, first: chunk, into: into, started: started, workspace) else { return false }
-                if let seen { remember(chunk, UnsafeRawBufferPointer(into), seen) }
-                position += into.count
-                chunk += UInt64(whole)
-                recordStart = recordEnd
-            } else {
-                // Only a part of this chunk is wanted, or it is the file's last and shorter.
-                let n = layout.plaintextSize(ofChunk: chunk, length: length)
-                let edge = workspace.edge.slice(..<n)
-                let recordEnd = recordStart + n + ChunkLayout.recordOverhead
-                let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
-                let wanted = min(n - from, destination.count - position)
-                guard wanted > 0 else { return false }
-                guard try open(part, first: chunk, into: edge, started: started, workspace) else { return false }
-                if let seen { remember(chunk, UnsafeRawBufferPointer(edge), seen) }
+            // A chunk of which only a part is wanted, or the file's last and shorter one, is decrypted beside.
+            let size =
+                whole > 0 ? whole * layout.chunkSize : layout.plaintextSize(ofChunk: chunk, length: length)
+            let wanted = min(size - from, destination.count - position)
+            guard wanted > 0 else { return false }
+            let into = whole > 0 ? destination.slice(position..<(position + size)) : workspace.edge.slice(..<size)
+            let recordEnd = recordStart + size + max(1, whole) * ChunkLayout.recordOverhead
+            let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
+            guard try open(part, first: chunk, into: into, started: started, workspace) else { return false }
+            if let seen { remember(chunk, UnsafeRawBufferPointer(into), seen) }
+            if whole == 0 {
                 destination.slice(position..<(position + wanted))
-                    .copyMemory(from: UnsafeRawBufferPointer(edge.slice(from..<(from + wanted))))
-                position += wanted
-                chunk += 1
-                recordStart = recordEnd
+                    .copyMemory(from: UnsafeRawBufferPointer(into.slice(from..<(from + wanted))))
             }
+            position += wanted
+            chunk += UInt64(max(1, whole))
+            recordStart = recordEnd
         }
         return true
-    }
-
-    /// Reads the records of adjacent chunks, in place or from the log. Returns the number of bytes that are in place.
-    /// Records that the file is too short for neither verify nor pass for a hole.
-    @discardableResult
-    func readRecords(_ first: UInt64, into records: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int {
-        try store.counters.storeTime.time { () throws(StoreError) in
-            while true {
-                let seen = checkpoints.load(ordering: .acquiring)
-                let stored = try reader.read(at: layout.recordOffset(ofChunk: first), into: records)
-                store.counters.ciphertextBytesRead.count(stored)
-                if stored < records.count { records.slice(stored...).fill(with: 0xFF) }
-                if isLogged { try replaceLogged(first, in: records) }
-                // A checkpoint may have put a record in place after it was read here, and freed its entry before it was read
-                // there.
-                if checkpoints.load(ordering: .acquiring) == seen { return stored }
-            }
-        }
     }
 
     private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer, _ seen: UInt64) {
@@ -195,7 +169,7 @@ extension EncryptedFile {
         var start = 0
         while start < plaintext.count {
             let good = try store.counters.cryptoTime.time { () throws(StoreError) in
-                try decrypt(
+                try self.records.decrypt(
                     records.slice(recordStart...), first: chunk, into: plaintext.slice(start...), workspace.cipher)
             }
             chunk += UInt64(good)
@@ -216,30 +190,12 @@ extension EncryptedFile {
         return true
     }
 
-    /// Decrypts adjacent records. Returns the number of chunks before the first that does not verify.
-    @inline(__always)
-    func decrypt(
-        _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
-        _ cipher: ChunkCipher
-    ) throws(StoreError) -> Int {
-        do throws(CryptoError) {
-            return try cipher.decrypt(
-                records, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: plaintext)
-        } catch { throw StoreError(error) }
-    }
-
-    /// Reads the record of a chunk with `size` bytes of plaintext.
-    func readRecord(_ chunk: UInt64, size: Int, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer {
-        let record = workspace.records.slice(..<(size + ChunkLayout.recordOverhead))
-        try readRecords(chunk, into: record)
-        return UnsafeRawBufferPointer(record)
-    }
-
     /// Decrypts the record of a chunk that fills `piece`. Returns false if it is cut short or does not verify.
     func openStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        try decrypt(readRecord(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
+        try records.decrypt(
+            records.read(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
     }
 
     /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is at work.
@@ -247,7 +203,7 @@ extension EncryptedFile {
         for record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, started: UInt64,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        if isSparse.load(ordering: .acquiring), record.allSatisfy({ $0 == 0 }) {
+        if records.isSparse.load(ordering: .acquiring), record.allSatisfy({ $0 == 0 }) {
             piece.fill(with: 0)
             return true
         }
@@ -269,7 +225,7 @@ extension EncryptedFile {
         let n = Int(authentic % UInt64(layout.chunkSize))
         guard n > 0, n <= piece.count else { return false }
         let isWhole =
-            try decrypt(
+            try records.decrypt(
                 record.slice(..<(n + ChunkLayout.recordOverhead)), first: chunk, into: piece.slice(..<n),
                 workspace.cipher) == 1
         // Reads end at the sealed length, so the rest is never returned.

@@ -15,11 +15,11 @@ extension EncryptedFile {
         let file = try openAnyLength(descriptor, in: store)
         try file.prepareForWriting(evenIfClosed: true)
         let writer = file.anyDescriptor
-        let capability = Self.capability(of: writer)
+        let capability = BackingAttributes.capability(of: writer)
         try file.cutRest(writer)
         try store.log.checkpoint()
         _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
-        try Self.restore(writer, before, capability)
+        try BackingAttributes.restore(writer, before, capability)
         try file.synchronize(dataOnly: false)
     }
 

@@ -22,7 +22,7 @@ extension EncryptedFile {
     /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
     func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
         // A sync of the whole store proves nothing after one that has failed.
-        if !isDurable || isDoubtful { try synchronize(dataOnly: true) }
+        if !isDurable || syncs.isDoubtful { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
             // A file that could not be sealed before a lock wiped its keys stays unsealed. It can be read all the same.
@@ -34,14 +34,14 @@ extension EncryptedFile {
                 if before.st_nlink == 0 { return }
                 // Frees the space that was allocated for more.
                 let size = UInt64(clamping: before.st_size)
-                if state.reserved > size && !state.isAllocatedAhead { try writer.truncate(to: size) }
-                state.reserved = 0
+                if state.space.end > size && !state.space.isAhead { try writer.truncate(to: size) }
+                state.space.end = 0
                 try writeHeader(&state, writer) {
                     $0.isSealed = true
                     $0.length = length
                     $0.sealCounter += 1
                 }
-                state.durableTail = layout.partialChunk(of: length)
+                state.tail.chunk = layout.partialChunk(of: length)
                 store.counters.filesSealed.count()
             }
             return true
@@ -55,9 +55,9 @@ extension EncryptedFile {
         try synchronize(dataOnly: true)
         try writing.withLock { (state) throws(StoreError) in
             // A power cut must not make a torn tail of a chunk that was lost.
-            let awaited = state.awaitedLength ?? (hasLostChunks.load(ordering: .acquiring) ? length : nil)
+            let awaited = state.awaitedLength ?? (syncs.hasLostChunks.load(ordering: .acquiring) ? length : nil)
             guard let writer = state.writer, let durable = awaited, hasKeys, !state.header.isSealed,
-                !hasLoggedLength, durable > state.header.length
+                !records.log.hasLength, durable > state.header.length
             else { return }
             try store.admitChange()
             try keepingAttributes(writer) { (_) throws(StoreError) in
@@ -74,22 +74,16 @@ extension EncryptedFile {
     func keepingAttributes(
         _ writer: Descriptor, _ before: stat? = nil, _ body: (stat) throws(StoreError) -> Void
     ) throws(StoreError) {
-        try attributes.withLock { (_) throws(StoreError) in
-            let before = if let before { before } else { shownStatus(try writer.status()) }
-            let capability = Self.capability(of: writer)
-            let notify = onSealing.current
+        try attributes.lock.withLock { (_) throws(StoreError) in
+            let before = if let before { before } else { records.log.shownStatus(try writer.status()) }
+            let capability = BackingAttributes.capability(of: writer)
+            let notify = attributes.onSealing.current
             notify?((before, nil))
             defer { notify?((before, (try? writer.status()) ?? before)) }
             try body(before)
             // A change may have been logged meanwhile.
-            try Self.restore(writer, shownStatus(before), capability)
+            try BackingAttributes.restore(writer, records.log.shownStatus(before), capability)
         }
-    }
-
-    /// The file capability, which a write of the header removes. A file that cannot be executed may have one too,
-    /// because an import sets the mode last.
-    static func capability(of writer: Descriptor) -> [UInt8]? {
-        try? ExtendedAttributes(writer).value(of: Self.capabilityName)
     }
 
     /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is at work. A seal
@@ -97,8 +91,8 @@ extension EncryptedFile {
     package func excludingSeals<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try writing.withLock { (state) throws(StoreError) -> Result in
             let descriptor = state.writer ?? reader
-            return try attributes.withLock { (_) throws(StoreError) -> Result in
-                try settleTimes(descriptor)
+            return try attributes.lock.withLock { (_) throws(StoreError) -> Result in
+                try records.log.placeTime(descriptor)
                 return try body()
             }
         }
@@ -107,19 +101,8 @@ extension EncryptedFile {
     /// Runs `body`, which looks at the backing file's attributes, while neither a seal nor a checkpoint is at work, which takes
     /// some away for a while. Returns nil if one is, without waiting for it.
     package func unlessSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
-        try attributes.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }
+        try attributes.lock.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }
     }
-
-    /// Restores the attributes that a write of the header changes: times, set-id bits (for an ordinary user's daemon)
-    /// and the file capability. ctime cannot be restored.
-    static func restore(_ writer: Descriptor, _ before: stat, _ capability: [UInt8]?) throws(StoreError) {
-        if before.st_mode & (S_ISUID | S_ISGID) != 0 { try retrying { fchmod(writer.fd, before.st_mode & 0o7777) } }
-        if let capability { try ExtendedAttributes(writer).set(Self.capabilityName, capability, flags: 0) }
-        let times = [before.st_atim, before.st_mtim]
-        try retrying { futimens(writer.fd, times) }
-    }
-
-    private static let capabilityName = Array("security.capability".utf8)
 
     /// Clears the sealed flag, before the length changes. The header keeps the length up to which the file is durable, so
     /// that a power cut can be told from damage. The caller holds the write lock.
@@ -133,14 +116,14 @@ extension EncryptedFile {
             $0.isSealed = false
             $0.length = durable
         }
-        currentAuthenticLength.store(.max, ordering: .releasing)
+        lengths.setAuthentic(.max)
     }
 
     /// Sets the sparse flag, before a hole is made. The caller holds the write lock.
     func markSparse(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         guard !state.header.isSparse else { return }
         try writeHeader(&state, writer) { $0.isSparse = true }
-        isSparse.store(true, ordering: .releasing)
+        records.isSparse.store(true, ordering: .releasing)
     }
 
     /// Writes the header with a change: 128 bytes of one page, old or new. If that fails, the header in memory does not
@@ -151,11 +134,11 @@ extension EncryptedFile {
         var header = state.header
         change(&header)
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
-        try writtenHeader.withLock { (written) throws(StoreError) in
+        try syncs.writtenHeader.withLock { (written) throws(StoreError) in
             try writer.write(bytes, at: 0)
             written = bytes
         }
-        noteBackingWrite()
+        syncs.noteWrite()
         state.header = header
     }
 }

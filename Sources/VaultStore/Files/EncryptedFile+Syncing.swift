@@ -7,22 +7,17 @@ internal import VaultFormat
 
 /// Syncs of the backing file, and what follows if one fails (FileFormat: Store-9).
 extension EncryptedFile {
-    /// True if a sync has failed, and what it should have made durable was not written again since.
-    var isDoubtful: Bool {
-        synced.withLock { $0.settledFailures != failedBackingSyncs.load(ordering: .acquiring) }
-    }
-
     /// Notes that a sync of the backing file has failed. Takes no lock of the file.
     func noteFailedBackingSync() {
-        failedBackingSyncs.add(1, ordering: .acquiringAndReleasing)
+        syncs.failures.add(1, ordering: .acquiringAndReleasing)
         store.durability.addDoubtful(self)
     }
 
     /// Syncs the backing file, unless all writes to it are durable.
     func synchronizeBacking(_ descriptor: Descriptor, dataOnly: Bool) throws(StoreError) {
-        try synced.withLock { (synced) throws(StoreError) in
-            let made = backingWrites.load(ordering: .acquiring)
-            let failures = failedBackingSyncs.load(ordering: .acquiring)
+        try syncs.synced.withLock { (synced) throws(StoreError) in
+            let made = syncs.writes.load(ordering: .acquiring)
+            let failures = syncs.failures.load(ordering: .acquiring)
             let isRewritten = synced.settledFailures != failures
             // Attributes are not counted.
             if dataOnly && made == synced.writes && !isRewritten { return }
@@ -63,7 +58,8 @@ extension EncryptedFile {
 
     /// Writes the last header again, which a failed sync may have dropped. Needs no key, and no lock that a checkpoint may wait for.
     func rewriteHeader(_ writer: Descriptor) throws(StoreError) {
-        try writtenHeader.withLock { (written) throws(StoreError) in if let written { try writer.write(written, at: 0) }
+        try syncs.writtenHeader.withLock { (written) throws(StoreError) in
+            if let written { try writer.write(written, at: 0) }
         }
     }
 

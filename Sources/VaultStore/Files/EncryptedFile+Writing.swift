@@ -89,7 +89,7 @@ extension EncryptedFile {
             isWhole
             ? given
             : try assemble(given, at: plaintextOffset, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
-        let records = try encrypt(plaintext, first: first, chunks: chunks, workspace)
+        let records = try self.records.encrypt(plaintext, first: first, chunks: chunks, workspace)
         if !isLogged { try beginGrowth(&state) }
         try changes.during { () throws(StoreError) in
             try store.counters.storeTime.time { () throws(StoreError) in
@@ -160,30 +160,16 @@ extension EncryptedFile {
         store.counters.cacheMisses.count()
         let n = layout.plaintextSize(ofChunk: chunk, length: length)
         let record = workspace.records.slice(..<(n + ChunkLayout.recordOverhead))
-        try readRecords(chunk, into: record)
+        try records.read(chunk, into: record)
         let edge = workspace.edge.slice(..<n)
         guard try open(UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
         else { throw damaged("chunk \(chunk): tag does not verify") }
         plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }
 
-    /// Encrypts a batch into the workspace.
-    func encrypt(
-        _ plaintext: UnsafeRawBufferPointer, first: UInt64, chunks: Int, _ workspace: Workspace
-    ) throws(StoreError) -> UnsafeRawBufferPointer {
-        let records = workspace.records.slice(..<(plaintext.count + chunks * ChunkLayout.recordOverhead))
-        do throws(CryptoError) {
-            try store.counters.cryptoTime.time { () throws(CryptoError) in
-                try workspace.cipher.encrypt(
-                    plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
-            }
-        } catch { throw StoreError(error) }
-        return UnsafeRawBufferPointer(records)
-    }
-
     /// True if the log has the file's length. When much has been logged since then, a checkpoint ends that.
     private func hasLongLoggedLength(_ state: inout WriteState) throws(StoreError) -> Bool {
-        guard hasLoggedLength else {
+        guard records.log.hasLength else {
             state.loggedBytes = 0
             return false
         }
@@ -194,25 +180,25 @@ extension EncryptedFile {
 
     /// True if few new chunks are written, and in place they would need a sync first: the durable tail is being replaced.
     private func logsGrowth(_ state: WriteState, from first: UInt64, _ count: Int) -> Bool {
-        guard count <= Self.largestLoggedGrowth, state.loggedGrowth < Self.mostLoggedGrowth else { return false }
-        return state.tailSequence > store.log.durableSequence || state.durableTail.map { $0 >= first } ?? false
+        guard count <= Self.largestLoggedGrowth, state.tail.loggedGrowth < Self.mostLoggedGrowth else { return false }
+        return state.tail.sequence > store.log.durableSequence || state.tail.chunk.map { $0 >= first } ?? false
     }
 
     /// Puts everything in place, so that the backing file's size is that of the file again.
     func settle(_ state: inout WriteState) throws(StoreError) {
         try store.log.checkpoint()
         state.loggedBytes = 0
-        state.durableTail = layout.partialChunk(of: length)
-        state.tailSequence = 0
+        state.tail.chunk = layout.partialChunk(of: length)
+        state.tail.sequence = 0
     }
 
     /// Makes sure, before a chunk is written behind the end, that a power cut cannot leave it there without the last chunk of
     /// now. Until then the durable tail's old record ends the file.
     func beginGrowth(_ state: inout WriteState) throws(StoreError) {
-        if state.tailSequence > 0 { try store.log.synchronize(through: state.tailSequence) }
-        state.tailSequence = 0
-        state.durableTail = nil
-        state.loggedGrowth = 0
+        if state.tail.sequence > 0 { try store.log.synchronize(through: state.tail.sequence) }
+        state.tail.sequence = 0
+        state.tail.chunk = nil
+        state.tail.loggedGrowth = 0
     }
 
     /// Appends a batch's records to the log.
@@ -223,17 +209,17 @@ extension EncryptedFile {
         let start = layout.recordOffset(ofChunk: first)
         let end = start + UInt64(records.count)
         // A checkpoint must not run out of space for what was acknowledged.
-        if grows && end > state.reserved {
+        if grows && end > state.space.end {
             try reserveAhead(&state, writer, start..<end)
         } else if state.header.isSparse {
             try reserve(writer, start..<end)
         }
-        if grows { state.loggedGrowth += records.count }
+        if grows { state.tail.loggedGrowth += records.count }
         try log(
             state.header.sealCounter, records: records.count, first: first, exactLength: exactLength, writer, workspace)
         if exactLength != nil { state.loggedBytes += records.count }
-        if let tail = state.durableTail, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
-            state.tailSequence = lastLoggedSequence
+        if let tail = state.tail.chunk, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
+            state.tail.sequence = self.records.log.lastSequence
         }
     }
 
@@ -247,11 +233,11 @@ extension EncryptedFile {
             // Only bytes past the old end were written. They are removed again.
             _ = try? writer.truncate(to: layout.recordOffset(ofChunk: first))
             // This frees space that was allocated for more.
-            state.reserved = 0
+            state.space.end = 0
             throw error
         }
-        noteBackingWrite()
-        noteTime(of: writer)
+        syncs.noteWrite()
+        self.records.log.noteTime(of: writer)
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 
@@ -262,11 +248,11 @@ extension EncryptedFile {
         do throws(StoreError) {
             let end = range.upperBound + Self.reservedAhead
             try reserve(writer, range.lowerBound..<end)
-            state.reserved = end
+            state.space.end = end
         } catch {
             guard error.isNoSpace else { throw error }
             try reserve(writer, range)
-            state.reserved = range.upperBound
+            state.space.end = range.upperBound
         }
     }
 
@@ -285,10 +271,12 @@ extension EncryptedFile {
     /// Sets a new length. The caller holds the write lock.
     func setLength(_ state: inout WriteState, _ newLength: UInt64) {
         if newLength == length { return }
-        currentLength.store(newLength, ordering: .releasing)
+        lengths.set(newLength)
         state.lengthChanges += 1
         let grown = Int64(clamping: newLength) - Int64(clamping: state.header.length)
-        if grown >= Self.mostUnproven && state.awaitedLength == nil && !hasLoggedLength && store.durability.schedule.addGrown(self) {
+        if grown >= Self.mostUnproven && state.awaitedLength == nil && !records.log.hasLength
+            && store.durability.schedule.addGrown(self)
+        {
             state.awaitedLength = newLength - newLength % UInt64(layout.chunkSize)
         }
     }

@@ -1,5 +1,5 @@
 internal import FileSystem
-package import Glibc
+internal import Glibc
 package import LinuxSystem
 package import Synchronization
 package import VaultFormat
@@ -15,90 +15,62 @@ package final class EncryptedFile: Sendable {
         var writer: Descriptor?
         /// Counts the changes of length, so that a seal notices one since it synced the data.
         var lengthChanges: UInt64 = 0
-        /// The last chunk, if it is a partial one that may be durable. Nothing is written behind it before the log has made
-        /// its successor durable.
-        var durableTail: UInt64?
-        /// The entry that has replaced the durable tail. 0 if none has.
-        var tailSequence: UInt64 = 0
-        /// Backing offset up to which space is allocated.
-        var reserved: UInt64 = 0
-        /// True if a program has allocated space behind the end, which stays.
-        var isAllocatedAhead = false
-        /// Bytes of new chunks that were logged since the last sync.
-        var loggedGrowth = 0
+        var tail: DurableTail
+        var space = AllocatedSpace()
         /// The durable length that the header will have when a sync has covered it. Nil if no sync was asked for.
         var awaitedLength: UInt64?
         /// Bytes that were logged since the log has the file's length.
         var loggedBytes = 0
-        /// Of the backing file when `header` was read. Nil if no other process writes it.
+        var followed = Followed()
+    }
+
+    /// The last chunk, if it is a partial one that may be durable. Nothing is written after it before the log has made its
+    /// successor durable.
+    struct DurableTail {
+        var chunk: UInt64?
+        /// The entry that has replaced it. 0 if none has.
+        var sequence: UInt64 = 0
+        /// Bytes of new chunks that were logged since the last sync.
+        var loggedGrowth = 0
+    }
+
+    struct AllocatedSpace {
+        /// Backing offset up to which space is allocated.
+        var end: UInt64 = 0
+        /// True if a program has allocated space after the end, which stays.
+        var isAhead = false
+    }
+
+    /// The state of a file that another process writes, when its header was read.
+    struct Followed {
+        /// Of the backing file.
         var stamp: FileStamp?
         /// Of the log's changes that were adopted then.
         var logNumber = 0
     }
 
-    struct Synced {
-        /// Number of writes to the backing file that are durable.
-        var writes: UInt64 = 0
-        /// Number of failed syncs since which the data was written again.
-        var settledFailures = 0
-    }
-
-    /// The file's name in the block cache.
-    let token: UInt64
-    package let fileID: UInt64
-    package let keys: FileKeys
     let store: Store
-    package let reader: Descriptor
-    let changes = ChangeCounter()
+    package let records: ChunkRecords
+    package let lengths: FileLength
+    package let syncs: FileSyncs
+    package let attributes = BackingAttributes()
     let writing: Mutex<WriteState>
-    /// The plaintext length by the backing size.
-    let currentLength: Atomic<UInt64>
-    /// As `authenticLength`.
-    let currentAuthenticLength: Atomic<UInt64>
-    /// The header's class, for readers.
-    let currentClass: Atomic<ProtectionClass>
-    /// The header's sparse flag, for readers: an all-zero record reads as zeros.
-    let isSparse: Atomic<Bool>
-    /// Changes in the log that are not in place.
-    let logged = Mutex(Logged())
-    let hasLoggedChanges = Atomic<Bool>(false)
-    /// True if chunks were lost with the log since the file was opened.
-    let hasLostChunks = Atomic<Bool>(false)
-    /// Held while the backing file's attributes are changed, or kept while it is written.
-    let attributes = Mutex<Void>(())
-    /// Counts the checkpoints that have put changes in place.
-    let checkpoints = Atomic<Int>(0)
-    /// Time of the last logged change, in nanoseconds since 1970, if the backing file's times may be older. Else 0.
-    let loggedTime = Atomic<UInt64>(0)
-    /// Counts the writes to the backing file. Each is counted when it has been made.
-    let backingWrites: Atomic<UInt64>
-    /// Held during a sync, so that nobody returns before it is over.
-    let synced = Mutex(Synced())
-    /// Number of syncs of the backing file that have failed, also those of a checkpoint. The kernel may have dropped what it could
-    /// not write, and returns the error only once, so another sync proves nothing.
-    let failedBackingSyncs = Atomic<Int>(0)
-    /// The header that was written last, as bytes. Nil if none was. Held while a header is written.
-    let writtenHeader = Mutex<[UInt8]?>(nil)
-    /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
-    let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
     package let openHandles = Atomic<Int>(0)
-    /// True since the file was cut to the length that its header authenticates. No program asked for that, so the kernel
-    /// still has the old size.
-    package let isCutBack = Atomic<Bool>(false)
-    /// Number of times that written data could not be made durable.
-    package let failedSynchronizations = Atomic<Int>(0)
-    /// Called around a write of the header that programs must not notice: before it with the backing file's stat(2),
-    /// which programs must see until the second call, and after it, when the times are restored, with the new one.
-    package let onSealing = Observer<(before: stat, after: stat?)>()
 
+    package var fileID: UInt64 { records.fileID }
+    package var keys: FileKeys { records.keys }
+    package var reader: Descriptor { records.reader }
+    /// The file's name in the block cache.
+    var token: UInt64 { records.token }
+    var changes: ChangeCounter { records.changes }
     var layout: ChunkLayout { store.layout }
 
     /// The plaintext length in bytes.
-    package var length: UInt64 { currentLength.load(ordering: .acquiring) }
+    package var length: UInt64 { lengths.current }
 
     /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
-    package var authenticLength: UInt64 { currentAuthenticLength.load(ordering: .acquiring) }
+    package var authenticLength: UInt64 { lengths.authentic }
 
     /// True if the backing file is longer than its sealed header says. The kernel's page cache must not fill in the
     /// rest with zeros.
@@ -118,17 +90,13 @@ package final class EncryptedFile: Sendable {
         isNew: Bool = false
     ) {
         self.store = store
-        self.reader = reader
-        self.keys = keys
-        token = store.makeToken()
-        fileID = header.fileID
-        currentClass = Atomic(header.protectionClass)
-        currentLength = Atomic(length)
-        currentAuthenticLength = Atomic(header.authenticLength(of: length))
-        isSparse = Atomic(header.isSparse)
-        backingWrites = Atomic(header.isSealed ? 0 : 1)
+        records = ChunkRecords(header, keys, reader, in: store)
+        lengths = FileLength(length, header)
+        syncs = FileSyncs(hasUnknownWrites: !header.isSealed)
         writing = Mutex(
-            WriteState(header: header, writer: writer, durableTail: isNew ? nil : store.layout.partialChunk(of: length))
+            WriteState(
+                header: header, writer: writer,
+                tail: DurableTail(chunk: isNew ? nil : store.layout.partialChunk(of: length)))
         )
     }
 
@@ -161,7 +129,7 @@ package final class EncryptedFile: Sendable {
             file.adoptLoggedChanges()
             if let sealed = file.missedLength {
                 guard store.readsCutFiles else { throw .damaged("sealed at \(sealed) bytes, \(file.length) are there") }
-                file.currentLength.store(sealed, ordering: .releasing)
+                file.lengths.set(sealed)
             }
             if cutsTornTail { try file.cutTornTail() }
             return file
@@ -213,7 +181,7 @@ package final class EncryptedFile: Sendable {
         try descriptor.write(bytes, at: 0)
         let file = EncryptedFile(
             store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0, isNew: true)
-        file.writtenHeader.withLock { $0 = bytes }
+        file.syncs.writtenHeader.withLock { $0 = bytes }
         return file
     }
 
@@ -269,7 +237,7 @@ package final class EncryptedFile: Sendable {
         // Before anything can be written behind the sealed length. If this fails, the next caller tries again.
         if hasUnsealedTail {
             try cutBack(&state, writer)
-            isCutBack.store(true, ordering: .releasing)
+            lengths.isCutBack.store(true, ordering: .releasing)
         }
         state.writer = writer
         return writer
@@ -281,13 +249,13 @@ package final class EncryptedFile: Sendable {
     /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         let descriptor = writing.withLock { state in
-            state.durableTail = layout.partialChunk(of: length)
-            state.loggedGrowth = 0
+            state.tail.chunk = layout.partialChunk(of: length)
+            state.tail.loggedGrowth = 0
             return state.writer ?? reader
         }
         do throws(StoreError) {
             try synchronizeBacking(descriptor, dataOnly: dataOnly)
-            let sequence = lastLoggedSequence
+            let sequence = records.log.lastSequence
             if sequence > 0 {
                 try store.log.synchronize(through: sequence)
                 // Readers on other machines see only what is in place.
@@ -295,66 +263,8 @@ package final class EncryptedFile: Sendable {
             }
         } catch {
             // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
-            failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
+            syncs.report()
             throw error
         }
     }
-
-    /// Counts a write to the backing file, which has been made. The next sync covers it.
-    func noteBackingWrite() { backingWrites.add(1, ordering: .acquiringAndReleasing) }
-}
-
-/// Keys and the protection class.
-extension EncryptedFile {
-    /// False from `forgetKeys` until `restoreKeys`.
-    package var hasKeys: Bool { !keys.isForgotten }
-
-    /// Wipes the keys of a file that stays open. Waits for a writer or a seal at work.
-    package func forgetKeys() { writing.withLock { _ in keys.forget() } }
-
-    /// Derives the keys again from the header on disk. Its secret is the same as before, or does not authenticate.
-    /// - Throws: `.locked` while the class key is forgotten; `.damaged`.
-    package func restoreKeys() throws(StoreError) {
-        try writing.withLock { (_) throws(StoreError) in
-            if hasKeys { return }
-            let (header, fresh, _) = try Self.readHeader(of: reader, keyRing: store.keyRing)
-            guard header.fileID == fileID else { throw .damaged("header: of another file") }
-            keys.refill(from: fresh)
-        }
-    }
-
-    /// The class whose key wraps the file secret.
-    package var protectionClass: ProtectionClass { currentClass.load(ordering: .acquiring) }
-
-    /// Wraps the file secret under another class's key with one write of the header, durable on return. Chunks, seal
-    /// and times stay (FileFormat, File header). Writes nothing if the file has that class.
-    /// - Throws: `EROFS`; `.damaged` if the class key does not open the wrap. Also throws if the new header cannot be
-    ///   made durable. Then the file has the new class.
-    package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
-        try store.admitChange()
-        let isChanged = try writing.withLock { (state) throws(StoreError) -> Bool in
-            if state.header.protectionClass == newClass { return false }
-            // Not `writer`: the file is not opened for writing, so it must be neither cut back nor sealed.
-            let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
-            let rewrapped = try rewrapped(state.header, as: newClass)
-            try keepingAttributes(writer) { (_) throws(StoreError) in
-                try writeHeader(&state, writer) { $0 = rewrapped }
-                currentClass.store(newClass, ordering: .releasing)
-            }
-            return true
-        }
-        // Not under the lock, so that programs can write.
-        if isChanged { try synchronize(dataOnly: true) }
-    }
-
-    private func rewrapped(_ header: FileHeader, as newClass: ProtectionClass) throws(StoreError) -> FileHeader {
-        let oldCipher = try store.keyRing.classCipher(header.protectionClass, epoch: header.epoch)
-        let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
-        return try StoreError.ofFormat(header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys))
-    }
-}
-
-extension FileHeader {
-    /// As `EncryptedFile.authenticLength`, for a file of `length` bytes of plaintext.
-    func authenticLength(of length: UInt64) -> UInt64 { isSealed && self.length < length ? self.length : .max }
 }

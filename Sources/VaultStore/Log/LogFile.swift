@@ -2,6 +2,7 @@ internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultCrypto
 internal import VaultFormat
 
 /// Opens `vaultfs.log`, which may be anything.
@@ -29,6 +30,19 @@ extension RedoLog {
         try descriptor.synchronize(dataOnly: false)
         try root.synchronize(dataOnly: false)
         return (descriptor, header)
+    }
+
+    static func newHeader(size: UInt64) throws(StoreError) -> LogHeader {
+        var header = LogHeader(logSize: size)
+        header.salt = try newSalt()
+        return header
+    }
+
+    static func newSalt() throws(StoreError) -> UInt64 {
+        var salt: UInt64 = 0
+        // 0 stands for a log without entries.
+        while salt == 0 { salt = try StoreError.ofCrypto(SecureRandom.integer()) }
+        return salt
     }
 
     private static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor? {

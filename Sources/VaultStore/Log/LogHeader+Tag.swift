@@ -22,3 +22,11 @@ extension LogHeader {
         try log.write(Array(bytes[..<Self.tagOffset]) + tag(keys: keys, cipher), at: 0)
     }
 }
+
+extension LogHeader {
+    /// The offset of the next entry, and the bytes that stay free before it: one that does not fit below the log's size is
+    /// at the beginning.
+    func position(ofSpace space: UInt64, after offset: UInt64) -> (offset: UInt64, skipped: UInt64) {
+        offset + space > logSize ? (Self.areaSize, logSize - offset) : (offset, 0)
+    }
+}

@@ -66,8 +66,8 @@ extension RedoLog {
             throw error
         }
         for target in now.targets.values {
-            target.file.dropLogged(through: now.sequence - 1)
-            if target.file.hasLostChunks.load(ordering: .acquiring) {
+            target.file.records.log.drop(through: now.sequence - 1)
+            if target.file.syncs.hasLostChunks.load(ordering: .acquiring) {
                 _ = schedule.addGrown(target.file)
             }
         }

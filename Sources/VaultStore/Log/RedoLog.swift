@@ -1,7 +1,7 @@
 internal import CLinux
 package import FileSystem
 internal import Glibc
-package import LinuxSystem
+internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
@@ -250,19 +250,6 @@ package final class RedoLog: Sendable {
         return descriptor
     }
 
-    static func newHeader(size: UInt64) throws(StoreError) -> LogHeader {
-        var header = LogHeader(logSize: size)
-        header.salt = try newSalt()
-        return header
-    }
-
-    static func newSalt() throws(StoreError) -> UInt64 {
-        var salt: UInt64 = 0
-        // 0 stands for a log without entries.
-        while salt == 0 { salt = try StoreError.ofCrypto(SecureRandom.integer()) }
-        return salt
-    }
-
     /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.
     private func prepare(_ descriptor: Descriptor, upTo end: UInt64, _ state: inout State) throws(StoreError) {
         guard end > state.prepared else { return }
@@ -284,77 +271,6 @@ package final class RedoLog: Sendable {
         throw failure
     }
 
-    // MARK: Syncing
-
-    /// Makes the entries up to `sequence` durable, with one fdatasync(2) for all threads that wait.
-    /// - Throws: the sync's error. The entries then stay doubtful until a new log has them.
-    func synchronize(through sequence: UInt64) throws(StoreError) {
-        if durable.load(ordering: .acquiring) >= sequence { return }
-        _ = awaitRenewal()
-        // A new log is durable.
-        if try !syncEntries(through: sequence) { try renewIfNeeded() }
-    }
-
-    /// Returns false, with the fault noted, if the log's name leads elsewhere by now.
-    func syncEntries(through sequence: UInt64) throws(StoreError) -> Bool {
-        try syncing.withLock { (_) throws(StoreError) -> Bool in
-            if durable.load(ordering: .acquiring) >= sequence { return true }
-            let (written, log, identity, size, fault) = state.withLock { state in
-                (state.sequence - 1, state.descriptor, state.identity, state.prepared, state.fault)
-            }
-            if let fault { throw fault }
-            guard let log else { return true }
-            do throws(StoreError) { try log.synchronize(dataOnly: true) } catch {
-                fail(error)
-                throw error
-            }
-            // After the sync: what is acknowledged must be where the next mount looks.
-            guard isInPlace(identity, size: size) else {
-                fail(.damaged("vaultfs.log was removed, replaced or cut"))
-                return false
-            }
-            durable.store(written, ordering: .releasing)
-            return true
-        }
-    }
-
-    /// True if the log's name leads to this file, with all of its bytes.
-    func isInPlace(_ identity: FileIdentity?, size: UInt64) -> Bool {
-        guard let named = try? root.status(of: Self.entry) else { return false }
-        return FileIdentity(named) == identity && UInt64(clamping: named.st_size) >= size
-    }
-
-    /// The last entry that is durable.
-    var durableSequence: UInt64 { durable.load(ordering: .acquiring) }
-
-    /// Makes all entries durable.
-    package func synchronize() throws(StoreError) {
-        try synchronize(through: state.withLock { $0.sequence - 1 })
-    }
-
-    /// Notes that nothing can be acknowledged until a new log is there, and wakes the thread that makes it.
-    func fail(_ error: StoreError) {
-        let isNew = state.withLock { state in
-            // Without a file there is nothing to renew: the next append tries again.
-            guard state.fault == nil, state.descriptor != nil else { return false }
-            state.fault = error
-            return true
-        }
-        guard isNew else { return }
-        faults.note(
-            .log,
-            "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there"
-        )
-        schedule.hurry()
-    }
-
-    /// Waits for the thread to begin a new log, because the store may be back already. The caller has no lock of the log.
-    /// - Returns: true if the log did not work, and does now.
-    private func awaitRenewal() -> Bool {
-        let renewals = schedule.renewals
-        return state.withLock { $0.fault != nil } && schedule.awaitRenewal(after: renewals)
-    }
-
     // MARK: Status
 
     /// Number of files with entries that are not in place.
@@ -370,7 +286,7 @@ package final class RedoLog: Sendable {
         }
         guard let (size, used, entries, files) = now else { return lastStatistics.withLock { $0 } }
         let memory = files.reduce(entries * MemoryLayout<LoggedEntry>.stride) { sum, file in
-            sum + file.logged.withLock { $0.changes.memory }
+            sum + file.records.log.content.withLock { $0.changes.memory }
         }
         let statistics = LogStatistics(size: size, used: used, indexMemory: memory)
         lastStatistics.withLock { $0 = statistics }
@@ -379,12 +295,4 @@ package final class RedoLog: Sendable {
 
     /// The file with entries that has this id. A second object of it would not know of them.
     func file(_ fileID: UInt64) -> EncryptedFile? { state.withLock { $0.targets[fileID]?.file } }
-}
-
-extension LogHeader {
-    /// The offset of the next entry, and the bytes that stay free before it: one that does not fit below the log's size is
-    /// at the beginning.
-    func position(ofSpace space: UInt64, after offset: UInt64) -> (offset: UInt64, skipped: UInt64) {
-        offset + space > logSize ? (Self.areaSize, logSize - offset) : (offset, 0)
-    }
 }

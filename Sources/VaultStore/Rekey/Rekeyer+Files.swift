@@ -235,7 +235,7 @@ extension EncryptedFile {
     func copyContents(
         to copy: EncryptedFile, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
     ) throws(StoreError) {
-        if isSparse.load(ordering: .acquiring) {
+        if records.isSparse.load(ordering: .acquiring) {
             try copy.writing.withLock { (state) throws(StoreError) in
                 let writer = try copy.writer(&state)
                 try copy.markSparse(&state, writer)
@@ -286,7 +286,7 @@ extension EncryptedFile {
             let end = min(position + chunkSize, piece.count)
             let chunk = (offset + UInt64(position)) / UInt64(chunkSize)
             if piece[position..<end].allSatisfy({ $0 == 0 }),
-                try isHole(chunk, isSparse.load(ordering: .acquiring), workspace)
+                try isHole(chunk, records.isSparse.load(ordering: .acquiring), workspace)
             {
                 try copy.append(piece.slice(start..<position), workspace)
                 try copy.skip(to: offset + UInt64(end))
@@ -308,7 +308,7 @@ extension EncryptedFile {
         guard newLength > length else { return }
         try writing.withLock { (state) throws(StoreError) in
             try writer(&state).truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-            noteBackingWrite()
+            syncs.noteWrite()
             setLength(&state, newLength)
         }
     }

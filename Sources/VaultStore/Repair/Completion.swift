@@ -81,7 +81,7 @@ package final class Completion: Sendable {
             try file.prepareForWriting(evenIfClosed: true)
             _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
             try file.synchronize(dataOnly: true)
-            return file.isCutBack.load(ordering: .acquiring)
+            return file.lengths.isCutBack.load(ordering: .acquiring)
         }
     }
 
@@ -276,10 +276,10 @@ extension EncryptedFile {
         header.isSealed = true
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
         let writer = try pin.reopenedForWriting()
-        let capability = capability(of: writer)
+        let capability = BackingAttributes.capability(of: writer)
         try writer.truncate(to: 0)
         try writer.write(bytes, at: 0)
-        try restore(writer, before, capability)
+        try BackingAttributes.restore(writer, before, capability)
         try writer.synchronize(dataOnly: false)
     }
 }

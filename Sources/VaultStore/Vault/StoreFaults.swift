@@ -49,7 +49,7 @@ package final class StoreFaults: Sendable {
     /// Notes chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
     func note(_ loss: LostChunks) {
         state.withLock { $0.lostChunks += UInt64(loss.chunks.count) }
-        loss.file.failedSynchronizations.add(1, ordering: .acquiringAndReleasing)
+        loss.file.syncs.report()
         onLoss.notify(loss)
     }
 

@@ -11,7 +11,7 @@ struct VerifierContent {
     let keys: FileKeys
     /// The size that the file has once the log's changes are in place.
     var backingSize: UInt64
-    var logged: EncryptedFile.Logged?
+    var logged: FileLog.Content?
     /// True if the file's torn tail was reported.
     var isTorn = false
     /// Adjacent chunks that do not verify. They make one finding.

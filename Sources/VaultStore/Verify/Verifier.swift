@@ -109,11 +109,11 @@ package final class Verifier {
 
     /// The changes of a file in the log. In use, they are of at most a second ago, and of now when the file is looked at
     /// again.
-    func logged(_ fileID: UInt64) -> EncryptedFile.Logged? {
+    func logged(_ fileID: UInt64) -> FileLog.Content? {
         guard let found = changes?.refreshed(isRetry: !isFirstLook), let changes = found.files[fileID] else {
             return nil
         }
-        return EncryptedFile.Logged(changes: changes, log: found.log)
+        return FileLog.Content(changes: changes, log: found.log)
     }
 
     func progress() { onProgress(totals) }

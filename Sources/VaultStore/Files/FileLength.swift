@@ -1,0 +1,41 @@
+package import Synchronization
+internal import VaultFormat
+
+/// The plaintext length of an open file, in bytes. Readers need no lock; whoever changes it holds the file's write lock.
+package struct FileLength: ~Copyable, Sendable {
+    /// By the backing size, or by the log.
+    private let whole: Atomic<UInt64>
+    private let proven: Atomic<UInt64>
+    /// True since the file was cut to the length that its header authenticates. No program asked for that, so the kernel
+    /// still has the old size.
+    package let isCutBack = Atomic<Bool>(false)
+    /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
+    let lastCheck = Atomic<Int>(0)
+
+    init(_ length: UInt64, _ header: FileHeader) {
+        whole = Atomic(length)
+        proven = Atomic(header.authenticLength(of: length))
+    }
+
+    var current: UInt64 { whole.load(ordering: .acquiring) }
+
+    /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
+    var authentic: UInt64 { proven.load(ordering: .acquiring) }
+
+    func set(_ length: UInt64) { whole.store(length, ordering: .releasing) }
+
+    func setAuthentic(_ length: UInt64) { proven.store(length, ordering: .releasing) }
+
+    /// Sets both, by a header that was read.
+    func set(_ length: UInt64, by header: FileHeader) {
+        set(length)
+        setAuthentic(header.authenticLength(of: length))
+    }
+}
+
+extension FileHeader {
+    /// As `FileLength.authentic`, for a file of `length` bytes of plaintext.
+    fileprivate func authenticLength(of length: UInt64) -> UInt64 {
+        isSealed && self.length < length ? self.length : .max
+    }
+}
