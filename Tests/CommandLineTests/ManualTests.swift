@@ -7,7 +7,7 @@ import Testing
 
 /// The manual pages, as `scripts/package` makes them. `--help` and the sources define what they must contain.
 @Suite(.timeLimit(.minutes(20))) struct ManualTests {
-    private static let scripts = "\(Products.tests)/../scripts"
+    private static let scripts = "\(Products.tests)/../scripts/docs"
     /// Every subcommand of `vaultfs`, with the name of its page.
     private static let commands = below(VaultFS.self, page: "vaultfs")
 

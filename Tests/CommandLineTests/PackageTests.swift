@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// The package that `scripts/package` makes of the program under test, which is not the program that the script would
-/// build. `scripts/test-package` tests that the package installs in a Debian without Swift.
+/// build. `scripts/system/package` tests that the package installs in a Debian without Swift.
 @Suite(.timeLimit(.minutes(20))) struct PackageTests {
     private let directory: TemporaryDirectory
 

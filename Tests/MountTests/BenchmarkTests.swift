@@ -66,7 +66,7 @@ extension MountTests {
             // Only root may trace a daemon.
             guard geteuid() == 0 else { return }
             let directory = try TemporaryDirectory()
-            let script = "\(Products.tests)/../scripts/bench-calls.py"
+            let script = "\(Products.tests)/../scripts/bench/calls.py"
             let binaries = String(Products.binary.dropLast("/vaultfs".count))
             let arguments = [Products.python, script, "--binaries", binaries, "--work", directory.path]
             try Command(arguments, timeout: .seconds(240)).run().succeeded()
@@ -74,7 +74,7 @@ extension MountTests {
 
         @Test("the comparison computes its goals")
         func goals() throws {
-            try Command([Products.python, "\(Products.tests)/../scripts/bench-peers.py", "--self-test"])
+            try Command([Products.python, "\(Products.tests)/../scripts/bench/peers.py", "--self-test"])
                 .run().succeeded()
         }
     }

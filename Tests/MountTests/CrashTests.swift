@@ -4,7 +4,7 @@ import Testing
 extension PlainMountTests {
     /// The daemon's death at any moment, a full disk, a store that fails for a while: nothing acknowledged is lost.
     @Suite struct Losses {
-        @Test("killed while it writes (scripts/torture-crash is the long form)", arguments: Settings.available)
+        @Test("killed while it writes (scripts/torture/crash is the long form)", arguments: Settings.available)
         func kills(setting: Setting) throws {
             let vault = try setting.vault(initialise: false)
             let result = try vault.account.run(

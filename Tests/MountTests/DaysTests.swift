@@ -7,7 +7,7 @@ extension PlainMountTests {
         /// 15,000 checkpoints, because a closure that grew with each one once filled the stack after 12,000. 5,000 locks that
         /// forget, because the allocator takes up to 2,000 of them to reach its size (61.7 MB after 2,500, 62.9 after 5,000).
         @Test(
-            "memory, stacks, descriptors and time stay the same (scripts/torture-days is the long form)",
+            "memory, stacks, descriptors and time stay the same (scripts/torture/days is the long form)",
             arguments: [
                 ["--checkpoints", "15000"], ["--locks", "500"], ["--locks", "5000", "--policy", "forget"],
                 ["--opens", "30000"], ["--operations", "30000"],

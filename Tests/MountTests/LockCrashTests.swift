@@ -5,7 +5,7 @@ extension MountTests {
     /// The daemon's death around a lock, and everything that a lock could block.
     @Suite struct LockCrash {
         @Test(
-            "killed while locking, locked and unlocking (scripts/torture-lock is the long form)",
+            "killed while locking, locked and unlocking (scripts/torture/lock is the long form)",
             arguments: [Setting.rootOnTmpfs, .userOnDisk].filter(Settings.available.contains), LockLoad.policies)
         func kills(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).lockProgram(

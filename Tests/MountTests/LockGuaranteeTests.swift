@@ -63,7 +63,7 @@ extension MountTests {
             #expect(verify.exitCode == 0, "\(verify)")
         }
 
-        @Test("a lock takes less than a second (scripts/bench-lock is the long form)", arguments: Settings.accounts)
+        @Test("a lock takes less than a second (scripts/bench/run lock is the long form)", arguments: Settings.accounts)
         func bound(setting: Setting) throws {
             let vault = try setting.vault(initialise: false)
             let program = "\(vault.account.tests)/Programs/bench_lock.py"

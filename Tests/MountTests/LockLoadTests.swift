@@ -7,7 +7,7 @@ extension MountTests {
         static let policies = ["refuse", "forget"]
 
         @Test(
-            "readers, writers, names and a database over 100 locks (scripts/torture-lock is the long form)",
+            "readers, writers, names and a database over 100 locks (scripts/torture/lock is the long form)",
             arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), policies)
         func load(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).lockProgram(

@@ -9,7 +9,7 @@ extension PlainMountTests {
         ]
 
         @Test(
-            "threads, locks, syncs, kills and a full disk beside a model (scripts/torture-model is the long form)",
+            "threads, locks, syncs, kills and a full disk beside a model (scripts/torture/model is the long form)",
             arguments: sizes)
         func threads(chunkSize: String, logSize: String) throws {
             // Only a file system of its own can become full.

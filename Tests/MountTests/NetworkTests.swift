@@ -6,7 +6,7 @@ import Testing
 extension MountTests {
     /// A vault on a store that other machines write, or that stops responding. Two bindfs over one directory behave
     /// like two machines whose locks the server has lost, because each kernel mount keeps its own locks.
-    /// scripts/test-network tests real servers.
+    /// scripts/system/network tests real servers.
     @Suite struct Network {
         /// `st_dev` of a path. 0 on failure.
         private func device(_ path: String) -> dev_t {

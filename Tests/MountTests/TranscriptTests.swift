@@ -23,6 +23,18 @@ extension PlainMountTests {
             #expect(expected.split(separator: "\n").count <= 40)
         }
 
+        @Test("the README's example is a part of the first hour")
+        func example() throws {
+            var session = try String(contentsOfFile: "\(Products.tests)/Transcripts/first-hour.txt", encoding: .utf8)
+                .split(separator: "\n")[...]
+            let readme = try String(contentsOfFile: "\(Products.tests)/../README.md", encoding: .utf8)
+            let example = try #require(readme.split(separator: "```\n").first { $0.hasPrefix("$ ") })
+            for line in example.split(separator: "\n") where line != "…" {
+                let found = try #require(session.firstIndex(of: line), "\(line)")
+                session = session[(found + 1)...]
+            }
+        }
+
         @Test("the status of five mounts fits a small terminal", .enabled(if: Account.newcomer != nil, "as above"))
         func fiveMounts() throws {
             let account = try #require(Account.newcomer)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # boot_use.sh STAGE: the package in a machine that boots with systemd, as a new user would set it up and find it after
 # each boot (Manual/System.md). Stages: set-up, first-boot, second-boot. Run it as root, in its own machine
-# (scripts/test-boot).
+# (scripts/system/boot).
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 export LC_ALL=C.UTF-8

@@ -1,6 +1,6 @@
 #!/bin/bash
 # desktop_sirikali.sh JSON VAULTFS HOME PICTURE: SiriKali makes, mounts, lists and unmounts vaults with our file, as its
-# users do. Run it with a display and a session bus of its own (scripts/test-desktop). HOME is an empty directory.
+# users do. Run it with a display and a session bus of its own (scripts/system/desktop). HOME is an empty directory.
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 json=$1 vaultfs=$2 home=$3 picture=$4

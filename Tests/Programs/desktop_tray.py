@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """desktop_tray.py TRAY VAULTFS HOME SCREENSHOT: vaultfs-tray, used by its menu, its window and its notifications.
 
-Run it with a display and a session bus of its own (scripts/test-desktop). HOME is an empty directory. The file
+Run it with a display and a session bus of its own (scripts/system/desktop). HOME is an empty directory. The file
 SCREENSHOT gets a picture of the open menu.
 """
 

@@ -1,4 +1,4 @@
-"""The programs that scripts/test-network runs on a mounted vault. They write with fsync and report the acknowledged
+"""The programs that scripts/system/network runs on a mounted vault. They write with fsync and report the acknowledged
 data, check that it exists, and publish changes and follow them from another machine. `network_load.py MODE
 MOUNTPOINT [ARGUMENT]`."""
 import errno

@@ -1,5 +1,5 @@
 """Power cuts: records what a file system writes to a disk while a vault on it is used, builds the disk as cuts at random
-moments may leave it, and checks each. scripts/torture-power builds the disk's program and calls this, as root, in a mount
+moments may leave it, and checks each. scripts/torture/power builds the disk's program and calls this, as root, in a mount
 namespace of its own.
 
 A cut leaves every write that came before the last barrier, and of later ones a random part: all or none of each, or each
@@ -287,7 +287,7 @@ def torture(given, rig):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="torture-power", description=__doc__,
+    parser = argparse.ArgumentParser(prog="scripts/torture/power", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", help="vaultfs; default: a release build")
     parser.add_argument("--disk", required=True, help=argparse.SUPPRESS)
@@ -316,7 +316,7 @@ def main():
     try:
         failed = torture(given, rig)
     except (RigError, CutFailure) as error:
-        sys.exit(f"torture-power: {error}")
+        sys.exit(f"torture/power: {error}")
     finally:
         rig.abandon()
         if given.keep or given.recording or failed:

@@ -1,4 +1,4 @@
-// The disk of torture-power: serves IMAGE as the file MOUNTPOINT/disk and appends every write and fsync to LOG. A loop
+// The disk of scripts/torture/power: serves IMAGE as the file MOUNTPOINT/disk and appends every write and fsync to LOG. A loop
 // device over that file turns flushes of its file system into fsyncs, so LOG has the barriers of a disk with a write cache.
 //
 // An entry of LOG, little endian: u64 time (CLOCK_MONOTONIC, ns, of arrival), u64 offset, u64 length, the bytes.

@@ -1,4 +1,4 @@
-"""PostgreSQL's part of torture-power: pgbench, and a table with a row for each acknowledged commit."""
+"""PostgreSQL's part of scripts/torture/power: pgbench, and a table with a row for each acknowledged commit."""
 
 import glob
 import os

@@ -1,4 +1,4 @@
-"""The work of torture-power, and the check of what a power cut left of it.
+"""The work of scripts/torture/power, and the check of what a power cut left of it.
 
 power_work.py make  --work NAME,… BASE EVENTS
 power_work.py run   --work NAME,… BASE EVENTS --seconds N --seed N --store DIR

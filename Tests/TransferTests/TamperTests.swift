@@ -12,7 +12,7 @@ import VaultStore
 /// Backing files changed at random. Reads, copies that skip holes, and exports must give the results of `TamperModel`:
 /// an error or the right bytes, except for the changes that the format lists as not detected.
 ///
-/// `scripts/torture-tamper` runs it with more changes. VAULTFS_TAMPER_COUNT and VAULTFS_TAMPER_SEED set their number
+/// `scripts/torture/tamper` runs it with more changes. VAULTFS_TAMPER_COUNT and VAULTFS_TAMPER_SEED set their number
 /// and seed.
 @Suite(.timeLimit(.minutes(20))) struct TamperTests {
     /// The chunk sizes, and the share of 20 changes that are made to a vault of each. Large chunks take longer.

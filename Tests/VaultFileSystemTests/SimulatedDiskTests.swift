@@ -10,7 +10,7 @@ import VaultFormat
 
 /// Random operations, and the states that a kill or a power cut may leave of them at any moment, also during recovery.
 ///
-/// `scripts/torture-cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and the
+/// `scripts/torture/cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and the
 /// seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make, and VAULTFS_CUT_FAILURES the number of
 /// failures after which a lane ends.
 @Suite(.timeLimit(.minutes(20))) struct SimulatedDiskTests {

@@ -1,11 +1,16 @@
 """The file systems that are compared: how each is made, mounted, and unmounted so that none of its processes
 remains."""
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
+import statistics
 import subprocess
+import sys
+import tempfile
 import time
 
 PASSPHRASE = "correct horse battery"
@@ -16,6 +21,30 @@ LONG_PATIENCE = 900
 
 class BenchError(Exception):
     """An error message for people."""
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def median(values):
+    """That of the values that could be measured."""
+    measured = [value for value in values if value is not None]
+    return statistics.median(measured) if measured else None
+
+
+@contextlib.contextmanager
+def workspace(parent):
+    """A new directory in `parent`. An error and a signal remove it too, after the mounts in it."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    directory = tempfile.mkdtemp(prefix="vaultfs-bench.", dir=parent)
+    try:
+        yield directory
+    except (BenchError, OSError) as error:
+        sys.exit(f"bench: {error}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def run(*command, input=None, check=True):

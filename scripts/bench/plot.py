@@ -1,7 +1,7 @@
 """The comparison as an SVG: a panel for each test, a bar for each system, vaultfs' in bold. Readable on a light and on
 a dark page.
 
-usage: bench_plot.py RESULTS PROJECT: draws docs/benchmark.svg from the results.json of a run, and puts its figures into
+usage: plot.py RESULTS PROJECT: draws docs/benchmark.svg from the results.json of a run, and puts its figures into
 the tables of the README and the manual"""
 
 import json
@@ -9,8 +9,8 @@ import os
 import sys
 from xml.sax.saxutils import escape
 
-from bench_pages import filled
-from bench_table import rate, title
+from pages import filled
+from table import rate, title
 
 # They store nothing, or encrypt nothing in user space: their bars would hide the differences of the others.
 LEFT_OUT = ("plain", "null")
@@ -99,7 +99,7 @@ def main():
     except OSError as error:
         sys.exit(f"bench: {error.filename}: {error.strerror}")
     except (ValueError, KeyError, TypeError, AttributeError):
-        sys.exit(f"bench: {source} has no results of scripts/bench")
+        sys.exit(f"bench: {source} has no results of scripts/bench/run")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Commits per second of SQLite and PostgreSQL, and random 4 KiB overwrites, on the plain directory, bindfs, gocryptfs, securefs and
 vaultfs: interleaved, in many short rounds, because fsync's time on a disk that others use varies by the second. The rates
-are medians over the rounds, the ratios medians of each round's ratio. scripts/bench-commit calls this.
+are medians over the rounds, the ratios medians of each round's ratio. scripts/bench/run calls this.
 
 The goals: at least the best encrypted peer. Of commits also at least 0.6 of the plain directory, and of overwrites at least
 1.4 times those of the vaultfs given with --before."""
@@ -11,21 +10,18 @@ import os
 import random
 import re
 import shutil
-import signal
 import sqlite3
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-import bench_goals
-import bench_machine
-import bench_table
-from bench_systems import BenchError, prepare, run, systems, vaultfs
-from bench_work import FOR_A_TIME, MEBIBYTE, Work
+import goals
+import machine
+import table
+from systems import BenchError, median, prepare, run, say, systems, vaultfs, workspace
+from work import FOR_A_TIME, MEBIBYTE, Work
 
-sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../Tests/Programs")
+sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/../../Tests/Programs")
 from power_postgres import Server, program, run as run_as_postgres  # noqa: E402
 
 OF_PLAIN = 0.6
@@ -114,14 +110,10 @@ class Commits(Work):
         return self.fio(system, "randwrite", "--overwrite=1", *FOR_A_TIME)
 
 
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", required=True, help="vaultfs")
-    parser.add_argument("--before", metavar="BINARY", help="another vaultfs, to compare")
+    parser.add_argument("--binaries", required=True, help="the directory of vaultfs")
+    parser.add_argument("--before", metavar="BINARIES", help="that of another one, to compare")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=2, help="of SQLite and fio")
     parser.add_argument("--postgres-seconds", type=int, default=4)
@@ -142,13 +134,10 @@ def arguments():
 
 
 def compared(given, directory):
-    """The systems. A directory for each binary, because its name is what differs."""
     found = [system for system in systems(directory, directory)[0] if system.name in OTHERS]
-    for name, binary in (("before", given.before), ("vaultfs", given.binary)):
-        if binary:
-            os.mkdir(f"{directory}/{name}")
-            os.symlink(os.path.abspath(binary), f"{directory}/{name}/vaultfs")
-            found.append(vaultfs(directory, f"{directory}/{name}", name))
+    if given.before:
+        found.append(vaultfs(directory, os.path.abspath(given.before), "before"))
+    found.append(vaultfs(directory, given.binaries))
     if not os.getuid():
         for system in found:
             if system._mount:
@@ -175,7 +164,7 @@ def measure(given, directory):
                         rate = None
                         say(f"{system.name}, {test}: {getattr(error, 'stdout', None) or error}")
                     rates[system.name][test].append(rate)
-                    say(f"round {number} of {given.rounds}  {test:14s} {system.name:10s} {bench_table.rate(rate):>10s}")
+                    say(f"round {number} of {given.rounds}  {test:14s} {system.name:10s} {table.rate(rate):>10s}")
         for system in found:
             system.unmount()
     finally:
@@ -184,33 +173,26 @@ def measure(given, directory):
     return rates, {system.name: system.version for system in found if system.version}
 
 
-def median(values):
-    measured = [value for value in values if value is not None]
-    return statistics.median(measured) if measured else None
-
-
 def ratio(rates, test, name):
     """Ours to another's, round by round."""
     return median([ours / other for ours, other in zip(rates["vaultfs"][test], rates[name][test]) if ours and other])
 
 
-def table(rates, tests):
+def compared_rates(rates, tests):
     rows = [["test", "unit", *rates, "least…most", "/plain", "/bindfs", "/best peer", "goals"]]
     for test in tests:
         medians = {name: median(values[test]) for name, values in rates.items()}
         spread = [value for value in rates["vaultfs"][test] if value is not None]
-        peer = bench_goals.best_peer(medians)
+        peer = goals.best_peer(medians)
         goals = [(peer, 1), ("before", OF_BEFORE) if test == "overwrite4k" else ("plain", OF_PLAIN)]
         found = {name: ratio(rates, test, name) for name in medians if name != "vaultfs"}
         missed = [f"below {'' if factor == 1 else f'{factor} of '}{name}" for name, factor in goals
                   if found.get(name) is not None and found[name] < factor]
-        rows.append([*TESTS[test], *map(bench_table.rate, medians.values()),
-                     f"{bench_table.rate(min(spread))}…{bench_table.rate(max(spread))}" if spread else "–",
+        rows.append([*TESTS[test], *map(table.rate, medians.values()),
+                     f"{table.rate(min(spread))}…{table.rate(max(spread))}" if spread else "–",
                      share(found.get("plain")), share(found.get("bindfs")), share(found.get(peer)),
                      ", ".join(missed) or ("reached" if spread else "–")])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) if column < 2 else cell.rjust(width)
-                               for column, (cell, width) in enumerate(zip(row, widths))) for row in rows)
+    return "\n".join(table.aligned(rows))
 
 
 def share(value):
@@ -230,26 +212,20 @@ def mount_loop(directory):
 
 def main():
     given = arguments()
-    # Mounts and directories go on every way out.
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    directory = tempfile.mkdtemp(prefix="vaultfs-bench.", dir=given.work)
-    os.chmod(directory, 0o711)
-    try:
-        if given.loop:
-            mount_loop(directory)
-        prepare(directory)
-        about = bench_machine.description(directory)
-        store = bench_machine.filesystem(given.work)
-        disk = subprocess.run(["findmnt", "-no", "SOURCE", "-T", directory], stdout=subprocess.PIPE, text=True).stdout.strip()
-        rates, versions = measure(given, directory)
-    except BenchError as error:
-        sys.exit(f"bench-commit: {error}")
-    finally:
-        if given.loop:
-            run("umount", "--lazy", directory, check=False)
-        shutil.rmtree(directory, ignore_errors=True)
-    print(table(rates, given.tests))
+    with workspace(given.work) as directory:
+        os.chmod(directory, 0o711)
+        try:
+            if given.loop:
+                mount_loop(directory)
+            prepare(directory)
+            about = machine.description(directory)
+            store = machine.filesystem(given.work)
+            disk = run("findmnt", "-no", "SOURCE", "-T", directory).strip()
+            rates, versions = measure(given, directory)
+        finally:
+            if given.loop:
+                run("umount", "--lazy", directory, check=False)
+    print(compared_rates(rates, given.tests))
     loop = f" (a file on {store})" if given.loop else ""
     print(f"\n{about['cpu']}, {about['cores']} cores, load {about['load']}; {about['system']}, kernel {about['kernel']}; stores "
           f"on {about['filesystem']} on {disk}{loop}; {about['date']}.")

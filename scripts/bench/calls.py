@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
 """Counts the system calls that the daemon makes for each unit of work (strace), and compares them with a budget. A
-count needs no quiet machine. scripts/bench --calls builds and calls this. Exit code 1: over the budget."""
+count needs no quiet machine. scripts/bench/run builds and calls this. Exit code 1: over the budget."""
 
 import argparse
 import collections
@@ -8,13 +7,11 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 
-from bench_systems import PATIENCE, BenchError, prepare, run, vaultfs, wait_for
+from systems import PATIENCE, prepare, run, vaultfs, wait_for, workspace
 
 MEBIBYTE = 1 << 20
 CHUNK = 4096
@@ -182,9 +179,8 @@ def main():
     given = parser.parse_args()
     # strace would inherit the mask, and not end.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    directory = tempfile.mkdtemp(prefix="vaultfs-calls.", dir=given.work)
     found = []
-    try:
+    with workspace(given.work) as directory:
         prepare(directory)
         system = vaultfs(directory, given.binaries)
         make_archive(directory)
@@ -204,10 +200,6 @@ def main():
             system.unmount()
         finally:
             system.abandon()
-    except BenchError as error:
-        sys.exit(f"bench: {error}")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     if given.json:
         print(json.dumps(found, indent=1))
     sys.exit(any(line["isOver"] for line in found))

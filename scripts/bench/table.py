@@ -52,12 +52,15 @@ def notes(results):
     ]
 
 
-def text(results):
-    table = rows(results)
+def aligned(table):
+    """The table's lines. The first two columns are words, the others figures."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = ["  ".join(cell.ljust(width) if column < 2 else cell.rjust(width)
-                       for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in table]
-    return "\n".join([*lines, "", *notes(results)])
+    return ["  ".join(cell.ljust(width) if column < 2 else cell.rjust(width)
+                      for column, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in table]
+
+
+def text(results):
+    return "\n".join([*aligned(rows(results)), "", *notes(results)])
 
 
 def markdown(results):

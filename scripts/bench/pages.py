@@ -1,6 +1,6 @@
 """The tables of figures in the README and the manual, filled with the results of a run. A row keeps its own words."""
 
-from bench_table import rate
+from table import rate
 
 # A row's first cell, and the test that it shows.
 ROWS = {

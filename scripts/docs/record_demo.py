@@ -1,4 +1,4 @@
-"""Types a story into a shell on a terminal of its own, and draws it. scripts/record-demo calls this.
+"""Types a story into a shell on a terminal of its own, and draws it. scripts/docs/record-demo calls this.
 
 usage: record_demo.py PICTURE, with the shell's directory as the current one"""
 

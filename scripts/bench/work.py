@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import time
 
-from bench_systems import run
+from systems import run
 
 MEBIBYTE = 1 << 20
 TREE_FILES = 12_000

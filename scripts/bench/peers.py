@@ -1,40 +1,37 @@
-#!/usr/bin/env python3
 """Runs the same work on vaultfs, on a FUSE server that does nothing, on the plain directory, and on the installed ones
-of bindfs, gocryptfs, securefs and encfs: interleaved, with medians over the rounds. scripts/bench builds and calls
+of bindfs, gocryptfs, securefs and encfs: interleaved, with medians over the rounds. scripts/bench/run builds and calls
 this.
 
 The backing store's page cache stays warm. The mount's own cache is cold, because it is mounted again before each
-test that reads. Prints a table, and writes results.json, table.md and plot.svg."""
+test that reads. Prints a table, and writes results.json, table.md, plot.svg and micro.txt."""
 
 import argparse
 import json
 import os
+import pathlib
 import shutil
-import signal
-import statistics
-import sys
-import tempfile
 import time
 
-import bench_goals
-import bench_machine
-import bench_plot
-import bench_table
-from bench_systems import BenchError, prepare, systems
-from bench_work import MEBIBYTE, TESTS, Work
+import goals
+import machine
+import plot
+import table
+from systems import BenchError, median, prepare, run, say, systems, workspace
+from work import MEBIBYTE, TESTS, Work
 
 IDLE_SECONDS = 5
 TREE_ROOM = 300 * MEBIBYTE
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "bench-results"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binaries", help="the directory of vaultfs and null-server")
+    parser.add_argument("--binaries", help="the directory of vaultfs, null-server and vaultfs-micro")
     parser.add_argument("--size", type=int, default=512, metavar="MIB", help="the big file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=4, help="how long each random test runs")
     parser.add_argument("--work", default="/dev/shm", help="where the stores are made; on tmpfs no disk hides differences")
-    parser.add_argument("--out", default="bench-results")
+    parser.add_argument("--out", default=RESULTS)
     parser.add_argument("--tests", default=",".join(TESTS), help="some of: %(default)s")
     parser.add_argument("--self-test", action="store_true", help="check how goals are computed, and end")
     given = parser.parse_args()
@@ -43,14 +40,10 @@ def arguments():
     if unknown:
         parser.error(f"no test {', '.join(unknown)}: there are {', '.join(TESTS)}")
     if not given.self_test and not given.binaries:
-        parser.error("--binaries is missing: start scripts/bench")
+        parser.error("--binaries is missing: start scripts/bench/run")
     if min(given.size, given.rounds, given.seconds) < 1:
         parser.error("size, rounds and seconds are at least 1")
     return given
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def measure(given, work, compared):
@@ -66,7 +59,7 @@ def measure(given, work, compared):
                     rate = None
                     say(f"{system.name}, {test}: {error}")
                 rates[system.name][test].append(rate)
-                say(f"round {number} of {given.rounds}  {test:20s} {system.name:10s} {bench_table.rate(rate):>10s}")
+                say(f"round {number} of {given.rounds}  {test:20s} {system.name:10s} {table.rate(rate):>10s}")
     return rates
 
 
@@ -83,9 +76,9 @@ def idle(system):
     os.listdir(system.mountpoint)
     # The work that the mount itself causes afterwards.
     time.sleep(2)
-    before = bench_machine.work_done(system.daemons)
+    before = machine.work_done(system.daemons)
     time.sleep(IDLE_SECONDS)
-    after = bench_machine.work_done(system.daemons)
+    after = machine.work_done(system.daemons)
     return {"seconds": IDLE_SECONDS, "milliseconds": (after[0] - before[0]) / 1e6, "wakeups": after[1] - before[1]}
 
 
@@ -115,12 +108,12 @@ def compare(given, directory):
         for system in compared:
             system.abandon()
     medians = {name: {test: median(values) for test, values in tests.items()} for name, tests in rates.items()}
-    on_disk = bench_machine.filesystem(directory) != "tmpfs"
+    on_disk = machine.filesystem(directory) != "tmpfs"
     goals = {
-        test: bench_goals.goal(test, {name: medians[name][test] for name in medians}, on_disk) for test in given.tests
+        test: goals.goal(test, {name: medians[name][test] for name in medians}, on_disk) for test in given.tests
     }
     return {
-        "machine": bench_machine.description(directory),
+        "machine": machine.description(directory),
         "versions": {system.name: system.version for system in compared if system.version},
         "settings": {
             "fileMebibytes": given.size, "rounds": given.rounds, "seconds": given.seconds,
@@ -131,11 +124,6 @@ def compare(given, directory):
     }
 
 
-def median(values):
-    measured = [value for value in values if value is not None]
-    return statistics.median(measured) if measured else None
-
-
 def write(path, text):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -144,24 +132,20 @@ def write(path, text):
 def main():
     given = arguments()
     if given.self_test:
-        bench_goals.self_test()
+        goals.self_test()
         return
-    # Mounts and directories are removed in every case.
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    directory = tempfile.mkdtemp(prefix="vaultfs-bench.", dir=given.work)
-    try:
-        results = compare(given, directory)
-    except BenchError as error:
-        sys.exit(f"bench: {error}")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(given.out, exist_ok=True)
+    say("measuring cryptography and the cache by themselves")
+    micro = run(f"{given.binaries}/vaultfs-micro")
+    print(micro)
+    with workspace(given.work) as directory:
+        results = compare(given, directory)
+    write(f"{given.out}/micro.txt", micro)
     write(f"{given.out}/results.json", json.dumps(results, indent=1) + "\n")
-    write(f"{given.out}/table.md", bench_table.markdown(results))
-    write(f"{given.out}/plot.svg", bench_plot.svg(results))
-    print(bench_table.text(results))
-    say(f"written: results.json, table.md and plot.svg in {given.out}")
+    write(f"{given.out}/table.md", table.markdown(results))
+    write(f"{given.out}/plot.svg", plot.svg(results))
+    print(table.text(results))
+    say(f"written: results.json, table.md, plot.svg and micro.txt in {given.out}")
 
 
 if __name__ == "__main__":

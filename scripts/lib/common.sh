@@ -1,5 +1,7 @@
-# Sourced by the scripts: what they need from the machine, and how they say so. Sets `root` to the project's directory.
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Sourced by the scripts: their options, their builds, and what they need from the machine. Sets `root` to the project's
+# directory and `script` to the script's path.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+script=$(realpath -- "$0")
 swift_needed=6.2
 
 build_packages="fuse3 libfuse3-dev libssl-dev pkg-config gcc g++ libc6-dev git ca-certificates"
@@ -10,8 +12,22 @@ test_packages="sqlite3 strace ffmpeg openssl fio attr acl bindfs rsync tar pytho
 
 # stop MESSAGE: one line on standard error, exit code 1.
 stop() {
-    echo "${0##*/}: $*" >&2
+    echo "${script#"$root/scripts/"}: $*" >&2
     exit 1
+}
+
+# usage: stops with the lines from "usage:" to the end of the script's first comment.
+usage() { stop "$(sed -n '/^# usage: /,/^[^#]/s/^# //p' "$script")"; }
+
+# take_options "NAME..." ARGUMENT...: sets the variable NAME for each `--NAME VALUE`. Stops if there is anything else.
+take_options() {
+    local names=$1
+    shift
+    while [ $# -gt 0 ]; do
+        [[ $# -ge 2 && $1 = --* && " $names " = *" ${1#--} "* ]] || usage
+        printf -v "${1#--}" %s "$2"
+        shift 2
+    done
 }
 
 # as_root COMMAND...: runs the command as root, through sudo for another user.
@@ -31,7 +47,7 @@ as_root() {
 # missing.
 install_missing() {
     local package missing=
-    command -v dpkg-query >/dev/null || { echo "${0##*/}: no dpkg here, taking for granted: $*" >&2; return; }
+    command -v dpkg-query >/dev/null || { echo "${script##*/}: no dpkg here, taking for granted: $*" >&2; return; }
     for package in "$@"; do
         dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
     done
@@ -52,6 +68,37 @@ need_swift() {
     [ -n "$found" ] || stop "needs Swift $swift_needed or later, and \`swift --version\` says nothing of the kind"
     [ "$(printf '%s\n' "$swift_needed" "$found" | sort -V | head -n 1)" = "$swift_needed" ] \
         || stop "needs Swift $swift_needed or later, and this is $found"
+}
+
+# build_release PRODUCT...: builds the products. Sets `binaries` to their directory.
+build_release() {
+    local product
+    need_swift
+    # shellcheck disable=SC2086  # a list of package names
+    install_missing $build_packages >&2
+    for product in "$@"; do swift build --package-path "$root" -c release --product "$product" </dev/null >&2; done
+    binaries=$(swift build --package-path "$root" -c release --show-bin-path)
+}
+
+# need_binary: sets `binary` to the path of a release build, unless an option has set it.
+need_binary() {
+    if [ -n "$binary" ]; then
+        binary=$(realpath -- "$binary")
+    else
+        build_release vaultfs
+        binary=$binaries/vaultfs
+    fi
+}
+
+# build_tests: builds the tests in a scratch path of their own. Sets `bundle` to the program that runs them.
+build_tests() {
+    need_swift
+    # shellcheck disable=SC2086  # a list of package names
+    install_missing $build_packages
+    swift build --package-path "$root" --build-tests -c release --scratch-path "$root/.build/tests" \
+        -Xswiftc -enable-testing -Xswiftc -assert-config -Xswiftc Debug </dev/null
+    # shellcheck disable=SC2034  # for the script
+    bundle=$root/.build/tests/release/vaultfsPackageTests.xctest
 }
 
 # need_fuse: stops, with the reason, if this user cannot mount.

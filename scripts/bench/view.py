@@ -1,0 +1,90 @@
+"""Random 4 KiB reads of a view beside those of a vault: the same bytes, the same `vaultfs bench`, in turns.
+scripts/bench/run calls this."""
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import subprocess
+
+from systems import System, median, prepare, say, vaultfs, workspace
+
+CHUNK = 16 << 20
+
+
+def encrypt(source, target, key, iv):
+    subprocess.run(["openssl", "enc", "-aes-256-cbc", "-K", key, "-iv", iv], stdin=source, stdout=target, check=True)
+
+
+def make(given, work):
+    """Makes the vault and the two views of the same file. Returns them mounted."""
+    prepare(work)
+    key, iv = secrets.token_hex(32), secrets.token_hex(16)
+    with open(f"{work}/key", "w") as file:
+        file.write(key)
+    with open(f"{work}/source", "wb") as file:
+        for _ in range(given.mebibytes):
+            file.write(os.urandom(1 << 20))
+    found = [vaultfs(work, given.binaries)]
+    for kind in ("cbc", "cbc-chunks"):
+        found.append(System(kind, work, mount=[
+            f"{given.binaries}/vaultfs", "view", kind, "--key-file", f"{work}/key", "--iv", iv, "--lock-file",
+            f"{work}/run/device.lock", "{c}", "{m}"]))
+    for system in found:
+        system.make()
+    with open(f"{work}/source", "rb") as source, open(f"{work}/cbc.store/file", "wb") as whole, \
+            open(f"{work}/cbc-chunks.store/file", "wb") as chunks:
+        encrypt(source, whole, key, iv)
+        for offset in range(0, given.mebibytes << 20, CHUNK):
+            with open(f"{work}/chunk", "wb") as chunk:
+                os.sendfile(chunk.fileno(), source.fileno(), offset, CHUNK)
+            with open(f"{work}/chunk", "rb") as chunk:
+                encrypt(chunk, chunks, key, iv)
+    for system in found:
+        system.mount()
+    shutil.move(f"{work}/source", f"{found[0].mountpoint}/file")
+    return found
+
+
+def measure(given, found):
+    """The rates of each: {(cache, jobs): {system: [rate]}}."""
+    rates = {}
+    for number in range(1, given.rounds + 1):
+        for system in found:
+            say(f"round {number}: {system.name}")
+            words = (system.mountpoint + "/file", "--block-sizes", "4096", "--duration", f"{given.seconds}s", "--json")
+            done = subprocess.run([f"{given.binaries}/vaultfs", "bench", *words], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+            for result in json.loads(done.stdout)["results"]:
+                kinds = rates.setdefault((result["cache"], result["jobs"]), {})
+                kinds.setdefault(system.name, []).append(result["iops"])
+    return rates
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binaries", required=True, help="the directory of vaultfs")
+    parser.add_argument("--mebibytes", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--work", default="/dev/shm", help="where the files are made")
+    given = parser.parse_args()
+    with workspace(given.work) as work:
+        found = make(given, work)
+        try:
+            rates = measure(given, found)
+            for system in found:
+                system.unmount()
+        finally:
+            for system in found:
+                system.abandon()
+    print("random 4 KiB reads per second, medians, and as parts of the vault's")
+    print(f"{'cache':<12}{'jobs':>5}{'vault':>10}{'cbc':>10}{'':>7}{'cbc-chunks':>12}")
+    for (cache, jobs), kinds in rates.items():
+        vault, cbc, chunks = (median(kinds[system.name]) for system in found)
+        print(f"{cache:<12}{jobs:>5}{vault:>10,.0f}{cbc:>10,.0f}{cbc / vault:>7.2f}{chunks:>12,.0f}{chunks / vault:>7.2f}")
+
+
+if __name__ == "__main__":
+    main()
