@@ -6,9 +6,11 @@ import Testing
 /// The definitions of commands and options. ArgumentParser checks them at each start of a debug build, but never in an
 /// optimized build, which `scripts/test` runs.
 @Suite struct CommandDefinitionTests {
-    @Test func `names, positions and keys of all options fit together`() throws { try check(VaultFS.self) }
+    @Test("names, positions and keys of all options fit together")
+    func namesPositionsAndKeys() throws { try check(VaultFS.self) }
 
-    @Test func `a name used twice is found, in a group too`() {
+    @Test("a name used twice is found, in a group too")
+    func nameUsedTwiceIsFound() {
         #expect(throws: (any Error).self) { try checkOptions(NameTwice.self) }
         #expect(throws: (any Error).self) { try checkOptions(GroupWithNameTwice.self) }
     }

@@ -6,7 +6,8 @@ import VaultStore
 @testable import vaultfs
 
 @Suite struct MountOptionListTests {
-    @Test func `words go on to FUSE in order, the last of ro and rw holds`() throws {
+    @Test("words go on to FUSE in order, the last of ro and rw holds")
+    func wordsGoOnToFuse() throws {
         let list = try MountOptionList(["noexec,ro", "allow_other,rw", "nodev,ro"])
         #expect(list.fuseOptions == ["noexec", "allow_other", "nodev"])
         #expect(list.isReadOnly)
@@ -14,7 +15,8 @@ import VaultStore
         #expect(try !MountOptionList(["ro,rw"]).isReadOnly)
     }
 
-    @Test func `what is for mount and systemd is taken and dropped`() throws {
+    @Test("what is for mount and systemd is taken and dropped")
+    func whatIsForMount() throws {
         let list = try MountOptionList([
             "defaults,auto,noauto,nofail,_netdev,nouser,user=ada,comment,comment=b,,",
             "nousers,noowner,nogroup,_rnetdev,helper=x,uhelper=udisks2",
@@ -23,38 +25,48 @@ import VaultStore
         #expect(list == (try MountOptionList([])))
     }
 
-    @Test(arguments: [
-        ("users", ["noexec", "nosuid", "nodev"]), ("exec,user", ["exec", "noexec", "nosuid", "nodev"]),
-        ("users,exec", ["noexec", "nosuid", "nodev", "exec"]), ("owner,dev", ["nosuid", "nodev", "dev"]),
-        ("group", ["nosuid", "nodev"]),
-    ])
-    func `who may mount implies what mount implies, until a later word`(words: String, passedOn: [String]) throws {
+    @Test(
+        "who may mount implies what mount implies, until a later word",
+        arguments: [
+            ("users", ["noexec", "nosuid", "nodev"]), ("exec,user", ["exec", "noexec", "nosuid", "nodev"]),
+            ("users,exec", ["noexec", "nosuid", "nodev", "exec"]), ("owner,dev", ["nosuid", "nodev", "dev"]),
+            ("group", ["nosuid", "nodev"]),
+        ]
+    )
+    func whoMayMountImplies(words: String, passedOn: [String]) throws {
         #expect(try MountOptionList([words]).fuseOptions == passedOn)
     }
 
-    @Test(arguments: [
-        ("fsname=a", "fsname=a"), ("fsname=a\\,b", "fsname=a\\,b"), ("fsname=a\\\\b", "fsname=a\\\\b"),
-        ("fsname=a=b", "fsname=a=b"), ("max_read=4096", "max_read=4096"),
-    ])
-    func `values keep commas and backslashes`(option: String, passedOn: String) throws {
+    @Test(
+        "values keep commas and backslashes",
+        arguments: [
+            ("fsname=a", "fsname=a"), ("fsname=a\\,b", "fsname=a\\,b"), ("fsname=a\\\\b", "fsname=a\\\\b"),
+            ("fsname=a=b", "fsname=a=b"), ("max_read=4096", "max_read=4096"),
+        ]
+    )
+    func valuesKeepCommasAndBackslashes(option: String, passedOn: String) throws {
         let list = try MountOptionList([option])
         #expect(list.fuseOptions == [passedOn])
         // The background process parses these arguments again.
         #expect(try MountOptionList([list.fuseOptions.joined(separator: ",")]) == list)
     }
 
-    @Test(arguments: [
-        ("atime", false, false), ("noatime", true, true), ("nodiratime", false, true), ("noatime,atime", false, false),
-        ("nodiratime,diratime", false, false), ("noatime,diratime", true, true), ("atime,nodiratime", false, true),
-    ])
-    func `access times are the daemon's, and no words for libfuse`(words: String, files: Bool, directories: Bool) throws
-    {
+    @Test(
+        "access times are the daemon's, and no words for libfuse",
+        arguments: [
+            ("atime", false, false), ("noatime", true, true), ("nodiratime", false, true),
+            ("noatime,atime", false, false),
+            ("nodiratime,diratime", false, false), ("noatime,diratime", true, true), ("atime,nodiratime", false, true),
+        ]
+    )
+    func accessTimesAreDaemons(words: String, files: Bool, directories: Bool) throws {
         let list = try MountOptionList([words])
         #expect(list.accessTimes == AccessTimes(keepsFiles: files, keepsDirectories: directories))
         #expect(list.fuseOptions.isEmpty)
     }
 
-    @Test func `what fstab says for us`() throws {
+    @Test("what fstab says for us")
+    func whatFstabSaysForUs() throws {
         let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p,passphrase_fd=3"])
         #expect(
             list.ours == [
@@ -64,34 +76,40 @@ import VaultStore
         #expect(try MountOptionList(["guard_mountpoint"]).guardsMountpoint)
     }
 
-    @Test(arguments: [
-        ("onlock=forget", "unknown mount option 'onlock'"), ("lock_flie=/x", "unknown mount option 'lock_flie'"),
-        ("share", "unknown mount option 'share'"), ("nosiud", "unknown mount option 'nosiud'"),
-        ("read_only", "unknown mount option 'read_only'"), ("idlelock", "unknown mount option 'idlelock'"),
-        ("password=secret", "unknown mount option 'password'"), ("key=x", "unknown mount option 'key'"),
-        ("fsname", "mount option 'fsname' needs a value: fsname=…"),
-        ("max_read=many", "mount option max_read='many' is not a byte count of at least 4096"),
-        ("passphrase=secret", "unknown mount option 'passphrase'"),
-        ("nosymfollow", "unknown mount option 'nosymfollow'"),
-        ("remount", "a mount cannot be changed: unmount it, and mount it again"),
-        ("allow_other=1", "unknown mount option 'allow_other'"),
-        ("noatime=1", "unknown mount option 'noatime'"),
-    ])
-    func `what is not known and may be a protection misspelt is refused`(option: String, message: String) {
+    @Test(
+        "what is not known and may be a protection misspelt is refused",
+        arguments: [
+            ("onlock=forget", "unknown mount option 'onlock'"), ("lock_flie=/x", "unknown mount option 'lock_flie'"),
+            ("share", "unknown mount option 'share'"), ("nosiud", "unknown mount option 'nosiud'"),
+            ("read_only", "unknown mount option 'read_only'"), ("idlelock", "unknown mount option 'idlelock'"),
+            ("password=secret", "unknown mount option 'password'"), ("key=x", "unknown mount option 'key'"),
+            ("fsname", "mount option 'fsname' needs a value: fsname=…"),
+            ("max_read=many", "mount option max_read='many' is not a byte count of at least 4096"),
+            ("passphrase=secret", "unknown mount option 'passphrase'"),
+            ("nosymfollow", "unknown mount option 'nosymfollow'"),
+            ("remount", "a mount cannot be changed: unmount it, and mount it again"),
+            ("allow_other=1", "unknown mount option 'allow_other'"),
+            ("noatime=1", "unknown mount option 'noatime'"),
+        ]
+    )
+    func whatIsNotKnown(option: String, message: String) {
         let hint = message.hasPrefix("unknown") ? ": 'man vaultfs' lists the options" : ""
         #expect(throws: CommandFailure(.usage, message + hint)) { try MountOptionList([option]) }
     }
 
-    @Test(arguments: [
-        "bogus", "uid=1000", "gid=1000", "umask=022", "discard", "acl", "user_xattr", "compress=zstd",
-        "errors=remount-ro",
-        "subtype=x", "fd=3", "data=ordered", "utf8", "posix", "rsize=8192", "hard", "intr", "vers=4.2",
-        "auto_unmount", "auto_cache", "kernel_cache", "sync_read", "async_read", "nolock", "lock", "noacl",
-        "nouser_xattr",
-        "nodiscard", "inode64", "allow_utime=0022", "rootmode=40000", "sharecache", "noac", "soft", "big_writes",
-        "noauto_da_alloc",
-    ])
-    func `what is for other file systems is left out`(option: String) throws {
+    @Test(
+        "what is for other file systems is left out",
+        arguments: [
+            "bogus", "uid=1000", "gid=1000", "umask=022", "discard", "acl", "user_xattr", "compress=zstd",
+            "errors=remount-ro",
+            "subtype=x", "fd=3", "data=ordered", "utf8", "posix", "rsize=8192", "hard", "intr", "vers=4.2",
+            "auto_unmount", "auto_cache", "kernel_cache", "sync_read", "async_read", "nolock", "lock", "noacl",
+            "nouser_xattr",
+            "nodiscard", "inode64", "allow_utime=0022", "rootmode=40000", "sharecache", "noac", "soft", "big_writes",
+            "noauto_da_alloc",
+        ]
+    )
+    func whatIsForOtherFile(option: String) throws {
         let list = try MountOptionList([option, "ro"])
         #expect(list.fuseOptions.isEmpty && list.isReadOnly)
         #expect(list.unknown == [String(option.prefix { $0 != "=" })])
@@ -99,24 +117,29 @@ import VaultStore
 }
 
 @Suite struct CommandNameTests {
-    @Test func `a misspelt command is named, with those there are`() {
+    @Test("a misspelt command is named, with those there are")
+    func misspeltCommandIsNamed() {
         let unknown = VaultFS.unknownCommand(["moutn", "a", "b"])
         #expect(unknown?.hasPrefix("unknown command 'moutn'; there are init, mount, ") == true)
         let below = VaultFS.unknownCommand(["slot", "ad", "a"])
         #expect(below == "unknown command 'ad'; there are list, add, remove, change")
     }
 
-    @Test(arguments: [
-        ["mount", "a", "b"], ["slot", "add", "v"], ["help", "x"], ["--version"], [], ["slot"], ["slot", "--help"],
-        ["--generate-completion-script", "bash"],
-    ])
-    func `others are left to the parser`(arguments: [String]) {
+    @Test(
+        "others are left to the parser",
+        arguments: [
+            ["mount", "a", "b"], ["slot", "add", "v"], ["help", "x"], ["--version"], [], ["slot"], ["slot", "--help"],
+            ["--generate-completion-script", "bash"],
+        ]
+    )
+    func othersAreLeftToParser(arguments: [String]) {
         #expect(VaultFS.unknownCommand(arguments) == nil)
     }
 }
 
 @Suite struct VersionTests {
-    @Test func `the version, the commit if known, and the libraries`() throws {
+    @Test("the version, the commit if known, and the libraries")
+    func versionCommit() throws {
         let line = try Command([Products.binary, "--version"]).run().succeeded().output
         #expect(
             line.contains(/^vaultfs \d+\.\d+\.\d+ \((commit [0-9a-f]{7,40}, )?libfuse 3\.\S+, OpenSSL 3\.\S+\)\n$/),
@@ -128,7 +151,8 @@ import VaultStore
     private static let line =
         "68 27 0:42 / /mnt/a\\040b rw,nosuid shared:1 master:2 - fuse.vaultfs /v\\134\\054x rw,user_id=1000\n"
 
-    @Test func `octal escapes and optional fields`() throws {
+    @Test("octal escapes and optional fields")
+    func octalEscapesAndOptionalFields() throws {
         let table = MountTable(parsing: Array(Self.line.utf8))
         let entry = try #require(table.entry(at: Array("/mnt/a b".utf8)))
         #expect(entry.isVault)
@@ -136,7 +160,8 @@ import VaultStore
         #expect(entry.userID == 1000)
     }
 
-    @Test func `the mount on top is the one`() {
+    @Test("the mount on top is the one")
+    func mountOnTop() {
         let text = "1 0 0:1 / /m rw - ext4 /dev/a rw\n2 1 0:2 / /m rw - fuse.vaultfs v rw\n"
         let table = MountTable(parsing: Array(text.utf8))
         #expect(table.entries.count == 2)
@@ -169,12 +194,14 @@ import VaultStore
         #expect(table.isSoft(device) == isSoft && !table.isSoft(device + 1))
     }
 
-    @Test func `bytes that are no UTF-8`() {
+    @Test("bytes that are no UTF-8")
+    func bytesThatAreNoUtf() {
         let line = Array("1 0 0:1 / /m".utf8) + [0xFF] + Array(" rw - fuse.vaultfs v rw".utf8)
         #expect(MountTable(parsing: line).entry(at: Array("/m".utf8) + [0xFF]) != nil)
     }
 
-    @Test func `every truncation is survived`() {
+    @Test("every truncation is survived")
+    func everyTruncationIsSurvived() {
         let bytes = Array(Self.line.utf8)
         for count in bytes.indices { _ = MountTable(parsing: Array(bytes[..<count])) }
     }
@@ -182,29 +209,35 @@ import VaultStore
 
 @Suite struct ProcessArgumentsTests {
     @Test(
+        "any bytes survive as text",
         arguments: [
             [], Array("plain".utf8), Array("größe €𝄞".utf8), [0xFF], [0x61, 0xC3], [0xE2, 0x82], [0xED, 0xA0, 0x80],
             // U+10FF41 itself. Our spelling uses it for a byte.
             [0xF4, 0x8F, 0xBD, 0x81], [0xF4, 0x90, 0x80, 0x80], Array(1...255),
-        ] as [[UInt8]])
-    func `any bytes survive as text`(bytes: [UInt8]) {
+        ] as [[UInt8]]
+    )
+    func anyBytesSurviveAsText(bytes: [UInt8]) {
         #expect(ProcessArguments.bytes(of: ProcessArguments.text(of: bytes)) == bytes)
     }
 
-    @Test func `valid text stays as it is`() {
+    @Test("valid text stays as it is")
+    func validTextStays() {
         #expect(ProcessArguments.text(of: Array("größe €𝄞".utf8)) == "größe €𝄞")
     }
 
     @Test(
+        "called by mount",
         arguments: [
             (["/vault", "/mount", "-o", "rw"], true), (["vaults/a", "mount"], true), (["./init", "mount"], true),
             (["mount", "/vault", "/mount"], false), (["--foreground=/", "x"], false), (["/vault"], false), ([], false),
-        ] as [([String], Bool)])
-    func `called by mount`(arguments: [String], isMountHelper: Bool) {
+        ] as [([String], Bool)]
+    )
+    func calledByMount(arguments: [String], isMountHelper: Bool) {
         #expect(ProcessArguments.isMountHelper(arguments) == isMountHelper)
     }
 
-    @Test func `paths are bytes`() {
+    @Test("paths are bytes")
+    func pathsAreBytes() {
         let bytes: [UInt8] = [0x2F, 0x61, 0xFF, 0x0A]
         #expect(FilePath(bytes: bytes).bytes == bytes)
         #expect(PathArgument(argument: ProcessArguments.text(of: bytes))?.path.bytes == bytes)
@@ -213,37 +246,45 @@ import VaultStore
 }
 
 @Suite struct ArgumentValueTests {
-    @Test(arguments: [
-        ("4096", 4096), ("32M", 32 << 20), ("1GiB", 1 << 30), ("1k", 1024), ("2KB", 2048), ("0", 0), ("7B", 7),
-    ])
-    func `sizes`(text: String, bytes: Int) {
+    @Test(
+        "sizes",
+        arguments: [
+            ("4096", 4096), ("32M", 32 << 20), ("1GiB", 1 << 30), ("1k", 1024), ("2KB", 2048), ("0", 0), ("7B", 7),
+        ]
+    )
+    func sizesWithUnits(text: String, bytes: Int) {
         #expect(ByteSize(argument: text)?.bytes == bytes)
     }
 
-    @Test(arguments: ["", "M", "-1", "1.5M", "1X", "1iB", "99999999999G", "1 M", "٣"])
-    func `what is no size`(text: String) {
+    @Test("what is no size", arguments: ["", "M", "-1", "1.5M", "1X", "1iB", "99999999999G", "1 M", "٣"])
+    func whatIsNoSize(text: String) {
         #expect(ByteSize(argument: text) == nil)
     }
 
-    @Test(arguments: [(4096, "4K"), (33_554_432, "32M"), (5000, "5000"), (0, "0")])
-    func `sizes shown`(bytes: Int, text: String) {
+    @Test("sizes shown", arguments: [(4096, "4K"), (33_554_432, "32M"), (5000, "5000"), (0, "0")])
+    func sizesShown(bytes: Int, text: String) {
         #expect(ByteSize(bytes).description == text)
     }
 
     @Test(
+        "times",
         arguments: [
             ("5s", 5000), ("500ms", 500), ("1m", 60_000), ("3", nil), ("0", 0), ("0s", 0), ("s", nil), ("-1s", nil),
             ("99999999999999999999s", nil), ("9223372036854775807m", nil),
-        ] as [(String, Int?)])
-    func `times`(text: String, milliseconds: Int?) {
+        ] as [(String, Int?)]
+    )
+    func timesWithUnits(text: String, milliseconds: Int?) {
         #expect(DurationArgument(argument: text)?.milliseconds == milliseconds)
     }
 
-    @Test(arguments: [
-        ("Unexpected argument 'x'", "unexpected argument 'x'"), ("One.\nTwo?", "one.; Two?"),
-        ("Missing.", "missing"), ("IO failed", "IO failed"), ("", ""),
-    ])
-    func `messages of the argument parser in one line`(message: String, line: String) {
+    @Test(
+        "messages of the argument parser in one line",
+        arguments: [
+            ("Unexpected argument 'x'", "unexpected argument 'x'"), ("One.\nTwo?", "one.; Two?"),
+            ("Missing.", "missing"), ("IO failed", "IO failed"), ("", ""),
+        ]
+    )
+    func messagesOfArgumentParser(message: String, line: String) {
         #expect(VaultFS.oneLine(message) == line)
     }
 }

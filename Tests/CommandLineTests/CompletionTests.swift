@@ -4,22 +4,25 @@ import Testing
 
 /// Completions that a shell offers after the tab key.
 @Suite(.timeLimit(.minutes(20))) struct CompletionTests {
-    @Test(arguments: [
-        (["mount", "v", "m", "--on-lock", ""], ["refuse", "forget"]),
-        (["mount", "v", "m", "--on-lock", "f"], ["forget"]),
-        (["view", ""], ["cbc-chunks", "cbc", "openssl", "hls"]),
-        (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
-        (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
-        (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),
-        (
-            ["protect", "none", ""],
-            ["complete", "unless-open", "until-first-unlock", "none", "completion", "letter", "secret", "vault"]
-        ), (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
-        (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
-        (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
-        (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
-        (["mount", "v", "m", "--passf"], ["--passfile"]), (["mount", "v", "m", "--passfile", "let"], ["letter"]),
-    ])
+    @Test(
+        "bash completes commands, options and values",
+        arguments: [
+            (["mount", "v", "m", "--on-lock", ""], ["refuse", "forget"]),
+            (["mount", "v", "m", "--on-lock", "f"], ["forget"]),
+            (["view", ""], ["cbc-chunks", "cbc", "openssl", "hls"]),
+            (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
+            (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
+            (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),
+            (
+                ["protect", "none", ""],
+                ["complete", "unless-open", "until-first-unlock", "none", "completion", "letter", "secret", "vault"]
+            ), (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
+            (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
+            (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
+            (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
+            (["mount", "v", "m", "--passf"], ["--passfile"]), (["mount", "v", "m", "--passfile", "let"], ["letter"]),
+        ]
+    )
     func bash(words: [String], expected: [String]) throws {
         let directory = try TemporaryDirectory()
         try directory.write("letter", "")

@@ -4,11 +4,15 @@ import Testing
 
 /// An import of the encrypted side of a vault, whose ciphertext would be encrypted again.
 @Suite(.timeLimit(.minutes(20))) struct EncryptedSourceTests {
-    @Test(arguments: [
-        "gocryptfs.conf", ".encfs6.xml", "cryfs.config", "vault.cryptomator", "masterkey.cryptomator", ".securefs.json",
-        "vaultfs.json",
-    ])
-    func `it is refused without force`(name: String) throws {
+    @Test(
+        "it is refused without force",
+        arguments: [
+            "gocryptfs.conf", ".encfs6.xml", "cryfs.config", "vault.cryptomator", "masterkey.cryptomator",
+            ".securefs.json",
+            "vaultfs.json",
+        ]
+    )
+    func itIsRefusedWithoutForce(name: String) throws {
         let place = try SlotPlace()
         let source = place.file("source")
         try Command(["mkdir", source]).run().succeeded()

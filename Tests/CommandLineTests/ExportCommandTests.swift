@@ -54,7 +54,8 @@ import Testing
         try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
     }
 
-    @Test func `a directory of the source that leads back to the source is no destination`() throws {
+    @Test("a directory of the source that leads back to the source is no destination")
+    func directoryOfSourceThatLeads() throws {
         try makePlaintext(1000)
         try Command(["mkdir", "-p", directory.appending("a/Show/Show")]).run().succeeded()
         for name in ["a/Show/x", "a/Show/Show/x"] {
@@ -69,8 +70,10 @@ import Testing
         try expectPlaintext("a/x")
     }
 
-    @Test(arguments: [["-pbkdf2"], []])
-    func `what openssl encrypted with a passphrase comes out, into a file and into a directory`(
+    @Test(
+        "what openssl encrypted with a passphrase comes out, into a file and into a directory",
+        arguments: [["-pbkdf2"], []])
+    func whatOpensslEncryptedWithPassphrase(
         derivation: [String]
     ) throws {
         try makePlaintext(1_000_003)
@@ -86,7 +89,8 @@ import Testing
         try expectPlaintext("into/salted")
     }
 
-    @Test func `a playlist and its segments come out as a mount shows them`() throws {
+    @Test("a playlist and its segments come out as a mount shows them")
+    func playlistAndItsSegmentsCome() throws {
         try makePlaintext(200_000)
         try Command(["mkdir", directory.appending("hls")]).run().succeeded()
         let vector = "0000000000000000000000000000000a"
@@ -102,7 +106,8 @@ import Testing
         #expect(playlist == "#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:10\n#EXTINF:4,\na.ts\n")
     }
 
-    @Test func `of one file that fails there is one line, of several a line each`() throws {
+    @Test("of one file that fails there is one line, of several a line each")
+    func ofOneFileThatFails() throws {
         try Command(["mkdir", directory.appending("tree")]).run().succeeded()
         for name in ["tree/a", "tree/b"] { try directory.write(name, "no ciphertext") }
         let one = try exportStream("tree/a", "out").run()
@@ -117,8 +122,8 @@ import Testing
         #expect((try fields(two)["failures"] as? [[String: String]])?.count == 2)
     }
 
-    @Test(arguments: [SIGINT, SIGKILL])
-    func `an export that was interrupted goes on, and until then there is no such file`(signal: Int32) throws {
+    @Test("an export that was interrupted goes on, and until then there is no such file", arguments: [SIGINT, SIGKILL])
+    func exportThatWasInterruptedGoes(signal: Int32) throws {
         try makeHole("600M")
         let partial = try interrupted(by: signal)
         #expect(access(partial, F_OK) == 0)
@@ -172,7 +177,8 @@ import Testing
         return nil
     }
 
-    @Test func `memory does not grow with the file`() throws {
+    @Test("memory does not grow with the file")
+    func memoryDoesNotGrow() throws {
         try makeHole("512M")
         let script = """
             import json, os, sys
@@ -208,7 +214,8 @@ import Testing
         #expect(result.exitCode == 0, "\(result)")
     }
 
-    @Test func `nothing is made in the source`() throws {
+    @Test("nothing is made in the source")
+    func nothingIsMadeInSource() throws {
         try Command(["mkdir", directory.appending("tree")]).run().succeeded()
         for destination in ["tree", "tree/new"] {
             let result = try exportStream("tree", destination).run()
@@ -218,12 +225,15 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: directory.appending("tree")).isEmpty)
     }
 
-    @Test(arguments: [
-        (["--iv-in-file", "--iv", key], "only one of --iv, --iv-in-file can be given"),
-        (["--chunk-size", "1M", "--iv", key], "--chunk-size is not for cbc"),
-        (["--iv", key], "no key: give --key-file"), (["--passfile", "/nonexistent"], "--passfile is for openssl"),
-    ])
-    func `the options of views are checked as for a mount`(options: [String], message: String) throws {
+    @Test(
+        "the options of views are checked as for a mount",
+        arguments: [
+            (["--iv-in-file", "--iv", key], "only one of --iv, --iv-in-file can be given"),
+            (["--chunk-size", "1M", "--iv", key], "--chunk-size is not for cbc"),
+            (["--iv", key], "no key: give --key-file"), (["--passfile", "/nonexistent"], "--passfile is for openssl"),
+        ]
+    )
+    func optionsOfViewsAreChecked(options: [String], message: String) throws {
         try directory.write("file", "sixteen bytes...")
         let result = try export("cbc", "file", "out", options).run()
         #expect(result.exitCode == FailureCode.usage.rawValue)

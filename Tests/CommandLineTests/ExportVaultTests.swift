@@ -4,7 +4,8 @@ import Testing
 
 /// `vaultfs export VAULT` to a destination that contains another vault.
 @Suite(.timeLimit(.minutes(20))) struct ExportVaultTests {
-    @Test func `nothing is put into the vault itself, nor into another`() throws {
+    @Test("nothing is put into the vault itself, nor into another")
+    func nothingIsPutIntoVault() throws {
         let (place, other) = (try SlotPlace(), try SlotPlace())
         let tree = place.file("tree")
         try Command(["mkdir", "-p", "\(tree)/vault"]).run().succeeded()

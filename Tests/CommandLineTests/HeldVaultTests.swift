@@ -31,7 +31,8 @@ import Testing
         try place.fields(place.run(["info", "--json", place.vault]).succeeded())["mounted"] as? [String: Any]
     }
 
-    @Test func `who has it on another machine, and what to do, is said before a secret is read`() throws {
+    @Test("who has it on another machine, and what to do, is said before a secret is read")
+    func whoHasItOnAnother() throws {
         let file = try hold("5e another-boot 4711 elsewhere 1 1\n")
         // If it were read, the read would fail first.
         let unread = ["--passfile", place.file("absent")]
@@ -60,7 +61,8 @@ import Testing
         #expect(verified.output.contains(": 1 finding of damage"), "\(verified)")
     }
 
-    @Test func `a process of this machine is found by its note, and no other is taken for it`() throws {
+    @Test("a process of this machine is found by its note, and no other is taken for it")
+    func processOfThisMachine() throws {
         let boot = try String(contentsOfFile: "/proc/sys/kernel/random/boot_id", encoding: .utf8).dropLast()
         let stat = try String(contentsOfFile: "/proc/self/stat", encoding: .utf8)
         let fields = try #require(stat.split(separator: ")").last).split(separator: " ")

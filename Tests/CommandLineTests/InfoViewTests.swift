@@ -21,7 +21,8 @@ import Testing
         try Command(["sh", "-c", "(\(script)) > \(directory.appending(name))"]).run().succeeded()
     }
 
-    @Test func `a file of openssl enc`() throws {
+    @Test("a file of openssl enc")
+    func fileOfOpensslEnc() throws {
         try make("salted", "echo text | openssl enc -aes-256-cbc -pbkdf2 -pass pass:x")
         let found = try info("salted")
         #expect(found["content"] as? String == "openssl")
@@ -31,7 +32,8 @@ import Testing
             first == "vaultfs view openssl \(directory.appending("salted")) MOUNTPOINT --pbkdf2")
     }
 
-    @Test func `ciphertext in chunks: the size of which all are full comes first`() throws {
+    @Test("ciphertext in chunks: the size of which all are full comes first")
+    func ciphertextInChunks() throws {
         try make("chunks", "head -c \(10 * ((1 << 20) + 16)) /dev/urandom")
         let found = try info("chunks")
         #expect(found["content"] as? String == "ciphertext")
@@ -44,20 +46,24 @@ import Testing
         #expect(commands.last?.hasSuffix("--iv-in-file") == true)
     }
 
-    @Test(arguments: [
-        ("", "empty"), ("echo text | openssl enc -a -aes-256-cbc -pbkdf2 -pass pass:x", "openssl-base64"),
-        ("head -c 4097 /dev/urandom", "other"), ("head -c 65536 /dev/zero", "other"),
-        ("head -c 4096 /dev/urandom", "ciphertext"), ("printf '\\000\\000\\000\\030ftypmp42'", "plaintext"),
-        ("for i in 1 2 3 4; do printf G; head -c 187 /dev/zero; done", "plaintext"),
-    ])
-    func `other files`(script: String, content: String) throws {
+    @Test(
+        "other files",
+        arguments: [
+            ("", "empty"), ("echo text | openssl enc -a -aes-256-cbc -pbkdf2 -pass pass:x", "openssl-base64"),
+            ("head -c 4097 /dev/urandom", "other"), ("head -c 65536 /dev/zero", "other"),
+            ("head -c 4096 /dev/urandom", "ciphertext"), ("printf '\\000\\000\\000\\030ftypmp42'", "plaintext"),
+            ("for i in 1 2 3 4; do printf G; head -c 187 /dev/zero; done", "plaintext"),
+        ]
+    )
+    func otherFiles(script: String, content: String) throws {
         try make("file", script.isEmpty ? ":" : script)
         let found = try info("file")
         #expect(found["content"] as? String == content, "\(found)")
         #expect((found["commands"] as? [String])?.isEmpty == (content != "ciphertext"))
     }
 
-    @Test func `playlists`() throws {
+    @Test("playlists")
+    func playlistsOfADirectory() throws {
         try directory.write(
             "media.m3u8",
             "#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI=\"k.bin\"\n#EXTINF:4,\na.ts\n#EXT-X-KEY:METHOD=NONE\n#EXTINF:4,\nb.ts\n"
@@ -72,7 +78,8 @@ import Testing
         #expect(try info("media.m3u8")["commands"] as? [String] == ["vaultfs view hls \(directory.path) MOUNTPOINT"])
     }
 
-    @Test func `what is no file is refused, and text says the same`() throws {
+    @Test("what is no file is refused, and text says the same")
+    func whatIsNoFile() throws {
         let refused = try Command([Products.binary, "info", "--view", directory.path]).run()
         #expect(refused.exitCode == 1)
         #expect(refused.errors == "vaultfs: cannot open \(directory.path): it is a directory\n")
@@ -85,15 +92,18 @@ import Testing
 }
 
 @Suite struct ExportTextTests {
-    @Test(arguments: [
-        ("/a/b.ts", "/a/b.ts"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("-x", "./-x"), ("größe", "'größe'"),
-    ])
-    func `paths as a shell reads them`(path: String, quoted: String) {
+    @Test(
+        "paths as a shell reads them",
+        arguments: [
+            ("/a/b.ts", "/a/b.ts"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("-x", "./-x"), ("größe", "'größe'"),
+        ]
+    )
+    func pathsAsShellReadsThem(path: String, quoted: String) {
         #expect(FilePath(path).quotedForShell == quoted)
     }
 
-    @Test(arguments: [(0, "0:00"), (9, "0:09"), (125, "2:05"), (3600, "1:00:00"), (7265, "2:01:05")])
-    func `times`(seconds: Int, text: String) {
+    @Test("times", arguments: [(0, "0:00"), (9, "0:09"), (125, "2:05"), (3600, "1:00:00"), (7265, "2:01:05")])
+    func timesOfPlaylists(seconds: Int, text: String) {
         #expect(AmountText.time(seconds: seconds) == text)
     }
 }

@@ -15,20 +15,23 @@ import Testing
         try Command([Products.binary] + arguments).run()
     }
 
-    @Test(arguments: [
-        (["lock", "/a", "--all"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-        (["unlock", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-        (
-            ["unlock", "--passfile", "a", "--keyfile", "b"],
-            "vaultfs: only one of --passfile, --keyfile can be given\n"
-        ),
-        (["unlock", "--passphrase-fd", "-1"], "vaultfs: missing value for '--passphrase-fd <n>'\n"),
-        (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
-        (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-        (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
-        (["unlock", ""], ""),
-    ])
-    func `wrong usage is one line and exit code 2`(arguments: [String], message: String) throws {
+    @Test(
+        "wrong usage is one line and exit code 2",
+        arguments: [
+            (["lock", "/a", "--all"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+            (["unlock", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+            (
+                ["unlock", "--passfile", "a", "--keyfile", "b"],
+                "vaultfs: only one of --passfile, --keyfile can be given\n"
+            ),
+            (["unlock", "--passphrase-fd", "-1"], "vaultfs: missing value for '--passphrase-fd <n>'\n"),
+            (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
+            (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+            (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
+            (["unlock", ""], ""),
+        ]
+    )
+    func wrongUsageIsOneLine(arguments: [String], message: String) throws {
         let result = try Command([Products.binary] + arguments).run()
         #expect(result.exitCode == FailureCode.usage.rawValue, "\(result)")
         #expect(result.errors.hasPrefix(message), "\(result)")
@@ -36,8 +39,8 @@ import Testing
         #expect(result.output == "")
     }
 
-    @Test(arguments: ["lock", "unlock", "events"])
-    func `what is no vault's mount`(command: String) throws {
+    @Test("what is no vault's mount", arguments: ["lock", "unlock", "events"])
+    func whatIsNoVaultsMount(command: String) throws {
         let directory = try TemporaryDirectory()
         for (path, reason) in [
             (directory.path, "not mounted: \(directory.path)"), ("/proc", "not a vault: /proc is a mount of type proc"),
@@ -49,7 +52,8 @@ import Testing
         }
     }
 
-    @Test func `the help lists every exit code`() throws {
+    @Test("the help lists every exit code")
+    func helpListsEveryExitCode() throws {
         let help = try Self.run("--help").output
         for code in FailureCode.allCases { #expect(help.contains("\(code.rawValue)  \(code.explanation)\n")) }
     }
@@ -58,7 +62,8 @@ import Testing
         try JSONDecoder().decode(LockReceipt.self, from: Data(json.utf8))
     }
 
-    @Test func `a receipt for people`() throws {
+    @Test("a receipt for people")
+    func receiptForPeople() throws {
         let receipt = try Self.receipt(
             """
             {"complete":true,"unpurged":[],"reasons":["command"],"policy":"forget","inodes":12,"names":"epoch",
@@ -78,25 +83,29 @@ import Testing
     }
 
     @Test(
+        "a receipt that does not say that all is purged is a failure",
         arguments: [
             (#"{"complete":false,"unpurged":[]}"#, "the receipt does not say what"),
             (#"{"complete":true,"unpurged":[]}"#, nil),
             (#"{"complete":false,"unpurged":["a\u001B[2J"]}"#, "a?[2J"),
             // Refused even if the line is complete.
             (#"{"complete":true,"unpurged":["a"]}"#, "a"),
-        ])
-    func `a receipt that does not say that all is purged is a failure`(json: String, left: String?) throws {
+        ]
+    )
+    func receiptThatDoesNotSay(json: String, left: String?) throws {
         #expect(try Self.receipt(json).left == left)
     }
 
     @Test(
+        "values as people read them",
         arguments: [
             (.null, nil), (.bool(true), "yes"), (.number(0.1234), "0.123"), (.number(40), "40"), (.integer(-1), "-1"),
             (.array([]), "none"), (.array([.string("a"), .integer(2)]), "a, 2"), (.string("a\n"), "a?"),
             (.object(["cacheHits": .integer(1), "b": .null]), "cache hits 1"), (.object([:]), "none"),
             (.number(1e300), "1e+300"),
-        ] as [(JSONValue, String?)])
-    func `values as people read them`(value: JSONValue, text: String?) {
+        ] as [(JSONValue, String?)]
+    )
+    func valuesAsPeopleReadThem(value: JSONValue, text: String?) {
         #expect(JSONText.line(value) == text)
     }
 }
@@ -109,7 +118,8 @@ import Testing
         return receipt
     }
 
-    @Test func `everybody's places are this user's and those of every user who has a mount`() {
+    @Test("everybody's places are this user's and those of every user who has a mount")
+    func everybodysPlacesAreThisUsers() {
         let line = "1 0 0:1 / /m rw - fuse.vaultfs v rw,user_id=4242,group_id=7\n"
         let table = MountTable(parsing: Array(line.utf8))
         #expect(table.entries.first?.groupID == 7)
@@ -120,7 +130,8 @@ import Testing
         #expect(Set(all).count == all.count)
     }
 
-    @Test func `every socket of every place is asked once, whatever one of them does`() throws {
+    @Test("every socket of every place is asked once, whatever one of them does")
+    func everySocketOfEveryPlace() throws {
         let parent = try TemporaryDirectory()
         let base = FilePath(parent.path)
         let directories = try ["a", "b"].map { name in

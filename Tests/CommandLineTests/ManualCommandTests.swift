@@ -7,7 +7,8 @@ import Testing
     private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    @Test func slots() throws {
+    @Test("the commands for slots work in order")
+    func slots() throws {
         let home = try TemporaryDirectory()
         // Stands in for the person who types: the owner's secret, and another secret for a slot that ends.
         try home.write("owner", "correct horse")

@@ -46,7 +46,8 @@ import Testing
         }
     }
 
-    @Test func `every command has a page, which has every option of its help`() throws {
+    @Test("every command has a page, which has every option of its help")
+    func everyCommandHasPage() throws {
         for (command, name) in Self.commands {
             let text = try page(name)
             let above = try page(name.split(separator: "-").dropLast().joined(separator: "-"))
@@ -58,7 +59,8 @@ import Testing
         }
     }
 
-    @Test func `exit codes, and fstab's words, are those of the program`() throws {
+    @Test("exit codes, and fstab's words, are those of the program")
+    func exitCodes() throws {
         let text = try page("vaultfs")
         let codes = try #require(text.range(of: "\n.SH \"EXIT STATUS\"\n"))
         for code in FailureCode.allCases {
@@ -71,7 +73,8 @@ import Testing
         }
     }
 
-    @Test func `man renders them without a warning`() throws {
+    @Test("man renders them without a warning")
+    func manRendersThemWithoutWarning() throws {
         let files = try FileManager.default.contentsOfDirectory(atPath: directory.path)
         #expect(files.count == Self.commands.count + 1)
         for file in files {
@@ -84,8 +87,10 @@ import Testing
         }
     }
 
-    @Test(arguments: [("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-agent", "InhibitDelayMaxSec")])
-    func `so it does the pages that are written by hand`(name: String, text: String) throws {
+    @Test(
+        "so it does the pages that are written by hand",
+        arguments: [("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-agent", "InhibitDelayMaxSec")])
+    func soItDoesPages(name: String, text: String) throws {
         let page = "\(Products.tests)/../packaging/\(name).1"
         let result = try Command(
             ["man", "--warnings=w", "-l", page], environment: ["LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"]
@@ -94,7 +99,8 @@ import Testing
         #expect(result.output.contains(text))
     }
 
-    @Test func `every chapter is in the page, and every link of the README and the chapters leads to a file`() throws {
+    @Test("every chapter is in the page, and every link of the README and the chapters leads to a file")
+    func everyChapterIsInPage() throws {
         let root = "\(Products.tests)/.."
         let chapters = try FileManager.default.contentsOfDirectory(atPath: "\(root)/Manual")
         let text = try page("vaultfs")

@@ -5,19 +5,22 @@ import VaultCrypto
 @testable import vaultfs
 
 @Suite struct MemoryProtectionTests {
-    @Test func `what was had is nothing to warn of`() {
+    @Test("what was had is nothing to warn of")
+    func whatWasHadIsNothing() {
         let all = MemoryProtection(keys: .memfdSecret, cache: .locked, coreDumpsOff: true, notDumpable: true)
         #expect(all.shortcomings.isEmpty)
     }
 
-    @Test func `what was not had is said, each once`() {
+    @Test("what was not had is said, each once")
+    func whatWasNotHad() {
         let none = MemoryProtection(keys: .unlocked, cache: .unlocked, coreDumpsOff: false, notDumpable: false)
         #expect(none.shortcomings.count == 4)
         let some = MemoryProtection(keys: .locked, cache: .locked, coreDumpsOff: true, notDumpable: true)
         #expect(some.shortcomings == ["no memfd_secret for keys: locked memory only, which root can read"])
     }
 
-    @Test func `as status shows it`() throws {
+    @Test("as status shows it")
+    func asStatusShows() throws {
         let encoder = JSONEncoder()
         encoder.outputFormatting = .sortedKeys
         let some = MemoryProtection(keys: .memfdSecret, cache: .locked, coreDumpsOff: true, notDumpable: false)
@@ -26,7 +29,8 @@ import VaultCrypto
                 == #"{"cache":"mlock","coreDumpsOff":true,"keys":"memfd_secret","notDumpable":false}"#)
     }
 
-    @Test func `the process says how it is protected`() async {
+    @Test("the process says how it is protected")
+    func processSaysHow() async {
         await #expect(processExitsWith: .success) {
             ProcessSetup.protectMemory()
             let protection = MemoryProtection(cacheIsLocked: false)

@@ -28,12 +28,14 @@ import Testing
             .trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    @Test func `the same source and time make the same package`() throws {
+    @Test("the same source and time make the same package")
+    func sameSourceAndTimeMake() throws {
         let packages = try [package("a"), package("b")]
         try Command(["cmp"] + packages).run().succeeded()
     }
 
-    @Test func `what is in it, and what it needs`() throws {
+    @Test("what is in it, and what it needs")
+    func whatIsInItAndWhatItNeeds() throws {
         let package = try package("package")
         let version = try Command([Products.binary, "--version"]).run().succeeded().output
         #expect(try field("Version", of: package) == version.split(separator: " ")[1])

@@ -7,7 +7,8 @@ import Testing
 
 /// The progress shown for long work.
 @Suite(.timeLimit(.minutes(20))) struct ProgressTests {
-    @Test func `of a rekey: how much is done, how fast, how long it will be`() {
+    @Test("of a rekey: how much is done, how fast, how long it will be")
+    func ofRekey() {
         let survey = RekeySurvey(files: 240, bytes: 18 << 30)
         var totals = RekeyTotals()
         (totals.files, totals.bytes) = (120, 9 << 30)
@@ -75,18 +76,22 @@ import Testing
         #expect(worst < 0.1, "wrong by \(worst) of the whole time")
     }
 
-    @Test func `of a look at a vault`() {
+    @Test("of a look at a vault")
+    func ofLookAtVault() {
         var totals = VerifierTotals()
         (totals.files, totals.bytes, totals.damage) = (1, 3 << 20, 2)
         #expect(VerifyReport.text(totals, seconds: 2) == "1 file  3.0 MiB  1.5 MiB/s  2 damaged")
         #expect(VerifyReport.text(VerifierTotals(), seconds: 0) == "0 files  0 B  0 B/s  0 damaged")
     }
 
-    @Test(arguments: [
-        (["import", "FILE", "VAULT"], "16M", "of 1 file"), (["rekey", "VAULT", "--yes"], "2M", "of 1 file"),
-        (["verify", "VAULT"], "16M", " damaged"),
-    ])
-    func `on a terminal it is there`(words: [String], size: String, expected: String) throws {
+    @Test(
+        "on a terminal it is there",
+        arguments: [
+            (["import", "FILE", "VAULT"], "16M", "of 1 file"), (["rekey", "VAULT", "--yes"], "2M", "of 1 file"),
+            (["verify", "VAULT"], "16M", " damaged"),
+        ]
+    )
+    func onTerminalItIsThere(words: [String], size: String, expected: String) throws {
         var shown = ""
         // On a busy machine the command may have done all of it before it is stopped.
         for _ in 0..<5 {

@@ -25,7 +25,8 @@ import Testing
         return status
     }
 
-    @Test func `every metric and every mount`() throws {
+    @Test("every metric and every mount")
+    func everyMetricAndEveryMount() throws {
         let text = PrometheusText([Self.mount("/home/ada/Private"), Self.mount("/mnt/a\"b\\c\nd", view: "hls")]).text
         try expectValid(text)
         let lines = text.split(separator: "\n").map(String.init)
@@ -46,13 +47,15 @@ import Testing
         #expect(!lines.contains { $0.hasPrefix("vaultfs_log") && $0.contains("/mnt") })
     }
 
-    @Test func `without a mount there is one line, which an alarm can use`() throws {
+    @Test("without a mount there is one line, which an alarm can use")
+    func withoutMountThere() throws {
         let text = PrometheusText([]).text
         try expectValid(text)
         #expect(text.hasSuffix("\nvaultfs_mounts 0\n"))
     }
 
-    @Test func `the command`() throws {
+    @Test("status --prometheus prints valid metrics, and refuses --json")
+    func statusCommand() throws {
         let directory = try TemporaryDirectory()
         chmod(directory.path, 0o700)
         let result = try Command(

@@ -31,7 +31,8 @@ import Testing
         try place.opens(["--recovery-key", "--passfile", place.directory.write("other", recoveryKey, mode: 0o600)])
     }
 
-    @Test func `without an id it changes the only passphrase slot, and stays`() throws {
+    @Test("without an id it changes the only passphrase slot, and stays")
+    func withoutIdItChangesOnly() throws {
         let new = ["--new-passfile", place.file("new")]
         let changed = try place.slot("change", recovery + new + cheap).succeeded()
         #expect(changed.output.hasPrefix("Changed slot 1: passphrase") && changed.errors.isEmpty, "\(changed)")
@@ -42,7 +43,8 @@ import Testing
         #expect(try place.slots()[1]["label"] as? String == "safe" && place.opens(recovery))
     }
 
-    @Test func `with several passphrase slots, or none, it needs the id`() throws {
+    @Test("with several passphrase slots, or none, it needs the id")
+    func withSeveralPassphraseSlots() throws {
         try place.slot("add", recovery + ["--new-passfile", place.file("new")] + cheap.prefix(2)).succeeded()
         let change = recovery + ["--new-keyfile", place.file("keyfile")]
         let slots = "the slots are 1 (passphrase), 2 (recovery), 3 (passphrase)"
@@ -56,7 +58,8 @@ import Testing
         #expect(try place.opens(recovery))
     }
 
-    @Test func `a change or a removal of its slot is reported`() throws {
+    @Test("a change or a removal of its slot is reported")
+    func changeOrRemoval() throws {
         let replaced = try place.slot("change", recovery + ["--new-recovery-key"]).succeeded()
         #expect(replaced.errors == "vaultfs: the old recovery key of slot 2 no longer opens the vault\n")
         let second = try printed(replaced.output)
@@ -71,7 +74,8 @@ import Testing
         #expect(try place.slot("remove", place.opening + ["3"]).succeeded().errors == advice(slot: 3))
     }
 
-    @Test func `rekey offers a new one`() throws {
+    @Test("rekey offers a new one")
+    func rekeyOffersNew() throws {
         let answers = ["Passphrase: =\(SlotPlace.passphrase)", "Rekey, without this slot? [y/N] =y"]
         let question = "Make a new recovery key? [y/N] ="
         var (shown, errors) = try place.terminal(["rekey", place.vault], answers: answers + [question + "y"])
@@ -84,7 +88,8 @@ import Testing
         #expect(try !opens(recoveryKey: new) && place.slots().count == 1)
     }
 
-    @Test func `rekey makes a new one for a script`() throws {
+    @Test("rekey makes a new one for a script")
+    func rekeyMakesNew() throws {
         let rekey = ["rekey", place.vault, "--yes"] + place.opening
         try place.expectRefusal(2, "--new-recovery-key does not go with --json") {
             try place.run(rekey + ["--new-recovery-key", "--json"])

@@ -66,8 +66,8 @@ import Testing
         }
     }
 
-    @Test(arguments: Source.allCases)
-    func `one that is wrong`(source: Source) throws {
+    @Test("one that is wrong", arguments: Source.allCases)
+    func oneThatIsWrong(source: Source) throws {
         switch source {
         case .keyfile:
             let added = ["--new-keyfile", place.file("keyfile")]
@@ -88,8 +88,8 @@ import Testing
         }
     }
 
-    @Test(arguments: Source.allCases)
-    func `one that is empty, or an empty line`(source: Source) throws {
+    @Test("one that is empty, or an empty line", arguments: Source.allCases)
+    func oneThatIsEmpty(source: Source) throws {
         try expect(source, 4, "is empty", Data())
         let (exitCode, words): (Int32, String) =
             switch source {
@@ -101,14 +101,14 @@ import Testing
         try expect(source, exitCode, words, Data("\n".utf8))
     }
 
-    @Test(arguments: Source.allCases)
-    func `one that is too long`(source: Source) throws {
+    @Test("one that is too long", arguments: Source.allCases)
+    func oneThatIsTooLong(source: Source) throws {
         let limit = source == .provider ? 16 << 20 : source.isKeyfile ? 8 << 20 : 64 << 10
         try expect(source, 4, "has over \(limit) bytes", Data(repeating: UInt8(ascii: "s"), count: limit + 1))
     }
 
-    @Test(arguments: Source.allCases)
-    func `one that is not UTF-8`(source: Source) throws {
+    @Test("one that is not UTF-8", arguments: Source.allCases)
+    func oneThatIsNotUtf(source: Source) throws {
         let bytes = Data([0xFF, 0x80, 0xC3, 0x28] + Array(repeating: 0xFE, count: 40))
         switch source {
         case .recovery: try expect(source, 4, "not a hexadecimal digit", bytes)
@@ -123,8 +123,8 @@ import Testing
         }
     }
 
-    @Test(arguments: Source.allCases)
-    func `one that is not there, or cannot be read`(source: Source) throws {
+    @Test("one that is not there, or cannot be read", arguments: Source.allCases)
+    func oneThatIsNotThere(source: Source) throws {
         let option = source == .provider ? "--provider" : source.isNew ? "--new-extpass" : "--extpass"
         if source.isDescriptor {
             try expect(source, 4, "file descriptor 0 is empty", redirection: "<&-")
@@ -140,8 +140,10 @@ import Testing
         }
     }
 
-    @Test(arguments: [Source.command, .provider, .newCommand])
-    func `a command that closes its output, is killed, or fails after it has spoken`(source: Source) throws {
+    @Test(
+        "a command that closes its output, is killed, or fails after it has spoken",
+        arguments: [Source.command, .provider, .newCommand])
+    func commandThatClosesItsOutput(source: Source) throws {
         let option = source == .provider ? "--provider" : source == .newCommand ? "--new-extpass" : "--extpass"
         for (script, exitCode, words) in [
             ("exec >&-", 4, "the output of the \(option) command is empty"),
@@ -158,8 +160,8 @@ import Testing
         }
     }
 
-    @Test(arguments: ["--passphrase-fd", "--new-passphrase-fd"])
-    func `a pipe that does not block is waited for`(option: String) throws {
+    @Test("a pipe that does not block is waited for", arguments: ["--passphrase-fd", "--new-passphrase-fd"])
+    func pipeThatDoesNotBlock(option: String) throws {
         let script = """
             import os, subprocess, sys, time
             reading, writing = os.pipe()
@@ -179,7 +181,8 @@ import Testing
         ).succeeded()
     }
 
-    @Test func `credentials are not looked for at the root`() throws {
+    @Test("credentials are not looked for at the root")
+    func credentialsAreNotLooked() throws {
         for launcher in [["env", "CREDENTIALS_DIRECTORY="], ["env", "-u", "CREDENTIALS_DIRECTORY"]] {
             try place.expectRefusal(1, "CREDENTIALS_DIRECTORY is not set") {
                 let command = ["slot", "add", place.vault, "--credential", "etc"]
@@ -188,7 +191,8 @@ import Testing
         }
     }
 
-    @Test func `on a terminal: wrong, not UTF-8, too long, and gone`() throws {
+    @Test("on a terminal: wrong, not UTF-8, too long, and gone")
+    func onTerminalWrong() throws {
         let before = try place.configuration
         let (old, long) = ("Passphrase: =\(SlotPlace.passphrase)", String(repeating: "s", count: 5000))
         for (options, answers, code, words) in [
@@ -213,8 +217,8 @@ import Testing
         #expect(try place.configuration == before)
     }
 
-    @Test(arguments: ["verify", "rekey", "export", "import", "mount"])
-    func `whatever command opens the vault`(command: String) throws {
+    @Test("whatever command opens the vault", arguments: ["verify", "rekey", "export", "import", "mount"])
+    func whateverCommandOpensVault(command: String) throws {
         let (source, other) = (place.file("source"), place.file("other"))
         try Command(["mkdir", source]).run().succeeded()
         let words: [String] =
@@ -239,7 +243,8 @@ import Testing
         }
     }
 
-    @Test func `a new vault: no secret, no vault`() throws {
+    @Test("a new vault: no secret, no vault")
+    func newVault() throws {
         let other = place.file("other")
         for (options, exitCode, said) in [
             (["--passfile", "/dev/null"], 4, "is empty"), (["--passfile", "/dev/zero"], 4, "has over 65536 bytes"),
@@ -262,7 +267,8 @@ import Testing
         }
     }
 
-    @Test func `on a terminal: a rekey that nobody has allowed`() throws {
+    @Test("on a terminal: a rekey that nobody has allowed")
+    func onTerminalRekey() throws {
         let before = try place.configuration
         for (answers, code, said) in [
             (thrice("Passphrase: =battery staple"), 4, "wrong passphrase"), (["Passphrase: =^C"], 130, ""),

@@ -15,7 +15,8 @@ import Testing
         return try #require(place.fields(made)["recoveryKey"] as? String)
     }
 
-    @Test func `a person has three tries`() throws {
+    @Test("a person has three tries")
+    func personHasThreeTries() throws {
         let refusal = "vaultfs: \(place.vault): wrong passphrase, or vaultfs.json was changed: try a copy of it\n"
         for (answers, code, refusals) in [
             ([right], 0, 0), ([wrong, wrong, right], 0, 2), ([wrong, wrong, wrong], 4, 3),
@@ -30,14 +31,16 @@ import Testing
         }
     }
 
-    @Test func `a wrong passphrase mentions the recovery key, if there is one`() throws {
+    @Test("a wrong passphrase mentions the recovery key, if there is one")
+    func wrongPassphraseMentionsRecoveryKey() throws {
         _ = try addRecoveryKey()
         try place.expectRefusal(4, "try a copy of it; if the passphrase is lost, use --recovery-key\n") {
             try place.run(["verify", place.vault, "--passfile", place.file("new")])
         }
     }
 
-    @Test func `a recovery key that is typed as the passphrase is recognised`() throws {
+    @Test("a recovery key that is typed as the passphrase is recognised")
+    func recoveryKeyThatIsTyped() throws {
         let key = try addRecoveryKey()
         let (shown, errors) = try place.terminal(["verify", place.vault], answers: ["Passphrase: =\(key)"])
         #expect(shown.hasSuffix("exit 0\n"), "\(shown)\(errors)")

@@ -9,8 +9,10 @@ import Testing
 
     init() throws { place = try SlotPlace() }
 
-    @Test(arguments: [("1234567", true), ("12345678", false), ("größ\u{1F511}ße", true), ("größ\u{1F511}ßen", false)])
-    func `a new passphrase that is short`(passphrase: String, isShort: Bool) throws {
+    @Test(
+        "a new passphrase that is short",
+        arguments: [("1234567", true), ("12345678", false), ("größ\u{1F511}ße", true), ("größ\u{1F511}ßen", false)])
+    func newPassphraseThatIsShort(passphrase: String, isShort: Bool) throws {
         let warning =
             isShort ? "vaultfs: warning: the passphrase has fewer than 8 characters, and is easy to guess\n" : ""
         let made = ["init", place.file("made"), "--passphrase-fd", "0", "--no-recovery-key"]
@@ -22,7 +24,8 @@ import Testing
         #expect(try place.terminal("change", cheap + ["1"], answers: answers).errors == warning)
     }
 
-    @Test func `a file that every user can read`() throws {
+    @Test("a file that every user can read")
+    func fileThatEveryUserCan() throws {
         let (passfile, keyfile) = (place.file("passfile"), place.file("keyfile"))
         for path in [passfile, keyfile] { chmod(path, 0o644) }
         func warning(_ path: String) -> String {
@@ -38,10 +41,14 @@ import Testing
         #expect(try place.slot("list", place.opening).succeeded().errors.isEmpty)
     }
 
-    @Test(arguments: [
-        ("correct horse\r\n", true), ("correct horse\n\n", true), ("correct\nhorse", true), ("correct horse\n", false),
-    ])
-    func `a line break in a passphrase`(text: String, warns: Bool) throws {
+    @Test(
+        "a line break in a passphrase",
+        arguments: [
+            ("correct horse\r\n", true), ("correct horse\n\n", true), ("correct\nhorse", true),
+            ("correct horse\n", false),
+        ]
+    )
+    func lineBreakInPassphrase(text: String, warns: Bool) throws {
         for (option, input) in [("--passphrase-fd=0", text), ("--passfile=-", text), ("--extpass=cat", text)] {
             let result = try place.slot("list", [option], input: input)
             let name = option.prefix { $0 != "=" }
@@ -51,7 +58,8 @@ import Testing
         }
     }
 
-    @Test func `standard input`() throws {
+    @Test("standard input")
+    func standardInputIsNoFile() throws {
         let opened = try place.slot("list", ["--passfile", "-"], input: SlotPlace.passphrase + "\n")
         #expect(try opened.succeeded().errors.isEmpty)
         let new = place.opening + ["--new-passfile", "-"] + cheap
@@ -69,7 +77,8 @@ import Testing
         #expect(shown.hasSuffix("exit 2\n") && errors.contains("standard input is a terminal"), "\(shown)\(errors)")
     }
 
-    @Test func `a new file is looked at before a secret is asked for`() throws {
+    @Test("a new file is looked at before a secret is asked for")
+    func newFileIsLooked() throws {
         try place.directory.write("short", "k", mode: 0o600)
         for (option, path, code, words) in [
             ("--new-keyfile", "short", 4, "too short: at least 32"), ("--new-keyfile", "absent", 1, "cannot open"),

@@ -28,8 +28,10 @@ import Testing
         }
     }
 
-    @Test(arguments: [["--expires", "30d"], ["--play-window", "30d"], ["--expires", "30d", "--play-window", "40d"]])
-    func `a secret that ends makes nothing that may end later`(limits: [String]) throws {
+    @Test(
+        "a secret that ends makes nothing that may end later",
+        arguments: [["--expires", "30d"], ["--play-window", "30d"], ["--expires", "30d", "--play-window", "40d"]])
+    func secretThatEndsMakesNothing(limits: [String]) throws {
         try lease(limits)
         for options in [
             [], ["--expires", "31d"], ["--play-window", "1h"], ["--expires", "31d", "--play-window", "1h"],
@@ -50,7 +52,8 @@ import Testing
         try refused("remove", ["3"])
     }
 
-    @Test func `nor does it rekey, which would take the others away`() throws {
+    @Test("nor does it rekey, which would take the others away")
+    func norDoesItRekey() throws {
         try lease(["--expires", "30d"])
         for options in [["--yes"], ["--yes", "--force"]] {
             let before = try place.configuration
@@ -61,7 +64,8 @@ import Testing
         }
     }
 
-    @Test func `it may do what ends with it or before, and change its own secret`() throws {
+    @Test("it may do what ends with it or before, and change its own secret")
+    func itMayDoWhatEnds() throws {
         try lease(["--expires", "30d"])
         try place.slot("add", leased + new + ["--expires", "29d"]).succeeded()
         try place.slot("add", leased + new + ["--expires", "29d", "--play-window", "100d"]).succeeded()
@@ -75,7 +79,8 @@ import Testing
         #expect(try place.slots().compactMap { $0["id"] as? Int } == [1, 4])
     }
 
-    @Test func `with a window that has not begun no slot is made, one after the other, for ever`() throws {
+    @Test("with a window that has not begun no slot is made, one after the other, for ever")
+    func withWindow() throws {
         try lease(["--play-window", "1h"])
         try place.slot("add", place.opening + new + ["--expires", "1min"]).succeeded()
         for limits in [
@@ -88,13 +93,15 @@ import Testing
         try place.slot("add", leased + ["--new-passfile", place.file("new"), "--expires", "1min"]).succeeded()
     }
 
-    @Test func `a slot with a window that was not started keeps it when its secret is changed`() throws {
+    @Test("a slot with a window that was not started keeps it when its secret is changed")
+    func slotWithWindow() throws {
         try lease(["--play-window", "30d"])
         try place.slot("change", leased + new + ["--label", "mine"]).succeeded()
         #expect(try place.slots()[1]["window"] != nil)
     }
 
-    @Test func `it is renewed with a secret that has no end, and its own anew`() throws {
+    @Test("it is renewed with a secret that has no end, and its own anew")
+    func itIsRenewedWithSecret() throws {
         try lease(["--expires", "1d"])
         try place.slot(
             "change", place.opening + ["2", "--new-keyfile", place.file("leased"), "--expires", "60d"]

@@ -9,7 +9,8 @@ import VaultFormat
 
     init() throws { place = try SlotPlace() }
 
-    @Test func `a slot of each kind is added, and opens the vault`() throws {
+    @Test("a slot of each kind is added, and opens the vault")
+    func slotOfEachKind() throws {
         let (new, keyfile) = (place.file("new"), place.file("keyfile"))
         let sources = [
             (["--new-passfile", new], ["--passfile", new]),
@@ -29,8 +30,8 @@ import VaultFormat
         #expect(try place.opens(["--passfile", new]))
     }
 
-    @Test(arguments: [[], ["--json"]])
-    func `a recovery key is printed once, and opens the vault`(format: [String]) throws {
+    @Test("a recovery key is printed once, and opens the vault", arguments: [[], ["--json"]])
+    func recoveryKeyIsPrintedOnce(format: [String]) throws {
         let result = try place.slot("add", place.opening + ["--new-recovery-key", "--label", "safe"] + format)
         let key = try #require(result.succeeded().output.firstMatch(of: /([0-9a-f]{8}-){8}[0-9a-f]{8}/)?.output.0)
         try place.directory.write("recovery", String(key))
@@ -38,7 +39,8 @@ import VaultFormat
         #expect(!(try String(decoding: place.configuration, as: UTF8.self).contains(key)))
     }
 
-    @Test func `a recovery key that cannot be shown is that of no slot`() throws {
+    @Test("a recovery key that cannot be shown is that of no slot")
+    func recoveryKeyThatCannot() throws {
         for format in [[], ["--json"]] {
             try place.expectRefusal(1, "the recovery key cannot be shown") {
                 let command = ["slot", "change", place.vault, "--new-recovery-key"] + place.opening + format
@@ -47,7 +49,8 @@ import VaultFormat
         }
     }
 
-    @Test func `a vault whose recovery key cannot be shown is not made`() throws {
+    @Test("a vault whose recovery key cannot be shown is not made")
+    func vaultWhoseRecoveryKeyCannot() throws {
         let script = "exec \"$@\" >/dev/full"
         for format in [[], ["--json"]] {
             let result = try place.run(
@@ -58,7 +61,8 @@ import VaultFormat
         }
     }
 
-    @Test func `the list: labels cannot drive the terminal, and a secret checks it`() throws {
+    @Test("the list: labels cannot drive the terminal, and a secret checks it")
+    func listLabels() throws {
         let label = "a\u{1B}[31m\n\u{202E}\u{9B}'\\é"
         try place.slot(
             "add", place.opening + ["--new-keyfile", place.file("keyfile"), "--label", label, "--expires", "30d"]
@@ -80,7 +84,8 @@ import VaultFormat
         try place.expectRefusal(3, "mac does not verify") { try place.slot("list", place.opening) }
     }
 
-    @Test func `a slot that is changed keeps id, label and expiry, or gets others`() throws {
+    @Test("a slot that is changed keeps id, label and expiry, or gets others")
+    func slotThatIsChangedKeeps() throws {
         let (new, keyfile) = (["--passfile", place.file("new")], ["--keyfile", place.file("keyfile")])
         try place.slot(
             "add",
@@ -114,7 +119,8 @@ import VaultFormat
         }
     }
 
-    @Test func `nor does it by another slot`() throws {
+    @Test("nor does it by another slot")
+    func norDoesItByAnother() throws {
         try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "12"]).succeeded()
         let new = place.opening + ["--new-passfile", place.file("new")]
         let weaker = try place.slot("add", new + ["--scrypt-logn", "11"]).succeeded()
@@ -126,7 +132,8 @@ import VaultFormat
         #expect(ScryptCost.beside([]) == .standard)
     }
 
-    @Test func `nor by a passphrase in the place of a keyfile`() throws {
+    @Test("nor by a passphrase in the place of a keyfile")
+    func norByPassphraseInPlace() throws {
         try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "18"]).succeeded()
         // Two slots: one is changed, the other opens the vault quickly.
         let keyfile = ["--new-keyfile", place.file("keyfile")]
@@ -146,7 +153,8 @@ import VaultFormat
         }
     }
 
-    @Test func `Store-22: guessing gets no cheaper without a word`() throws {
+    @Test("Store-22: guessing gets no cheaper without a word")
+    func guessingGetsNoCheaperWithout() throws {
         func change(_ options: [String]) throws -> (derivation: String?, said: String) {
             let result = try place.slot("change", place.opening + ["--keep-secret"] + options).succeeded()
             return (try place.slots()[0]["keyDerivation"] as? String, result.errors)
@@ -163,7 +171,8 @@ import VaultFormat
         #expect(try place.opens(place.opening))
     }
 
-    @Test func `the time a guess shall take is measured, and the choice told`() throws {
+    @Test("the time a guess shall take is measured, and the choice told")
+    func timeGuessShallTake() throws {
         let result = try place.slot(
             "add", place.opening + ["--new-passfile", place.file("new"), "--kdf-time", "400ms"])
         #expect(
@@ -174,7 +183,8 @@ import VaultFormat
         }
     }
 
-    @Test func `removing: the last slot stays without force, and what is left is looked at`() throws {
+    @Test("removing: the last slot stays without force, and what is left is looked at")
+    func removingLastSlotStaysWithout() throws {
         let keyfile = ["--keyfile", place.file("keyfile")]
         try place.expectRefusal(1, "can never be opened again") { try place.slot("remove", place.opening + ["1"]) }
         try place.expectRefusal(1, "there is no slot 2; the slots are: 1") {
@@ -195,7 +205,8 @@ import VaultFormat
         #expect(try place.slots().map { $0["label"] as? String } == ["nothing opens this slot"])
     }
 
-    @Test func `of two processes at once neither loses the other's slot`() throws {
+    @Test("of two processes at once neither loses the other's slot")
+    func ofTwoProcessesAtOnce() throws {
         let running = try (0..<6).map { number in
             try Command(
                 [

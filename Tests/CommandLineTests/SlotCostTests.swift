@@ -21,11 +21,14 @@ import Testing
         try bytes.write(to: URL(filePath: place.vault + "/vaultfs.json"))
     }
 
-    @Test(arguments: [
-        ["verify"], ["slot", "list"], ["slot", "add"], ["slot", "remove"], ["slot", "change"], ["rekey"], ["mount"],
-        ["export"], ["import"],
-    ])
-    func `every command that opens a slot ends soon, and says what to do`(command: [String]) throws {
+    @Test(
+        "every command that opens a slot ends soon, and says what to do",
+        arguments: [
+            ["verify"], ["slot", "list"], ["slot", "add"], ["slot", "remove"], ["slot", "change"], ["rekey"], ["mount"],
+            ["export"], ["import"],
+        ]
+    )
+    func everyCommandThatOpensSlot(command: [String]) throws {
         try addCostlySlots()
         let wrong = try place.directory.write("wrong", "wrong", mode: 0o600)
         let target = place.file("target")
@@ -48,7 +51,8 @@ import Testing
         #expect(result.errors.contains("slot 100 and 59 more"), "\(result)")
     }
 
-    @Test func `a slot that is named is tried alone`() throws {
+    @Test("a slot that is named is tried alone")
+    func slotThatIsNamed() throws {
         #expect(try place.opens(place.opening + ["--slot", "1"]))
         #expect(try place.opens(place.opening + ["--allow-costly"]))
         let recovery = try place.run(["verify", place.vault] + place.opening + ["--slot", "2"])

@@ -8,7 +8,8 @@ import Testing
 
     init() throws { place = try SlotPlace() }
 
-    @Test func `secrets that open nothing, or cannot be read`() throws {
+    @Test("secrets that open nothing, or cannot be read")
+    func secretsThatOpenNothing() throws {
         for (options, exitCode, words) in [
             (["--passfile", place.file("new")], 4, "wrong passphrase"),
             (["--keyfile", place.file("keyfile")], 4, "no keyfile slot"),
@@ -26,7 +27,8 @@ import Testing
         }
     }
 
-    @Test func `new secrets that are none, or cannot be read`() throws {
+    @Test("new secrets that are none, or cannot be read")
+    func newSecretsThatAreNone() throws {
         try place.directory.write("line", "\n", mode: 0o600)
         try place.directory.write("short", String(repeating: "k", count: 31), mode: 0o600)
         for (options, exitCode, words) in [
@@ -50,7 +52,8 @@ import Testing
         }
     }
 
-    @Test func `wrong usage`() throws {
+    @Test("wrong usage")
+    func wrongUsage() throws {
         let adding = place.opening + ["--new-keyfile", place.file("keyfile")]
         for (options, words) in [
             (["--expires", "2020-01-01T00:00:00Z"], "2020-01-01T00:00:00Z is not in the future"),
@@ -78,14 +81,16 @@ import Testing
         }
     }
 
-    @Test func `a secret need not be UTF-8`() throws {
+    @Test("a secret need not be UTF-8")
+    func secretNeedNotBeUtf() throws {
         try Command(["sh", "-c", "printf 'a\\377\\200\\000b' >'\(place.file("bytes"))'"]).run().succeeded()
         let options = ["--new-passfile", place.file("bytes"), "--scrypt-logn", "10"]
         try place.slot("add", place.opening + options).succeeded()
         #expect(try place.opens(["--passfile", place.file("bytes")]))
     }
 
-    @Test func `without a terminal the options are named`() throws {
+    @Test("without a terminal the options are named")
+    func withoutTerminalOptionsAreNamed() throws {
         let command = ["slot", "add", place.vault]
         for (command, words) in [
             (command, "--passfile (- for standard input), "),
@@ -100,7 +105,8 @@ import Testing
         }
     }
 
-    @Test func `on a terminal the new passphrase is asked for twice, and not shown`() throws {
+    @Test("on a terminal the new passphrase is asked for twice, and not shown")
+    func onTerminalNewPassphrase() throws {
         let (old, new) = ("Passphrase: =\(SlotPlace.passphrase)", "New passphrase: =battery staple")
         let again = "The same again: =battery staple"
         let (shown, errors) = try place.terminal("add", ["--scrypt-logn", "10"], answers: [old, new, again])
@@ -128,7 +134,8 @@ import Testing
         #expect(try place.configuration == before)
     }
 
-    @Test func `nothing secret on a command line, in the environment or in the vault`() throws {
+    @Test("nothing secret on a command line, in the environment or in the vault")
+    func nothingSecretOnCommandLine() throws {
         let seen = place.file("seen")
         let look = "cat /proc/$PPID/cmdline /proc/$PPID/environ >'\(seen)' 2>/dev/null; cat '\(place.file("new"))'"
         try place.slot("add", place.opening + ["--new-extpass", look, "--scrypt-logn", "10"]).succeeded()

@@ -69,7 +69,8 @@ import Testing
         #expect(left.filter { $0.hasPrefix("vaultfs-tpm2") } == [], sourceLocation: sourceLocation)
     }
 
-    @Test func `what this TPM sealed opens the vault, also after the machine has started anew`() throws {
+    @Test("what this TPM sealed opens the vault, also after the machine has started anew")
+    func whatThisTpmSealedOpens() throws {
         try enroll(["--pcrs", "4,7"]).succeeded()
         #expect(try place.slots().last?["kind"] as? String == "keyfile")
         #expect(try place.slots().last?["label"] as? String == "tpm2")
@@ -82,7 +83,8 @@ import Testing
         try open().succeeded()
     }
 
-    @Test func `the secret does not cross to the TPM and back in the clear`() throws {
+    @Test("the secret does not cross to the TPM and back in the clear")
+    func secretDoesNotCross() throws {
         try enroll().succeeded()
         let request = "{\"request\":\"secret\",\"slots\":[],\"vault\":\"\(try vaultID())\"}"
         let answer = try Command(
@@ -97,7 +99,8 @@ import Testing
         #expect(traffic.range(of: bytes) == nil)
     }
 
-    @Test func `another TPM, or one that was cleared`() throws {
+    @Test("another TPM, or one that was cleared")
+    func anotherTpm() throws {
         try enroll().succeeded()
         let other = try SoftwareTpm()
         try expectRefusal("made with another TPM", ["TPM2TOOLS_TCTI": other.address])
@@ -105,7 +108,8 @@ import Testing
         try expectRefusal("made with another TPM, or this one has been cleared")
     }
 
-    @Test func `PCRs that have changed, until the machine starts as it did`() throws {
+    @Test("PCRs that have changed, until the machine starts as it did")
+    func pcrsThatHaveChanged() throws {
         try enroll(["--pcrs", "7"]).succeeded()
         let digest = String(repeating: "1", count: 64)
         try tpm.tool(["tpm2_pcrextend", "4:sha256=\(digest)"])
@@ -117,7 +121,8 @@ import Testing
         try open().succeeded()
     }
 
-    @Test func `a file that was damaged, is another's, or is not there`() throws {
+    @Test("a file that was damaged, is another's, or is not there")
+    func fileThatWasDamaged() throws {
         try enroll().succeeded()
         let lines = try String(contentsOfFile: sealed, encoding: .utf8).split(separator: "\n").map(String.init)
         for (index, line) in lines.enumerated() {
@@ -140,7 +145,8 @@ import Testing
         try expectRefusal("cannot read \(sealed)")
     }
 
-    @Test func `a TPM that is off, hangs, or is not there`() throws {
+    @Test("a TPM that is off, hangs, or is not there")
+    func tpmThatIsOff() throws {
         try enroll().succeeded()
         // The tools' timeout, shortened for a test.
         let bin = place.file("bin")
@@ -162,7 +168,8 @@ import Testing
         try expectRefusal("tpm2_unseal is missing", ["PATH": try pathWithoutTools()])
     }
 
-    @Test func `a PIN, which the TPM counts wrong ones of`() throws {
+    @Test("a PIN, which the TPM counts wrong ones of")
+    func pinWhichTpm() throws {
         let pin = "hex:4142"
         let enrolling = ["vaultfs-tpm2", "enroll", "--pin", "--pcrs", "7", place.vault, sealed] + place.opening
         let opening = ["vaultfs", "slot", "list", place.vault, "--provider", "vaultfs-tpm2 secret \(sealed)"]
@@ -198,7 +205,8 @@ import Testing
         #expect(try onTerminal(["PIN for \(sealed): =\(pin)"], opening).code == "exit 0")
     }
 
-    @Test func `what does not enroll leaves neither a file nor a slot`() throws {
+    @Test("what does not enroll leaves neither a file nor a slot")
+    func whatDoesNotEnrollLeaves() throws {
         let wrong = ["--passfile", place.file("new")]
         let before = try place.configuration
         var result = try enroll(with: wrong)
@@ -216,7 +224,8 @@ import Testing
         try expectNothingLeft()
     }
 
-    @Test func `links that wait in a shared directory are not followed`() throws {
+    @Test("links that wait in a shared directory are not followed")
+    func linksThatWaitInShared() throws {
         try place.directory.write("victim", "mine")
         let (victim, absent) = (place.file("victim"), place.file("absent"))
         // At a predictable name: it contains the id of the process that becomes the script.
@@ -234,7 +243,8 @@ import Testing
         #expect(!FileManager.default.fileExists(atPath: absent))
     }
 
-    @Test func `a sealed file is for one vault`() throws {
+    @Test("a sealed file is for one vault")
+    func sealedFile() throws {
         try enroll().succeeded()
         let other = place.file("other")
         try place.run(["init", other, "--scrypt-logn", "10", "--no-recovery-key"] + place.opening).succeeded()

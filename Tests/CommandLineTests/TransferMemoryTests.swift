@@ -47,7 +47,8 @@ import Testing
         ].map(peak)
     }
 
-    @Test func `more files take no more`() throws {
+    @Test("more files take no more")
+    func moreFilesTakeNoMore() throws {
         let (few, many) = (try peaks("few"), try peaks("many"))
         // Paths of 1.1 KiB. Kept for each file they would take 5.4 MiB, and more as backing paths in a vault. By then,
         // the caches with a bounded number of files are full except for 1.6 MiB.

@@ -11,13 +11,14 @@ import VaultCrypto
         .array([.null, .bool(true), .string("text\n\u{0}")]),
     ]
 
-    @Test(arguments: values)
-    func `a status comes back as it was`(statistics: JSONValue?) throws {
+    @Test("a status comes back as it was", arguments: values)
+    func statusComesBack(statistics: JSONValue?) throws {
         try expectSame(.status(status(statistics: statistics)), .status)
         if let statistics { try expectSame(.stats(statistics), .stats) }
     }
 
-    @Test func `answers come back as they were`() throws {
+    @Test("answers come back as they were")
+    func answersComeBackAsThey() throws {
         try expectSame(.locked(receipt: receipt, already: true), .lock(forgetsKeys: false))
         try expectSame(.unlocked(already: false), .unlock(nil))
         try expectSame(.synchronized, .sync)
@@ -42,14 +43,16 @@ import VaultCrypto
         #expect(try ControlResponse.parse(Data(line.dropLast()), to: request) == response)
     }
 
-    @Test func `an answer that is none`() {
+    @Test("an answer that is none")
+    func answerThatIsNone() {
         for request in [ControlRequest.status, .stats, .sync, .lock(forgetsKeys: false), .unlock(nil), .events] {
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data("{}".utf8), to: request) }
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data([0xFF]), to: request) }
         }
     }
 
-    @Test func `an event says only what it has`() throws {
+    @Test("an event says only what it has")
+    func eventSaysOnly() throws {
         let unlocked = ControlEvent(.didUnlock, time: "t", mountpoint: "/mnt")
         #expect(
             String(decoding: unlocked.line, as: UTF8.self) == #"{"event":"did-unlock","mountpoint":"/mnt","time":"t"}"#)
@@ -57,7 +60,8 @@ import VaultCrypto
         #expect(try JSONDecoder().decode(ControlEvent.self, from: Data(locked.line)) == locked)
     }
 
-    @Test func `a receipt of another version has what the page promises`() throws {
+    @Test("a receipt of another version has what the page promises")
+    func receiptOfAnotherVersion() throws {
         let line = #"{"already":false,"ofTomorrow":1,"receipt":{"complete":true,"unpurged":[]},"state":"locked"}"#
         guard
             case .locked(let receipt, false) = try ControlResponse.parse(Data(line.utf8), to: .lock(forgetsKeys: false))
@@ -68,7 +72,8 @@ import VaultCrypto
         #expect(receipt.complete && receipt.unpurged.isEmpty && receipt.inodes == nil)
     }
 
-    @Test func `a lock that forgets is a lock to a daemon that does not know it`() throws {
+    @Test("a lock that forgets is a lock to a daemon that does not know it")
+    func lockThatForgetsIsLock() throws {
         let line = try ControlRequest.lock(forgetsKeys: true).line().withUnsafeBytes { Array($0) }
         #expect(String(decoding: line, as: UTF8.self) == "{\"request\":\"lock\",\"forget\":true}\n")
         let parsed = try line.withUnsafeBytes { try ControlRequest.parse($0) }
@@ -78,8 +83,10 @@ import VaultCrypto
         }
     }
 
-    @Test(arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])
-    func `what is no event`(line: String) {
+    @Test(
+        "what is no event",
+        arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])
+    func whatIsNoEvent(line: String) {
         #expect(throws: (any Error).self) { try JSONDecoder().decode(ControlEvent.self, from: Data(line.utf8)) }
     }
 }

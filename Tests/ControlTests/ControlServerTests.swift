@@ -12,7 +12,8 @@ import Testing
         place = try ControlTestDirectory()
     }
 
-    @Test func `answers a request`() throws {
+    @Test("answers a request")
+    func answersRequest() throws {
         let server = try place.server()
         defer { server.stop() }
         let client = try place.client()
@@ -20,13 +21,15 @@ import Testing
         for _ in 0..<3 { #expect(try client.send(.status) == .status(status())) }
     }
 
-    @Test func `hands a failure on`() throws {
+    @Test("hands a failure on")
+    func handsFailure() throws {
         let server = try place.server { _ in .error(ControlFailure(.failed, "no status today")) }
         defer { server.stop() }
         #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "no status today")))
     }
 
-    @Test func `one socket for each mount`() throws {
+    @Test("one socket for each mount")
+    func oneSocketForEachMount() throws {
         let servers = try ["/a", "/b", "/c"].map { mountpoint in
             try place.server(mountpoint) { _ in .status(status(mountpoint: mountpoint)) }
         }
@@ -42,7 +45,8 @@ import Testing
         #expect(mountpoints.sorted() == ["/a", "/b", "/c"])
     }
 
-    @Test func `the socket is the owner's only and goes at the end`() throws {
+    @Test("the socket is the owner's only and goes at the end")
+    func socketIsOwnersOnly() throws {
         let server = try place.server()
         #expect(try place.entries() == [RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))])
         var information = stat()
@@ -54,7 +58,8 @@ import Testing
         #expect(throws: ControlError.noDaemon) { try place.client() }
     }
 
-    @Test func `a client sees the end of the daemon`() throws {
+    @Test("a client sees the end of the daemon")
+    func clientSeesEndOfDaemon() throws {
         let server = try place.server()
         let client = try place.client()
         #expect(try client.send(.status) == .status(status()))
@@ -70,7 +75,8 @@ import Testing
         try Descriptor.streamSocket(isBlocking: true).call(bind, name, in: place.directory.descriptor)
     }
 
-    @Test func `a dead daemon's socket is removed`() throws {
+    @Test("a dead daemon's socket is removed")
+    func deadDaemonsSocketIsRemoved() throws {
         let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
         try leaveDeadSocket(name)
         #expect(try place.entries() == [name])
@@ -78,7 +84,8 @@ import Testing
         #expect(try place.entries().isEmpty)
     }
 
-    @Test func `a new daemon's socket is not removed for a dead one's that was there before`() throws {
+    @Test("a new daemon's socket is not removed for a dead one's that was there before")
+    func newDaemonsSocket() throws {
         let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
         try leaveDeadSocket(name)
         let dead = try #require(place.directory.inode(of: name))
@@ -88,7 +95,8 @@ import Testing
         #expect(try place.client().send(.status) == .status(status()))
     }
 
-    @Test func `a daemon that takes the mountpoint over keeps its socket`() throws {
+    @Test("a daemon that takes the mountpoint over keeps its socket")
+    func daemonThatTakesMountpointOver() throws {
         let old = try place.server { _ in .error(ControlFailure(.failed, "old")) }
         let new = try place.server { _ in .error(ControlFailure(.failed, "new")) }
         defer { new.stop() }
@@ -96,7 +104,8 @@ import Testing
         #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "new")))
     }
 
-    @Test func `a run-time directory with a long path`() throws {
+    @Test("a run-time directory with a long path")
+    func runTimeDirectoryWithLong() throws {
         let path = place.path.appending(String(repeating: "x", count: 200))
         let directory = try RuntimeDirectory.make(at: path, user: geteuid())
         let server = try ControlServer(directory: directory, mountpoint: [1]) { _, reply in

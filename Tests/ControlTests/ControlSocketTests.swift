@@ -12,7 +12,8 @@ import Testing
         return (try? String(contentsOf: file, encoding: .utf8)) ?? ""
     }()
 
-    @Test func `every example parses, and every request and event has one`() throws {
+    @Test("every example parses, and every request and event has one")
+    func everyExampleParses() throws {
         var requests: Set<String> = []
         var events: Set<String> = []
         for example in Self.page.matches(of: /```json\n(.*?)```/.dotMatchesNewlines()) {
@@ -43,7 +44,8 @@ import Testing
             ])
     }
 
-    @Test func `codes, limits and the name of the socket are as the page says`() {
+    @Test("codes, limits and the name of the socket are as the page says")
+    func codesLimitsAndName() {
         for code in ControlFailure.Code.allCases {
             #expect(Self.page.contains("| `\(code.rawValue)` |"), "\(code.rawValue)")
         }

@@ -29,7 +29,8 @@ import Testing
         #expect(try place.client().send(.status) == .status(status()))
     }
 
-    @Test func `the state first, then every event in order`() throws {
+    @Test("the state first, then every event in order")
+    func stateFirst() throws {
         server.broadcast(event(-1))
         let clients = [try subscriber(), try subscriber()]
         for number in 0..<100 { server.broadcast(event(number)) }
@@ -40,7 +41,8 @@ import Testing
         for client in clients { #expect(client.readLine() == nil) }
     }
 
-    @Test func `an event that comes before the state was told is not lost`() throws {
+    @Test("an event that comes before the state was told is not lost")
+    func eventThatComesBeforeState() throws {
         let other = try ControlTestDirectory()
         let slow = ControlTestServer()
         let server = try other.asynchronousServer { _, reply in
@@ -58,7 +60,8 @@ import Testing
         #expect(try client.readEvent() == event(2))
     }
 
-    @Test func `a refused subscription is none`() throws {
+    @Test("a refused subscription is none")
+    func refusedSubscriptionIsNone() throws {
         let other = try ControlTestDirectory()
         let server = try other.server { request in
             if case .status = request { return .status(status()) }
@@ -73,7 +76,8 @@ import Testing
         #expect(client.readLine()?.contains("\"mountpoint\"") == true)
     }
 
-    @Test func `who does not ask gets none`() throws {
+    @Test("who does not ask gets none")
+    func whoDoesNotAskGets() throws {
         let listener = try subscriber()
         let client = try place.rawClient()
         client.send("{\"request\":\"status\"}\n")
@@ -85,7 +89,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a subscriber that does not read is hung up on, others go on`() throws {
+    @Test("a subscriber that does not read is hung up on, others go on")
+    func subscriberThatDoesNotRead() throws {
         let silent = try subscriber()
         let reader = try subscriber()
         let padding = 16 << 10
@@ -101,7 +106,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a subscriber that stops reading for a while misses nothing`() throws {
+    @Test("a subscriber that stops reading for a while misses nothing")
+    func subscriberThatStopsReading() throws {
         let silent = try subscriber()
         let half = try place.rawClient()
         for number in 0..<10 { server.broadcast(event(number, padding: 16 << 10)) }
@@ -112,7 +118,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `as many subscribers as there are places, and others are served`() throws {
+    @Test("as many subscribers as there are places, and others are served")
+    func asManySubscribersAsThere() throws {
         let subscribers = try (0..<ControlServer.maximumSubscribers).map { _ in try subscriber() }
         let refused = try place.rawClient()
         refused.send(Self.events)
@@ -125,7 +132,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a subscriber's place is free again when it has gone`() throws {
+    @Test("a subscriber's place is free again when it has gone")
+    func subscribersPlaceIsFreeAgain() throws {
         for _ in 0..<(3 * ControlServer.maximumSubscribers) {
             _ = try subscriber()
             // The server notices a closed connection at the latest when the next client connects.
@@ -134,7 +142,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a subscriber that sends on and on is not read`() throws {
+    @Test("a subscriber that sends on and on is not read")
+    func subscriberThatSends() throws {
         let client = try subscriber()
         client.send(String(repeating: Self.events, count: 100))
         server.broadcast(event(1))
@@ -145,7 +154,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `broadcasts from many threads while clients come and go`() throws {
+    @Test("broadcasts from many threads while clients come and go")
+    func broadcastsFromManyThreadsWhile() throws {
         let isOver = Atomic(false)
         let broadcasters = DispatchGroup()
         for _ in 0..<2 {
@@ -170,7 +180,8 @@ import Testing
         server.broadcast(event(1))
     }
 
-    @Test func `a client reads events until the daemon has gone`() throws {
+    @Test("a client reads events until the daemon has gone")
+    func clientReadsEventsUntilDaemon() throws {
         let client = try place.client()
         #expect(try client.send(.events) == .subscribed(state()))
         server.broadcast(event(1))
@@ -181,7 +192,8 @@ import Testing
         #expect(try client.nextEvent() == nil)
     }
 
-    @Test func `a client whose own reader has gone stops waiting`() throws {
+    @Test("a client whose own reader has gone stops waiting")
+    func clientWhoseOwnReader() throws {
         // No pipe(2): a child that another test starts would keep its ends open.
         let fifo = place.path.appending("fifo").string
         try #require(mkfifo(fifo, 0o600) == 0)

@@ -18,13 +18,18 @@ import Testing
         #expect(try place.client().send(.status) == .status(status()))
     }
 
-    @Test(arguments: [
-        ("garbage", "\u{1}\u{2}\u{3}"), ("empty line", ""), ("null", "null"), ("number", "12"), ("array", "[1]"),
-        ("no request", "{}"), ("wrong type", "{\"request\":1}"), ("nested", "{\"request\":{\"request\":\"status\"}}"),
-        ("deep", String(repeating: "[", count: 60_000)), ("deep objects", String(repeating: "{\"a\":", count: 10_000)),
-        ("invalid UTF-8", "\u{FFFD}"), ("cut off", "{\"request\":\"stat"),
-    ])
-    func `a line that is no request is answered with an error`(name: String, line: String) throws {
+    @Test(
+        "a line that is no request is answered with an error",
+        arguments: [
+            ("garbage", "\u{1}\u{2}\u{3}"), ("empty line", ""), ("null", "null"), ("number", "12"), ("array", "[1]"),
+            ("no request", "{}"), ("wrong type", "{\"request\":1}"),
+            ("nested", "{\"request\":{\"request\":\"status\"}}"),
+            ("deep", String(repeating: "[", count: 60_000)),
+            ("deep objects", String(repeating: "{\"a\":", count: 10_000)),
+            ("invalid UTF-8", "\u{FFFD}"), ("cut off", "{\"request\":\"stat"),
+        ]
+    )
+    func lineThatIsNoRequest(name: String, line: String) throws {
         let client = try place.rawClient()
         client.send(line + "\n")
         let answer = client.readLine()
@@ -37,7 +42,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `an unknown request is named`() throws {
+    @Test("an unknown request is named")
+    func unknownRequestIsNamed() throws {
         let client = try place.rawClient()
         client.send("{\"request\":\"explode\"}\n")
         #expect(client.readLine() == "{\"code\":\"unknown-request\",\"error\":\"unknown request 'explode'\"}")
@@ -46,14 +52,16 @@ import Testing
         server.stop()
     }
 
-    @Test func `raw bytes`() throws {
+    @Test("raw bytes")
+    func rawBytes() throws {
         let client = try place.rawClient()
         client.send([0xFF, 0xFE, 0x00, 0x0A])
         #expect(client.readLine()?.contains("\"error\":") == true)
         server.stop()
     }
 
-    @Test func `a giant line is refused and the connection closed`() throws {
+    @Test("a giant line is refused and the connection closed")
+    func giantLineIsRefused() throws {
         let client = try place.rawClient()
         client.send([UInt8](repeating: UInt8(ascii: "a"), count: ControlRequest.maximumSize + (1 << 20)))
         // The server may close the connection while bytes are still in transit, and then its answer is lost.
@@ -63,21 +71,24 @@ import Testing
         server.stop()
     }
 
-    @Test func `many requests in one piece are all answered`() throws {
+    @Test("many requests in one piece are all answered")
+    func manyRequestsInOnePiece() throws {
         let client = try place.rawClient()
         client.send(String(repeating: "{\"request\":\"status\"}\n", count: 100))
         for _ in 0..<100 { #expect(client.readLine()?.hasPrefix("{\"cacheNeverSwapped\"") == true) }
         server.stop()
     }
 
-    @Test func `a request in single bytes is answered`() throws {
+    @Test("a request in single bytes is answered")
+    func requestInSingleBytes() throws {
         let client = try place.rawClient()
         for byte in Array("{\"request\":\"status\"}\n".utf8) { client.send([byte]) }
         #expect(client.readLine()?.hasPrefix("{\"cacheNeverSwapped\"") == true)
         server.stop()
     }
 
-    @Test func `many silent connections keep nobody out`() throws {
+    @Test("many silent connections keep nobody out")
+    func manySilentConnectionsKeepNobody() throws {
         var silent: [RawClient] = []
         for _ in 0..<(3 * ControlServer.maximumConnections) { silent.append(try place.rawClient()) }
         try expectService()
@@ -85,7 +96,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `clients that hang up at once`() throws {
+    @Test("clients that hang up at once")
+    func clientsThatHangUp() throws {
         for _ in 0..<200 {
             let client = try place.rawClient()
             client.send("{\"request\":\"status\"}\n")
@@ -110,7 +122,8 @@ import Testing
         #expect(try place.client().send(.status) == .status(status()))
     }
 
-    @Test func `half a line, then silence: cut off, and others are served meanwhile`() throws {
+    @Test("half a line, then silence: cut off, and others are served meanwhile")
+    func halfLine() throws {
         let client = try place.rawClient()
         let start = ContinuousClock.now
         client.send("{\"request\":")
@@ -121,7 +134,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a client that never reads its answers is cut off`() throws {
+    @Test("a client that never reads its answers is cut off")
+    func clientThatNeverReads() throws {
         let client = try place.rawClient()
         let request = Array("{\"request\":\"status\"}\n".utf8)
         // Until the buffers of both directions are full, and then until the server closes the connection.

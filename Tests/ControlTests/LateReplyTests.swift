@@ -22,7 +22,8 @@ import Testing
         #expect(try place.client().send(.status) == .status(status()))
     }
 
-    @Test func `others are served while a request is under way`() throws {
+    @Test("others are served while a request is under way")
+    func othersAreServedWhileRequest() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()
@@ -35,7 +36,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `who waits is neither impatient nor silent`() throws {
+    @Test("who waits is neither impatient nor silent")
+    func whoWaitsIsNeitherImpatient() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()
@@ -50,7 +52,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `newcomers are served while every place is taken by one who waits`() throws {
+    @Test("newcomers are served while every place is taken by one who waits")
+    func newcomersAreServedWhileEvery() throws {
         let clients = try (0..<(ControlServer.maximumConnections + 3)).map { _ in
             let client = try place.rawClient()
             client.send(Self.lock)
@@ -62,7 +65,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `requests on one connection are done one after another`() throws {
+    @Test("requests on one connection are done one after another")
+    func requestsOnOneConnection() throws {
         let client = try place.rawClient()
         client.send(Self.lock + "{\"request\":\"status\"}\n" + Self.lock)
         let first = try requests.next()
@@ -74,7 +78,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a client that has left before the reply`() throws {
+    @Test("a client that has left before the reply")
+    func clientThatHasLeftBefore() throws {
         for _ in 0..<50 {
             try place.rawClient().send(Self.lock)
             // The vault is locked nevertheless.
@@ -86,7 +91,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a client that sends no more still gets its reply, and then the end`() throws {
+    @Test("a client that sends no more still gets its reply, and then the end")
+    func clientThatSendsNoMore() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         client.closeSendingSide()
@@ -98,7 +104,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a request that is let go is answered`() throws {
+    @Test("a request that is let go is answered")
+    func requestThatIsLetGo() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         _ = try requests.next()
@@ -106,7 +113,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `only the first reply counts`() throws {
+    @Test("only the first reply counts")
+    func onlyFirstReplyCounts() throws {
         let client = try place.rawClient()
         for _ in 0..<3 {
             client.send(Self.lock)
@@ -118,7 +126,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `a reply when the server has stopped`() throws {
+    @Test("a reply when the server has stopped")
+    func replyWhenServerHasStopped() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()
@@ -127,7 +136,8 @@ import Testing
         #expect(client.readLine() == nil)
     }
 
-    @Test func `a client waits for a lock longer than for a status`() throws {
+    @Test("a client waits for a lock longer than for a status")
+    func clientWaitsForLockLonger() throws {
         Thread.detachNewThread { [requests] in
             guard let held = try? requests.next() else { return }
             // Ends after another server's timeout, which is also the client's.
@@ -143,7 +153,8 @@ import Testing
         server.stop()
     }
 
-    @Test func `the end of the daemon is no answer`() throws {
+    @Test("the end of the daemon is no answer")
+    func endOfDaemon() throws {
         let client = try place.client()
         Thread.detachNewThread { [requests, server] in
             let held = try? requests.next()

@@ -3,7 +3,8 @@ import Testing
 @testable import Control
 
 @Suite struct LineBufferTests {
-    @Test func `lines in any pieces`() throws {
+    @Test("lines in any pieces")
+    func linesInAnyPieces() throws {
         let text = Array("one\n\nthree\nrest".utf8)
         for size in 1...text.count {
             let buffer = LineBuffer(maximumLineSize: 5)
@@ -17,8 +18,8 @@ import Testing
         }
     }
 
-    @Test(arguments: [("12345\n", true), ("12345", true), ("123456", false), ("123456\n", false)])
-    func `the longest line`(text: String, isTaken: Bool) throws {
+    @Test("the longest line", arguments: [("12345\n", true), ("12345", true), ("123456", false), ("123456\n", false)])
+    func longestLine(text: String, isTaken: Bool) throws {
         let buffer = LineBuffer(maximumLineSize: 5)
         buffer.append(Array(text.utf8))
         if isTaken {
@@ -28,7 +29,8 @@ import Testing
         }
     }
 
-    @Test func `many lines through a small buffer, with a giant one among them`() throws {
+    @Test("many lines through a small buffer, with a giant one among them")
+    func manyLinesThroughSmallBuffer() throws {
         let buffer = LineBuffer(maximumLineSize: 1 << 20)
         let lines = (0..<100).map { number in
             String(repeating: "\(number % 10)", count: number == 50 ? 1 << 20 : number * 37)

@@ -20,8 +20,8 @@ import VaultFormat
         return secret
     }
 
-    @Test(arguments: SlotKind.allCases)
-    func `a secret comes back as it was`(kind: SlotKind) throws {
+    @Test("a secret comes back as it was", arguments: SlotKind.allCases)
+    func secretComesBack(kind: SlotKind) throws {
         for count in [32] + (kind == .recovery ? [] : [33, 34, 35, 1000]) {
             let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 167 &+ 251) }
             let secret = try SlotSecret(kind: kind, bytes: bytes.withUnsafeBytes { SecretBytes(copying: $0) })
@@ -39,35 +39,41 @@ import VaultFormat
         }
     }
 
-    @Test(arguments: [
-        "{\"request\":\"unlock\",\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"Pz8/\"}}",
-        "{\"secret\":{\"bytes\":\"Pz8\\/\",\"kind\":\"passphrase\"},\"request\":\"unlock\"}",
-        " { \"request\" : \"unlock\" , \"secret\" : { \"kind\" : \"passphrase\" , \"bytes\"\t: \"Pz8/\" } , \"x\" : [1] } ",
-    ])
-    func `spellings of one request`(line: String) throws {
+    @Test(
+        "spellings of one request",
+        arguments: [
+            "{\"request\":\"unlock\",\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"Pz8/\"}}",
+            "{\"secret\":{\"bytes\":\"Pz8\\/\",\"kind\":\"passphrase\"},\"request\":\"unlock\"}",
+            " { \"request\" : \"unlock\" , \"secret\" : { \"kind\" : \"passphrase\" , \"bytes\"\t: \"Pz8/\" } , \"x\" : [1] } ",
+        ]
+    )
+    func spellingsOfOneRequest(line: String) throws {
         #expect(Self.bytes(try Self.secret(in: Self.parse(line))) == Array("???".utf8))
     }
 
-    @Test(arguments: [
-        ("no base64", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"a*aa\""),
-        ("cut off", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\""),
-        ("too much padding", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"Q===\""),
-        ("padding within", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QQ==QUJD\""),
-        ("bits left over", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QR==\""),
-        ("an escape", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\\u0044\""),
-        ("no bytes", "unlock", "\"kind\":\"passphrase\""),
-        ("empty", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"\""),
-        ("a number", "unlock", "\"kind\":\"passphrase\",\"bytes\":7"),
-        ("an object", "unlock", "\"kind\":\"passphrase\",\"bytes\":{\"bytes\":\"QUJD\"}"),
-        ("twice", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"bytes\":\"QUJD\""),
-        ("elsewhere, too", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"x\":{\"bytes\":\"QUJD\"}"),
-        ("an escaped name", "unlock", "\"kind\":\"passphrase\",\"b\\u0079tes\":\"QUJD\""),
-        ("unknown kind", "unlock", "\"kind\":\"pin\",\"bytes\":\"QUJD\""),
-        ("short keyfile", "unlock", "\"kind\":\"keyfile\",\"bytes\":\"QUJD\""),
-        ("short recovery key", "unlock", "\"kind\":\"recovery\",\"bytes\":\"QUJD\""),
-        ("with another request", "lock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\""),
-    ])
-    func `what is no secret is refused, and not quoted`(name: String, request: String, secret: String) {
+    @Test(
+        "what is no secret is refused, and not quoted",
+        arguments: [
+            ("no base64", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"a*aa\""),
+            ("cut off", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\""),
+            ("too much padding", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"Q===\""),
+            ("padding within", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QQ==QUJD\""),
+            ("bits left over", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QR==\""),
+            ("an escape", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\\u0044\""),
+            ("no bytes", "unlock", "\"kind\":\"passphrase\""),
+            ("empty", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"\""),
+            ("a number", "unlock", "\"kind\":\"passphrase\",\"bytes\":7"),
+            ("an object", "unlock", "\"kind\":\"passphrase\",\"bytes\":{\"bytes\":\"QUJD\"}"),
+            ("twice", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"bytes\":\"QUJD\""),
+            ("elsewhere, too", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"x\":{\"bytes\":\"QUJD\"}"),
+            ("an escaped name", "unlock", "\"kind\":\"passphrase\",\"b\\u0079tes\":\"QUJD\""),
+            ("unknown kind", "unlock", "\"kind\":\"pin\",\"bytes\":\"QUJD\""),
+            ("short keyfile", "unlock", "\"kind\":\"keyfile\",\"bytes\":\"QUJD\""),
+            ("short recovery key", "unlock", "\"kind\":\"recovery\",\"bytes\":\"QUJD\""),
+            ("with another request", "lock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\""),
+        ]
+    )
+    func whatIsNoSecret(name: String, request: String, secret: String) {
         let result = Self.parse("{\"request\":\"\(request)\",\"secret\":{\(secret)}}")
         guard case .failure(let failure) = result else {
             Issue.record("\(name): taken")
@@ -77,13 +83,15 @@ import VaultFormat
         #expect(!failure.message.contains("QUJ"), "\(name)")
     }
 
-    @Test func `no decoder sees the secret`() throws {
+    @Test("no decoder sees the secret")
+    func noDecoderSeesSecret() throws {
         let line = "{\"request\":\"unlock\",\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"QUJD\"}}"
         let text = try #require(Array(line.utf8).withUnsafeBytes { SecretText(line: $0) })
         #expect(String(decoding: text.withoutSecret, as: UTF8.self) == line.replacingOccurrences(of: "QUJD", with: ""))
     }
 
-    @Test func `any bytes are survived`() {
+    @Test("any bytes are survived")
+    func anyBytesAreSurvived() {
         let line = Array("{\"secret\":{\"bytes\":\"QUJD\\/\",\"kind\":\"passphrase\"},\"request\":\"unlock\"}".utf8)
         for count in line.indices {
             _ = try? line[..<count].withUnsafeBytes { try ControlRequest.parse($0) }
@@ -95,7 +103,8 @@ import VaultFormat
         }
     }
 
-    @Test func `a taken line is zeroed`() throws {
+    @Test("a taken line is zeroed")
+    func takenLineIsZeroed() throws {
         let buffer = LineBuffer(maximumLineSize: 100)
         buffer.append(Array("secret\nrest".utf8))
         // The buffer's memory does not move while it has room.
@@ -106,7 +115,8 @@ import VaultFormat
         #expect(Array(place.prefix(11)) == Array("rest".utf8) + [0, 0, 0, 0, 0, 0, 0])
     }
 
-    @Test func `the largest keyfile arrives`() throws {
+    @Test("the largest keyfile arrives")
+    func largestKeyfileArrives() throws {
         let place = try ControlTestDirectory()
         let requests = HeldRequests()
         let server = try place.asynchronousServer(handler: requests.handler)
@@ -122,7 +132,8 @@ import VaultFormat
         #expect(try client.send(.unlock(secret)) == .unlocked(already: false))
     }
 
-    @Test func `incomplete requests of all clients together are bounded`() throws {
+    @Test("incomplete requests of all clients together are bounded")
+    func incompleteRequestsOfAllClients() throws {
         let place = try ControlTestDirectory()
         let server = try place.server()
         defer { server.stop() }

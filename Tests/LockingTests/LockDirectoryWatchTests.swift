@@ -7,7 +7,7 @@ import Testing
 
 /// Changes of the directory of a lock file, and of its parent directories.
 @Suite(.timeLimit(.minutes(20))) struct LockDirectoryWatchTests {
-    @Test(arguments: [true, false])
+    @Test("removed and made again", arguments: [true, false])
     func removedAndMadeAgain(hasInotify: Bool) throws {
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
         let place = watched.place
@@ -46,7 +46,8 @@ import Testing
         #expect(file.glance() == .parentChanged)
     }
 
-    @Test func rearmedAfterItWasRemoved() throws {
+    @Test("rearmed after it was removed")
+    func rearmedAfterItWasRemoved() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -60,7 +61,8 @@ import Testing
     }
 
     /// The removal of a directory that is open somewhere gives no event of its own.
-    @Test func removedWhileSomebodyHoldsIt() throws {
+    @Test("removed while somebody holds it")
+    func removedWhileSomebodyHoldsIt() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -70,7 +72,8 @@ import Testing
         try watched.expect(.parentChanged)
     }
 
-    @Test func wholeTreeRemovedAndMadeAgain() throws {
+    @Test("whole tree removed and made again")
+    func wholeTreeRemovedAndMadeAgain() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -84,7 +87,8 @@ import Testing
         try watched.expect(.present)
     }
 
-    @Test func movedAndBack() throws {
+    @Test("moved and back")
+    func movedAndBack() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -99,7 +103,8 @@ import Testing
         try watched.expect(.present)
     }
 
-    @Test func exchangedAndBack() throws {
+    @Test("exchanged and back")
+    func exchangedAndBack() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -116,7 +121,8 @@ import Testing
         try watched.expect(.present)
     }
 
-    @Test func replacedByAnotherInOneStep() throws {
+    @Test("replaced by another in one step")
+    func replacedByAnotherInOneStep() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -128,7 +134,8 @@ import Testing
         try watched.expect(.present)
     }
 
-    @Test func aLinkOnTheWay() throws {
+    @Test("a link on the way")
+    func aLinkOnTheWay() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
@@ -146,7 +153,8 @@ import Testing
         #expect(try watched.sleep() == -1)
     }
 
-    @Test func closedToThisUserAndOpened() throws {
+    @Test("closed to this user and opened")
+    func closedToThisUserAndOpened() throws {
         let place = try Place()
         // The watch's thread inherits its rights from the thread that starts it.
         nonisolated(unsafe) var watched: WatchedPlace?

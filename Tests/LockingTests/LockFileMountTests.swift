@@ -30,7 +30,8 @@ import Testing
         _ = try? Command(Products.isRoot ? ["umount", "-l", path] : ["fusermount3", "-uz", path]).run()
     }
 
-    @Test func mountedOverAndUnmounted() throws {
+    @Test("mounted over and unmounted")
+    func mountedOverAndUnmounted() throws {
         let watched = try WatchedPlace(system: WatchSystem())
         let place = watched.place
         try watched.expect(.absent)
@@ -46,7 +47,8 @@ import Testing
         try watched.expect(.present)
     }
 
-    @Test func unmountedFromUnderTheLockFile() throws {
+    @Test("unmounted from under the lock file")
+    func unmountedFromUnderTheLockFile() throws {
         let place = try Place()
         let source = place.temporary.appending("source")
         try place.makeDirectory(source)
@@ -60,7 +62,8 @@ import Testing
         try watched.expect(.parentChanged)
     }
 
-    @Test func aFileSystemThatInotifyDoesNotSeeAllOfIsLookedAt() throws {
+    @Test("a file system that inotify does not see all of is looked at")
+    func aFileSystemThatInotifyDoesNotSeeAllOfIsLookedAt() throws {
         let place = try Place()
         let source = place.temporary.appending("source")
         try FileManager.default.createDirectory(atPath: "\(source)/locks", withIntermediateDirectories: true)
@@ -77,12 +80,14 @@ import Testing
         try watched.expect(.absent)
     }
 
-    @Test func withoutTheMountTableItLooksByTheClock() throws {
+    @Test("without the mount table it looks by the clock")
+    func withoutTheMountTableItLooksByTheClock() throws {
         let watched = try WatchedPlace(system: WatchSystem(mountTable: "/nonexistent"))
         #expect(try watched.sleep() == 50)
     }
 
-    @Test func aWatchThatCannotWaitSaysSo() throws {
+    @Test("a watch that cannot wait says so")
+    func aWatchThatCannotWaitSaysSo() throws {
         let system = WatchSystem(poll: { _, _ in
             errno = ENOMEM
             return -1

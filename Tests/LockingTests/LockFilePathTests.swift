@@ -6,12 +6,13 @@ import Testing
 @testable import Locking
 
 @Suite struct LockFilePathTests {
-    @Test(arguments: ["", "/", ".", "..", "/tmp/..", "/tmp/."])
+    @Test("a path without a name is refused", arguments: ["", "/", ".", "..", "/tmp/..", "/tmp/."])
     func aPathWithoutANameIsRefused(_ path: String) {
         #expect(throws: LockFileError.notName(FilePath(path))) { try LockFile(path: FilePath(path)) }
     }
 
-    @Test func aNameTooLongIsRefused() throws {
+    @Test("a name too long is refused")
+    func aNameTooLongIsRefused() throws {
         let place = try Place()
         #expect(try place.file(String(repeating: "x", count: 255)).look() == .absent)
         #expect {
@@ -21,7 +22,8 @@ import Testing
         }
     }
 
-    @Test func aDirectoryThatIsNotThereIsRefused() throws {
+    @Test("a directory that is not there is refused")
+    func aDirectoryThatIsNotThereIsRefused() throws {
         let place = try Place()
         let missing = FilePath("\(place.locks)/missing")
         #expect(throws: LockFileError.noDirectory(missing)) { try LockFile(path: missing.appending("lock")) }
@@ -31,7 +33,7 @@ import Testing
         }
     }
 
-    @Test(arguments: [0o775, 0o757, 0o1777, 0o730] as [mode_t])
+    @Test("a directory that others can write is refused", arguments: [0o775, 0o757, 0o1777, 0o730] as [mode_t])
     func aDirectoryThatOthersCanWriteIsRefused(_ mode: mode_t) throws {
         let place = try Place()
         chmod(place.locks, mode)
@@ -42,7 +44,8 @@ import Testing
         ) { try place.file() }
     }
 
-    @Test func aDirectoryThatAnACLOpensIsRefused() throws {
+    @Test("a directory that an ACL opens is refused")
+    func aDirectoryThatAnACLOpensIsRefused() throws {
         let place = try Place()
         try Command(["setfacl", "-m", "u:65534:rwx", place.locks]).run().succeeded()
         #expect {
@@ -52,7 +55,8 @@ import Testing
         }
     }
 
-    @Test func aDirectoryOfAnotherUserIsRefused() throws {
+    @Test("a directory of another user is refused")
+    func aDirectoryOfAnotherUserIsRefused() throws {
         let place = try Place()
         guard geteuid() == 0 else {
             // A directory of root is as acceptable as one of this user.
@@ -65,7 +69,8 @@ import Testing
         }
     }
 
-    @Test func linksInTheDirectorysPathAreResolvedOnce() throws {
+    @Test("links in the directory's path are resolved once")
+    func linksInTheDirectorysPathAreResolvedOnce() throws {
         let place = try Place()
         let link = place.temporary.appending("link")
         try place.check(symlink(place.locks, link), "symlink", link)
@@ -76,7 +81,8 @@ import Testing
         #expect(file.look() == .absent)
     }
 
-    @Test func aRelativePathIsMadeAbsolute() throws {
+    @Test("a relative path is made absolute")
+    func aRelativePathIsMadeAbsolute() throws {
         let place = try Place()
         let here = FileManager.default.currentDirectoryPath
         let up = String(repeating: "../", count: here.split(separator: "/").count)
@@ -84,7 +90,8 @@ import Testing
         #expect(file.path == FilePath(place.lock))
     }
 
-    @Test func namesNeedNotBeText() throws {
+    @Test("names need not be text")
+    func namesNeedNotBeText() throws {
         let place = try Place()
         let bytes = Array(place.locks.utf8CString.dropLast()) + [0x2F, -1, -2, 0]
         let file = try bytes.withUnsafeBufferPointer { try LockFile(path: FilePath(platformString: Array($0))) }
@@ -95,7 +102,8 @@ import Testing
         #expect(file.look() == .present)
     }
 
-    @Test func sightingsNameThePath() throws {
+    @Test("sightings name the path")
+    func sightingsNameThePath() throws {
         let file = try Place().file()
         let path = file.path.string
         #expect(file.describe(.present) == "lock file \(path) exists")

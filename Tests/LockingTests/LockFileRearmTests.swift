@@ -6,7 +6,8 @@ import Testing
 @testable import Locking
 
 @Suite struct LockFileRearmTests {
-    @Test func makesTheDirectoryAgain() throws {
+    @Test("makes the directory again")
+    func makesTheDirectoryAgain() throws {
         let place = try Place()
         let file = try place.file()
         try place.removeDirectory(place.locks)
@@ -18,7 +19,8 @@ import Testing
         #expect(file.look() == .present)
     }
 
-    @Test func takesTheDirectoryThatIsThere() throws {
+    @Test("takes the directory that is there")
+    func takesTheDirectoryThatIsThere() throws {
         let place = try Place()
         let file = try place.file()
         try place.move(place.locks, place.locks + ".away")
@@ -28,7 +30,8 @@ import Testing
         #expect(file.look() == .absent)
     }
 
-    @Test func makesNoMoreThanTheLastDirectory() throws {
+    @Test("makes no more than the last directory")
+    func makesNoMoreThanTheLastDirectory() throws {
         let place = try Place()
         let file = try place.file()
         try FileManager.default.removeItem(atPath: place.parent)
@@ -36,7 +39,8 @@ import Testing
         #expect(file.look() == .parentChanged)
     }
 
-    @Test func refusesADirectoryThatOthersCanWriteAndALink() throws {
+    @Test("refuses a directory that others can write and a link")
+    func refusesADirectoryThatOthersCanWriteAndALink() throws {
         let place = try Place()
         let file = try place.file()
         let away = place.locks + ".away"
@@ -50,7 +54,8 @@ import Testing
         #expect(file.look() == .parentChanged)
     }
 
-    @Test func looksGoOnMeanwhile() throws {
+    @Test("checks go on meanwhile")
+    func looksGoOnMeanwhile() throws {
         let place = try Place()
         let file = try place.file()
         try place.create(place.lock)

@@ -11,7 +11,7 @@ import Testing
         case file, directory, danglingLink, fifo, closedFile
     }
 
-    @Test(arguments: Thing.allCases)
+    @Test("anything there locks", arguments: Thing.allCases)
     func anythingThereLocks(_ thing: Thing) throws {
         let place = try Place()
         let file = try place.file()
@@ -32,13 +32,15 @@ import Testing
         #expect(!file.look().isLocked)
     }
 
-    @Test func whatWasThereBeforeLocks() throws {
+    @Test("what was there before locks")
+    func whatWasThereBeforeLocks() throws {
         let place = try Place()
         try place.create(place.lock)
         #expect(try place.file().look() == .present)
     }
 
-    @Test func aDirectoryThatMayNotBeSearchedLocks() throws {
+    @Test("a directory that may not be searched locks")
+    func aDirectoryThatMayNotBeSearchedLocks() throws {
         let place = try Place()
         let file = try place.file()
         for closed in [place.locks, place.ancestor] {
@@ -49,7 +51,8 @@ import Testing
         }
     }
 
-    @Test func aDirectoryRemovedLocks() throws {
+    @Test("a directory removed locks")
+    func aDirectoryRemovedLocks() throws {
         let place = try Place()
         let file = try place.file()
         try place.removeDirectory(place.locks)
@@ -57,7 +60,8 @@ import Testing
     }
 
     /// On ext4 the new file often has the inode number of the old one.
-    @Test func aDirectoryMadeAgainLocks() throws {
+    @Test("a directory made again locks")
+    func aDirectoryMadeAgainLocks() throws {
         let place = try Place()
         for _ in 0..<20 {
             let file = try place.file()
@@ -68,7 +72,8 @@ import Testing
         }
     }
 
-    @Test func aDirectoryMovedLocks() throws {
+    @Test("a directory moved locks")
+    func aDirectoryMovedLocks() throws {
         let place = try Place()
         let file = try place.file()
         for moved in [place.locks, place.parent, place.ancestor] {
@@ -79,7 +84,8 @@ import Testing
         }
     }
 
-    @Test func anotherDirectoryInItsPlaceLocks() throws {
+    @Test("another directory in its place locks")
+    func anotherDirectoryInItsPlaceLocks() throws {
         let place = try Place()
         let file = try place.file()
         for replaced in [place.locks, place.parent] {
@@ -93,7 +99,8 @@ import Testing
         }
     }
 
-    @Test func aFileOrALinkInPlaceOfTheDirectoryLocks() throws {
+    @Test("a file or a link in place of the directory locks")
+    func aFileOrALinkInPlaceOfTheDirectoryLocks() throws {
         let place = try Place()
         let file = try place.file()
         let away = "\(place.ancestor)/away"
@@ -111,7 +118,8 @@ import Testing
     }
 
     /// One thread checks continuously while the directory, with the lock file in it, is exchanged for an empty one.
-    @Test func noMomentOfAReplacementLooksUnlocked() throws {
+    @Test("no moment of a replacement looks unlocked")
+    func noMomentOfAReplacementLooksUnlocked() throws {
         let place = try Place()
         let other = "\(place.parent)/other"
         try place.create(place.lock)

@@ -6,7 +6,7 @@ import Testing
 @testable import Locking
 
 @Suite(.timeLimit(.minutes(20))) struct LockFileWatchTests {
-    @Test(arguments: [true, false])
+    @Test("a lock file comes and goes", arguments: [true, false])
     func aLockFileComesAndGoes(hasInotify: Bool) throws {
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
         let place = watched.place
@@ -29,7 +29,8 @@ import Testing
         try watched.expect(.present)
     }
 
-    @Test func aLockFileThatIsThereIsReportedFirst() throws {
+    @Test("a lock file that is there is reported first")
+    func aLockFileThatIsThereIsReportedFirst() throws {
         let place = try Place()
         try place.create(place.lock)
         let watched = try WatchedPlace(in: place)
@@ -37,7 +38,8 @@ import Testing
         #expect(watched.reportCount == 1)
     }
 
-    @Test func severalLockFilesAreReportedInTheirOrder() throws {
+    @Test("several lock files are reported in their order")
+    func severalLockFilesAreReportedInTheirOrder() throws {
         let watched = try WatchedPlace(["one", "two", "../three"])
         let place = watched.place
         try watched.expect(.absent, .absent, .absent)
@@ -52,7 +54,7 @@ import Testing
         try watched.expect(.absent, .present, .absent)
     }
 
-    @Test(arguments: [true, false])
+    @Test("many quick changes end in the right answer", arguments: [true, false])
     func manyQuickChangesEndInTheRightAnswer(hasInotify: Bool) throws {
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
         let place = watched.place
@@ -71,7 +73,8 @@ import Testing
     }
 
     /// More events than the queue takes (16384), while the callback delays the watch.
-    @Test func anOverflowOfTheQueueLosesNothing() throws {
+    @Test("an overflow of the queue loses nothing")
+    func anOverflowOfTheQueueLosesNothing() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         let limit = try String(contentsOfFile: "/proc/sys/fs/inotify/max_queued_events", encoding: .utf8)
@@ -88,7 +91,8 @@ import Testing
         try watched.expect(.absent)
     }
 
-    @Test func refreshReportsInAnyCase() throws {
+    @Test("refresh reports in any case")
+    func refreshReportsInAnyCase() throws {
         let watched = try WatchedPlace()
         try watched.expect(.absent)
         let count = watched.reportCount
@@ -97,7 +101,8 @@ import Testing
         try watched.expect(.absent)
     }
 
-    @Test func nothingIsReportedAfterStop() throws {
+    @Test("nothing is reported after stop")
+    func nothingIsReportedAfterStop() throws {
         let watched = try WatchedPlace()
         try watched.expect(.absent)
         watched.watch.stop()
@@ -108,7 +113,8 @@ import Testing
         #expect(watched.reportCount == count)
     }
 
-    @Test func anIdleWatchDoesNotWake() throws {
+    @Test("an idle watch does not wake")
+    func anIdleWatchDoesNotWake() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         #expect(try watched.sleep() == -1)
@@ -126,7 +132,8 @@ import Testing
     }
 
     /// Printed, because nothing is purged yet during this time.
-    @Test func latencyFromCreationToReport() throws {
+    @Test("latency from creation to report")
+    func latencyFromCreationToReport() throws {
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)

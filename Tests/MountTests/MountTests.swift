@@ -60,9 +60,11 @@ enum Settings {
 
 extension MountTests {
     @Test(
+        "every setting runs",
         .enabled(
             if: Settings.available.count == Setting.allCases.count,
-            "the tests of root's mounts need root, and those of a user a private device node"))
+            "the tests of root's mounts need root, and those of a user a private device node")
+    )
     static func everySettingRuns() {
         #expect(Settings.available == Setting.allCases)
     }

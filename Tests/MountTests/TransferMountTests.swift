@@ -28,7 +28,8 @@ extension PlainMountTests {
             #expect(lines.filter { !$0.hasSuffix(" ./") } == [], sourceLocation: sourceLocation)
         }
 
-        @Test func `a mount shows what was imported, and the vault that is mounted is not written`() throws {
+        @Test("a mount shows what was imported, and the vault that is mounted is not written")
+        func mountShowsWhatWasImported() throws {
             let tree = directory.appending("tree")
             try Command([Products.python, Products.program("nasty-tree.py"), tree, "50"]).run().succeeded()
             try importing(tree).succeeded()
@@ -48,7 +49,8 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
-        @Test func `the mount of a gocryptfs directory moves into a vault`() throws {
+        @Test("the mount of a gocryptfs directory moves into a vault")
+        func mountOfGocryptfsDirectoryMoves() throws {
             let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
             try Command(["mkdir", cipher, plain]).run().succeeded()
             let secret = try directory.write("secret", "correct horse")
@@ -65,7 +67,8 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
-        @Test func `the mount of an EncFS directory moves into a vault`() throws {
+        @Test("the mount of an EncFS directory moves into a vault")
+        func mountOfEncfsDirectoryMoves() throws {
             let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
             try Command(["mkdir", cipher, plain]).run().succeeded()
             let options = ["--standard", "--extpass=cat '\(try directory.write("secret", "correct horse"))'"]
@@ -80,7 +83,8 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
-        @Test func `an ordinary user is told what could not be kept`() throws {
+        @Test("an ordinary user is told what could not be kept")
+        func ordinaryUserIsTold() throws {
             let vault = try Setting.userOnTmpfs.vault()
             let source = directory.appending("source")
             try Command(["mkdir", source]).run().succeeded()

@@ -22,7 +22,8 @@ import Testing
         try place.flip(files[3], at: 20)
     }
 
-    @Test func `without --damaged a damaged file is an error, and nothing of it is written`() throws {
+    @Test("without --damaged a damaged file is an error, and nothing of it is written")
+    func withoutDamagedDamagedFile() throws {
         let result = try place.exporting(to: "out").run()
         #expect(result.exitCode == FailureCode.incomplete.rawValue)
         #expect(result.errors.contains("b: chunk 5: tag does not verify"))
@@ -30,7 +31,8 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == ["a"])
     }
 
-    @Test func `with --damaged what verifies comes out, and what does not is listed`() throws {
+    @Test("with --damaged what verifies comes out, and what does not is listed")
+    func withDamagedWhatVerifiesComes() throws {
         // The second run finds the files there, and reports the same.
         for round in 1...2 {
             let result = try place.exporting(to: "out", options: ["--damaged", "--json"]).run()
@@ -57,8 +59,8 @@ import Testing
     }
 
     /// Cut in its data, in the hole behind it, and in the data behind the hole.
-    @Test(arguments: [100_000, 2_000_000, 4_300_000])
-    func `what is cut off a sparse file is no hole`(size: Int) throws {
+    @Test("what is cut off a sparse file is no hole", arguments: [100_000, 2_000_000, 4_300_000])
+    func whatIsCutOffSparse(size: Int) throws {
         let script = "cd \(place.path("tree")); rm ?; head -c 200000 /dev/urandom >e; truncate -s 4200000 e; "
         try Command(["sh", "-c", script + "head -c 200000 /dev/urandom >>e; cp e ../whole"]).run().succeeded()
         let vault = try TransferPlace()
@@ -75,8 +77,10 @@ import Testing
         #expect(try Data(contentsOf: URL(fileURLWithPath: vault.path("out/e"))) == wanted)
     }
 
-    @Test(arguments: ["mkfifo", "mkdir", "ln -s /dev/zero"])
-    func `without a log that can be read it is exported all the same, and says so`(make: String) throws {
+    @Test(
+        "without a log that can be read it is exported all the same, and says so",
+        arguments: ["mkfifo", "mkdir", "ln -s /dev/zero"])
+    func withoutLogThatCan(make: String) throws {
         let log = "\(place.vault.vault)/vaultfs.log"
         try Command(["sh", "-c", "rm -f \(log); \(make) \(log)"]).run().succeeded()
         let result = try place.exporting(to: "out", options: ["--damaged"]).run()
@@ -86,7 +90,8 @@ import Testing
         #expect(refused.exitCode == FailureCode.notAVault.rawValue && refused.errors.contains("verify --repair"))
     }
 
-    @Test func `a name that does not authenticate is not passed over in silence`() throws {
+    @Test("a name that does not authenticate is not passed over in silence")
+    func nameThatDoesNotAuthenticate() throws {
         let files = try place.backingFiles()
         let name = (files[0] as NSString).lastPathComponent
         let changed = (name.hasPrefix("A") ? "B" : "A") + name.dropFirst()

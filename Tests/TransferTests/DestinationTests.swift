@@ -31,7 +31,8 @@ import Testing
             sourceLocation: sourceLocation)
     }
 
-    @Test func `what gives others' rights does not come out of a vault unless that is asked for`() throws {
+    @Test("what gives others' rights does not come out of a vault unless that is asked for")
+    func whatGivesOthersRightsDoes() throws {
         try shell(
             "printf x >tree/setuid; cp tree/setuid tree/setgid; cp tree/setuid tree/plain; mkdir tree/inherits; mkfifo tree/fifo"
         )
@@ -63,7 +64,8 @@ import Testing
         #expect(try shell("stat -c %a one") == "755\n")
     }
 
-    @Test func `a destination that is there keeps its own, directories in it get the source's, a new one as well`()
+    @Test("a destination that is there keeps its own, directories in it get the source's, a new one as well")
+    func destinationThatIsThereKeeps()
         throws
     {
         try shell("mkdir tree/sub out out/sub; printf x >tree/sub/file; setfattr -n user.tree -v 1 tree tree/sub")
@@ -85,7 +87,8 @@ import Testing
         #expect(try shell("ls -A made") == "sub\n")
     }
 
-    @Test func `a directory that an interrupted export has made gets the source's when the next one is done`() throws {
+    @Test("a directory that an interrupted export has made gets the source's when the next one is done")
+    func directoryThatInterruptedExport() throws {
         try shell("chmod 711 tree; printf x >tree/file; touch -d 2001-01-01 tree")
         try place.importing("tree", to: ":new").run().succeeded()
         // The state that a killed process leaves.
@@ -96,7 +99,8 @@ import Testing
         #expect(try shell("ls -A out") == "file\n")
     }
 
-    @Test func `what has the same time and is something else is not replaced without a word`() throws {
+    @Test("what has the same time and is something else is not replaced without a word")
+    func whatHasSameTime() throws {
         try shell("ln -s one tree/link; printf one >tree/first; ln tree/first tree/second")
         try shell("touch -h -d 2001-01-01 tree/link tree/first")
         if Products.isRoot { try shell("mknod tree/device c 1 3; touch -d 2001-01-01 tree/device") }
@@ -115,7 +119,8 @@ import Testing
         try place.expectSame("tree", "out")
     }
 
-    @Test func `two names of which an earlier run made a file each become one`() throws {
+    @Test("two names of which an earlier run made a file each become one")
+    func twoNamesOfWhichEarlier() throws {
         try shell("printf one >tree/first; ln -s one tree/link; mkfifo tree/fifo; mkdir out")
         try shell("for name in first link fifo; do ln tree/$name tree/$name.second; done")
         try place.importing("tree").run().succeeded()
@@ -124,7 +129,8 @@ import Testing
         try place.expectSame("tree", "out")
     }
 
-    @Test func `a source that is called like something unfinished is an error, not left out without a word`() throws {
+    @Test("a source that is called like something unfinished is an error, not left out without a word")
+    func sourceThatIsCalledLike() throws {
         let name = ".vaultfs-transfer-0123456789abcdef"
         try shell("printf x >tree/file; printf x >tree/\(name); mkdir tree/.vaultfs-transfer-0000000000000000")
         let result = try place.importing("tree", options: ["--json"]).run()

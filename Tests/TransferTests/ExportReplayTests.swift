@@ -38,7 +38,8 @@ import Testing
         for name in ["closed", "inner/open"] { #expect(try place.exported(name) == pattern(5000), when) }
     }
 
-    @Test func `whatever the moment, the next export completes it`() throws {
+    @Test("whatever the moment, the next export completes it")
+    func whateverMoment() throws {
         let copies = DirectoryCopies(of: place.destination)
         try copies.takeBeforeEachChange(includingAttributes: true) { try export() }
         try expectWhole("at once")
@@ -51,7 +52,8 @@ import Testing
         }
     }
 
-    @Test func `a file that cannot be made durable is not closed to its owner`() throws {
+    @Test("a file that cannot be made durable is not closed to its owner")
+    func fileThatCannotBeMade() throws {
         try Command(["rm", "-r", "\(place.source)/inner"]).run().succeeded()
         let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .synchronize ? EIO : 0 }
         try CallWatcher.watch(place.destination, answer) { () throws in
@@ -61,7 +63,8 @@ import Testing
         #expect(place.status(partial)?.st_mode == S_IFREG | 0o600)
     }
 
-    @Test(.enabled(if: geteuid() == 0)) func `a closed file of another's is left alone`() throws {
+    @Test("a closed file of another's is left alone", .enabled(if: geteuid() == 0))
+    func closedFileOfAnothers() throws {
         let copies = DirectoryCopies(of: place.destination)
         try copies.takeBeforeEachChange(includingAttributes: true) { try export() }
         let unfinished = try #require(

@@ -46,22 +46,24 @@ import ViewFormats
 
     private var partial: String { get throws { try "\(place.destination)/\(#require(place.partials.first))" } }
 
-    @Test func `goes on behind what is on disk for sure`() throws {
+    @Test("goes on behind what is on disk for sure")
+    func goesOnBehind() throws {
         let totals = try place.export()
         #expect(totals.bytesPresent == UInt64(Self.interval))
         #expect(totals.bytes == UInt64(Self.size - Self.interval))
         try expectWhole()
     }
 
-    @Test func `a file that ends at an interval is not known to be on disk as far as that`() throws {
+    @Test("a file that ends at an interval is not known to be on disk as far as that")
+    func fileThatEndsAtInterval() throws {
         try #require(truncate(partial, Self.interval) == 0)
         let totals = try place.export()
         #expect(totals.bytesPresent == 0)
         try expectWhole()
     }
 
-    @Test(arguments: ["content", "time", "file"])
-    func `a source that was changed is exported anew`(change: String) throws {
+    @Test("a source that was changed is exported anew", arguments: ["content", "time", "file"])
+    func sourceThatWasChanged(change: String) throws {
         let path = "\(place.source)/file"
         switch change {
         case "content":
@@ -77,15 +79,16 @@ import ViewFormats
         #expect(try place.names == ["file"])
     }
 
-    @Test(arguments: ["key", "vector"])
-    func `another key or vector begins anew`(what: String) throws {
+    @Test("another key or vector begins anew", arguments: ["key", "vector"])
+    func anotherKeyOrVectorBegins(what: String) throws {
         if what == "key" { place.keyBytes[0] ^= 1 } else { place.vector = InitialVector(high: 3, low: 4) }
         let totals = try place.export()
         #expect(totals.bytesPresent == 0 && totals.files == 1)
         try expectWhole()
     }
 
-    @Test func `what two exports write at once is left to the first`() throws {
+    @Test("what two exports write at once is left to the first")
+    func whatTwoExportsWrite() throws {
         let held = open(try partial, O_RDWR | O_CLOEXEC)
         defer { close(held) }
         try #require(flock(held, LOCK_SH | LOCK_NB) == 0)
@@ -95,7 +98,8 @@ import ViewFormats
         #expect(try place.names.count == 1)
     }
 
-    @Test func `a file that has another name elsewhere is not written to`() throws {
+    @Test("a file that has another name elsewhere is not written to")
+    func fileThatHasAnotherName() throws {
         let name = place.directory.appending("elsewhere")
         try #require(link(partial, name) == 0)
         #expect(try place.export().failed == 1)
@@ -103,7 +107,8 @@ import ViewFormats
         #expect(stat(name, &status) == 0 && status.st_size == 2 * Self.interval - (1 << 20))
     }
 
-    @Test func `a file that comes meanwhile stays`() throws {
+    @Test("a file that comes meanwhile stays")
+    func fileThatComesMeanwhileStays() throws {
         let target = "\(place.destination)/file"
         place.onBatch = { totals in
             if totals.bytes > 0 { try? Data([1, 2, 3]).write(to: URL(filePath: target)) }
@@ -112,7 +117,8 @@ import ViewFormats
         #expect(try place.exported() == [1, 2, 3])
     }
 
-    @Test func `a source that changes meanwhile is an error, and nothing is left of it`() throws {
+    @Test("a source that changes meanwhile is an error, and nothing is left of it")
+    func sourceThatChangesMeanwhile() throws {
         let path = "\(place.source)/file"
         place.onBatch = { totals in
             if totals.bytes >= UInt64(Self.interval) { _ = truncate(path, Self.size + 16) }

@@ -11,7 +11,8 @@ import ViewFormats
 
     init() throws { place = try ExportPlace() }
 
-    @Test func `a tree comes out as it is, with its times and links, for one user alone`() throws {
+    @Test("a tree comes out as it is, with its times and links, for one user alone")
+    func treeComesOut() throws {
         try Command(["mkdir", "-p", "\(place.source)/a/b", "\(place.source)/nothing"]).run().succeeded()
         let counts = ["empty": 0, "one": 1, "a/block": 16, "a/b/page": 4096, "a/b/odd": 3_000_001]
         for (name, count) in counts { try place.write(pattern(count), to: name) }
@@ -39,7 +40,8 @@ import ViewFormats
         #expect(try place.partials.isEmpty)
     }
 
-    @Test func `exported again, everything is there already`() throws {
+    @Test("exported again, everything is there already")
+    func exportedAgain() throws {
         try place.write(pattern(100_000))
         try Command(["ln", "-s", "file", "\(place.source)/link"]).run().succeeded()
         try place.export()
@@ -50,7 +52,8 @@ import ViewFormats
         #expect(place.status("file")?.st_ino == before.st_ino)
     }
 
-    @Test func `what cannot be decrypted or is no file is named, the rest goes on`() throws {
+    @Test("what cannot be decrypted or is no file is named, the rest goes on")
+    func whatCannotBeDecrypted() throws {
         try place.write(pattern(5000), to: "good")
         try place.write(pattern(5000), to: "cut")
         try #require(truncate("\(place.source)/cut", 5001) == 0)
@@ -65,8 +68,9 @@ import ViewFormats
         #expect(place.failures["fifo"] == "neither a file nor a directory nor a link")
     }
 
-    @Test(arguments: ["file", "link", "directory", "same size", "same size and time"])
-    func `what has the name already stays`(kind: String) throws {
+    @Test(
+        "what has the name already stays", arguments: ["file", "link", "directory", "same size", "same size and time"])
+    func whatHasNameAlreadyStays(kind: String) throws {
         try place.write(pattern(5000))
         let target = "\(place.destination)/file"
         let foreign = place.directory.appending("foreign")
@@ -88,7 +92,8 @@ import ViewFormats
         #expect(try place.partials.isEmpty)
     }
 
-    @Test func `no link at the destination leads out of it`() throws {
+    @Test("no link at the destination leads out of it")
+    func noLinkAtDestinationLeads() throws {
         try Command(["mkdir", "\(place.source)/a"]).run().succeeded()
         try place.write([1], to: "a/file")
         let outside = place.directory.appending("outside")
@@ -99,7 +104,8 @@ import ViewFormats
         #expect(try FileManager.default.contentsOfDirectory(atPath: outside).isEmpty)
     }
 
-    @Test func `a file with another time is refused before its key is needed`() throws {
+    @Test("a file with another time is refused before its key is needed")
+    func fileWithAnotherTime() throws {
         try place.write(pattern(5000))
         try Data([1]).write(to: URL(filePath: "\(place.destination)/file"))
         place.keyBytes = [1]
@@ -107,7 +113,8 @@ import ViewFormats
         #expect(place.failures["file"]?.hasPrefix("something else is there already") == true)
     }
 
-    @Test func `names of one file are copied each, and what is there can be compared and replaced`() throws {
+    @Test("names of one file are copied each, and what is there can be compared and replaced")
+    func namesOfOneFile() throws {
         try place.write(pattern(5000))
         try Command(["ln", "\(place.source)/file", "\(place.source)/other"]).run().succeeded()
         #expect(try place.export().files == 2)
@@ -122,7 +129,8 @@ import ViewFormats
         #expect(compared.files == 2 && compared.failed == 0 && compared.different == 0)
     }
 
-    @Test func `a file does not replace its own source`() throws {
+    @Test("a file does not replace its own source")
+    func fileDoesNotReplace() throws {
         try place.write(pattern(5000))
         try Command(["ln", "\(place.source)/file", "\(place.destination)/file"]).run().succeeded()
         place.isReplacing = true

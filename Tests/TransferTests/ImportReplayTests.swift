@@ -134,7 +134,8 @@ import VaultStore
     }
 
     /// The disk is full from any call on. The import reports that, and is completed once there is space again.
-    @Test func `a full disk, whatever the moment, leaves what the next import completes`() throws {
+    @Test("a full disk, whatever the moment, leaves what the next import completes")
+    func fullDiskWhatever() throws {
         let copies = DirectoryCopies(of: vault)
         try copies.take()
         var call = 0
@@ -149,7 +150,8 @@ import VaultStore
     }
 
     /// The first thread that writes waits for another. With only one at a time, it would wait for ever.
-    @Test func `threads write at once`() throws {
+    @Test("threads write at once")
+    func threadsWriteAtOnce() throws {
         // In one directory only one file is made at a time.
         let script = "cd \(directory.path)/tree; rm -r *; for i in $(seq 100); do mkdir $i; echo $i >$i/file; done"
         try Command(["sh", "-c", script]).run().succeeded()
@@ -167,7 +169,8 @@ import VaultStore
         #expect(writers.access { $0.hasMet })
     }
 
-    @Test func `a command has a thread for each core`() throws {
+    @Test("a command has a thread for each core")
+    func commandHasThreadForEach() throws {
         let configuration = try VaultDirectory.open(FilePath(vault)).configuration
         let cores = sysconf(Int32(_SC_NPROCESSORS_ONLN))
         #expect(try VaultSession.makeWorkspaces(for: configuration).count == min(16, cores))

@@ -22,8 +22,8 @@ import Testing
         try command.run().succeeded()
     }
 
-    @Test(arguments: [1, 2])
-    func `killed at any moment, import and export go on, and no file is half there`(seed: UInt64) throws {
+    @Test("killed at any moment, import and export go on, and no file is half there", arguments: [1, 2])
+    func killedAtAnyMoment(seed: UInt64) throws {
         let place = try TransferPlace()
         try place.makeTree(files: 300)
         try killing(place.importing("tree"), seed: seed) { () throws in
@@ -62,7 +62,8 @@ import Testing
         try place.expectSame("tree", "out")
     }
 
-    @Test func `what a killed import has left is gone after the next`() throws {
+    @Test("what a killed import has left is gone after the next")
+    func whatKilledImportHasLeft() throws {
         let place = try TransferPlace()
         try place.makeTree()
         // The state that a killed writer leaves.
@@ -79,7 +80,8 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out/empty")) == [])
     }
 
-    @Test func `killed within a seal, which has moved a time and taken set-id bits: the next goes on`() throws {
+    @Test("killed within a seal, which has moved a time and taken set-id bits: the next goes on")
+    func killedWithinSeal() throws {
         let place = try TransferPlace()
         let make = """
             mkdir $1; printf one >$1/file; printf two >$1/other; printf sealed >$1/first; ln $1/first $1/second
@@ -112,8 +114,8 @@ import Testing
         try place.expectSame("tree", "out")
     }
 
-    @Test(.enabled(if: Products.isRoot, "takes root"))
-    func `a mark that another has made does not give a directory away`() throws {
+    @Test("a mark that another has made does not give a directory away", .enabled(if: Products.isRoot, "takes root"))
+    func markThatAnotherHasMade() throws {
         let place = try TransferPlace()
         try place.makeTree()
         try place.importing("tree").run().succeeded()
@@ -125,7 +127,8 @@ import Testing
         #expect(stat(place.path("out"), &status) == 0 && status.st_mode & 0o7777 == 0o1777 && status.st_uid == 0)
     }
 
-    @Test func `a signal ends it in good order`() throws {
+    @Test("a signal ends it in good order")
+    func signalEndsItInGood() throws {
         for _ in 0..<5 {
             let place = try TransferPlace()
             try Command(["mkdir", place.path("tree")]).run().succeeded()

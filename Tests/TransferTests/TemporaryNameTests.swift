@@ -3,7 +3,8 @@ import Testing
 @testable import Transfer
 
 @Suite struct TemporaryNameTests {
-    @Test func `a resumable name says which file, and which content`() throws {
+    @Test("a resumable name says which file, and which content")
+    func resumableNameSaysWhichFile() throws {
         let name = try TemporaryName.resumable(Array("film.mp4".utf8), content: "one")
         let other = try TemporaryName.resumable(Array("film.mp4".utf8), content: "two")
         let file = try TemporaryName.resumable(Array("film.mkv".utf8), content: "one")
@@ -16,11 +17,14 @@ import Testing
         #expect(!TemporaryName.isSameFile(random, random))
     }
 
-    @Test(arguments: [
-        "", ".vaultfs-transfer-", ".vaultfs-transfer-0123456789abcde", ".vaultfs-transfer-0123456789abcdeg",
-        ".vaultfs-transfer-a-b", ".vaultfs-transfer-0123456789abcdef-", "film.mp4",
-    ])
-    func `other names are none`(name: String) {
+    @Test(
+        "other names are none",
+        arguments: [
+            "", ".vaultfs-transfer-", ".vaultfs-transfer-0123456789abcde", ".vaultfs-transfer-0123456789abcdeg",
+            ".vaultfs-transfer-a-b", ".vaultfs-transfer-0123456789abcdef-", "film.mp4",
+        ]
+    )
+    func otherNamesAreNone(name: String) {
         #expect(!TemporaryName.isOne(Array(name.utf8)))
     }
 }

@@ -48,7 +48,8 @@ import VaultStore
         #expect(try shell("rsync -aHAX --checksum --delete -n -i tree/ out/") == "", when)
     }
 
-    @Test func `a directory that was made for it gets all, whenever it was killed after the mark`() throws {
+    @Test("a directory that was made for it gets all, whenever it was killed after the mark")
+    func directoryThatWasMade() throws {
         try shell("printf x >tree/file; setfattr -n user.tree -v 1 tree; chmod 751 tree")
         if geteuid() == 0 { try #require(chown(tree, OrdinaryUser.id, OrdinaryUser.id) == 0) }
         try shell("touch -d 2001-01-01 tree")
@@ -69,8 +70,8 @@ import VaultStore
         }
     }
 
-    @Test(arguments: ["500", "555"])
-    func `one that gets closed to its owner keeps no mark`(mode: String) throws {
+    @Test("one that gets closed to its owner keeps no mark", arguments: ["500", "555"])
+    func oneThatGetsClosed(mode: String) throws {
         try shell("printf x >tree/file; chmod \(mode) tree; touch -d 2001-01-01 tree")
         if geteuid() == 0 {
             for path in [tree, tree + "/file", out] { try #require(chown(path, OrdinaryUser.id, OrdinaryUser.id) == 0) }
@@ -80,7 +81,8 @@ import VaultStore
     }
 
     /// Another export of the same source, which creates its name first.
-    @Test func `what another puts there meanwhile is there`() throws {
+    @Test("what another puts there meanwhile is there")
+    func whatAnotherPutsThereMeanwhile() throws {
         try shell(
             "printf x >tree/first; ln tree/first tree/second; ln -s first tree/link; touch -h -d 2001-01-01 tree/*")
         let names = Mutex<[String]>([])
@@ -102,7 +104,8 @@ import VaultStore
         #expect(try shell("rsync -aHAX -O --checksum --delete -n -i tree/ out/") == "")
     }
 
-    @Test func `what has not got its name yet is nobody's leftover`() throws {
+    @Test("what has not got its name yet is nobody's leftover")
+    func whatHasNotGot() throws {
         try shell("printf x >tree/file")
         let isStale = Mutex<Bool?>(nil)
         let answer = { @Sendable [out] (call: WatchedCall) -> Int32 in

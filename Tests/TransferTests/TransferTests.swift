@@ -18,7 +18,8 @@ import VaultStore
         place = try TransferPlace()
     }
 
-    @Test func `a tree comes out as it went in, and a second run has nothing to do`() throws {
+    @Test("a tree comes out as it went in, and a second run has nothing to do")
+    func treeComesOutAsItWent() throws {
         try place.makeTree(files: 150)
         let first = try place.fields(try place.importing("tree", options: ["--verify", "--json"]).run().succeeded())
         #expect(first["failed"] as? Int == 0)
@@ -37,7 +38,8 @@ import VaultStore
         try place.expectSame("tree", "out")
     }
 
-    @Test func `holes stay holes on the way in and on the way out`() throws {
+    @Test("holes stay holes on the way in and on the way out")
+    func holesStayHolesOnWay() throws {
         try place.makeTree()
         try place.importing("tree").run().succeeded()
         try place.exporting(to: "out").run().succeeded()
@@ -51,7 +53,8 @@ import VaultStore
         #expect(try #require(Int(size.split(separator: "\t").first ?? "")) < 12 << 10)
     }
 
-    @Test func `a part of a vault, and a single file, go where cp would put them`() throws {
+    @Test("a part of a vault, and a single file, go where cp would put them")
+    func partOfVault() throws {
         try place.makeTree()
         try place.importing("tree/links", to: ":new").run().succeeded()
         try place.importing("tree/size 4097", to: ":new").run().succeeded()
@@ -70,7 +73,8 @@ import VaultStore
         #expect(missing.errors.contains("there is no directory 'no': make it first"), "\(missing)")
     }
 
-    @Test func `what is there and differs is kept, unless --overwrite is given`() throws {
+    @Test("what is there and differs is kept, unless --overwrite is given")
+    func whatIsThereAndDiffers() throws {
         try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.directory.write("tree/file", "old")
         try place.directory.write("tree/other", "other")
@@ -86,7 +90,8 @@ import VaultStore
         try place.expectSame("tree", "out")
     }
 
-    @Test func `links in the source are copied, not followed, and what SOURCE itself leads to is`() throws {
+    @Test("links in the source are copied, not followed, and what SOURCE itself leads to is")
+    func linksInSourceAreCopied() throws {
         try place.makeTree("outside")
         try Command(["mkdir", place.path("tree")]).run().succeeded()
         try Command(["ln", "-s", place.path("outside"), place.path("tree/link")]).run().succeeded()
@@ -96,7 +101,8 @@ import VaultStore
         try place.expectSame("tree", "out")
     }
 
-    @Test func `a file that is written to meanwhile is an error of that file alone`() throws {
+    @Test("a file that is written to meanwhile is an error of that file alone")
+    func fileThatIsWritten() throws {
         try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.make("tree/changing", size: 32 << 20)
         try place.directory.write("tree/quiet", "quiet")
@@ -117,7 +123,8 @@ import VaultStore
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == ["quiet"])
     }
 
-    @Test func `--verify notices a byte that was changed on disk`() throws {
+    @Test("--verify notices a byte that was changed on disk")
+    func verifyNoticesByte() throws {
         try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.make("tree/large", size: 1_000_000)
         try place.make("tree/small", size: 1000)
@@ -146,7 +153,8 @@ import VaultStore
         return (3_000_000, 1_000_000)
     }
 
-    @Test func `an export of an extended sealed file with holes is an error, and leaves nothing`() throws {
+    @Test("an export of an extended sealed file with holes is an error, and leaves nothing")
+    func exportOfExtendedSealedFile() throws {
         let (length, _) = try makeExtended()
         let result = try place.exporting(to: "out").run()
         #expect(result.exitCode == FailureCode.incomplete.rawValue, "\(result)")
@@ -160,7 +168,8 @@ import VaultStore
         #expect(compared.exitCode == 0)
     }
 
-    @Test func `an import replaces a vault file that was extended to the size of its source`() throws {
+    @Test("an import replaces a vault file that was extended to the size of its source")
+    func importReplacesVaultFile() throws {
         _ = try makeExtended()
         // Gives the source the size and time that the vault's file shows now.
         var status = stat()
@@ -174,7 +183,8 @@ import VaultStore
         #expect(try place.damage() == [])
     }
 
-    @Test func `--verify removes a copy that differs from its source, and leaves other files`() throws {
+    @Test("--verify removes a copy that differs from its source, and leaves other files")
+    func verifyRemovesCopyThatDiffers() throws {
         for name in ["from", "to"] { try Command(["mkdir", place.path(name)]).run().succeeded() }
         for name in ["wrong", "right", "other"] { try place.make("from/\(name)", size: 5000) }
         try Command(["cp", "-a", place.path("from/other"), place.path("to/other")]).run().succeeded()
@@ -218,7 +228,8 @@ import VaultStore
         #expect(try Command(["cmp", place.path("from/wrong"), place.path("to/wrong")]).run().exitCode == 0)
     }
 
-    @Test func `--verify notices what only has the size and time of its source`() throws {
+    @Test("--verify notices what only has the size and time of its source")
+    func verifyNoticesWhatOnly() throws {
         try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.directory.write("tree/file", "one")
         try place.importing("tree").run().succeeded()
@@ -238,7 +249,8 @@ import VaultStore
         try place.exporting(to: "out", options: ["--verify"]).run().succeeded()
     }
 
-    @Test func `the vault is not copied into itself`() throws {
+    @Test("the vault is not copied into itself")
+    func vaultIsNotCopied() throws {
         let inside = try Command(
             [Products.binary, "import", place.vault.vault, place.vault.vault, "--passfile", place.vault.passfile]
         ).run()
@@ -254,18 +266,22 @@ import VaultStore
         #expect(around.errors.contains("vault: it is the vault or source itself, and left out"), "\(around)")
     }
 
-    @Test(arguments: [
-        (["--damaged", "--verify"], "only one of --damaged, --verify can be given"),
-        (["--iv-in-file"], "--iv-in-file is for views"),
-        (["--view", "cbc", "--damaged"], "--damaged is for vaults, not for views"),
-    ])
-    func `options that do not go together are refused`(options: [String], message: String) throws {
+    @Test(
+        "options that do not go together are refused",
+        arguments: [
+            (["--damaged", "--verify"], "only one of --damaged, --verify can be given"),
+            (["--iv-in-file"], "--iv-in-file is for views"),
+            (["--view", "cbc", "--damaged"], "--damaged is for vaults, not for views"),
+        ]
+    )
+    func optionsThatDoNotGo(options: [String], message: String) throws {
         let result = try place.exporting(to: "out", options: options).run()
         #expect(result.exitCode == FailureCode.usage.rawValue)
         #expect(result.errors.contains(message), "\(result)")
     }
 
-    @Test func `the bar tells how much is done, how fast, and how long it takes`() {
+    @Test("the bar tells how much is done, how fast, and how long it takes")
+    func barTellsHowMuch() {
         var totals = TransferTotals()
         totals.files = 120
         totals.bytes = 512 << 20

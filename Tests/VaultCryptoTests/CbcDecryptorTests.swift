@@ -97,7 +97,8 @@ import Testing
         }
     }
 
-    @Test func `sizes that are no whole blocks, or differ, are refused`() throws {
+    @Test("sizes that are no whole blocks, or differ, are refused")
+    func sizesThatAreNoWhole() throws {
         let key = try key(Self.vectors[0].0)
         #expect(throws: CryptoError.self) { try decrypt([1, 2, 3], vector, key) }
         var plaintext = [UInt8](repeating: 0, count: 32)
@@ -113,12 +114,13 @@ import Testing
         #expect(decryptor.blocksDecrypted == 0)
     }
 
-    @Test(arguments: [0, 1, 15, 17, 31, 33, 64])
-    func `keys of no AES size are refused`(size: Int) {
+    @Test("keys of no AES size are refused", arguments: [0, 1, 15, 17, 31, 33, 64])
+    func keysOfNoAesSize(size: Int) {
         #expect(throws: CryptoError.invalidInput("an AES key of \(size) bytes")) { try CbcKey(secret(0..<size)) }
     }
 
-    @Test func `a forgotten key is refused, though the decryptor had its schedule, and works again once put back`()
+    @Test("a forgotten key is refused, though the decryptor had its schedule, and works again once put back")
+    func forgottenKeyIsRefused()
         throws
     {
         let (keyText, ciphertext) = Self.vectors[2]
@@ -138,7 +140,8 @@ import Testing
         #expect(try decrypt(bytes(hex: ciphertext), vector, key) == bytes(hex: Self.plaintext))
     }
 
-    @Test func `a decryptor that forgot its schedule sets it anew`() throws {
+    @Test("a decryptor that forgot its schedule sets it anew")
+    func decryptorThatForgotItsSchedule() throws {
         let (keyText, ciphertext) = Self.vectors[1]
         let key = try key(keyText)
         for _ in 0..<2 {

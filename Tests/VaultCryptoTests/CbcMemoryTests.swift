@@ -5,7 +5,8 @@ import Testing
 
 /// Keys and plaintext of ciphertext from other programs that stay in memory once they are forgotten: none.
 @Suite struct CbcMemoryTests {
-    @Test func `a CBC decryptor's key schedule, and that of the key size before`() async {
+    @Test("a CBC decryptor's key schedule, and that of the key size before")
+    func cbcDecryptorsKeySchedule() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let secret = try SecretBytes.random(count: 32)
@@ -27,7 +28,8 @@ import Testing
         }
     }
 
-    @Test func `what openssl's derivations and SHA-256 of a secret worked with`() async {
+    @Test("what openssl's derivations and SHA-256 of a secret worked with")
+    func whatOpensslsDerivationsAndSha() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             do {

@@ -131,7 +131,8 @@ func open(
         }
     }
 
-    @Test func keysCanBeForgottenAtAnyTime() throws {
+    @Test("keys can be forgotten at any time")
+    func keysCanBeForgottenAtAnyTime() throws {
         cipher.forgetKeys()
         cipher.forgetKeys()
         let records = try seal(pattern(40000), firstChunkIndex: 0, chunkSize: 4096, cipher, keys)
@@ -153,7 +154,8 @@ func open(
         #expect(!vectors.contains([UInt8](repeating: 0, count: 16)))
     }
 
-    @Test func countsBlocksDecrypted() throws {
+    @Test("counts blocks decrypted")
+    func countsBlocksDecrypted() throws {
         let records = try seal(pattern(4096 + 17), firstChunkIndex: 0, chunkSize: 4096, cipher, keys)
         #expect(cipher.blocksDecrypted == 0)
         _ = try open(records, firstChunkIndex: 0, chunkSize: 4096, length: 4096 + 17, cipher, keys)

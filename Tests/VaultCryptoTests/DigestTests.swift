@@ -33,13 +33,15 @@ import VaultCrypto
         #expect(hex(try HmacSha256.authenticate(Array(message.utf8), key: secret(key))) == authenticator)
     }
 
-    @Test func hmacRefusesAnEmptyKey() {
+    @Test("HMAC refuses an empty key")
+    func hmacRefusesAnEmptyKey() {
         #expect(throws: CryptoError.invalidInput("an empty HMAC key")) {
             try HmacSha256.authenticate([1], key: secret([]))
         }
     }
 
-    @Test func constantTimeComparison() {
+    @Test("constant time comparison")
+    func constantTimeComparison() {
         #expect(equalInConstantTime([], []))
         #expect(equalInConstantTime([1, 2, 3], [1, 2, 3]))
         #expect(!equalInConstantTime([1, 2, 3], [1, 2, 4]))
@@ -47,7 +49,8 @@ import VaultCrypto
         #expect(!equalInConstantTime([], [0]))
     }
 
-    @Test func randomBytesDiffer() throws {
+    @Test("random bytes differ")
+    func randomBytesDiffer() throws {
         let first = try SecureRandom.bytes(count: 32)
         #expect(first.count == 32)
         #expect(try SecureRandom.bytes(count: 32) != first)

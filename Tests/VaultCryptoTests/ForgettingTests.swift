@@ -16,7 +16,8 @@ import Testing
         derivedAnew = make()
     }
 
-    @Test func `forgotten bytes are refused by every operation`() throws {
+    @Test("forgotten bytes are refused by every operation")
+    func forgottenBytesAreRefused() throws {
         let key = try SecretBytes.random(count: 64)
         let cipher = try SivCipher(key: key)
         key.forget()
@@ -32,7 +33,8 @@ import Testing
         #expect(throws: CryptoError.keyForgotten) { try cipher.encryptSecret(key, associatedData: []) }
     }
 
-    @Test func `to read forgotten bytes all the same is a defect`() async {
+    @Test("to read forgotten bytes all the same is a defect")
+    func toReadForgottenBytesAll() async {
         await #expect(processExitsWith: .failure) {
             let key = try SecretBytes.random(count: 32)
             key.forget()
@@ -40,7 +42,8 @@ import Testing
         }
     }
 
-    @Test func `bytes put back are those of before`() {
+    @Test("bytes put back are those of before")
+    func bytesPutBackAreThose() {
         let key = secret(pattern(32))
         key.forget()
         key.refill(from: secret(pattern(32)))
@@ -48,7 +51,8 @@ import Testing
         #expect(content(key) == pattern(32))
     }
 
-    @Test func `a SIV cipher without a key throws, and works again with one`() throws {
+    @Test("a SIV cipher without a key throws, and works again with one")
+    func sivCipherWithoutKeyThrows() throws {
         let key = secret(0..<64)
         let cipher = try SivCipher(key: key)
         let sealed = try cipher.encrypt([1, 2, 3], associatedData: [])
@@ -64,7 +68,8 @@ import Testing
         #expect(try cipher.decrypt(sealed, associatedData: []) == [1, 2, 3])
     }
 
-    @Test func `messages under way while a SIV cipher forgets are whole, or refused`() async throws {
+    @Test("messages under way while a SIV cipher forgets are whole, or refused")
+    func messagesUnderWayWhileSiv() async throws {
         let key = secret(0..<64)
         let cipher = try SivCipher(key: key)
         let sealed = try cipher.encrypt(pattern(200), associatedData: [[7]])
@@ -91,7 +96,8 @@ import Testing
         }
     }
 
-    @Test func `a chunk cipher does not go on with the schedules of forgotten keys`() throws {
+    @Test("a chunk cipher does not go on with the schedules of forgotten keys")
+    func chunkCipherDoesNotGo() throws {
         let cipher = try ChunkCipher()
         let records = try seal(pattern(5000), firstChunkIndex: 0, chunkSize: 4096, cipher, chunkKeys)
         chunkKeys.forget()
@@ -107,7 +113,8 @@ import Testing
         }
     }
 
-    @Test func `a chunk cipher reads on with the keys put back`() throws {
+    @Test("a chunk cipher reads on with the keys put back")
+    func chunkCipherReads() throws {
         let cipher = try ChunkCipher()
         let records = try seal(pattern(5000), firstChunkIndex: 0, chunkSize: 4096, cipher, chunkKeys)
         let identity = chunkKeys.identity
@@ -119,7 +126,8 @@ import Testing
         #expect(opened == (2, pattern(5000)))
     }
 
-    @Test func `a chunk cipher without keys seals and opens once it has some`() throws {
+    @Test("a chunk cipher without keys seals and opens once it has some")
+    func chunkCipherWithoutKeysSeals() throws {
         let cipher = try ChunkCipher()
         cipher.forgetKeys()
         let records = try seal(pattern(100), firstChunkIndex: 0, chunkSize: 4096, cipher, chunkKeys)

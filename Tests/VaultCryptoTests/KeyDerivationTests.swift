@@ -35,14 +35,15 @@ import Testing
                 """)
     }
 
-    @Test(arguments: [0, -1, 8161])
+    @Test("HKDF refuses sizes", arguments: [0, -1, 8161])
     func hkdfRefusesSizes(count: Int) {
         #expect(throws: CryptoError.invalidInput("\(count) bytes of HKDF output")) {
             try Hkdf.derive(secret: secret([1]), salt: [], info: [], count: count)
         }
     }
 
-    @Test func hkdfRefusesAnEmptySecret() {
+    @Test("HKDF refuses an empty secret")
+    func hkdfRefusesAnEmptySecret() {
         #expect(throws: CryptoError.invalidInput("an empty HKDF secret")) {
             try Hkdf.derive(secret: secret([]), salt: [], info: [], count: 32)
         }

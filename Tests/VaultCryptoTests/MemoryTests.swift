@@ -7,7 +7,8 @@ import Testing
 /// Secrets are in memory before they are forgotten or released, and no longer afterwards. Each test runs in its own
 /// process.
 @Suite struct MemoryTests {
-    @Test func `a test's own key expansion is that of FIPS 197 appendix A_3`() {
+    @Test("a test's own key expansion is that of FIPS 197 appendix A_3")
+    func testsOwnKeyExpansion() {
         var schedule = [UInt8](repeating: 0, count: AESKeyExpansion.size)
         let key = bytes(hex: "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
         key.withUnsafeBytes { key in schedule.withUnsafeMutableBytes { AESKeyExpansion.expand(key, into: $0) } }
@@ -15,7 +16,8 @@ import Testing
         #expect(hex(Array(schedule[224...])) == "fe4890d1e6188d0b046df344706c631e")
     }
 
-    @Test func `secret bytes, forgotten and put back`() async {
+    @Test("secret bytes, forgotten and put back")
+    func secretBytes() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let key = try SecretBytes.random(count: 32)
@@ -33,7 +35,8 @@ import Testing
         }
     }
 
-    @Test func `a SIV cipher's key schedules, and those of its messages`() async {
+    @Test("a SIV cipher's key schedules, and those of its messages")
+    func sivCiphersKeySchedules() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let key = try SecretBytes.random(count: 64)
@@ -51,7 +54,8 @@ import Testing
         }
     }
 
-    @Test func `a SIV cipher that was released, and one that has another key now`() async {
+    @Test("a SIV cipher that was released, and one that has another key now")
+    func sivCipherThatWasReleased() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             var key: SecretBytes? = try .random(count: 64)
@@ -70,7 +74,8 @@ import Testing
         }
     }
 
-    @Test func `a chunk cipher's key schedules`() async {
+    @Test("a chunk cipher's key schedules")
+    func chunkCiphersKeySchedules() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let keys = ChunkKeys(
@@ -94,7 +99,8 @@ import Testing
         }
     }
 
-    @Test func `what HMAC, HKDF and scrypt worked with`() async {
+    @Test("what HMAC, HKDF and scrypt worked with")
+    func whatHmac() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             do {
@@ -113,7 +119,8 @@ import Testing
         }
     }
 
-    @Test func `what was on the heap`() async {
+    @Test("what was on the heap")
+    func whatWasOnHeap() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }
@@ -140,7 +147,8 @@ import Testing
         }
     }
 
-    @Test func `what functions that returned left on the stack`() async {
+    @Test("what functions that returned left on the stack")
+    func whatFunctionsThatReturnedLeft() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }

@@ -97,7 +97,8 @@ import Testing
         }
     }
 
-    @Test func `a forgotten passphrase is refused`() throws {
+    @Test("a forgotten passphrase is refused")
+    func forgottenPassphraseIsRefused() throws {
         let passphrase = secret(0..<10)
         passphrase.forget()
         for derivation in [OpenSSLKeyDerivation.bytesToKey(.md5), .pbkdf2(.md5, iterations: 1)] {

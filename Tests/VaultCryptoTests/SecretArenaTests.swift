@@ -6,7 +6,8 @@ import Testing
 
 /// The memory that keys get under a limit. Each test runs in its own process.
 @Suite struct SecretArenaTests {
-    @Test func `not even root reads keys in memfd_secret memory`() async {
+    @Test("not even root reads keys in memfd_secret memory")
+    func notEvenRootReadsKeys() async {
         await #expect(processExitsWith: .success) {
             let key = secret(pattern(32))
             let memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC)
@@ -19,7 +20,8 @@ import Testing
         }
     }
 
-    @Test func `keys have room even where the cache then takes all that may be locked`() async {
+    @Test("keys have room even where the cache then takes all that may be locked")
+    func keysHaveRoomEvenWhere() async {
         await #expect(processExitsWith: .success) {
             limitLockedMemory(8 << 20)
             let best = bestKind()
@@ -35,7 +37,8 @@ import Testing
         }
     }
 
-    @Test func `where little may be locked, the first keys have that`() async {
+    @Test("where little may be locked, the first keys have that")
+    func whereLittleMayBeLocked() async {
         await #expect(processExitsWith: .success) {
             limitLockedMemory(100 << 10)
             let best = bestKind()
@@ -48,7 +51,8 @@ import Testing
         }
     }
 
-    @Test func `without memfd_secret keys are locked, and the kind says so`() async {
+    @Test("without memfd_secret keys are locked, and the kind says so")
+    func withoutMemfdSecretKeys() async {
         await #expect(processExitsWith: .success) {
             limitLockedMemory(8 << 20)
             SecretMemory.renounceMemfdSecret()

@@ -3,7 +3,7 @@ import Testing
 @testable import VaultCrypto
 
 @Suite struct SecretBytesTests {
-    @Test(arguments: [0, 1, 16, 31, 32, 33, 64, 65, 128, 129, 256, 257, 4096, 100_000])
+    @Test("holds a copy", arguments: [0, 1, 16, 31, 32, 33, 64, 65, 128, 129, 256, 257, 4096, 100_000])
     func holdsACopy(count: Int) {
         let original = pattern(count)
         let copy = secret(original)
@@ -11,7 +11,8 @@ import Testing
         #expect(content(copy) == original)
     }
 
-    @Test func startsZeroed() throws {
+    @Test("starts zeroed")
+    func startsZeroed() throws {
         for _ in 0..<300 {
             try withExtendedLifetime(secret([UInt8](repeating: 0xff, count: 32))) {
                 let fresh = try SecretBytes(count: 32) { _ in }
@@ -20,7 +21,8 @@ import Testing
         }
     }
 
-    @Test func slotIsWipedWhenGivenBack() throws {
+    @Test("slot is wiped when given back")
+    func slotIsWipedWhenGivenBack() throws {
         let slot = try SecretMemory.allocate(count: 200)
         #expect(slot.capacity == 256)
         slot.base.initializeMemory(as: UInt8.self, repeating: 0xa5, count: 256)
@@ -30,21 +32,24 @@ import Testing
         #expect(kept.count { $0 == 0xa5 } < 16)
     }
 
-    @Test func failedFillThrowsItsError() {
+    @Test("failed fill throws its error")
+    func failedFillThrowsItsError() {
         #expect(throws: CryptoError.doesNotAuthenticate) {
             try SecretBytes(count: 64) { (_) throws(CryptoError) in throw .doesNotAuthenticate }
         }
         #expect(throws: CryptoError.self) { try SecretBytes(count: -1) { _ in } }
     }
 
-    @Test func subrangeIsACopy() {
+    @Test("subrange is a copy")
+    func subrangeIsACopy() {
         let whole = secret(0..<100)
         #expect(content(whole.subrange(10..<42)) == (10..<42).map { UInt8($0) })
         #expect(whole.subrange(100..<100).count == 0)
         #expect(content(whole.subrange(0..<100)) == content(whole))
     }
 
-    @Test func randomSecretsDiffer() throws {
+    @Test("random secrets differ")
+    func randomSecretsDiffer() throws {
         #expect(content(try .random(count: 32)) != content(try .random(count: 32)))
     }
 
@@ -66,7 +71,8 @@ import Testing
         for (index, secret) in secrets.enumerated() { #expect(content(secret) == pattern(index % 64 + 1)) }
     }
 
-    @Test func manyThreadsAllocateAtOnce() async {
+    @Test("many threads allocate at once")
+    func manyThreadsAllocateAtOnce() async {
         await withTaskGroup(of: Bool.self) { group in
             for worker in 0..<8 {
                 group.addTask {

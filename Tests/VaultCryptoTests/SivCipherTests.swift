@@ -45,7 +45,8 @@ import VaultCrypto
 
     init() throws { cipher = try SivCipher(key: secret(Self.key)) }
 
-    @Test(arguments: vectors) func sealsAsTheReference(vector: Vector) throws {
+    @Test("encrypts as the reference", arguments: vectors)
+    func sealsAsTheReference(vector: Vector) throws {
         // Twice: the template must work after the first message as before it.
         for _ in 0..<2 {
             #expect(hex(try cipher.encrypt(vector.plaintext, associatedData: vector.data)) == vector.sealed)
@@ -57,7 +58,8 @@ import VaultCrypto
         #expect(content(opened) == vector.plaintext)
     }
 
-    @Test(arguments: vectors) func everyChangeIsRefused(vector: Vector) {
+    @Test("every change is refused", arguments: vectors)
+    func everyChangeIsRefused(vector: Vector) {
         let sealed = bytes(hex: vector.sealed)
         for index in sealed.indices {
             var changed = sealed
@@ -80,7 +82,8 @@ import VaultCrypto
         #expect(try cipher.decrypt(sealed, associatedData: [[1, 2], [3]]) == [1, 2, 3])
     }
 
-    @Test func anotherKeyIsRefused() throws {
+    @Test("another key is refused")
+    func anotherKeyIsRefused() throws {
         let sealed = try cipher.encrypt([1, 2, 3], associatedData: [])
         let other = try SivCipher(key: secret(0..<64))
         #expect(throws: CryptoError.doesNotAuthenticate) { try other.decrypt(sealed, associatedData: []) }
@@ -99,13 +102,15 @@ import VaultCrypto
         #expect(throws: CryptoError.self) { try cipher.encrypt([1], associatedData: .init(repeating: [1], count: 127)) }
     }
 
-    @Test(arguments: [0, 32, 63, 65]) func keysOfOtherSizesAreRefused(count: Int) {
+    @Test("keys of other sizes are refused", arguments: [0, 32, 63, 65])
+    func keysOfOtherSizesAreRefused(count: Int) {
         #expect(throws: CryptoError.invalidInput("an AES-256-SIV key of \(count) bytes")) {
             try SivCipher(key: secret(pattern(count)))
         }
     }
 
-    @Test func manyThreadsShareACipher() async throws {
+    @Test("many threads share a cipher")
+    func manyThreadsShareACipher() async throws {
         try await withThrowingTaskGroup(of: Bool.self) { group in
             for worker in 0..<8 {
                 group.addTask { [cipher] in

@@ -35,7 +35,8 @@ import VaultCrypto
         #expect(setup.vault.system.presentKeys.count == 4)
     }
 
-    @Test func `a lock does not wait for a secret that is tried on it, says that it is, and stays`() throws {
+    @Test("a lock does not wait for a secret that is tried on it, says that it is, and stays")
+    func lockDoesNotWait() throws {
         let setup = try SilentStore(.forget)
         try setup.lockWholly()
         let (isSilent, isTried) = (Monitor(true), Monitor(false))
@@ -52,7 +53,8 @@ import VaultCrypto
         #expect(try unlock.awaited() == .failure(Self.overtaken))
     }
 
-    @Test func `nor for keys that are brought back, which go again`() throws {
+    @Test("nor for keys that are brought back, which go again")
+    func norForKeys() throws {
         let setup = try SilentStore(.forget)
         let system = setup.vault.system
         let node = try system.nodes.node(setup.vault.file("file", [1]).id)
@@ -75,7 +77,8 @@ import VaultCrypto
         opening.join()
     }
 
-    @Test func `a lock that came with the unlock, right after it, does not wait either`() throws {
+    @Test("a lock that came with the unlock, right after it, does not wait either")
+    func lockThatCameWithUnlock() throws {
         let setup = try SilentStore(.forget)
         let isSilent = Monitor(true)
         defer { isSilent.update { $0 = false } }
@@ -96,7 +99,8 @@ import VaultCrypto
         #expect(try unlock.awaited() == .failure(Self.overtaken))
     }
 
-    @Test func `a secret asked for that came while one was tried is asked for again when the store answers`() throws {
+    @Test("a secret asked for that came while one was tried is asked for again when the store answers")
+    func secretAskedForThatCame() throws {
         // Long enough for a lock after which the secret is requested only once.
         let setup = try SilentStore(.forget, patience: 5000)
         try setup.createLockFile()
@@ -140,7 +144,8 @@ import VaultCrypto
         }
     }
 
-    @Test func `none while the keys of a lock are still being wiped: they would go with the others`() throws {
+    @Test("none while the keys of a lock are still being wiped: they would go with the others")
+    func noneWhileKeysOfLock() throws {
         var unpurged: [String] = []
         // On a busy machine another step may be late, and then the keys are not wiped yet.
         for _ in 0..<5 {

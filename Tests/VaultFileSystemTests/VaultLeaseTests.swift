@@ -71,7 +71,8 @@ import VaultStore
         }
     }
 
-    @Test func `it ends when the slot expires, on both clocks`() throws {
+    @Test("it ends when the slot expires, on both clocks")
+    func itEndsWhenSlotExpires() throws {
         let place = try Place(expiresAfter: 100)
         let lease = try place.lease()
         #expect(lease.end == LeaseEnd(wall: (place.start + 100) * 1000, boot: 5000 + 100_000))
@@ -82,7 +83,8 @@ import VaultStore
         #expect(try place.lease(of: 1).end == nil)
     }
 
-    @Test func `a clock that is set back while mounted does not prolong it, one that is set forward shortens it`()
+    @Test("a clock that is set back while mounted does not prolong it, one that is set forward shortens it")
+    func clockThatIsSetBack()
         throws
     {
         let place = try Place(expiresAfter: 100)
@@ -97,7 +99,8 @@ import VaultStore
         #expect(shortened.hasEnded())
     }
 
-    @Test func `a slot that was renewed meanwhile lets it go on`() throws {
+    @Test("a slot that was renewed meanwhile lets it go on")
+    func slotThatWasRenewedMeanwhile() throws {
         let place = try Place(expiresAfter: 100)
         let lease = try place.lease()
         try place.change(expiresAfter: 200)
@@ -110,7 +113,8 @@ import VaultStore
         #expect(lease.end == nil)
     }
 
-    @Test func `a renewal that nobody with a key wrote, a slot that is gone, and forgotten keys do not`() throws {
+    @Test("a renewal that nobody with a key wrote, a slot that is gone, and forgotten keys do not")
+    func renewalThatNobodyWithKey() throws {
         let place = try Place(expiresAfter: 100)
         let lease = try place.lease()
         let expires = try #require(try place.slot?.expires)
@@ -134,7 +138,8 @@ import VaultStore
         #expect(!forgotten.hasEnded())
     }
 
-    @Test func `an end that is brought forward, or given, counts at once; one that is put off as well`() throws {
+    @Test("an end that is brought forward, or given, counts at once; one that is put off as well")
+    func endThatIsBroughtForward() throws {
         let place = try Place(expiresAfter: 1000)
         let lease = try place.lease()
         #expect(!lease.hasEnded())
@@ -155,7 +160,8 @@ import VaultStore
         #expect(other.end?.wall == (endless.start + 50) * 1000)
     }
 
-    @Test func `a window that is given while mounted begins at once, and the note of it is no change`() throws {
+    @Test("a window that is given while mounted begins at once, and the note of it is no change")
+    func windowThatIsGivenWhile() throws {
         let place = try Place()
         let lease = try place.lease()
         place.clocks.pass(7)
@@ -171,7 +177,8 @@ import VaultStore
         #expect(try VaultDirectory.open(place.path).configuration.generation == generation)
     }
 
-    @Test func `a slot with an end that is removed ends; one without, and what nobody with a key wrote, does not`()
+    @Test("a slot with an end that is removed ends; one without, and what nobody with a key wrote, does not")
+    func slotWithEnd()
         throws
     {
         for (end, ends) in [(1000, true), (nil, false)] as [(Int64?, Bool)] {
@@ -195,7 +202,8 @@ import VaultStore
         }
     }
 
-    @Test func `what could not be read through is looked at again, with nothing changed since`() throws {
+    @Test("what could not be read through is looked at again, with nothing changed since")
+    func whatCouldNotBeRead() throws {
         let place = try Place(expiresAfter: 1000)
         let lease = try place.lease()
         try place.change(expiresAfter: 100)
@@ -219,7 +227,8 @@ import VaultStore
         #expect(other.end?.wall == (endless.start + 50) * 1000)
     }
 
-    @Test func `what is written while it is read is looked at as well`() throws {
+    @Test("what is written while it is read is looked at as well")
+    func whatIsWrittenWhile() throws {
         let place = try Place()
         let whenRead = Mutex<(@Sendable () throws -> Void)?>(nil)
         let clock = place.clocks.clock
@@ -249,7 +258,8 @@ import VaultStore
         #expect(lease.end?.wall == (place.start + 100) * 1000)
     }
 
-    @Test func `what was taken back of a slot before an unlock adopts it is seen, also while another is looked at`()
+    @Test("what was taken back of a slot before an unlock adopts it is seen, also while another is looked at")
+    func whatWasTakenBack()
         throws
     {
         for isMeanwhile in [false, true] {
@@ -279,7 +289,8 @@ import VaultStore
         }
     }
 
-    @Test func `it is told that vaultfs.json was replaced`() throws {
+    @Test("it is told that vaultfs.json was replaced")
+    func itIsToldThatVaultfs() throws {
         let place = try Place(expiresAfter: 1000)
         let changes = try #require(try place.lease().changes)
         var entry = pollfd(fd: changes.fd, events: Int16(POLLIN), revents: 0)
@@ -288,7 +299,8 @@ import VaultStore
         #expect(poll(&entry, 1, 20_000) == 1)
     }
 
-    @Test func `unlocking with another slot takes that one's lease, with its own clock`() throws {
+    @Test("unlocking with another slot takes that one's lease, with its own clock")
+    func unlockingWithAnotherSlotTakes() throws {
         let place = try Place(expiresAfter: 100)
         let lease = try place.lease()
         place.clocks.pass(100, setting: -1000)
@@ -300,7 +312,8 @@ import VaultStore
         #expect(!lease.hasEnded() && lease.end == nil)
     }
 
-    @Test func `a mount starts the window, the next one finds it started, and after it none opens`() throws {
+    @Test("a mount starts the window, the next one finds it started, and after it none opens")
+    func mountStartsWindow() throws {
         let place = try Place(window: 100)
         #expect(try place.slot?.window == PlayWindow(seconds: 100))
         let lease = try place.lease()
@@ -320,7 +333,8 @@ import VaultStore
         }
     }
 
-    @Test func `a clock before what was seen opens neither a window nor an expiry, and writes nothing`() throws {
+    @Test("a clock before what was seen opens neither a window nor an expiry, and writes nothing")
+    func clockBeforeWhatWasSeen() throws {
         let place = try Place(window: 1000)
         let lease = try place.lease()
         place.clocks.pass(500)
@@ -340,7 +354,8 @@ import VaultStore
         #expect(try VaultDirectory.open(place.path).openSlot(with: place.owner, at: 0).slot.id == 1)
     }
 
-    @Test func `a window that is renewed lets the mount go on`() throws {
+    @Test("a window that is renewed lets the mount go on")
+    func windowThatIsRenewedLets() throws {
         let place = try Place(window: 100)
         let lease = try place.lease()
         place.clocks.pass(100)

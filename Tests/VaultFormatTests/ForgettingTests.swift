@@ -13,7 +13,8 @@ import VaultCrypto
         cipher = try SivCipher(key: .random(count: 64))
     }
 
-    @Test func `a file's keys are refused once forgotten, and good once derived anew`() throws {
+    @Test("a file's keys are refused once forgotten, and good once derived anew")
+    func filesKeysAreRefusedOnce() throws {
         let (header, keys) = try FileHeader.make(.complete, classCipher: cipher, vault: vault)
         let bytes = try header.serialized(keys: keys)
         let name = Array("user.note".utf8)
@@ -30,7 +31,8 @@ import VaultCrypto
         #expect(try AttributeCodec(key: keys.attributeKey).decrypt(value: value, name: name) == [1, 2])
     }
 
-    @Test func `a directory's keys are refused once forgotten`() throws {
+    @Test("a directory's keys are refused once forgotten")
+    func directorysKeysAreRefusedOnce() throws {
         let (_, keys) = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault)
         _ = try EntryName.encode([65], keys: keys)
         keys.forget()
@@ -38,7 +40,8 @@ import VaultCrypto
         #expect(kind { _ = try EntryName.encode([65], keys: keys) } == .keyForgotten)
     }
 
-    @Test func `without its class key no file or directory opens`() throws {
+    @Test("without its class key no file or directory opens")
+    func withoutItsClassKey() throws {
         let (header, _) = try FileHeader.make(.complete, classCipher: cipher, vault: vault)
         let (bytes, _) = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault)
         cipher.forget()

@@ -27,7 +27,8 @@ import VaultCrypto
         return Lease(try #require(configuration.slot(4)), at: try seconds(now))
     }
 
-    @Test func `times are seconds since 1970, also across leap days`() throws {
+    @Test("times are seconds since 1970, also across leap days")
+    func timesAreSecondsSince1970() throws {
         let times: [(String, Int64)] = [
             ("1970-01-01T00:00:00Z", 0), ("1970-01-01T00:00:01Z", 1), ("2000-02-29T23:59:59Z", 951_868_799),
             ("2000-03-01T00:00:00Z", 951_868_800), ("2026-11-21T12:34:56Z", 1_795_264_496),
@@ -96,7 +97,8 @@ import VaultCrypto
         #expect(later.started == started.started && later.seen == "2026-11-01T10:00:30Z")
     }
 
-    @Test func `of slots with one secret, one that may be used is opened first`() throws {
+    @Test("of slots with one secret, one that may be used is opened first")
+    func ofSlotsWithOneSecret() throws {
         let window = PlayWindow(seconds: 60, started: "2026-11-02T00:00:00Z", seen: "2026-11-02T00:00:00Z")
         let first = try test.configuration.adding(
             SlotRequest(secret: secret, window: window), created: Self.created, masterKey: test.masterKey)

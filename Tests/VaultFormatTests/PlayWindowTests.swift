@@ -89,7 +89,8 @@ import VaultCrypto
         #expect(formatError { _ = try VaultConfiguration.parse(bytes) }?.kind == .malformed)
     }
 
-    @Test func `the feature without a window is refused, and one beside it is of a newer version`() throws {
+    @Test("the feature without a window is refused, and one beside it is of a newer version")
+    func featureWithoutWindowIsRefused() throws {
         let alone = try #require(test.text(replacing: "\"features\": []", with: "\"features\": [\"leases\"]"))
         #expect(formatError { _ = try VaultConfiguration.parse(alone) }?.kind == .malformed)
         let more = try text(replacing: "[\"leases\"]", with: "[\"leases\", \"later\"]")
@@ -113,7 +114,8 @@ import VaultCrypto
         #expect(!parsed.authenticates(configurationKey: key))
     }
 
-    @Test func `a slot that is not there gets no window, and a window has bounds`() throws {
+    @Test("a slot that is not there gets no window, and a window has bounds")
+    func slotThatIsNotThere() throws {
         #expect(
             formatError {
                 _ = try test.configuration.settingWindow(of: 9, to: window, configurationKey: key)

@@ -22,7 +22,8 @@ import VaultFormat
         try configuration.adding(request, created: Self.created, masterKey: test.masterKey)
     }
 
-    @Test func `a slot is added: its secret opens the master key, and so do the others'`() throws {
+    @Test("a slot is added: its secret opens the master key, and so do the others'")
+    func slotIsAdded() throws {
         let request = SlotRequest(secret: keyfile, label: "safe\u{7}", expires: "2031-01-01T00:00:00Z")
         let change = try add(request, to: test.configuration)
         let configuration = try reread(change)
@@ -37,7 +38,8 @@ import VaultFormat
         }
     }
 
-    @Test func `Store-22: a slot is replaced: the old secret opens nothing, the new one the same id`() throws {
+    @Test("Store-22: a slot is replaced: the old secret opens nothing, the new one the same id")
+    func slotIsReplaced() throws {
         let change = try test.configuration.replacingSlot(
             1, by: SlotRequest(secret: keyfile, label: "other"), created: Self.created, masterKey: test.masterKey)
         let configuration = try reread(change)
@@ -57,7 +59,8 @@ import VaultFormat
         #expect(try reread(change).openMasterKey(with: test.keyfile) != nil)
     }
 
-    @Test func `slots are removed`() throws {
+    @Test("slots are removed")
+    func slotsAreRemoved() throws {
         let change = try test.configuration.removingSlots([1, 3], masterKey: test.masterKey)
         let configuration = try reread(change)
         #expect(configuration.slots == [test.configuration.slots[1]])
@@ -80,7 +83,8 @@ import VaultFormat
                 64, by: SlotRequest(secret: keyfile), created: Self.created, masterKey: test.masterKey))
     }
 
-    @Test func `Store-22: all slots removed: one is left, which no secret of before opens`() throws {
+    @Test("Store-22: all slots removed: one is left, which no secret of before opens")
+    func allSlotsRemoved() throws {
         let configuration = try reread(
             test.configuration.removingAllSlots(created: Self.created, masterKey: test.masterKey))
         #expect(configuration.slots.map(\.id) == [4])
@@ -89,13 +93,15 @@ import VaultFormat
         }
     }
 
-    @Test func `Store-22: the id of a slot is not given twice`() throws {
+    @Test("Store-22: the id of a slot is not given twice")
+    func idOfSlot() throws {
         let two = try add(SlotRequest(secret: keyfile), to: test.configuration).configuration
         let one = try two.removingSlots([2], masterKey: test.masterKey).configuration
         #expect(try add(SlotRequest(secret: test.recovery), to: one).made?.id == 5)
     }
 
-    @Test func `an id that is the largest there is`() throws {
+    @Test("an id that is the largest there is")
+    func idThatIsLargestThere() throws {
         let text = try #require(test.text(replacing: "\"id\": 3", with: "\"id\": \(Int.max)"))
         #expect(try add(SlotRequest(secret: keyfile), to: VaultConfiguration.parse(text)).made?.id == 3)
     }
@@ -121,7 +127,8 @@ import VaultFormat
         #expect(formatError { _ = try change.checkedBytes(masterKey: test.masterKey) }?.kind == .cryptography)
     }
 
-    @Test func `of two slots with one secret, the one that has not expired is opened`() throws {
+    @Test("of two slots with one secret, the one that has not expired is opened")
+    func ofTwoSlots() throws {
         let request = SlotRequest(secret: test.keyfile)
         let configuration = try add(request, to: test.configuration).configuration
         let before = try #require(configuration.slot(2)?.expires)

@@ -19,8 +19,10 @@ import Testing
         return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : nil
     }
 
-    @Test(arguments: [0, 0o300, 0o400, 0o500] as [mode_t])
-    func `a repair removes what a mkdir has left, whenever it was killed`(mode: mode_t) throws {
+    @Test(
+        "a repair removes what a mkdir has left, whenever it was killed",
+        arguments: [0, 0o300, 0o400, 0o500] as [mode_t])
+    func repairRemovesWhatMkdir(mode: mode_t) throws {
         let vault = try OrdinaryUser.act { try VerifierVault { _ in } }
         let copies = DirectoryCopies(of: vault.path)
         try copies.takeBeforeEachChange(includingAttributes: true) { () throws in
@@ -37,8 +39,8 @@ import Testing
         }
     }
 
-    @Test(arguments: [0, 0o300, 0o400, 0o500] as [mode_t])
-    func `a rekey comes to its end`(mode: mode_t) throws {
+    @Test("a rekey comes to its end", arguments: [0, 0o300, 0o400, 0o500] as [mode_t])
+    func rekeyComesToItsEnd(mode: mode_t) throws {
         let vault = try ClosedVault(modes: [:]) { try $0.file("file", count: 10) }
         let script = "mkdir $1; cp vaultfs.dir $1; chown -R \(OrdinaryUser.id) $1; chmod \(String(mode, radix: 8)) $1"
         try Command(["env", "-C", vault.path, "sh", "-ec", script, "sh", "vaultfs.tmp.1f"]).run().succeeded()
@@ -47,7 +49,8 @@ import Testing
         #expect(try ClosedVault.isClean(vault.path))
     }
 
-    @Test func `one that holds something stays, closed`() throws {
+    @Test("one that holds something stays, closed")
+    func oneThatHoldsSomethingStays() throws {
         let vault = try OrdinaryUser.act { try VerifierVault { _ in } }
         let leftover = vault.path + "/vaultfs.tmp.1f"
         try OrdinaryUser.act {
@@ -57,7 +60,8 @@ import Testing
         #expect(mode(of: leftover) == 0o300 && mode(of: leftover + "/file") != nil)
     }
 
-    @Test func `a mkdir that fails leaves nothing`() throws {
+    @Test("a mkdir that fails leaves nothing")
+    func mkdirThatFailsLeavesNothing() throws {
         let vault = try OrdinaryUser.act { try VerifierVault { try $0.file("there", count: 1) } }
         try OrdinaryUser.act {
             try vault.write { writer in

@@ -42,7 +42,8 @@ import VaultFormat
         #expect(try vault.opens(with: newSecret, at: path) == isNew, sourceLocation: sourceLocation)
     }
 
-    @Test func `whatever the moment a copy is made, it opens with the old secret or the new`() throws {
+    @Test("whatever the moment a copy is made, it opens with the old secret or the new")
+    func whateverMomentCopyIsMade() throws {
         var seen: [Step] = []
         let copies = DirectoryCopies(of: vault.path.string)
         try change { step in
@@ -54,7 +55,8 @@ import VaultFormat
         try expect(new: true)
     }
 
-    @Test func `before each call that changes anything, it opens with the old secret or the new`() throws {
+    @Test("before each call that changes anything, it opens with the old secret or the new")
+    func beforeEachCallThatChanges() throws {
         let copies = DirectoryCopies(of: vault.path.string)
         try copies.takeBeforeEachChange { try change { _ in } }
         #expect(copies.paths.count > 2)
@@ -62,7 +64,8 @@ import VaultFormat
         try expect(new: true)
     }
 
-    @Test func `what somebody without the lock writes into the same file meanwhile is not lost`() throws {
+    @Test("what somebody without the lock writes into the same file meanwhile is not lost")
+    func whatSomebodyWithoutLockWrites() throws {
         let path = vault.path.appending("vaultfs.json").string
         let directory = try vault.open()
         let masterKey = try directory.openSlot(with: vault.secret).masterKey
@@ -79,8 +82,8 @@ import VaultFormat
         #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == bytes)
     }
 
-    @Test(arguments: Step.allCases)
-    func `a step that fails leaves a vault that opens, and nothing else`(step: Step) throws {
+    @Test("a step that fails leaves a vault that opens, and nothing else", arguments: Step.allCases)
+    func stepThatFailsLeavesVault(step: Step) throws {
         let error = #expect(throws: VaultError.self) {
             try change { (now) throws(StoreError) in
                 if now == step { throw .system(.noSpace) }
@@ -91,7 +94,8 @@ import VaultFormat
         try expect(new: step == .synchronize)
     }
 
-    @Test func `who was to be told and could not be: nothing has changed`() throws {
+    @Test("who was to be told and could not be: nothing has changed")
+    func whoWasToBeTold() throws {
         #expect(throws: VaultError.slotRefused("no")) {
             try change(onReady: { () throws(VaultError) in throw .slotRefused("no") }, before: { _ in })
         }
@@ -99,8 +103,10 @@ import VaultFormat
         try expect(new: false)
     }
 
-    @Test(arguments: [Step.readBack, .rename])
-    func `a mount that sweeps the temporary file away does not stop it, nor have it told twice`(at swept: Step) throws {
+    @Test(
+        "a mount that sweeps the temporary file away does not stop it, nor have it told twice",
+        arguments: [Step.readBack, .rename])
+    func mountThatSweepsTemporaryFile(at swept: Step) throws {
         var (sweeps, tellings) = (0, 0)
         let sweep: (ConfigurationReplacement.Step) throws(StoreError) -> Void = { step in
             guard step == swept, sweeps < 2 else { return }
@@ -114,7 +120,8 @@ import VaultFormat
         try expect(new: true)
     }
 
-    @Test func `a file that somebody else has put there meanwhile is not overwritten`() throws {
+    @Test("a file that somebody else has put there meanwhile is not overwritten")
+    func fileThatSomebodyElse() throws {
         let json = vault.path.appending("vaultfs.json").string
         let error = #expect(throws: VaultError.self) {
             try change { step in
@@ -128,7 +135,8 @@ import VaultFormat
         try expect(new: false)
     }
 
-    @Test func `Store-21: what the store does not give back is not put in place`() throws {
+    @Test("Store-21: what the store does not give back is not put in place")
+    func whatStoreDoesNotGive() throws {
         #expect(throws: VaultError.self) {
             try change { step in
                 guard step == .readBack else { return }
@@ -141,8 +149,8 @@ import VaultFormat
         try expect(new: false)
     }
 
-    @Test
-    func `a window that is started: whatever the moment a copy is made, it has started or not, and the slot opens`()
+    @Test("a window that is started: whatever the moment a copy is made, it has started or not, and the slot opens")
+    func windowThatIsStarted()
         throws
     {
         try #expect(
@@ -172,7 +180,8 @@ import VaultFormat
         }
     }
 
-    @Test func `the time in a window only goes forward, and without a window nothing is written`() throws {
+    @Test("the time in a window only goes forward, and without a window nothing is written")
+    func timeInWindowOnlyGoes() throws {
         let directory = try vault.open()
         let key = try KeyDerivation.configurationKey(
             master: directory.openSlot(with: vault.secret).masterKey, vault: directory.configuration.vault)
@@ -194,7 +203,8 @@ import VaultFormat
         }
     }
 
-    @Test func `the mode stays`() throws {
+    @Test("the mode stays")
+    func modeStays() throws {
         let json = vault.path.appending("vaultfs.json").string
         #expect(chmod(json, 0o640) == 0)
         try change { _ in }
@@ -202,7 +212,8 @@ import VaultFormat
         #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
     }
 
-    @Test func `Store-21: extended attributes stay, an access control list among them`() throws {
+    @Test("Store-21: extended attributes stay, an access control list among them")
+    func extendedAttributesStay() throws {
         let json = vault.path.appending("vaultfs.json").string
         // acl(5) of rw for the owner, r for user 1234, nothing for others (linux/posix_acl_xattr.h).
         let acl: [UInt8] = [
@@ -221,7 +232,8 @@ import VaultFormat
         #expect(stat(json, &status) == 0 && status.st_mode & 0o7777 == 0o640)
     }
 
-    @Test func `Store-16: what a change that was killed has left goes with the next, and nothing else does`() throws {
+    @Test("Store-16: what a change that was killed has left goes with the next, and nothing else does")
+    func whatChangeThatWasKilled() throws {
         var left = ""
         try change { [vault] step in
             guard step == .rename else { return }

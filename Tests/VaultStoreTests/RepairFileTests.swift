@@ -29,7 +29,8 @@ import VaultFormat
         try FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date == Self.old
     }
 
-    @Test func anUnsealedFile() throws {
+    @Test("an unsealed file")
+    func anUnsealedFile() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
         #expect(try vault.remedies() == ["seal f"])
         try age(path)
@@ -40,7 +41,8 @@ import VaultFormat
     }
 
     /// The log's changes of the others are put in place, and the log is kept.
-    @Test func aHeaderThatDoesNotAuthenticateWithChangesInTheLog() throws {
+    @Test("a header that does not authenticate with changes in the log")
+    func aHeaderThatDoesNotAuthenticateWithChangesInTheLog() throws {
         let vault = try VerifierVault { writer in
             for name in ["f", "g"] { try writer.file(name, count: Self.count) }
         }
@@ -59,7 +61,8 @@ import VaultFormat
     }
 
     /// A record that was being appended at an unclean end.
-    @Test func aTornTail() throws {
+    @Test("a torn tail")
+    func aTornTail() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
         try vault.edit(path) { $0.removeLast($0.count - 2 * 4096) }
         try Data("unclean\n".utf8).write(to: URL(filePath: vault.path + "/vaultfs.lock"))
@@ -70,7 +73,8 @@ import VaultFormat
     }
 
     /// After a clean end this is damage. The data stays.
-    @Test func aTailThatWasNotTorn() throws {
+    @Test("a tail that was not torn")
+    func aTailThatWasNotTorn() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
         try vault.edit(path) { $0[$0.count - 1] ^= 1 }
         let before = try VerifierVault.contents(path)
@@ -79,7 +83,7 @@ import VaultFormat
         #expect(try VerifierVault.contents(path)[128...] == before[128...])
     }
 
-    @Test(arguments: [1, 33, 5000])
+    @Test("a file longer than sealed", arguments: [1, 33, 5000])
     func aFileLongerThanSealed(_ more: Int) throws {
         let (vault, path, bytes) = try makeVault()
         try vault.edit(path) { $0 += [UInt8](repeating: 9, count: more) }
@@ -120,7 +124,8 @@ import VaultFormat
     }
 
     /// Data that somebody has appended to a file is ignored, however much it is.
-    @Test func anEndlessHoleBehindAFile() throws {
+    @Test("an endless hole after a file")
+    func anEndlessHoleBehindAFile() throws {
         let (vault, path, bytes) = try makeVault()
         try #require(truncate(path, 1 << 42) == 0)
         #expect(try vault.repair() == [])
@@ -166,7 +171,8 @@ import VaultFormat
         }
     }
 
-    @Test func aFileCutBetweenChunks() throws {
+    @Test("a file cut between chunks")
+    func aFileCutBetweenChunks() throws {
         let (vault, path, _) = try makeVault()
         try vault.edit(path) { $0.removeLast($0.count - (128 + 4128)) }
         #expect(try vault.repair() == [])
@@ -174,7 +180,8 @@ import VaultFormat
         #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
     }
 
-    @Test func damagedChunksStay() throws {
+    @Test("damaged chunks stay")
+    func damagedChunksStay() throws {
         let (vault, path, _) = try makeVault()
         try vault.edit(path) { $0[128 + 4128 + 100] ^= 1 }
         let before = try VerifierVault.contents(path)

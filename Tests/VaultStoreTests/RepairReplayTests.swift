@@ -41,7 +41,8 @@ import Testing
         }
     }
 
-    @Test(arguments: [true, false]) func directoriesNamesFilesAndSlots(_ isRoot: Bool) throws {
+    @Test("directories names files and slots", arguments: [true, false])
+    func directoriesNamesFilesAndSlots(_ isRoot: Bool) throws {
         let vault = try VerifierVault(copying: "vault-4096")
         let before = try contents(vault)
         try damage(vault, isRoot: isRoot)
@@ -49,7 +50,8 @@ import Testing
     }
 
     /// The disk full from any call on, which is reported. With space again the repair completes, and nothing is lost.
-    @Test func aFullDisk() throws {
+    @Test("a full disk")
+    func aFullDisk() throws {
         let vault = try VerifierVault(copying: "vault-4096")
         let before = try contents(vault)
         try damage(vault, isRoot: false)
@@ -68,7 +70,8 @@ import Testing
         #expect(call > 20)
     }
 
-    @Test func aFileLongerThanItsHeaderSays() throws {
+    @Test("a file longer than its header says")
+    func aFileLongerThanItsHeaderSays() throws {
         let vault = try VerifierVault { try $0.file("f", count: 10_000) }
         let path = try vault.backing("f")
         let older = try VerifierVault.contents(path)[..<128]

@@ -50,7 +50,7 @@ import VaultFormat
         #expect(lost[.posixPermissions] as? Int == 0o700)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("directories lost in one another", arguments: VerifierVault.vectors)
     func directoriesLostInOneAnother(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -62,7 +62,7 @@ import VaultFormat
         #expect(contents(withoutKept(try vault.tree())) == contents(before))
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("the root's record lost", arguments: VerifierVault.vectors)
     func theRootsRecordLost(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -77,7 +77,7 @@ import VaultFormat
         #expect(after.keys.allSatisfy { $0.hasPrefix("lost+found/") })
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a name in another directory", arguments: VerifierVault.vectors)
     func aNameInAnotherDirectory(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let (from, entry) = (try vault.backing("size-1"), try vault.entry("size-1"))
@@ -89,7 +89,7 @@ import VaultFormat
         #expect(try vault.tree()["lost+found/\(id)"]?.count == 1)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a directory respelt", arguments: VerifierVault.vectors)
     func aDirectoryRespelt(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -103,7 +103,7 @@ import VaultFormat
         #expect(after.keys.contains { $0.hasSuffix("/notes/hello.txt") })
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a long name's sidecar", arguments: VerifierVault.vectors)
     func aLongNamesSidecar(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -121,7 +121,8 @@ import VaultFormat
     }
 
     /// A file with two names, one or both of which are hidden, stays one file.
-    @Test func severalNamesOfOneFile() throws {
+    @Test("several names of one file")
+    func severalNamesOfOneFile() throws {
         let vault = try VerifierVault { writer in
             let directory = try writer.directory("d")
             try writer.file("a", count: 100, in: directory)
@@ -133,7 +134,7 @@ import VaultFormat
         #expect(try withoutKept(vault.tree()).count == 1)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("leftovers", arguments: VerifierVault.vectors)
     func leftovers(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -148,7 +149,7 @@ import VaultFormat
     }
 
     /// Entries that do not authenticate stay, and so does the directory around them.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("what is not ours stays", arguments: VerifierVault.vectors)
     func whatIsNotOursStays(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let documents = try vault.backing("Documents")
@@ -168,7 +169,8 @@ import VaultFormat
     }
 
     /// Somebody has put a file, or a directory without a record, at the path of lost+found.
-    @Test func theNameIsTaken() throws {
+    @Test("the name is taken")
+    func theNameIsTaken() throws {
         let vault = try VerifierVault { writer in
             try writer.file("lost+found", count: 10)
             try writer.file("a", count: 100, in: writer.directory("d"))
@@ -182,7 +184,7 @@ import VaultFormat
 
     /// A directory that is not the vault's stays, empty or not. A directory of the vault is removed when it is empty,
     /// although only its former content showed that it was the vault's.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a directory that is not ours stays", arguments: VerifierVault.vectors)
     func aDirectoryThatIsNotOursStays(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let before = try vault.tree()
@@ -227,7 +229,7 @@ import VaultFormat
     }
 
     /// A directory under a temporary name that is not empty is not swept, and keeps its record.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("what a temporary directory holds", arguments: VerifierVault.vectors)
     func whatATemporaryDirectoryHolds(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let temporary = vault.path + "/vaultfs.tmp.1f"

@@ -48,7 +48,8 @@ struct SlotVault {
 }
 
 @Suite(.timeLimit(.minutes(20))) struct SlotEditorTests {
-    @Test func `a slot that is added opens the vault, one that is removed does not`() throws {
+    @Test("a slot that is added opens the vault, one that is removed does not")
+    func slotThatIsAddedOpens() throws {
         let vault = try SlotVault()
         let passphrase = try VaultFixture.passphrase()
         let slot = try vault.editor().add(VaultFixture.slot(passphrase))
@@ -62,7 +63,8 @@ struct SlotVault {
         #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
     }
 
-    @Test func `a slot that was changed meanwhile is not changed again`() throws {
+    @Test("a slot that was changed meanwhile is not changed again")
+    func slotThatWasChangedMeanwhile() throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let seen = try #require(try vault.open().configuration.slot(1))
@@ -75,7 +77,8 @@ struct SlotVault {
         #expect(try vault.open().configuration == after)
     }
 
-    @Test func `the last slot that does not expire stays so, without force`() throws {
+    @Test("the last slot that does not expire stays so, without force")
+    func lastSlotThatDoes() throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let slot = try #require(try vault.open().configuration.slot(1))
@@ -90,7 +93,8 @@ struct SlotVault {
         #expect(try editor.change(forced, to: renewal, isForced: false).expires == renewal.expires)
     }
 
-    @Test func `the last slot stays, also the last that has not expired`() throws {
+    @Test("the last slot stays, also the last that has not expired")
+    func lastSlotStays() throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         try editor.add(SlotRequest(secret: SlotVault.keyfile(2), expires: "2020-01-01T00:00:00Z"))
@@ -106,7 +110,8 @@ struct SlotVault {
         #expect(try vault.opens(with: vault.secret))
     }
 
-    @Test func `the last slot without an end gets no window, nor an expiry beside one that has a window`() throws {
+    @Test("the last slot without an end gets no window, nor an expiry beside one that has a window")
+    func lastSlotWithoutEndGets() throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let (first, window) = (try #require(try vault.open().configuration.slot(1)), try PlayWindow(seconds: 60))
@@ -125,14 +130,16 @@ struct SlotVault {
         #expect(try editor.change(first, toWindow: window, isForced: true).window == window)
     }
 
-    @Test func `the last slot removed by force: nothing opens the vault, and it is a vault still`() throws {
+    @Test("the last slot removed by force: nothing opens the vault, and it is a vault still")
+    func lastSlotRemovedByForce() throws {
         let vault = try SlotVault()
         #expect(try vault.editor().remove([1], isForced: true).remaining.isEmpty)
         #expect(try !vault.opens(with: vault.secret))
         #expect(try vault.open().configuration.slots.map(\.id) == [2])
     }
 
-    @Test func `an expired secret opens nothing, unless it has a newer slot`() throws {
+    @Test("an expired secret opens nothing, unless it has a newer slot")
+    func expiredSecretOpensNothing() throws {
         let vault = try SlotVault()
         let old = try SlotVault.keyfile(2)
         try vault.editor().add(SlotRequest(secret: old, expires: "2020-01-01T00:00:00Z"))
@@ -143,7 +150,8 @@ struct SlotVault {
         #expect(try vault.open().openSlot(with: old).slot.id == 3)
     }
 
-    @Test func `Store-21: of many changes at once none is lost`() throws {
+    @Test("Store-21: of many changes at once none is lost")
+    func ofManyChangesAtOnce() throws {
         let vault = try SlotVault()
         let path = vault.path
         let masterKey = try vault.open().openSlot(with: vault.secret).masterKey
@@ -158,7 +166,8 @@ struct SlotVault {
         #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
     }
 
-    @Test func `while the vault is mounted slots are changed all the same`() throws {
+    @Test("while the vault is mounted slots are changed all the same")
+    func whileVaultIsMountedSlots() throws {
         let vault = try SlotVault()
         let mounted = try vault.open()
         try mounted.lock(wait: .seconds(60))
@@ -166,7 +175,8 @@ struct SlotVault {
         #expect(try mounted.reread().configuration.slots.count == 2)
     }
 
-    @Test func `what waits for another too long says for whom`() throws {
+    @Test("what waits for another too long says for whom")
+    func whatWaitsForAnotherToo() throws {
         let vault = try SlotVault()
         let lock = try ConfigurationReplacement(of: vault.open(), wait: .zero)
         let editor = try vault.editor(wait: .milliseconds(30))
@@ -179,7 +189,8 @@ struct SlotVault {
         withExtendedLifetime(lock) {}
     }
 
-    @Test func `what nobody with a key wrote is not built upon`() throws {
+    @Test("what nobody with a key wrote is not built upon")
+    func whatNobodyWithKeyWrote() throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let text = try VaultFixture.configurationText(vault.path)
@@ -193,8 +204,10 @@ struct SlotVault {
         #expect(try VaultFixture.configurationText(vault.path) == tampered)
     }
 
-    @Test(arguments: ["link", "fifo", "directory", "nothing"])
-    func `a vaultfs.json that is no file is refused, and not waited for`(what: String) throws {
+    @Test(
+        "a vaultfs.json that is no file is refused, and not waited for",
+        arguments: ["link", "fifo", "directory", "nothing"])
+    func vaultfsJson(what: String) throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let path = vault.path.appending("vaultfs.json").string

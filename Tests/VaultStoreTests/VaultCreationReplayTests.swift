@@ -42,7 +42,8 @@ import Testing
         return copies
     }
 
-    @Test func `whatever the moment, the next makes the vault, killed itself or not`() throws {
+    @Test("whatever the moment, the next makes the vault, killed itself or not")
+    func whateverMomentNext() throws {
         let copies = try killed()
         #expect(copies.paths.count > 6)
         for (call, copy) in copies.paths.enumerated() {
@@ -55,7 +56,8 @@ import Testing
         }
     }
 
-    @Test func `a file that was only half written goes as well`() throws {
+    @Test("a file that was only half written goes as well")
+    func fileThatWasOnlyHalf() throws {
         let copies = try killed()
         var tried = 0
         for copy in copies.paths {
@@ -76,15 +78,18 @@ import Testing
     }
 
     /// With the last remains of a killed `init`.
-    @Test(arguments: [
-        "echo mine >file", "echo >vaultfs.lock", "rm vaultfs.lock", "echo >vaultfs.log",
-        "truncate -s 63 vaultfs.dir",
-        "mv vaultfs.tmp.* vaultfs.tmp.json-1f", "printf data >vaultfs.tmp.1f",
-        "cat vaultfs.dir vaultfs.dir >vaultfs.tmp.1f",
-        "touch vaultfs.tmp.0123456789abcdef0", "mkdir vaultfs.tmp.1f", "ln vaultfs.dir vaultfs.tmp.1f",
-        "mkfifo vaultfs.tmp.1f", "rm vaultfs.tmp.*; ln -s vaultfs.dir vaultfs.tmp.1f", "mkdir lost+found",
-    ])
-    func `where there is anything else, nothing is touched`(script: String) throws {
+    @Test(
+        "where there is anything else, nothing is touched",
+        arguments: [
+            "echo mine >file", "echo >vaultfs.lock", "rm vaultfs.lock", "echo >vaultfs.log",
+            "truncate -s 63 vaultfs.dir",
+            "mv vaultfs.tmp.* vaultfs.tmp.json-1f", "printf data >vaultfs.tmp.1f",
+            "cat vaultfs.dir vaultfs.dir >vaultfs.tmp.1f",
+            "touch vaultfs.tmp.0123456789abcdef0", "mkdir vaultfs.tmp.1f", "ln vaultfs.dir vaultfs.tmp.1f",
+            "mkfifo vaultfs.tmp.1f", "rm vaultfs.tmp.*; ln -s vaultfs.dir vaultfs.tmp.1f", "mkdir lost+found",
+        ]
+    )
+    func whereThereIsAnythingElse(script: String) throws {
         let copies = try killed()
         try copies.putBack(try #require(copies.paths.last))
         try Command(["env", "-C", path.string, "sh", "-ec", script]).run().succeeded()
@@ -95,7 +100,8 @@ import Testing
         #expect(try Command(look).run().succeeded().output == before)
     }
 
-    @Test func `what another machine's is making stays`() throws {
+    @Test("what another machine's is making stays")
+    func whatAnotherMachinesIsMaking() throws {
         let copies = try killed()
         try copies.putBack(try #require(copies.paths.last))
         let before = try directory.entries(of: "vault")

@@ -9,8 +9,8 @@ import VaultFormat
 @testable import VaultStore
 
 @Suite struct VaultCreationTests {
-    @Test(arguments: [4096, 65536, 1 << 20])
-    func `what is made can be opened by every slot`(chunkSize: Int) throws {
+    @Test("what is made can be opened by every slot", arguments: [4096, 65536, 1 << 20])
+    func whatIsMadeCan(chunkSize: Int) throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("vault")
         let recovery = try SecretBytes.random(count: RecoveryKey.size)
@@ -33,7 +33,8 @@ import VaultFormat
         }
     }
 
-    @Test func `three files, those with content for the owner only, and nothing left over`() throws {
+    @Test("three files, those with content for the owner only, and nothing left over")
+    func threeFiles() throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("vault")
         try VaultCreation.create(at: path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
@@ -45,14 +46,16 @@ import VaultFormat
         }
     }
 
-    @Test func `an empty directory that is there is taken`() throws {
+    @Test("an empty directory that is there is taken")
+    func emptyDirectoryThatIsThere() throws {
         let directory = try VaultTestDirectory()
         try VaultCreation.create(
             at: directory.path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
         #expect(try directory.entries() == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
     }
 
-    @Test func `nothing is touched where there is something`() throws {
+    @Test("nothing is touched where there is something")
+    func nothingIsTouchedWhereThere() throws {
         let directory = try VaultTestDirectory()
         try directory.write("mine", to: "file")
         #expect(throws: VaultError.notEmpty(directory.path)) {
@@ -63,7 +66,8 @@ import VaultFormat
         #expect(try directory.entries() == ["file"])
     }
 
-    @Test func `a vault is not made over a vault`() throws {
+    @Test("a vault is not made over a vault")
+    func vaultIsNotMadeOver() throws {
         let directory = try VaultTestDirectory()
         let slots = [try VaultFixture.slot(VaultFixture.passphrase())]
         let made = try VaultCreation.create(at: directory.path, chunkSize: 4096, slots: slots)
@@ -73,13 +77,15 @@ import VaultFormat
         #expect(try VaultDirectory.open(directory.path).configuration == made)
     }
 
-    @Test func `the parent has to be there`() throws {
+    @Test("the parent has to be there")
+    func parentHasToBeThere() throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("missing").appending("vault")
         #expect(throws: VaultError.notFound(path.removingLastComponent())) { try VaultCreation.check(at: path) }
     }
 
-    @Test func `a refused parameter leaves no directory behind`() throws {
+    @Test("a refused parameter leaves no directory behind")
+    func refusedParameterLeavesNoDirectory() throws {
         let directory = try VaultTestDirectory()
         #expect(throws: VaultError.self) {
             try VaultCreation.create(
@@ -89,7 +95,8 @@ import VaultFormat
         #expect(try directory.entries().isEmpty)
     }
 
-    @Test func `a failed replacement leaves the old contents and no temporary file`() throws {
+    @Test("a failed replacement leaves the old contents and no temporary file")
+    func failedReplacementLeavesOldContents() throws {
         let directory = try VaultTestDirectory()
         // rename(2) of a file over a directory fails after everything has been written.
         #expect(mkdir(directory.path.appending("vaultfs.json").string, 0o700) == 0)
@@ -101,7 +108,8 @@ import VaultFormat
         #expect(try directory.entries() == ["vaultfs.json"])
     }
 
-    @Test func `times are spelt as the format wants them`() {
+    @Test("times are spelt as the format wants them")
+    func timesAreSpeltAsFormat() {
         #expect(UtcTime.text(secondsSinceEpoch: 0) == "1970-01-01T00:00:00Z")
         #expect(UtcTime.text(secondsSinceEpoch: 1_795_176_245) == "2026-11-20T12:04:05Z")
         #expect(UtcTime.seconds(UtcTime.now().utf8) != nil)

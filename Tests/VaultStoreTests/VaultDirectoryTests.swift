@@ -8,8 +8,8 @@ import VaultFormat
 @testable import VaultStore
 
 @Suite struct VaultDirectoryTests {
-    @Test(arguments: ["vault-4096", "vault-16384"])
-    func `opens and unlocks a vault of another implementation`(name: String) throws {
+    @Test("opens and unlocks a vault of another implementation", arguments: ["vault-4096", "vault-16384"])
+    func opensAndUnlocksVault(name: String) throws {
         let vault = try VaultDirectory.open(VaultFixture.vector(name))
         let masterKey = try vault.openSlot(with: VaultFixture.passphrase()).masterKey
         try vault.authenticate(masterKey: masterKey)
@@ -21,20 +21,23 @@ import VaultFormat
         _ = try record.openKeys(classCipher: keyRing.classCipher(record.protectionClass), vault: keyRing.vault)
     }
 
-    @Test func `nothing there`() throws {
+    @Test("nothing there")
+    func nothingThere() throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("nothing")
         #expect(throws: VaultError.notFound(path)) { try VaultDirectory.open(path) }
     }
 
-    @Test func `not a directory`() throws {
+    @Test("not a directory")
+    func fileInPlaceOfTheDirectory() throws {
         let directory = try VaultTestDirectory()
         try directory.write("text", to: "file")
         let path = directory.path.appending("file")
         #expect(throws: VaultError.notADirectory(path)) { try VaultDirectory.open(path) }
     }
 
-    @Test func `not a vault`() throws {
+    @Test("not a vault")
+    func notVault() throws {
         let directory = try VaultTestDirectory()
         let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
         #expect(error == .notAVault(directory.path))
@@ -43,18 +46,23 @@ import VaultFormat
                 == "not a vault: no vaultfs.json in \(directory.path); make one with 'vaultfs init'")
     }
 
-    @Test func `a vault that lost its configuration is not taken for a directory to make one in`() throws {
+    @Test("a vault that lost its configuration is not taken for a directory to make one in")
+    func vaultThatLostItsConfiguration() throws {
         let directory = try VaultTestDirectory()
         try directory.write("x", to: "vaultfs.dir")
         let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
         #expect(error?.description.hasSuffix("nothing opens the vault: put a copy of it back") == true)
     }
 
-    @Test(arguments: [
-        ("empty", ""), ("not JSON", "hello"), ("another JSON", "{}"), ("deep", String(repeating: "[", count: 100_000)),
-        ("giant", String(repeating: " ", count: 2 << 20)), ("NUL bytes", String(repeating: "\0", count: 4096)),
-    ])
-    func `damaged configuration`(name: String, text: String) throws {
+    @Test(
+        "damaged configuration",
+        arguments: [
+            ("empty", ""), ("not JSON", "hello"), ("another JSON", "{}"),
+            ("deep", String(repeating: "[", count: 100_000)),
+            ("giant", String(repeating: " ", count: 2 << 20)), ("NUL bytes", String(repeating: "\0", count: 4096)),
+        ]
+    )
+    func damagedConfiguration(name: String, text: String) throws {
         let directory = try VaultTestDirectory()
         try directory.write(text, to: "vaultfs.json")
         let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
@@ -66,7 +74,8 @@ import VaultFormat
         #expect(error?.description.contains("\n") == false)
     }
 
-    @Test func `every truncation of the configuration is damage`() throws {
+    @Test("every truncation of the configuration is damage")
+    func everyTruncationOfConfiguration() throws {
         let directory = try VaultTestDirectory()
         let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
         let trimmed = text.trimmingCharacters(in: .whitespacesAndNewlines)
@@ -80,7 +89,8 @@ import VaultFormat
         }
     }
 
-    @Test func `a newer version`() throws {
+    @Test("a newer version")
+    func newerFormatVersion() throws {
         let directory = try VaultTestDirectory()
         let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
         try directory.write(text.replacing("\"version\": 1", with: "\"version\": 2"), to: "vaultfs.json")
@@ -92,7 +102,8 @@ import VaultFormat
         #expect(error?.description.contains("version 2") == true)
     }
 
-    @Test func `a symbolic link in place of the configuration is not followed`() throws {
+    @Test("a symbolic link in place of the configuration is not followed")
+    func symbolicLinkInPlace() throws {
         let directory = try VaultTestDirectory()
         try FileManager.default.createSymbolicLink(
             atPath: directory.path.appending("vaultfs.json").string,
@@ -101,8 +112,8 @@ import VaultFormat
         #expect(error?.description.hasSuffix("vaultfs.json: damaged: a symbolic link, which is not followed") == true)
     }
 
-    @Test(arguments: ["FIFO", "directory"])
-    func `a configuration that is no file does not hang`(kind: String) throws {
+    @Test("a configuration that is no file does not hang", arguments: ["FIFO", "directory"])
+    func configurationThatIsNoFile(kind: String) throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("vaultfs.json").string
         if kind == "FIFO" { #expect(mkfifo(path, 0o600) == 0) } else { #expect(mkdir(path, 0o700) == 0) }
@@ -110,7 +121,8 @@ import VaultFormat
         #expect(error == .damaged(directory.path.appending("vaultfs.json"), "not a regular file"))
     }
 
-    @Test func `a link to the vault's directory is followed`() throws {
+    @Test("a link to the vault's directory is followed")
+    func linkToVaultsDirectory() throws {
         let directory = try VaultTestDirectory()
         let link = directory.path.appending("link")
         try FileManager.default.createSymbolicLink(
@@ -118,7 +130,8 @@ import VaultFormat
         #expect(try VaultDirectory.open(link).configuration.chunkSize == 4096)
     }
 
-    @Test func `wrong secrets`() throws {
+    @Test("wrong secrets")
+    func wrongSecrets() throws {
         let vault = try VaultDirectory.open(VaultFixture.vector("vault-4096"))
         #expect(throws: VaultError.wrongSecret(vault.path, .passphrase)) {
             try vault.openSlot(with: VaultFixture.passphrase("correct hors")).masterKey
@@ -127,7 +140,8 @@ import VaultFormat
         #expect(throws: VaultError.noSlot(vault.path, .keyfile)) { try vault.openSlot(with: keyfile).masterKey }
     }
 
-    @Test func `a configuration that was changed by someone without a key`() throws {
+    @Test("a configuration that was changed by someone without a key")
+    func configurationThatWasChanged() throws {
         let directory = try VaultTestDirectory()
         let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
         try directory.write(text.replacing("\"generation\": 1", with: "\"generation\": 2"), to: "vaultfs.json")
@@ -140,8 +154,9 @@ import VaultFormat
         #expect(throws: VaultError.self) { try vault.authenticate(masterKey: masterKey) }
     }
 
-    @Test(arguments: [("2020-01-01T00:00:00Z", false), ("2999-01-01T00:00:00Z", true)])
-    func `a slot past its date is refused`(expires: String, opens: Bool) throws {
+    @Test(
+        "a slot past its date is refused", arguments: [("2020-01-01T00:00:00Z", false), ("2999-01-01T00:00:00Z", true)])
+    func slotPastItsDate(expires: String, opens: Bool) throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("vault")
         let slot = try VaultFixture.slot(VaultFixture.passphrase(), expires: expires)
@@ -156,7 +171,8 @@ import VaultFormat
         }
     }
 
-    @Test func `messages cannot drive a terminal`() {
+    @Test("messages cannot drive a terminal")
+    func messagesCannotDriveTerminal() {
         let error = VaultError.notFound(FilePath("/a\u{1B}[2J\nb"))
         #expect(error.description == "no such directory: /a?[2J?b")
     }

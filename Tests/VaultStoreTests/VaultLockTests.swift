@@ -20,11 +20,14 @@ import VaultFormat
             at: path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
     }
 
-    @Test(arguments: [
-        (VaultDirectory.Sharing.exclusive, VaultDirectory.Sharing.exclusive), (.exclusive, .shared),
-        (.shared, .exclusive),
-    ])
-    func `a second one is refused, naming the process`(
+    @Test(
+        "a second one is refused, naming the process",
+        arguments: [
+            (VaultDirectory.Sharing.exclusive, VaultDirectory.Sharing.exclusive), (.exclusive, .shared),
+            (.shared, .exclusive),
+        ]
+    )
+    func secondOneIsRefused(
         first: VaultDirectory.Sharing, second: VaultDirectory.Sharing
     ) throws {
         let holder = try VaultDirectory.open(path)
@@ -41,7 +44,8 @@ import VaultFormat
         withExtendedLifetime(holder) {}
     }
 
-    @Test func `a reader of a new vault keeps writers out by the file, too`() throws {
+    @Test("a reader of a new vault keeps writers out by the file, too")
+    func readerOfNewVaultKeeps() throws {
         let reader = try VaultDirectory.open(path)
         try reader.lock(.shared, wait: .seconds(60))
         let writer = try VaultDirectory.open(path)
@@ -51,14 +55,16 @@ import VaultFormat
         withExtendedLifetime(reader) {}
     }
 
-    @Test func `readers share`() throws {
+    @Test("readers share")
+    func readersShare() throws {
         let first = try VaultDirectory.open(path)
         let second = try VaultDirectory.open(path)
         try first.lock(.shared, wait: .seconds(60))
         try second.lock(.shared, wait: .seconds(60))
     }
 
-    @Test func `the lock goes with the last reference`() throws {
+    @Test("the lock goes with the last reference")
+    func lockGoesWithLastReference() throws {
         do {
             let first = try VaultDirectory.open(path)
             try first.lock(wait: .seconds(60))
@@ -68,7 +74,8 @@ import VaultFormat
         try second.lock(wait: .seconds(60))
     }
 
-    @Test func `waits for one that is shutting down`() throws {
+    @Test("waits for one that is shutting down")
+    func waitsForOneThatIsShutting() throws {
         let first = try VaultDirectory.open(path)
         try first.lock(wait: .seconds(60))
         let second = try VaultDirectory.open(path)
@@ -79,7 +86,8 @@ import VaultFormat
         releasing.join()
     }
 
-    @Test func `a configuration written before the lock was had is seen`() throws {
+    @Test("a configuration written before the lock was had is seen")
+    func configurationWrittenBeforeLock() throws {
         let vault = try VaultDirectory.open(path)
         try vault.lock(wait: .seconds(60))
         let text = try VaultFixture.configurationText(path)

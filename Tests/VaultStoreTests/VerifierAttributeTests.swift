@@ -28,13 +28,15 @@ struct VerifierAttributeTests {
         return (attributes, names.sorted { $0.lexicographicallyPrecedes($1) })
     }
 
-    @Test func undamaged() throws {
+    @Test("undamaged")
+    func undamaged() throws {
         let (findings, totals) = try makeVault().findings()
         #expect(findings == [])
         #expect(totals.attributes == 5)
     }
 
-    @Test func aValueChanged() throws {
+    @Test("a value changed")
+    func aValueChanged() throws {
         let vault = try makeVault()
         let (attributes, names) = try attributes(vault.backing("d"))
         var value = try attributes.value(of: names[0])
@@ -43,7 +45,7 @@ struct VerifierAttributeTests {
         #expect(try vault.found() == ["damaged d:user.tag"])
     }
 
-    @Test(arguments: [0, 5, 16])
+    @Test("a value too short", arguments: [0, 5, 16])
     func aValueTooShort(_ size: Int) throws {
         let vault = try makeVault()
         let (attributes, names) = try attributes(vault.backing("d"))
@@ -51,7 +53,8 @@ struct VerifierAttributeTests {
         #expect(try vault.found() == ["damaged d:user.tag"])
     }
 
-    @Test func valuesExchanged() throws {
+    @Test("values exchanged")
+    func valuesExchanged() throws {
         let vault = try makeVault()
         let (attributes, names) = try attributes(vault.backing("f"))
         let values = try names.map { try attributes.value(of: $0) }
@@ -60,7 +63,8 @@ struct VerifierAttributeTests {
         #expect(try vault.found() == ["damaged f:user.one", "damaged f:user.two"])
     }
 
-    @Test func anAttributeOfAnotherFile() throws {
+    @Test("an attribute of another file")
+    func anAttributeOfAnotherFile() throws {
         let vault = try makeVault()
         let (source, names) = try attributes(vault.backing("f"))
         let (target, _) = try attributes(vault.backing("g"))
@@ -93,7 +97,7 @@ struct VerifierAttributeTests {
         #expect(try vault.found() == ["damaged g:user.vaultfs.pack"])
     }
 
-    @Test(arguments: ["user.plain", "user.vaultfs.class", "user.vaultfs.!"])
+    @Test("a name that is not ours", arguments: ["user.plain", "user.vaultfs.class", "user.vaultfs.!"])
     func aNameThatIsNotOurs(_ name: String) throws {
         let vault = try makeVault()
         try attributes(vault.backing("")).attributes.set(Array(name.utf8), [1], flags: 0)

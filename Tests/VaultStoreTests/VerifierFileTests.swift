@@ -6,7 +6,7 @@ import VaultStore
 
 /// Damage to files of the test vectors: each is found at its position, and nothing else is.
 struct VerifierFileTests {
-    @Test(arguments: VerifierVault.vectors)
+    @Test("undamaged vectors give nothing", arguments: VerifierVault.vectors)
     func undamagedVectorsGiveNothing(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let (findings, totals) = try vault.findings()
@@ -18,7 +18,7 @@ struct VerifierFileTests {
         #expect(totals.notes == 0)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("verifying changes nothing", arguments: VerifierVault.vectors)
     func verifyingChangesNothing(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         func state() throws -> [String] {
@@ -33,7 +33,7 @@ struct VerifierFileTests {
         #expect(try state() == before)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("every byte of a header", arguments: VerifierVault.vectors)
     func everyByteOfAHeader(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let file = try vault.backing("size-5000")
@@ -45,7 +45,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == [])
     }
 
-    @Test(arguments: VerifierVault.vectors, [0, 16, 40, -1])
+    @Test("a bit of a chunk", arguments: VerifierVault.vectors, [0, 16, 40, -1])
     func aBitOfAChunk(_ name: String, _ position: Int) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.backing("size-70001")) { bytes in
@@ -55,7 +55,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged size-70001@\(2 * vault.chunkSize)+\(vault.chunkSize)"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("chunks apart", arguments: VerifierVault.vectors)
     func chunksApart(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let c = vault.chunkSize
@@ -70,7 +70,7 @@ struct VerifierFileTests {
                 ].sorted())
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("chunks swapped", arguments: VerifierVault.vectors)
     func chunksSwapped(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.backing("size-70001")) { bytes in
@@ -82,7 +82,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged size-70001@\(vault.chunkSize)+\(2 * vault.chunkSize)"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a chunk of another file", arguments: VerifierVault.vectors)
     func aChunkOfAnotherFile(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let other = try VerifierVault.contents(vault.backing("size-70001"))
@@ -92,7 +92,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged size-8192@0+8192"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a chunk zeroed", arguments: VerifierVault.vectors)
     func aChunkZeroed(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.backing("size-70001")) { bytes in
@@ -103,7 +103,7 @@ struct VerifierFileTests {
         #expect(findings.first?.message.contains("not sparse") == true)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a bit of a hole", arguments: VerifierVault.vectors)
     func aBitOfAHole(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         var hole: UInt64 = 0
@@ -115,7 +115,7 @@ struct VerifierFileTests {
     }
 
     /// Cut by this many bytes, to the end of a record and inside one.
-    @Test(arguments: VerifierVault.vectors, [1, 100, 369 + 32, 4465 + 32, 20_000])
+    @Test("a sealed file cut", arguments: VerifierVault.vectors, [1, 100, 369 + 32, 4465 + 32, 20_000])
     func aSealedFileCut(_ name: String, _ bytes: Int) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.backing("size-70001")) { $0.removeLast(bytes) }
@@ -127,7 +127,7 @@ struct VerifierFileTests {
         #expect(try vault.found().filter { !$0.hasPrefix("leftover") } == [cut])
     }
 
-    @Test(arguments: VerifierVault.vectors, [0, 1, 127])
+    @Test("a file without a header", arguments: VerifierVault.vectors, [0, 1, 127])
     func aFileWithoutAHeader(_ name: String, _ size: Int) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.backing("Documents/notes/hello.txt")) { $0.removeLast($0.count - size) }
@@ -135,7 +135,7 @@ struct VerifierFileTests {
     }
 
     /// Extended inside the last record, and by more records. The sealed part still verifies.
-    @Test(arguments: VerifierVault.vectors, [1, 500, 50_000])
+    @Test("a sealed file extended", arguments: VerifierVault.vectors, [1, 500, 50_000])
     func aSealedFileExtended(_ name: String, _ bytes: Int) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.backing("size-70001")) { $0 += (0..<bytes).map { UInt8(truncatingIfNeeded: $0) } }
@@ -144,14 +144,15 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged size-70001@70001+\(length - 70001)"])
     }
 
-    @Test func aFragmentBehindTheLastRecord() throws {
+    @Test("a fragment after the last record")
+    func aFragmentBehindTheLastRecord() throws {
         let vault = try VerifierVault(copying: "vault-4096")
         try vault.edit(vault.backing("size-8192")) { $0 += [UInt8](repeating: 1, count: 32) }
         #expect(try vault.found() == ["leftover size-8192"])
     }
 
     /// Every changed byte of a vector gives a finding.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("any bit anywhere", arguments: VerifierVault.vectors)
     func anyBitAnywhere(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let files = try vault.everything().sorted().filter { path in

@@ -7,7 +7,7 @@ import VaultStore
 
 /// Vaults made by the store: everything that it writes verifies, and damage to it is found.
 struct VerifierStoreTests {
-    @Test(arguments: [4096, 65536])
+    @Test("what the store writes verifies", arguments: [4096, 65536])
     func whatTheStoreWritesVerifies(_ chunkSize: Int) throws {
         let sizes = [0, 1, 15, 16, 4095, 4096, 4097, 200_000]
         let vault = try VerifierVault(chunkSize: chunkSize) { writer in
@@ -35,7 +35,8 @@ struct VerifierStoreTests {
         #expect(totals.bytes == UInt64((sizes + others).reduce(0, +)))
     }
 
-    @Test func aHugeHoleTakesNoTime() throws {
+    @Test("a huge hole takes no time")
+    func aHugeHoleTakesNoTime() throws {
         let vault = try VerifierVault { writer in
             try writer.setLength(1 << 42, of: try writer.file("hole", count: 1))
         }
@@ -45,7 +46,8 @@ struct VerifierStoreTests {
     }
 
     /// A hole punched into the backing file of a file without holes.
-    @Test func aHoleThatIsNone() throws {
+    @Test("a hole that is none")
+    func aHoleThatIsNone() throws {
         let vault = try VerifierVault { try $0.file("f", count: 1 << 20) }
         let file = try vault.backing("f")
         let fd = open(file, O_RDWR)
@@ -55,7 +57,8 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["damaged f@\(20 * 4096)+\(100 * 4096)"])
     }
 
-    @Test func severalNamesOfAFileAreOneFinding() throws {
+    @Test("several names of a file are one finding")
+    func severalNamesOfAFileAreOneFinding() throws {
         let vault = try VerifierVault { writer in
             try writer.file("a", count: 10)
             try writer.root.link(
@@ -67,7 +70,8 @@ struct VerifierStoreTests {
         #expect(try vault.findings().totals.files == 2)
     }
 
-    @Test func anUnsealedFileIsANote() throws {
+    @Test("an unsealed file is a note")
+    func anUnsealedFileIsANote() throws {
         let vault = try VerifierVault { try $0.file("f", count: 10_000, isSealed: false) }
         #expect(try vault.found() == ["unsealed f"])
         #expect(try vault.findings().totals.damage == 0)
@@ -77,7 +81,8 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["tornTail f@8192+1708", "unsealed f"])
     }
 
-    @Test func onlyTheLastRecordOfAnUnsealedFileIsATail() throws {
+    @Test("only the last record of an unsealed file is a tail")
+    func onlyTheLastRecordOfAnUnsealedFileIsATail() throws {
         let vault = try VerifierVault { try $0.file("f", count: 10_000, isSealed: false) }
         try vault.edit(vault.backing("f")) { $0[128 + 4128 + 50] ^= 1 }
         #expect(try vault.found() == ["damaged f@4096+4096", "unsealed f"])
@@ -85,7 +90,8 @@ struct VerifierStoreTests {
 
     /// A tree deeper than the number of directories that the verifier keeps open, with files before and behind each
     /// subdirectory.
-    @Test func aDeepTree() throws {
+    @Test("a deep tree")
+    func aDeepTree() throws {
         let depth = 70
         let vault = try VerifierVault { writer in
             var directory = writer.root
@@ -107,7 +113,8 @@ struct VerifierStoreTests {
         #expect(try vault.found() == expected.sorted())
     }
 
-    @Test func aWideDirectory() throws {
+    @Test("a wide directory")
+    func aWideDirectory() throws {
         let vault = try VerifierVault { writer in
             for number in 0..<1500 { try writer.file("file \(number)", count: number % 3) }
         }

@@ -9,7 +9,7 @@ import VaultStore
 struct VerifierTreeTests {
     private let manager = FileManager.default
 
-    @Test(arguments: VerifierVault.vectors, ["", "empty"])
+    @Test("every byte of a directory record", arguments: VerifierVault.vectors, ["", "empty"])
     func everyByteOfADirectoryRecord(_ name: String, _ directory: String) throws {
         let vault = try VerifierVault(copying: name)
         let record = try vault.backing(directory) + "/vaultfs.dir"
@@ -21,7 +21,7 @@ struct VerifierTreeTests {
     }
 
     /// Of the names only their entries can be shown. Their objects verify.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("files below a damaged record", arguments: VerifierVault.vectors)
     func filesBelowADamagedRecord(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let file = try vault.backing("Documents/notes/hello.txt")
@@ -32,14 +32,14 @@ struct VerifierTreeTests {
         #expect(try vault.findings().totals.files == 19)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a directory record gone", arguments: VerifierVault.vectors)
     func aDirectoryRecordGone(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         try manager.removeItem(atPath: vault.backing("empty") + "/vaultfs.dir")
         #expect(try vault.found() == ["missing empty"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a directory record of another size", arguments: VerifierVault.vectors)
     func aDirectoryRecordOfAnotherSize(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let record = try vault.backing("empty") + "/vaultfs.dir"
@@ -49,7 +49,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["damaged empty"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a directory record that is a link", arguments: VerifierVault.vectors)
     func aDirectoryRecordThatIsALink(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let record = try vault.backing("empty") + "/vaultfs.dir"
@@ -58,7 +58,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["damaged empty"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("the root's record elsewhere", arguments: VerifierVault.vectors)
     func theRootsRecordElsewhere(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let root = try VerifierVault.contents(vault.path + "/vaultfs.dir")
@@ -67,7 +67,7 @@ struct VerifierTreeTests {
     }
 
     /// Directory-1 and Names-4: another directory's record has other keys.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a record of another directory", arguments: VerifierVault.vectors)
     func aRecordOfAnotherDirectory(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let other = try VerifierVault.contents(vault.backing("empty") + "/vaultfs.dir")
@@ -76,7 +76,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["hiddenName Documents/notes/\(entry)"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a name in another directory", arguments: VerifierVault.vectors)
     func aNameInAnotherDirectory(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let entry = try vault.entry("size-1")
@@ -84,7 +84,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["hiddenName empty/\(entry)"])
     }
 
-    @Test(arguments: VerifierVault.vectors, [0, 21, 42])
+    @Test("a name respelt", arguments: VerifierVault.vectors, [0, 21, 42])
     func aNameRespelt(_ name: String, _ position: Int) throws {
         let vault = try VerifierVault(copying: name)
         var entry = Array(try vault.entry("Documents"))
@@ -93,7 +93,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["hiddenName \(String(entry))"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("files that are not ours", arguments: VerifierVault.vectors)
     func filesThatAreNotOurs(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         for entry in ["vaultfs.other", "Documents.txt"] {
@@ -106,7 +106,7 @@ struct VerifierTreeTests {
             ])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("other programs' files are notes", arguments: VerifierVault.vectors)
     func otherProgramsFilesAreNotes(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let copied = try vault.entry("size-1")
@@ -139,7 +139,7 @@ struct VerifierTreeTests {
     }
 
     /// The vault's own file, whose name was changed to one that no encrypted name has.
-    @Test(arguments: VerifierVault.vectors, ["=", "ö", ""])
+    @Test("a name that is no longer one", arguments: VerifierVault.vectors, ["=", "ö", ""])
     func aNameThatIsNoLongerOne(_ name: String, _ replacement: String) throws {
         let vault = try VerifierVault(copying: name)
         let entry = try vault.entry("size-1")
@@ -148,7 +148,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["hiddenName \(changed)"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("leftovers are notes", arguments: VerifierVault.vectors)
     func leftoversAreNotes(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         try Data().write(to: URL(filePath: vault.path + "/vaultfs.tmp.1f"))
@@ -161,7 +161,7 @@ struct VerifierTreeTests {
         #expect(totals.notes == 2)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a long name's sidecar", arguments: VerifierVault.vectors)
     func aLongNamesSidecar(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let documents = try vault.backing("Documents")
@@ -176,7 +176,7 @@ struct VerifierTreeTests {
             try vault.found() == ["leftover Documents/\(entries[0]).name", "missing Documents/\(entries[1])"])
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a long name moved with its sidecar", arguments: VerifierVault.vectors)
     func aLongNameMovedWithItsSidecar(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let (documents, empty) = (try vault.backing("Documents"), try vault.backing("empty"))
@@ -191,7 +191,9 @@ struct VerifierTreeTests {
     }
 
     /// The class digit, nonce, SIV, and characters outside base64url.
-    @Test(arguments: VerifierVault.vectors, [(0, "2"), (0, "5"), (3, "A"), (70, "A"), (40, "="), (80, "")])
+    @Test(
+        "a link target changed", arguments: VerifierVault.vectors,
+        [(0, "2"), (0, "5"), (3, "A"), (70, "A"), (40, "="), (80, "")])
     func aLinkTargetChanged(_ name: String, _ change: (position: Int, character: String)) throws {
         let vault = try VerifierVault(copying: name)
         let link = try vault.backing("Photos/link")
@@ -206,7 +208,7 @@ struct VerifierTreeTests {
     }
 
     /// A hostile link that replaces a directory is not followed.
-    @Test(arguments: VerifierVault.vectors)
+    @Test("a directory swapped for a link", arguments: VerifierVault.vectors)
     func aDirectorySwappedForALink(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let documents = try vault.backing("Documents")
@@ -217,7 +219,7 @@ struct VerifierTreeTests {
         #expect(totals.directories == 3)
     }
 
-    @Test(arguments: VerifierVault.vectors)
+    @Test("the configuration changed", arguments: VerifierVault.vectors)
     func theConfigurationChanged(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         try vault.edit(vault.path + "/vaultfs.json") { bytes in

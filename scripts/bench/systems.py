@@ -28,7 +28,7 @@ def say(text):
 
 
 def median(values):
-    """That of the values that could be measured."""
+    """The median of the values that could be measured."""
     measured = [value for value in values if value is not None]
     return statistics.median(measured) if measured else None
 
