@@ -83,6 +83,7 @@ extension MountTests {
         func rsync(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
+            // The pause is longer than a tick of the kernel's clock, so that a later change would get another time.
             let script = "mkdir t t/d; head -c 300000 /dev/urandom >t/a; echo b >t/d/b; chmod 751 t/d; sleep 0.01"
             try run(vault, script).succeeded()
             let transfer = "rsync -aHAX --itemize-changes t/ \(vault.plain)/t"

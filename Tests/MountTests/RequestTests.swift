@@ -35,13 +35,13 @@ extension MountTests {
             let writer = setting.isRoot ? try #require(Account.visitor) : vault.account
             // Opened before the lock: an open descriptor sees changes made after the bits were set.
             let script = """
-                import os, sys, time
+                import os, sys
                 path, plain = sys.argv[1:]
                 fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o777)
                 os.write(fd, b"x" * 8192)
                 os.fchmod(fd, 0o6777)
                 print("ready", flush=True)
-                while not os.path.exists(plain + "/locked"): time.sleep(0.01)
+                open(plain + "/locked").close()
                 for action in (lambda: os.pwrite(fd, b"y", 0), lambda: os.ftruncate(fd, 1),
                                lambda: os.posix_fallocate(fd, 0, 20000), lambda: os.fchown(fd, -1, -1),
                                lambda: os.copy_file_range(fd, fd, 10, 0, 4096)):
@@ -51,13 +51,14 @@ extension MountTests {
                     except OSError as error:
                         print(error.errno)
                 """
+            try Command(["mkfifo", "-m", "644", "\(vault.plain)/locked"]).run().succeeded()
             let process = try writer.command(
                 [Products.python, "-c", script, "\(vault.mountpoint)/f", vault.plain]
             ).start()
             defer { process.kill(SIGKILL) }
             try poll("the file") { process.output.contains("ready") }
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
-            try Command(["touch", "\(vault.plain)/locked"]).run().succeeded()
+            try Command(["sh", "-c", "echo >\"$0\"", "\(vault.plain)/locked"]).run().succeeded()
             #expect(process.wait(timeout: .seconds(20)) == 0, "\(process.errors)")
             #expect(process.output == "ready\n" + String(repeating: "\(ENOKEY)\n", count: 5))
             let kept = try Command(["find", vault.vault, "-type", "f", "-perm", "6777"]).run().succeeded().output

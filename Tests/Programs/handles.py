@@ -1,5 +1,5 @@
-"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When the file GO exists,
-opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to the daemon, or
+"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When a program
+has written to the FIFO GO, opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to the daemon, or
 the error. Needs root.
 
 handles.py TREE GO"""
@@ -8,7 +8,6 @@ import ctypes
 import errno
 import os
 import sys
-import time
 
 AT_FDCWD, AT_STATX_DONT_SYNC, AT_EMPTY_PATH, STATX_SIZE = -100, 0x4000, 0x1000, 0x200
 libc = ctypes.CDLL(None, use_errno=True)
@@ -43,8 +42,8 @@ def look(tree, handle):
 tree, go = sys.argv[1:]
 top = os.open(tree, os.O_RDONLY)
 handles = [take(os.path.join(at, name)) for at, directories, files in os.walk(tree) for name in directories + files]
+os.mkfifo(go)
 print("ready", flush=True)
-while not os.path.exists(go):
-    time.sleep(0.01)
+open(go).close()
 for handle in handles:
     print(look(top, handle))

@@ -38,6 +38,7 @@ def at_work(function, *arguments, processes=1):
                 time.sleep(0.0005)
 
     pids = [fork(again) for _ in range(processes)]
+    # A moment for them to begin. None may get through an operation, so none reports one.
     time.sleep(0.05)
     try:
         yield pids
@@ -245,6 +246,7 @@ def state(mount, name, holding=()):
     held = open(mount.path("held"), "wb")
     waiting = mount.send("lock")
     if name == "grace":
+        # Longer than a lock without a grace takes.
         time.sleep(0.05)
         if mount.state() != "unlocked":
             stop("a grace, and the vault is locked at once")

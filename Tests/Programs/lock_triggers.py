@@ -44,6 +44,12 @@ def expect_locked(mount, what):
     mount.await_state("locked")
 
 
+def expect_still_locked(mount, what, seconds=0.02):
+    """The same after a time in which a wrong unlock would have happened, since nothing reports that there is none."""
+    time.sleep(seconds)
+    expect_locked(mount, what)
+
+
 def expect_unlocked(mount, what):
     mount.await_state("unlocked")
     expect(f"{what}: a read", content(mount), "text")
@@ -140,15 +146,12 @@ def lock_file(mount):
         if mount.lock_file not in said:
             stop(f"the lock file is not named: {said}")
         os.kill(mount.daemon, signal.SIGUSR2)
-        time.sleep(0.02)
-        expect_locked(mount, f"{kind}, SIGUSR2")
+        expect_still_locked(mount, f"{kind}, SIGUSR2")
         remove(mount.lock_file)
         if mount.policy == "forget":
-            time.sleep(0.1)
-            expect_locked(mount, f"{kind} removed, the keys forgotten")
+            expect_still_locked(mount, f"{kind} removed, the keys forgotten", 0.1)
             os.kill(mount.daemon, signal.SIGUSR2)
-            time.sleep(0.02)
-            expect_locked(mount, f"{kind} removed, SIGUSR2")
+            expect_still_locked(mount, f"{kind} removed, SIGUSR2")
             unlock_all(mount, kind)
         expect_unlocked(mount, f"{kind} removed")
 
@@ -202,8 +205,7 @@ def several(mount):
         answer = mount.ask("unlock", secret=SECRET)
         expect("both are named", sorted(answer.get("lockFiles", [])), sorted([mount.lock_file, second]))
         os.unlink(first_gone)
-        time.sleep(0.05)
-        expect_locked(mount, "the other is there")
+        expect_still_locked(mount, "the other is there", 0.05)
         code, said = command(mount, "unlock", RIGHT)
         expect(f"one of two: {said}", (code, last_gone in said, first_gone in said), (LOCK_FILE_EXISTS, True, False))
         os.unlink(last_gone)
@@ -240,8 +242,7 @@ def command_idle_signal(mount):
             expect("why", mount.ask("status")["lock"]["reasons"], [reason])
             if mount.policy == "forget":
                 os.kill(mount.daemon, signal.SIGUSR2)
-                time.sleep(0.02)
-                expect_locked(mount, f"{reason}, SIGUSR2")
+                expect_still_locked(mount, f"{reason}, SIGUSR2")
                 expect("unlock", command(mount, "unlock", RIGHT)[0], 0)
             elif way == "signal":
                 os.kill(mount.daemon, signal.SIGUSR2)
@@ -437,8 +438,7 @@ def directory(mount):
         expect_locked(mount, name)
         # The vault stays locked, even if the directory is restored by hand.
         os.makedirs(f"{base}/inner", 0o700, exist_ok=True)
-        time.sleep(0.06)
-        expect_locked(mount, f"{name}, put right")
+        expect_still_locked(mount, f"{name}, put right", 0.06)
         unlock_all(mount, name)
         expect(f"{name}: made again", os.path.isdir(locks), True)
         make_file(f"{locks}/lock")

@@ -1,6 +1,7 @@
 import Glibc
 import LinuxSystem
 import Synchronization
+import TestSupport
 import Testing
 import VaultCrypto
 
@@ -68,8 +69,7 @@ import VaultCrypto
         }
         isOpening.wait { $0 ? () : nil }
         let unlock = setup.unlock(setup.key)
-        // The first requests.
-        while system.presentKeys.count < 4 { usleep(1000) }
+        try poll("the first requests", timeout: .seconds(60)) { system.presentKeys.count >= 4 }
         try expectPurge(setup) {
             isHeld.update { $0 = false }
         }

@@ -15,9 +15,9 @@ import subprocess
 import sys
 import time
 
-import goals
 import machine
 import table
+from goals import best_peer
 from systems import BenchError, median, prepare, run, say, systems, vaultfs, workspace
 from work import FOR_A_TIME, MEBIBYTE, Work
 
@@ -183,7 +183,7 @@ def compared_rates(rates, tests):
     for test in tests:
         medians = {name: median(values[test]) for name, values in rates.items()}
         spread = [value for value in rates["vaultfs"][test] if value is not None]
-        peer = goals.best_peer(medians)
+        peer = best_peer(medians)
         goals = [(peer, 1), ("before", OF_BEFORE) if test == "overwrite4k" else ("plain", OF_PLAIN)]
         found = {name: ratio(rates, test, name) for name in medians if name != "vaultfs"}
         missed = [f"below {'' if factor == 1 else f'{factor} of '}{name}" for name, factor in goals

@@ -12,10 +12,10 @@ import pathlib
 import shutil
 import time
 
-import goals
 import machine
 import plot
 import table
+from goals import goal, self_test
 from systems import BenchError, median, prepare, run, say, systems, workspace
 from work import MEBIBYTE, TESTS, Work
 
@@ -110,7 +110,7 @@ def compare(given, directory):
     medians = {name: {test: median(values) for test, values in tests.items()} for name, tests in rates.items()}
     on_disk = machine.filesystem(directory) != "tmpfs"
     goals = {
-        test: goals.goal(test, {name: medians[name][test] for name in medians}, on_disk) for test in given.tests
+        test: goal(test, {name: medians[name][test] for name in medians}, on_disk) for test in given.tests
     }
     return {
         "machine": machine.description(directory),
@@ -132,7 +132,7 @@ def write(path, text):
 def main():
     given = arguments()
     if given.self_test:
-        goals.self_test()
+        self_test()
         return
     os.makedirs(given.out, exist_ok=True)
     say("measuring cryptography and the cache by themselves")
