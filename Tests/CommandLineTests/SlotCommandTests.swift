@@ -171,7 +171,7 @@ import VaultFormat
         #expect(try place.opens(place.opening))
     }
 
-    @Test("the time a guess shall take is measured, and the choice told")
+    @Test("the time of a guess is measured, and the choice is printed")
     func timeGuessShallTake() throws {
         let result = try place.slot(
             "add", place.opening + ["--new-passfile", place.file("new"), "--kdf-time", "400ms"])

@@ -41,7 +41,7 @@ import Testing
         for client in clients { #expect(client.readLine() == nil) }
     }
 
-    @Test("an event that comes before the state was told is not lost")
+    @Test("an event that comes before the state was sent is not lost")
     func eventThatComesBeforeState() throws {
         let other = try ControlTestDirectory()
         let slow = ControlTestServer()

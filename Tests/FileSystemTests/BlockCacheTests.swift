@@ -56,7 +56,7 @@ import Testing
         let before = changes.value
         let during = changes.during {
             insert(1, seen: before)
-            // Data that was read while a writer was at work may be old, although the counter has not changed since.
+            // Data that was read while a writer was running may be old, although the counter has not changed since.
             insert(2, seen: changes.value)
             return changes.value
         }

@@ -180,7 +180,7 @@ extension PlainMountTests {
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
         }
 
-        @Test("no program sees the old size of a file that was cut back, or appends behind it")
+        @Test("no program sees the old size of a file that was cut back, or appends after it")
         func sizeAfterCut() throws {
             let (vault, _) = try Self.prepared()
             for name in ["file", "whole", "other", "dir/inner"] { try vault.tamper(["extend", name, "20"]) }

@@ -83,7 +83,7 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
-        @Test("an ordinary user is told what could not be kept")
+        @Test("an ordinary user gets a list of what could not be kept")
         func ordinaryUserIsTold() throws {
             let vault = try Setting.userOnTmpfs.vault()
             let source = directory.appending("source")

@@ -42,7 +42,7 @@ extension MountTests {
             try view.unmount()
         }
 
-        @Test("--prewarm continues behind a directory that cannot be read", arguments: Settings.accounts)
+        @Test("--prewarm continues after a directory that cannot be read", arguments: Settings.accounts)
         func prewarmBesideUnreadable(setting: Setting) throws {
             let view = try ViewUnderTest(setting.account())
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])

@@ -1,4 +1,4 @@
-"""Kills the daemon while it is locking, locked or unlocking, with writers at work, and checks that acknowledged data
+"""Kills the daemon while it is locking, locked or unlocking, with running writers, and checks that acknowledged data
 exists.
 
 lock_crash.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--rounds N] [--seed N]"""

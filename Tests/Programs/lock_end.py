@@ -30,7 +30,7 @@ def case(function):
     return function
 
 
-# Programs that use the mount. Each reports through `begun` that it is at work, and ends when it learns that the daemon
+# Programs that use the mount. Each reports through `begun` that it is running, and ends when it learns that the daemon
 # is dead.
 
 
@@ -183,7 +183,7 @@ def terminated_with_dirty_pages(mount, seed):
 
 
 def kill(mount, seed, prepare, delay):
-    """Sends SIGKILL `delay` seconds after the last action of `prepare`, with programs at work on the mount."""
+    """Sends SIGKILL `delay` seconds after the last action of `prepare`, while programs use the mount."""
     dead = memoryview(mmap.mmap(-1, 8)).cast("Q")
     with nothing_left(mount):
         users = {

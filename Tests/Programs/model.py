@@ -197,7 +197,7 @@ class Model:
         return self.mount.ask("sync").get("error")
 
     def kill(self):
-        """Kills the daemon while the threads are at work, sometimes in a lock. Mounts again and compares everything."""
+        """Kills the daemon while the threads are running, sometimes in a lock. Mounts again and compares everything."""
         if self.locks and self.rng.random() < 0.2:
             self.mount.send("lock").close()
         self.is_killing = True

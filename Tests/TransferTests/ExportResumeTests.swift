@@ -46,7 +46,7 @@ import ViewFormats
 
     private var partial: String { get throws { try "\(place.destination)/\(#require(place.partials.first))" } }
 
-    @Test("goes on behind what is on disk for sure")
+    @Test("continues after what is on disk for sure")
     func goesOnBehind() throws {
         let totals = try place.export()
         #expect(totals.bytesPresent == UInt64(Self.interval))

@@ -115,7 +115,7 @@ import VaultStore
         if flags != 0 { #expect(try system.attribute(listed, name) == list) }
     }
 
-    @Test("While a checkpoint is at work, which may have taken one away, nothing is remembered")
+    @Test("While a checkpoint is running, which may have taken one away, nothing is remembered")
     func duringCheckpoint() throws {
         let file = try vault.file("f", [1]).id
         let handle = try system.open(file, flags: O_RDWR, for: .root, workspace: vault.workspace)

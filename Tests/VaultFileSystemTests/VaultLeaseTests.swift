@@ -289,7 +289,7 @@ import VaultStore
         }
     }
 
-    @Test("it is told that vaultfs.json was replaced")
+    @Test("a replaced vaultfs.json is reported")
     func itIsToldThatVaultfs() throws {
         let place = try Place(expiresAfter: 1000)
         let changes = try #require(try place.lease().changes)

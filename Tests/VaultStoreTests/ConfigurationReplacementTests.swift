@@ -94,7 +94,7 @@ import VaultFormat
         try expect(new: step == .synchronize)
     }
 
-    @Test("who was to be told and could not be: nothing has changed")
+    @Test("if the notification fails, nothing has changed")
     func whoWasToBeTold() throws {
         #expect(throws: VaultError.slotRefused("no")) {
             try change(onReady: { () throws(VaultError) in throw .slotRefused("no") }, before: { _ in })
@@ -245,7 +245,7 @@ import VaultFormat
                 try Data("half".utf8).write(to: URL(filePath: vault.path.appending(left + "1").string))
             } catch { Issue.record(error) }
         }
-        // Temporary files of a mount at work, and of nobody.
+        // Temporary files of a running mount, and of nobody.
         for name in ["vaultfs.tmp.0123456789abcdef", "vaultfs.tmp", "vaultfs.jsonx"] {
             try Data().write(to: URL(filePath: vault.path.appending(name).string))
         }

@@ -51,7 +51,7 @@ import VaultFormat
             }
         }
 
-        /// Makes everything of now durable.
+        /// Makes everything durable.
         func keepAll() { state.withLock { state in for file in files() { state.durable[file] = Self.bytes(file) } } }
 
         private func files() -> [String] {

@@ -114,7 +114,7 @@ import VaultFormat
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
 
-    @Test("space that a program has allocated behind the end stays when the file is sealed")
+    @Test("space that a program has allocated after the end stays when the file is sealed")
     func allocatedAhead() throws {
         let vault = try TestStore()
         try vault.make(pattern(100))

@@ -50,7 +50,7 @@ import VaultFormat
         #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == expected)
     }
 
-    @Test("Log-3: an entry that is torn anywhere, and all behind it, is not applied", arguments: 0..<16)
+    @Test("Log-3: an entry that is torn anywhere, and all after it, is not applied", arguments: 0..<16)
     func torn(_ cut: Int) throws {
         let vault = try TestStore()
         try vault.make(pattern(2 * Self.c))

@@ -9,7 +9,7 @@ import Testing
             encryption: vector.map { CipherChain.Encryption(key: 1, vector: $0, padding: .pkcs7) })
     }
 
-    @Test("Every offset is in the chain that contains it, with empty chains before, between and behind")
+    @Test("Every offset is in the chain that contains it, with empty chains before, between and after")
     func stored() {
         let lengths: [UInt64] = [0, 0, 5, 0, 16, 1, 0, 0, 0, 31, 0]
         var start: UInt64 = 0
