@@ -15,8 +15,8 @@ import VaultStore
         #expect(try !MountOptionList(["ro,rw"]).isReadOnly)
     }
 
-    @Test("what is for mount and systemd is taken and dropped")
-    func whatIsForMount() throws {
+    @Test("options for mount and systemd are accepted and dropped")
+    func optionsForMountAndSystemd() throws {
         let list = try MountOptionList([
             "defaults,auto,noauto,nofail,_netdev,nouser,user=ada,comment,comment=b,,",
             "nousers,noowner,nogroup,_rnetdev,helper=x,uhelper=udisks2",
@@ -26,14 +26,14 @@ import VaultStore
     }
 
     @Test(
-        "who may mount implies what mount implies, until a later word",
+        "user, users, owner and group imply the options that mount(8) names, until a later word",
         arguments: [
             ("users", ["noexec", "nosuid", "nodev"]), ("exec,user", ["exec", "noexec", "nosuid", "nodev"]),
             ("users,exec", ["noexec", "nosuid", "nodev", "exec"]), ("owner,dev", ["nosuid", "nodev", "dev"]),
             ("group", ["nosuid", "nodev"]),
         ]
     )
-    func whoMayMountImplies(words: String, passedOn: [String]) throws {
+    func userAndOwnerImplyOptions(words: String, passedOn: [String]) throws {
         #expect(try MountOptionList([words]).fuseOptions == passedOn)
     }
 
@@ -65,8 +65,8 @@ import VaultStore
         #expect(list.fuseOptions.isEmpty)
     }
 
-    @Test("what fstab says for us")
-    func whatFstabSaysForUs() throws {
+    @Test("the options of fstab for vaultfs")
+    func optionsOfFstabForVaultfs() throws {
         let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p,passphrase_fd=3"])
         #expect(
             list.ours == [
@@ -77,7 +77,7 @@ import VaultStore
     }
 
     @Test(
-        "what is not known and may be a protection misspelt is refused",
+        "an unknown option that may be a misspelt protection is refused",
         arguments: [
             ("onlock=forget", "unknown mount option 'onlock'"), ("lock_flie=/x", "unknown mount option 'lock_flie'"),
             ("share", "unknown mount option 'share'"), ("nosiud", "unknown mount option 'nosiud'"),
@@ -92,13 +92,13 @@ import VaultStore
             ("noatime=1", "unknown mount option 'noatime'"),
         ]
     )
-    func whatIsNotKnown(option: String, message: String) {
+    func unknownOptionThatMay(option: String, message: String) {
         let hint = message.hasPrefix("unknown") ? ": 'man vaultfs' lists the options" : ""
         #expect(throws: CommandFailure(.usage, message + hint)) { try MountOptionList([option]) }
     }
 
     @Test(
-        "what is for other file systems is left out",
+        "options for other file systems are left out",
         arguments: [
             "bogus", "uid=1000", "gid=1000", "umask=022", "discard", "acl", "user_xattr", "compress=zstd",
             "errors=remount-ro",
@@ -109,7 +109,7 @@ import VaultStore
             "noauto_da_alloc",
         ]
     )
-    func whatIsForOtherFile(option: String) throws {
+    func optionsForOtherFileSystems(option: String) throws {
         let list = try MountOptionList([option, "ro"])
         #expect(list.fuseOptions.isEmpty && list.isReadOnly)
         #expect(list.unknown == [String(option.prefix { $0 != "=" })])
@@ -256,8 +256,9 @@ import VaultStore
         #expect(ByteSize(argument: text)?.bytes == bytes)
     }
 
-    @Test("what is no size", arguments: ["", "M", "-1", "1.5M", "1X", "1iB", "99999999999G", "1 M", "٣"])
-    func whatIsNoSize(text: String) {
+    @Test(
+        "text that is no size is refused", arguments: ["", "M", "-1", "1.5M", "1X", "1iB", "99999999999G", "1 M", "٣"])
+    func textThatIsNoSize(text: String) {
         #expect(ByteSize(argument: text) == nil)
     }
 

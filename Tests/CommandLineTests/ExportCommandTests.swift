@@ -71,9 +71,9 @@ import Testing
     }
 
     @Test(
-        "what openssl encrypted with a passphrase comes out, into a file and into a directory",
+        "a file that openssl encrypted with a passphrase comes out, into a file and into a directory",
         arguments: [["-pbkdf2"], []])
-    func whatOpensslEncryptedWithPassphrase(
+    func fileThatOpensslEncrypted(
         derivation: [String]
     ) throws {
         try makePlaintext(1_000_003)

@@ -31,8 +31,8 @@ import Testing
         try place.fields(place.run(["info", "--json", place.vault]).succeeded())["mounted"] as? [String: Any]
     }
 
-    @Test("who has it on another machine, and what to do, is said before a secret is read")
-    func whoHasItOnAnother() throws {
+    @Test("the machine that has the vault, and the remedy, are named before a secret is read")
+    func machineThatHasVault() throws {
         let file = try hold("5e another-boot 4711 elsewhere 1 1\n")
         // If it were read, the read would fail first.
         let unread = ["--passfile", place.file("absent")]

@@ -78,8 +78,8 @@ import Testing
         #expect(try info("media.m3u8")["commands"] as? [String] == ["vaultfs view hls \(directory.path) MOUNTPOINT"])
     }
 
-    @Test("what is no file is refused, and text says the same")
-    func whatIsNoFile() throws {
+    @Test("a path that is no file is refused, and text says the same")
+    func pathThatIsNoFile() throws {
         let refused = try Command([Products.binary, "info", "--view", directory.path]).run()
         #expect(refused.exitCode == 1)
         #expect(refused.errors == "vaultfs: cannot open \(directory.path): it is a directory\n")

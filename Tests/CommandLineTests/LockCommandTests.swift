@@ -39,8 +39,8 @@ import Testing
         #expect(result.output == "")
     }
 
-    @Test("what is no vault's mount", arguments: ["lock", "unlock", "events"])
-    func whatIsNoVaultsMount(command: String) throws {
+    @Test("a path that is no vault's mount is refused", arguments: ["lock", "unlock", "events"])
+    func pathThatIsNoVaults(command: String) throws {
         let directory = try TemporaryDirectory()
         for (path, reason) in [
             (directory.path, "not mounted: \(directory.path)"), ("/proc", "not a vault: /proc is a mount of type proc"),

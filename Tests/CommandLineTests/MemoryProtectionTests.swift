@@ -5,14 +5,14 @@ import VaultCrypto
 @testable import vaultfs
 
 @Suite struct MemoryProtectionTests {
-    @Test("what was had is nothing to warn of")
-    func whatWasHadIsNothing() {
+    @Test("protection that was granted causes no warning")
+    func protectionThatWasGrantedCauses() {
         let all = MemoryProtection(keys: .memfdSecret, cache: .locked, coreDumpsOff: true, notDumpable: true)
         #expect(all.shortcomings.isEmpty)
     }
 
-    @Test("what was not had is said, each once")
-    func whatWasNotHad() {
+    @Test("protection that was not granted is reported, each once")
+    func protectionThatWasNotGranted() {
         let none = MemoryProtection(keys: .unlocked, cache: .unlocked, coreDumpsOff: false, notDumpable: false)
         #expect(none.shortcomings.count == 4)
         let some = MemoryProtection(keys: .locked, cache: .locked, coreDumpsOff: true, notDumpable: true)

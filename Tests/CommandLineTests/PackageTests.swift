@@ -34,8 +34,8 @@ import Testing
         try Command(["cmp"] + packages).run().succeeded()
     }
 
-    @Test("what is in it, and what it needs")
-    func whatIsInItAndWhatItNeeds() throws {
+    @Test("its files, and its dependencies")
+    func itsFiles() throws {
         let package = try package("package")
         let version = try Command([Products.binary, "--version"]).run().succeeded().output
         #expect(try field("Version", of: package) == version.split(separator: " ")[1])

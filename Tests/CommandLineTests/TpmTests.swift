@@ -69,8 +69,8 @@ import Testing
         #expect(left.filter { $0.hasPrefix("vaultfs-tpm2") } == [], sourceLocation: sourceLocation)
     }
 
-    @Test("what this TPM sealed opens the vault, also after the machine has started anew")
-    func whatThisTpmSealedOpens() throws {
+    @Test("a secret that this TPM sealed opens the vault, also after the machine has started anew")
+    func secretThatThisTpmSealed() throws {
         try enroll(["--pcrs", "4,7"]).succeeded()
         #expect(try place.slots().last?["kind"] as? String == "keyfile")
         #expect(try place.slots().last?["label"] as? String == "tpm2")
@@ -205,8 +205,8 @@ import Testing
         #expect(try onTerminal(["PIN for \(sealed): =\(pin)"], opening).code == "exit 0")
     }
 
-    @Test("what does not enroll leaves neither a file nor a slot")
-    func whatDoesNotEnrollLeaves() throws {
+    @Test("an enrollment that fails leaves neither a file nor a slot")
+    func enrollmentThatFailsLeavesNeither() throws {
         let wrong = ["--passfile", place.file("new")]
         let before = try place.configuration
         var result = try enroll(with: wrong)

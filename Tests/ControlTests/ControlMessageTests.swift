@@ -84,9 +84,9 @@ import VaultCrypto
     }
 
     @Test(
-        "what is no event",
+        "a line that is no event is refused",
         arguments: ["", "[]", "{}", "{\"event\":\"did-lock\"}", "{\"event\":1,\"time\":\"t\",\"mountpoint\":\"/\"}"])
-    func whatIsNoEvent(line: String) {
+    func lineThatIsNoEvent(line: String) {
         #expect(throws: (any Error).self) { try JSONDecoder().decode(ControlEvent.self, from: Data(line.utf8)) }
     }
 }

@@ -76,8 +76,8 @@ import Testing
         #expect(client.readLine()?.contains("\"mountpoint\"") == true)
     }
 
-    @Test("who does not ask gets none")
-    func whoDoesNotAskGets() throws {
+    @Test("a client that does not ask gets no events")
+    func clientThatDoesNotAsk() throws {
         let listener = try subscriber()
         let client = try place.rawClient()
         client.send("{\"request\":\"status\"}\n")

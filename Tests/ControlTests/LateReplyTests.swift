@@ -36,8 +36,8 @@ import Testing
         server.stop()
     }
 
-    @Test("who waits is neither impatient nor silent")
-    func whoWaitsIsNeitherImpatient() throws {
+    @Test("a client that waits is neither impatient nor silent")
+    func clientThatWaitsIsNeither() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()

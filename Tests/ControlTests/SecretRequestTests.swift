@@ -52,7 +52,7 @@ import VaultFormat
     }
 
     @Test(
-        "what is no secret is refused, and not quoted",
+        "a value that is no secret is refused, and not quoted",
         arguments: [
             ("no base64", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"a*aa\""),
             ("cut off", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\""),
@@ -73,7 +73,7 @@ import VaultFormat
             ("with another request", "lock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\""),
         ]
     )
-    func whatIsNoSecret(name: String, request: String, secret: String) {
+    func valueThatIsNoSecret(name: String, request: String, secret: String) {
         let result = Self.parse("{\"request\":\"\(request)\",\"secret\":{\(secret)}}")
         guard case .failure(let failure) = result else {
             Issue.record("\(name): taken")

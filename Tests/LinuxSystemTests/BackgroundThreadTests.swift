@@ -6,8 +6,8 @@ import Testing
 @Suite struct BackgroundThreadTests {
     private static let size = 1024
 
-    @Test("what a thread had on its stack is not there when it has ended")
-    func whatThreadHad() throws {
+    @Test("the content of a thread's stack is not there when it has ended")
+    func contentOfThreadsStack() throws {
         let size = Self.size
         let memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC)
         defer { close(memory) }

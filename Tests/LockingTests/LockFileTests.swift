@@ -32,8 +32,8 @@ import Testing
         #expect(!file.look().isLocked)
     }
 
-    @Test("what was there before locks")
-    func whatWasThereBeforeLocks() throws {
+    @Test("a lock file that was there before locks")
+    func lockFileThatWasThere() throws {
         let place = try Place()
         try place.create(place.lock)
         #expect(try place.file().look() == .present)

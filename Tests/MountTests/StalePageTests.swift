@@ -4,7 +4,7 @@ import Testing
 extension PlainMountTests {
     /// The kernel's page cache beside several threads.
     @Suite struct StalePages {
-        @Test("what was written is seen through a mapping at once, also while others read the file")
+        @Test("written data is seen through a mapping at once, also while others read the file")
         func seen() throws {
             let programs = try TemporaryDirectory()
             let program = programs.appending("stale_pages")

@@ -59,8 +59,8 @@ import Testing
     }
 
     /// Cut in its data, in the hole behind it, and in the data behind the hole.
-    @Test("what is cut off a sparse file is no hole", arguments: [100_000, 2_000_000, 4_300_000])
-    func whatIsCutOffSparse(size: Int) throws {
+    @Test("the part that is cut off a sparse file is no hole", arguments: [100_000, 2_000_000, 4_300_000])
+    func partThatIsCutOff(size: Int) throws {
         let script = "cd \(place.path("tree")); rm ?; head -c 200000 /dev/urandom >e; truncate -s 4200000 e; "
         try Command(["sh", "-c", script + "head -c 200000 /dev/urandom >>e; cp e ../whole"]).run().succeeded()
         let vault = try TransferPlace()

@@ -31,8 +31,8 @@ import Testing
             sourceLocation: sourceLocation)
     }
 
-    @Test("what gives others' rights does not come out of a vault unless that is asked for")
-    func whatGivesOthersRightsDoes() throws {
+    @Test("set-id bits, capabilities and devices do not come out of a vault unless that is asked for")
+    func setIdBitsAndDevices() throws {
         try shell(
             "printf x >tree/setuid; cp tree/setuid tree/setgid; cp tree/setuid tree/plain; mkdir tree/inherits; mkfifo tree/fifo"
         )
@@ -65,9 +65,7 @@ import Testing
     }
 
     @Test("a destination that is there keeps its own, directories in it get the source's, a new one as well")
-    func destinationThatIsThereKeeps()
-        throws
-    {
+    func destinationThatIsThereKeeps() throws {
         try shell("mkdir tree/sub out out/sub; printf x >tree/sub/file; setfattr -n user.tree -v 1 tree tree/sub")
         try shell(
             "setfattr -n user.own -v 1 out; setfattr -n user.own -v 1 out/sub; chmod 701 tree tree/sub; chmod 750 out out/sub"
@@ -99,8 +97,8 @@ import Testing
         #expect(try shell("ls -A out") == "file\n")
     }
 
-    @Test("what has the same time and is something else is not replaced without a word")
-    func whatHasSameTime() throws {
+    @Test("a different file with the same time is not replaced without a word")
+    func differentFileWithSameTime() throws {
         try shell("ln -s one tree/link; printf one >tree/first; ln tree/first tree/second")
         try shell("touch -h -d 2001-01-01 tree/link tree/first")
         if Products.isRoot { try shell("mknod tree/device c 1 3; touch -d 2001-01-01 tree/device") }

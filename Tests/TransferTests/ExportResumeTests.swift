@@ -87,8 +87,8 @@ import ViewFormats
         try expectWhole()
     }
 
-    @Test("what two exports write at once is left to the first")
-    func whatTwoExportsWrite() throws {
+    @Test("a file that two exports write at once is left to the first")
+    func fileThatTwoExportsWrite() throws {
         let held = open(try partial, O_RDWR | O_CLOEXEC)
         defer { close(held) }
         try #require(flock(held, LOCK_SH | LOCK_NB) == 0)

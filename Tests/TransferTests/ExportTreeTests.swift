@@ -52,8 +52,8 @@ import ViewFormats
         #expect(place.status("file")?.st_ino == before.st_ino)
     }
 
-    @Test("what cannot be decrypted or is no file is named, the rest goes on")
-    func whatCannotBeDecrypted() throws {
+    @Test("a file that cannot be decrypted, or is none, is named, and the rest goes on")
+    func fileThatCannotBeDecrypted() throws {
         try place.write(pattern(5000), to: "good")
         try place.write(pattern(5000), to: "cut")
         try #require(truncate("\(place.source)/cut", 5001) == 0)
@@ -69,8 +69,9 @@ import ViewFormats
     }
 
     @Test(
-        "what has the name already stays", arguments: ["file", "link", "directory", "same size", "same size and time"])
-    func whatHasNameAlreadyStays(kind: String) throws {
+        "an object that has the name already stays",
+        arguments: ["file", "link", "directory", "same size", "same size and time"])
+    func objectThatHasNameAlready(kind: String) throws {
         try place.write(pattern(5000))
         let target = "\(place.destination)/file"
         let foreign = place.directory.appending("foreign")

@@ -62,8 +62,8 @@ import Testing
         try place.expectSame("tree", "out")
     }
 
-    @Test("what a killed import has left is gone after the next")
-    func whatKilledImportHasLeft() throws {
+    @Test("the files that a killed import has left are removed by the next")
+    func filesThatKilledImport() throws {
         let place = try TransferPlace()
         try place.makeTree()
         // The state that a killed writer leaves.

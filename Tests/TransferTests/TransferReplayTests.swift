@@ -81,8 +81,8 @@ import VaultStore
     }
 
     /// Another export of the same source, which creates its name first.
-    @Test("what another puts there meanwhile is there")
-    func whatAnotherPutsThereMeanwhile() throws {
+    @Test("a file that another program puts there meanwhile stays")
+    func fileThatAnotherProgramPuts() throws {
         try shell(
             "printf x >tree/first; ln tree/first tree/second; ln -s first tree/link; touch -h -d 2001-01-01 tree/*")
         let names = Mutex<[String]>([])
@@ -104,8 +104,8 @@ import VaultStore
         #expect(try shell("rsync -aHAX -O --checksum --delete -n -i tree/ out/") == "")
     }
 
-    @Test("what has not got its name yet is nobody's leftover")
-    func whatHasNotGot() throws {
+    @Test("a file that has not got its name yet is nobody's leftover")
+    func fileThatHasNotGot() throws {
         try shell("printf x >tree/file")
         let isStale = Mutex<Bool?>(nil)
         let answer = { @Sendable [out] (call: WatchedCall) -> Int32 in

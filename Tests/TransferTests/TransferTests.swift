@@ -73,8 +73,8 @@ import VaultStore
         #expect(missing.errors.contains("there is no directory 'no': make it first"), "\(missing)")
     }
 
-    @Test("what is there and differs is kept, unless --overwrite is given")
-    func whatIsThereAndDiffers() throws {
+    @Test("a file that is there and differs is kept, unless --overwrite is given")
+    func fileThatIsThere() throws {
         try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.directory.write("tree/file", "old")
         try place.directory.write("tree/other", "other")

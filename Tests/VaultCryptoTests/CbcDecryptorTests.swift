@@ -120,9 +120,7 @@ import Testing
     }
 
     @Test("a forgotten key is refused, though the decryptor had its schedule, and works again once put back")
-    func forgottenKeyIsRefused()
-        throws
-    {
+    func forgottenKeyIsRefused() throws {
         let (keyText, ciphertext) = Self.vectors[2]
         let key = try key(keyText)
         _ = try decrypt(bytes(hex: ciphertext), vector, key)

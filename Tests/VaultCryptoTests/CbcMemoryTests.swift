@@ -28,8 +28,8 @@ import Testing
         }
     }
 
-    @Test("what openssl's derivations and SHA-256 of a secret worked with")
-    func whatOpensslsDerivationsAndSha() async {
+    @Test("no secret of openssl's derivations and SHA-256 remains in memory")
+    func noSecretOfDerivations() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             do {

@@ -99,8 +99,8 @@ import Testing
         }
     }
 
-    @Test("what HMAC, HKDF and scrypt worked with")
-    func whatHmac() async {
+    @Test("no secret of HMAC, HKDF and scrypt remains in memory")
+    func noSecretOfHmac() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             do {
@@ -119,8 +119,8 @@ import Testing
         }
     }
 
-    @Test("what was on the heap")
-    func whatWasOnHeap() async {
+    @Test("no freed bytes remain on the heap")
+    func noFreedBytesOnHeap() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }
@@ -147,8 +147,8 @@ import Testing
         }
     }
 
-    @Test("what functions that returned left on the stack")
-    func whatFunctionsThatReturnedLeft() async {
+    @Test("the stack of functions that returned is wiped")
+    func stackIsWiped() async {
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }

@@ -33,8 +33,8 @@ import Testing
         return longestRun.load(ordering: .relaxed)
     }
 
-    @Test("what was copied is in no register that a signal saves")
-    func whatWasCopied() async {
+    @Test("copied bytes are in no register that a signal saves")
+    func copiedBytes() async {
         await #expect(processExitsWith: .success) {
             #expect(ScrubTests.savedBytes(afterScrub: false) >= 16)
             #expect(ScrubTests.savedBytes(afterScrub: true) < 8)

@@ -67,7 +67,7 @@ import Testing
     }
 
     @Test(
-        "what is written where a truncation freed space is not in the longer file, but the end of its page may be zero")
+        "data written where a truncation freed space is not in the longer file, but the end of its page may be zero")
     func truncation() throws {
         let found = try states(of: "f") {
             let file = try file("f")

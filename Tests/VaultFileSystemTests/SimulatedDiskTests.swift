@@ -27,7 +27,7 @@ import VaultFormat
     private static let onlyNumber = setting("VAULTFS_CUT_NUMBER").map { Int($0) }
     private static let mostFailures = Int(setting("VAULTFS_CUT_FAILURES") ?? 3)
 
-    @Test("what was fsynced is there after a cut, and every chunk is one that was written", arguments: 0..<lanes)
+    @Test("fsynced data is there after a cut, and every chunk is one that was written", arguments: 0..<lanes)
     func cuts(lane: Int) throws {
         let runs = Self.onlyNumber == nil ? (Self.count + Self.cutsOfARun - 1) / Self.cutsOfARun : 1
         var failures = 0

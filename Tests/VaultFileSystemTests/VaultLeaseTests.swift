@@ -84,9 +84,7 @@ import VaultStore
     }
 
     @Test("a clock that is set back while mounted does not prolong it, one that is set forward shortens it")
-    func clockThatIsSetBack()
-        throws
-    {
+    func clockThatIsSetBack() throws {
         let place = try Place(expiresAfter: 100)
         let lease = try place.lease()
         place.clocks.pass(50, setting: -1_000_000)
@@ -178,9 +176,7 @@ import VaultStore
     }
 
     @Test("a slot with an end that is removed ends; one without, and what nobody with a key wrote, does not")
-    func slotWithEnd()
-        throws
-    {
+    func slotWithEnd() throws {
         for (end, ends) in [(1000, true), (nil, false)] as [(Int64?, Bool)] {
             let place = try Place(expiresAfter: end)
             let lease = try place.lease()
@@ -202,8 +198,8 @@ import VaultStore
         }
     }
 
-    @Test("what could not be read through is looked at again, with nothing changed since")
-    func whatCouldNotBeRead() throws {
+    @Test("a vaultfs.json that could not be checked is checked again, with nothing changed since")
+    func vaultfsJsonThatCould() throws {
         let place = try Place(expiresAfter: 1000)
         let lease = try place.lease()
         try place.change(expiresAfter: 100)
@@ -227,8 +223,8 @@ import VaultStore
         #expect(other.end?.wall == (endless.start + 50) * 1000)
     }
 
-    @Test("what is written while it is read is looked at as well")
-    func whatIsWrittenWhile() throws {
+    @Test("a change that is written during the read is read as well")
+    func changeThatIsWrittenDuring() throws {
         let place = try Place()
         let whenRead = Mutex<(@Sendable () throws -> Void)?>(nil)
         let clock = place.clocks.clock
@@ -258,10 +254,8 @@ import VaultStore
         #expect(lease.end?.wall == (place.start + 100) * 1000)
     }
 
-    @Test("what was taken back of a slot before an unlock adopts it is seen, also while another is looked at")
-    func whatWasTakenBack()
-        throws
-    {
+    @Test("the removal of a slot before an unlock adopts its lease is seen, also during a check")
+    func slotRemovedBeforeUnlock() throws {
         for isMeanwhile in [false, true] {
             let place = try Place()
             let whenRead = Mutex<(@Sendable () -> Void)?>(nil)

@@ -64,8 +64,8 @@ import VaultFormat
         try expect(new: true)
     }
 
-    @Test("what somebody without the lock writes into the same file meanwhile is not lost")
-    func whatSomebodyWithoutLockWrites() throws {
+    @Test("a write into the same file by a process without the lock is not lost")
+    func writeIntoSameFile() throws {
         let path = vault.path.appending("vaultfs.json").string
         let directory = try vault.open()
         let masterKey = try directory.openSlot(with: vault.secret).masterKey
@@ -150,9 +150,7 @@ import VaultFormat
     }
 
     @Test("a window that is started: whatever the moment a copy is made, it has started or not, and the slot opens")
-    func windowThatIsStarted()
-        throws
-    {
+    func windowThatIsStarted() throws {
         try #expect(
             vault.editor().change(
                 #require(try vault.open().configuration.slot(1)), toWindow: PlayWindow(seconds: 60), isForced: true

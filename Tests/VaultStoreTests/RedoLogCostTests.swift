@@ -130,7 +130,7 @@ import VaultFormat
     }
 
     @Test(
-        "what is logged during a checkpoint keeps its space when a truncation frees the file's",
+        "data logged during a checkpoint keeps its space when a truncation frees the file's",
         .enabled(if: geteuid() == 0))
     func spaceDuringCheckpoint() throws {
         let disk = try SmallDisk(size: 3 << 20)

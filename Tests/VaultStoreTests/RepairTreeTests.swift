@@ -149,8 +149,8 @@ import VaultFormat
     }
 
     /// Entries that do not authenticate stay, and so does the directory around them.
-    @Test("what is not ours stays", arguments: VerifierVault.vectors)
-    func whatIsNotOursStays(_ name: String) throws {
+    @Test("other programs' files stay", arguments: VerifierVault.vectors)
+    func otherProgramsFilesStay(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let documents = try vault.backing("Documents")
         let stranger = documents + "/stranger.txt"
@@ -229,8 +229,8 @@ import VaultFormat
     }
 
     /// A directory under a temporary name that is not empty is not swept, and keeps its record.
-    @Test("what a temporary directory holds", arguments: VerifierVault.vectors)
-    func whatATemporaryDirectoryHolds(_ name: String) throws {
+    @Test("the content of a temporary directory", arguments: VerifierVault.vectors)
+    func contentOfTemporaryDirectory(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
         let temporary = vault.path + "/vaultfs.tmp.1f"
         try manager.moveItem(atPath: vault.backing("Documents"), toPath: temporary)

@@ -175,8 +175,8 @@ struct SlotVault {
         #expect(try mounted.reread().configuration.slots.count == 2)
     }
 
-    @Test("what waits for another too long says for whom")
-    func whatWaitsForAnotherToo() throws {
+    @Test("a process that waits too long for another one names it")
+    func processThatWaitsTooLong() throws {
         let vault = try SlotVault()
         let lock = try ConfigurationReplacement(of: vault.open(), wait: .zero)
         let editor = try vault.editor(wait: .milliseconds(30))
@@ -189,8 +189,8 @@ struct SlotVault {
         withExtendedLifetime(lock) {}
     }
 
-    @Test("what nobody with a key wrote is not built upon")
-    func whatNobodyWithKeyWrote() throws {
+    @Test("a configuration that nobody with a key wrote is not changed")
+    func configurationThatNobodyWithKey() throws {
         let vault = try SlotVault()
         let editor = try vault.editor()
         let text = try VaultFixture.configurationText(vault.path)

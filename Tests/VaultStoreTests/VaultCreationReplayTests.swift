@@ -100,8 +100,8 @@ import Testing
         #expect(try Command(look).run().succeeded().output == before)
     }
 
-    @Test("what another machine's is making stays")
-    func whatAnotherMachinesIsMaking() throws {
+    @Test("a vault that another process is making stays")
+    func vaultThatAnotherProcessMakes() throws {
         let copies = try killed()
         try copies.putBack(try #require(copies.paths.last))
         let before = try directory.entries(of: "vault")

@@ -9,8 +9,8 @@ import VaultFormat
 @testable import VaultStore
 
 @Suite struct VaultCreationTests {
-    @Test("what is made can be opened by every slot", arguments: [4096, 65536, 1 << 20])
-    func whatIsMadeCan(chunkSize: Int) throws {
+    @Test("a new vault is opened by every slot", arguments: [4096, 65536, 1 << 20])
+    func newVaultIsOpened(chunkSize: Int) throws {
         let directory = try VaultTestDirectory()
         let path = directory.path.appending("vault")
         let recovery = try SecretBytes.random(count: RecoveryKey.size)

@@ -7,8 +7,8 @@ import VaultStore
 
 /// Vaults made by the store: everything that it writes verifies, and damage to it is found.
 struct VerifierStoreTests {
-    @Test("what the store writes verifies", arguments: [4096, 65536])
-    func whatTheStoreWritesVerifies(_ chunkSize: Int) throws {
+    @Test("everything that the store writes verifies", arguments: [4096, 65536])
+    func everythingThatStoreWritesVerifies(_ chunkSize: Int) throws {
         let sizes = [0, 1, 15, 16, 4095, 4096, 4097, 200_000]
         let vault = try VerifierVault(chunkSize: chunkSize) { writer in
             for count in sizes { try writer.file("f\(count)", count: count) }
