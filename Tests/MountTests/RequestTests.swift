@@ -58,7 +58,7 @@ extension MountTests {
             defer { process.kill(SIGKILL) }
             try poll("the file") { process.output.contains("ready") }
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
-            try Command(["sh", "-c", "echo >\"$0\"", "\(vault.plain)/locked"]).run().succeeded()
+            try Command(["sh", "-c", ": >\"$0\"", "\(vault.plain)/locked"]).run().succeeded()
             #expect(process.wait(timeout: .seconds(20)) == 0, "\(process.errors)")
             #expect(process.output == "ready\n" + String(repeating: "\(ENOKEY)\n", count: 5))
             let kept = try Command(["find", vault.vault, "-type", "f", "-perm", "6777"]).run().succeeded().output

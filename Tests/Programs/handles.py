@@ -1,5 +1,5 @@
-"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When a program has written to
-the FIFO GO, opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to the
+"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When a program has opened
+the FIFO GO to write, opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to the
 daemon, or the error. Needs root.
 
 handles.py TREE GO"""
