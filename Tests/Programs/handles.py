@@ -1,6 +1,6 @@
-"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When a program has opened
-the FIFO GO to write, opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to the
-daemon, or the error. Needs root.
+"""Takes a file handle (name_to_handle_at(2)) of everything below TREE and prints "ready". When a program has opened the
+FIFO GO to write, opens each handle (open_by_handle_at(2) with O_PATH) and prints its path and size without a request to
+the daemon, or the error. Needs root.
 
 handles.py TREE GO"""
 
