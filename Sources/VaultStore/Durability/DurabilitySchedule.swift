@@ -1,6 +1,6 @@
 internal import LinuxSystem
 
-/// What the durability thread has to do, and when. Any thread. A leaf lock.
+/// The work of the durability thread, and when it is due. Any thread. A leaf lock.
 final class DurabilitySchedule: Sendable {
     enum Task {
         /// Put the log's entries in place. Begins a new log first if the old one does not work.
