@@ -46,7 +46,7 @@ import VaultFormat
 
     private func begin() throws {
         let (directory, masterKey, slot) = try opened()
-        _ = try Rekeyer.begin(directory, keeping: slot, secret: secret, masterKey: masterKey)
+        _ = try RekeyStart.begin(directory, keeping: slot, secret: secret, masterKey: masterKey)
     }
 
     /// Runs the rekey to its end, or until `before` throws.

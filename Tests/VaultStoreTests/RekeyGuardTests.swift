@@ -61,7 +61,7 @@ import VaultFormat
         let before = try text()
         let (directory, masterKey, slot) = try RekeyVault.open(vault.path)
         #expect(throws: VaultError.self) {
-            try Rekeyer.check(directory, keeping: slot, masterKey: masterKey, isForced: false)
+            try RekeyStart.check(directory, keeping: slot, masterKey: masterKey, isForced: false)
         }
         #expect(throws: VaultError.self) { try RekeyVault.begin(vault.path) }
         #expect(try text() == before)
@@ -77,7 +77,7 @@ import VaultFormat
         try RekeyVault.rekey(vault.path)
         let (directory, masterKey, slot) = try RekeyVault.open(vault.path)
         let begin = { (slot: KeySlot) throws in
-            _ = try Rekeyer.begin(
+            _ = try RekeyStart.begin(
                 directory, keeping: slot, secret: .passphrase(RekeyVault.passphrase), masterKey: masterKey)
         }
         let before = try text()
@@ -110,7 +110,7 @@ import VaultFormat
         let added = try SlotEditor(announced, masterKey: masterKey).add(SlotRequest(secret: secret))
         let before = try text()
         let refusal = #expect(throws: VaultError.self) {
-            _ = try Rekeyer.begin(
+            _ = try RekeyStart.begin(
                 announced, keeping: slot, secret: .passphrase(RekeyVault.passphrase), masterKey: masterKey)
         }
         #expect(refusal?.description.contains("slots were changed meanwhile; nothing was changed") == true)

@@ -36,7 +36,7 @@ import VaultFormat
 
     private func begin() throws -> SecretBytes {
         let opened = try directory.openSlot(with: .passphrase(RekeyVault.passphrase))
-        return try Rekeyer.begin(
+        return try RekeyStart.begin(
             directory, keeping: opened.slot, secret: .passphrase(RekeyVault.passphrase), masterKey: opened.masterKey)
     }
 
@@ -49,11 +49,11 @@ import VaultFormat
 
     @Test("Store-30: the writer record exists before the rekey begins, and is removed when it is finished")
     func note() throws {
-        #expect(WriterLock.record(in: directory.descriptor) == nil)
+        #expect(WriterLockFile.record(in: directory.descriptor) == nil)
         let masterKey = try begin()
-        #expect(WriterLock.record(in: directory.descriptor)?.processID == getpid())
+        #expect(WriterLockFile.record(in: directory.descriptor)?.processID == getpid())
         #expect(try run(masterKey).isFinished)
-        #expect(WriterLock.record(in: directory.descriptor) == nil)
+        #expect(WriterLockFile.record(in: directory.descriptor) == nil)
     }
 
     @Test("Store-35: if another machine has the lock by now, a rekey does not begin")
@@ -85,7 +85,7 @@ import VaultFormat
         // Its own temporary files may be removed.
         #expect(Set(Self.entries(path)).isSubset(of: expected))
         #expect(Set(expected).subtracting(Self.entries(path)).allSatisfy { $0.contains("vaultfs.tmp.") })
-        #expect(WriterLock.record(in: directory.descriptor)?.host == "elsewhere")
+        #expect(WriterLockFile.record(in: directory.descriptor)?.host == "elsewhere")
         #expect(try VaultDirectory.open(FilePath(path)).configuration.isRekeying)
     }
 

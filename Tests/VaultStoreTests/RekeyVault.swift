@@ -184,7 +184,7 @@ final class RekeyVault {
     static func begin(_ path: String) throws {
         let (directory, masterKey, slot) = try open(path)
         guard !directory.configuration.isRekeying else { return }
-        _ = try Rekeyer.begin(
+        _ = try RekeyStart.begin(
             directory, keeping: slot, secret: .passphrase(passphrase), masterKey: masterKey)
     }
 

@@ -85,7 +85,7 @@ import VaultFormat
         try Data("1 boot 7 host 1 1\n".utf8).write(to: URL(filePath: vault.path + "/vaultfs.lock"))
         let (directory, masterKey, slot) = try RekeyVault.open(vault.path)
         try directory.lock(.exclusive, wait: .seconds(60))
-        let newKey = try Rekeyer.begin(
+        let newKey = try RekeyStart.begin(
             directory, keeping: slot, secret: .passphrase(RekeyVault.passphrase), masterKey: masterKey)
         let rekeyer = try Rekeyer(
             directory: try directory.reread(), masterKey: newKey, isStopped: { false }, onProblem: { _, _ in })

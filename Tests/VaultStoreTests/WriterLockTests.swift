@@ -102,12 +102,12 @@ import VaultFormat
     @Test("The writer record exists from the claim to the release")
     func note() throws {
         let hold = try #require(try take())
-        #expect(WriterLock.record(in: vault.root) == nil)
+        #expect(WriterLockFile.record(in: vault.root) == nil)
         try hold.claim()
-        let note = try #require(WriterLock.record(in: vault.root))
+        let note = try #require(WriterLockFile.record(in: vault.root))
         #expect(note.processID == getpid() && note.isOfThisMachine)
         hold.release()
-        #expect(WriterLock.record(in: vault.root) == nil)
+        #expect(WriterLockFile.record(in: vault.root) == nil)
         #expect(try take() != nil)
     }
 
@@ -119,7 +119,7 @@ import VaultFormat
         ])
     func uncleanEnd(content: String?, isUnclean: Bool) throws {
         if let content { try Data(content.utf8).write(to: URL(fileURLWithPath: noteFile)) }
-        #expect(WriterLock.isUnclean(vault.root) == isUnclean)
+        #expect(WriterLockFile.isUnclean(vault.root) == isUnclean)
         for round in 1...3 {
             let hold = try #require(try take(isRemote: false))
             #expect(hold.followsUncleanEnd == nil)
@@ -127,8 +127,8 @@ import VaultFormat
             #expect(hold.followsUncleanEnd == (isUnclean && round < 3))
             if round == 2 { hold.noteCompletion() }
             hold.release()
-            #expect(WriterLock.isUnclean(vault.root) == (isUnclean && round < 2))
-            #expect(WriterLock.record(in: vault.root) == nil)
+            #expect(WriterLockFile.isUnclean(vault.root) == (isUnclean && round < 2))
+            #expect(WriterLockFile.record(in: vault.root) == nil)
         }
     }
 
@@ -143,7 +143,7 @@ import VaultFormat
         try filler.extend()
         let second = try #require(try WriterLock.take(root: root, .exclusive, wait: .seconds(60)))
         try second.claim()
-        #expect(WriterLock.record(in: root)?.processID == getpid())
+        #expect(WriterLockFile.record(in: root)?.processID == getpid())
     }
 
     @Test(
@@ -169,7 +169,7 @@ import VaultFormat
         #expect(losses.access { $0 } == 1)
         // The other machine's record stays.
         hold.release()
-        #expect(WriterLock.record(in: vault.root)?.host == "elsewhere")
+        #expect(WriterLockFile.record(in: vault.root)?.host == "elsewhere")
         expect(.ioError) { try hold.verify() }
     }
 
@@ -245,7 +245,7 @@ import VaultFormat
         let hold = try #require(try take())
         try writeNote(of: holder.pid)
         expect(.resourceTemporarilyUnavailable) { try hold.claim() }
-        #expect(WriterLock.record(in: vault.root)?.processID == holder.pid)
+        #expect(WriterLockFile.record(in: vault.root)?.processID == holder.pid)
         holder.kill(SIGKILL)
         #expect(holder.wait(timeout: .seconds(60)) != nil)
         let started = ContinuousClock.now
@@ -266,7 +266,7 @@ import VaultFormat
         for root in sameOrUnknown {
             try writeNote(of: holder.pid, root: root)
             expectRefusal(isRemote: false)
-            #expect(LockOwner(try #require(WriterLock.record(in: vault.root)), in: here)?.processID == holder.pid)
+            #expect(LockOwner(try #require(WriterLockFile.record(in: vault.root)), in: here)?.processID == holder.pid)
         }
         let others = [
             RootIdentity(device: here.device, inode: here.inode + 1),
@@ -274,7 +274,7 @@ import VaultFormat
         ]
         for root in others {
             try writeNote(of: holder.pid, root: root)
-            #expect(LockOwner(try #require(WriterLock.record(in: vault.root)), in: here) == nil)
+            #expect(LockOwner(try #require(WriterLockFile.record(in: vault.root)), in: here) == nil)
             _ = try #require(try take(.shared))
             let hold = try #require(try take(isRemote: false))
             try hold.claim(waitMilliseconds: 60_000)
@@ -340,7 +340,7 @@ import VaultFormat
         try hold.claim()
         try takeOver()
         hold.release()
-        #expect(WriterLock.record(in: vault.root)?.host == "elsewhere")
+        #expect(WriterLockFile.record(in: vault.root)?.host == "elsewhere")
     }
 
     @Test("Store-36: a writer waits for the timeout of a machine that did not release the vault")

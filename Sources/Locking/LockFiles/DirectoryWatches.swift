@@ -1,4 +1,3 @@
-internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -123,7 +122,7 @@ struct DirectoryWatches {
                 continue
             }
             armed[watch, default: Directory(mask: 0)].merge(directory)
-            isComplete = isComplete && Self.reportsAllChanges(path)
+            isComplete = isComplete && FileSystemType(at: path).reportsAllChanges
         }
         for watch in found where armed[watch] == nil { inotify_rm_watch(fd, watch) }
         directories = armed
@@ -177,31 +176,5 @@ struct DirectoryWatches {
         try retrying {
             path.withPlatformString { inotify_add_watch(fd, $0, mask | UInt32(IN_ONLYDIR | IN_DONT_FOLLOW)) }
         }
-    }
-
-    /// File systems on which inotify reports every change, because no other machine changes them. This is a list of known
-    /// types, so unknown ones (NFS, SMB, 9p, FUSE, AFS, Ceph, GFS2, OCFS2...) are looked at every 50 ms. The values are
-    /// statfs(2)'s f_type, from linux/magic.h and the file systems' sources.
-    private static let reportingTypes: Set<UInt64> = [
-        0x0102_1994,  // tmpfs, devtmpfs
-        0x8584_58F6,  // ramfs
-        0xEF53,  // ext2, ext3, ext4
-        0x5846_5342,  // xfs
-        0x9123_683E,  // btrfs
-        0xF2F5_2010,  // f2fs
-        0xCA45_1A4E,  // bcachefs
-        0x2FC1_2FC1,  // zfs
-        0x3153_464A,  // jfs
-        0x794C_7630,  // overlayfs
-        0x4D44,  // vfat
-        0x2011_BAB0,  // exfat
-        0x7371_7368,  // squashfs
-        0xE0F5_E1E2,  // erofs
-        0x9660,  // iso9660
-    ]
-
-    /// Returns false also if the type cannot be read.
-    private static func reportsAllChanges(_ path: FilePath) -> Bool {
-        reportingTypes.contains(path.withPlatformString { linux_filesystem_type_at($0) })
     }
 }

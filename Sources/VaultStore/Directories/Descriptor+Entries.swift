@@ -38,6 +38,21 @@ extension Descriptor {
         try file.synchronize(dataOnly: false)
     }
 
+    /// Returns the content of a file of vaultfs's own in this directory.
+    /// - Throws: `.damaged` if it is no regular file, or longer than `limit` bytes; `.system`.
+    func readFile(_ entry: [UInt8], limit: Int) throws(StoreError) -> [UInt8] {
+        let file: Descriptor
+        do throws(StoreError) {
+            // O_NONBLOCK, because opening a FIFO would wait.
+            file = try Descriptor(at: fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        } catch .system(let errno) where [.tooManySymbolicLinkLevels, .noSuchAddressOrDevice].contains(errno) {
+            throw .damaged("not a regular file")
+        }
+        guard try file.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+        guard let bytes = try file.readToEnd(limit: limit) else { throw .damaged("over \(limit) bytes") }
+        return bytes
+    }
+
     /// Gives a file that root made the owner of the directory that it is in. Does nothing for other users.
     func giveToOwner(of directory: Descriptor) throws(StoreError) {
         if geteuid() == 0 { try changeOwner(to: Owner(try directory.status())) }

@@ -130,6 +130,24 @@ extension OpenDirectory {
         if let closedMode { try retrying { fchmod(directory.fd, closedMode) } }
     }
 
+    /// Makes the record of a directory that has none, with a new secret, durably. Owner, mode and times stay.
+    /// - Parameter mode: of the record. It belongs to the owner of its directory, which only root can set.
+    static func makeRecord(
+        of pin: Descriptor, class protectionClass: ProtectionClass, isRoot: Bool = false, mode: mode_t = 0o644,
+        in store: Store
+    ) throws(StoreError) {
+        try store.admitChange()
+        let bytes = try store.keyRing.makeRecord(protectionClass, isRoot: isRoot).bytes
+        let directory = try pin.openedForReading()
+        let before = try directory.status()
+        try directory.install(
+            bytes, as: recordEntry, by: try temporaryEntry(in: store),
+            owner: geteuid() == 0 ? Owner(before) : nil, mode: mode)
+        // Best effort: a user who can write to the directory, but does not own it, may not set its times.
+        futimens(directory.fd, [before.st_atim, before.st_mtim])
+        try directory.synchronize(dataOnly: false)
+    }
+
     /// Removes a temporary directory that holds nothing but its record.
     func discardDirectory(_ temporary: [UInt8]) {
         if let inside = try? Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH | O_DIRECTORY) {

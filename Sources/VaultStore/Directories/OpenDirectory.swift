@@ -133,16 +133,11 @@ extension OpenDirectory {
         // Before any change, because a directory that denies reading to its owner cannot be synced.
         let directory = try descriptor.openedForReading()
         let before = try directory.status()
-        let temporary = try temporaryEntry()
-        do throws(StoreError) {
-            try descriptor.makeFile(temporary, of: rewrapped, owner: Owner(status), mode: status.st_mode & 0o7777)
-            try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
-                try rename(temporary, in: descriptor.fd, as: Self.recordEntry, flags: 0)
-                return (newClass, ())
-            }
-        } catch {
-            descriptor.removeQuietly(temporary)
-            throw error
+        try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
+            try descriptor.install(
+                rewrapped, as: Self.recordEntry, by: temporaryEntry(), owner: Owner(status),
+                mode: status.st_mode & 0o7777)
+            return (newClass, ())
         }
         try retrying { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
         try directory.synchronize(dataOnly: false)

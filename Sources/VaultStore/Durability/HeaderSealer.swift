@@ -21,9 +21,6 @@ package final class HeaderSealer: Sendable {
         let mark: UInt64
     }
 
-    /// Maximum number of files that are synced one by one. For more files, the whole store is synced.
-    private static let fewFiles = 16
-
     private let waiting = Mutex<[UInt64: Waiting]>([:])
     /// One round at a time.
     private let round = Mutex<Void>(())
@@ -79,15 +76,11 @@ package final class HeaderSealer: Sendable {
             schedule.beginSealing()
             let waiting = waiting.withLock { $0.mapValues(\.additions) }
             if waiting.isEmpty { return }
-            var together = usesSyncfs && waiting.count > Self.fewFiles
             // Without the files: one that is removed during the round must not keep its space until the end.
             let seen = waiting.compactMap { token, additions in
                 self.file(token).map { Seen(token: token, additions: additions, mark: $0.lengthMark) }
             }
-            if together && linux_syncfs(root.fd) != 0 {
-                // It is unknown which files failed, so each is synced on its own.
-                together = false
-            }
+            let together = root.synchronizesTogether(waiting.count, usesSyncfs: usesSyncfs)
             for seen in seen {
                 guard let file = file(seen.token) else { continue }
                 // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.

@@ -66,4 +66,22 @@ extension EncryptedFile {
             if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
         }
     }
+
+    /// Writes the first header of a file that has none, durably. Owner, mode and times stay. The header is sealed, at
+    /// length 0. It takes one write, and a later open finds the file closed and empty.
+    static func makeHeader(
+        of pin: Descriptor, class protectionClass: ProtectionClass, in store: Store
+    ) throws(StoreError) {
+        try store.admitChange()
+        let before = try pin.status()
+        var (header, keys) = try store.keyRing.makeHeader(protectionClass)
+        header.isSealed = true
+        let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
+        let writer = try pin.reopenedForWriting()
+        let capability = BackingAttributes.capability(of: writer)
+        try writer.truncate(to: 0)
+        try writer.write(bytes, at: 0)
+        try BackingAttributes.restore(writer, before, capability)
+        try writer.synchronize(dataOnly: false)
+    }
 }

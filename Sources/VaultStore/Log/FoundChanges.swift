@@ -67,13 +67,15 @@ final class FoundChanges: Sendable {
     }
 
     private func read() throws(StoreError) -> Found {
-        let wasClean = WriterLock.isClean(root)
+        let wasClean = WriterLockFile.isClean(root)
         guard let contents = try LogContents.read(root, keyRing) else {
-            let isMissing = !isFollowing && WriterLock.isUnclean(root)
+            let isMissing = !isFollowing && WriterLockFile.isUnclean(root)
             return Found(fault: isMissing ? LogRecovery.missing : nil)
         }
         // A writer that began meanwhile may have made them.
-        if wasClean && WriterLock.isClean(root) && !contents.isEmpty { return Found(fault: LogRecovery.afterCleanEnd) }
+        if wasClean && WriterLockFile.isClean(root) && !contents.isEmpty {
+            return Found(fault: LogRecovery.afterCleanEnd)
+        }
         return Found(
             log: contents.log, files: contents.files,
             fault: contents.damagedEntries > 0 ? LogRecovery.damaged(contents.damagedEntries) : nil)

@@ -7,8 +7,6 @@ internal import VaultFormat
 
 /// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
 extension RedoLog {
-    /// More files than this are made durable by syncing the whole store.
-    private static let fewFiles = 16
     /// Number of new logs that one checkpoint begins, at most.
     private static let mostRenewals = 3
 
@@ -157,14 +155,11 @@ extension RedoLog {
     static func synchronize(
         _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool, isEverythingNeeded: Bool = false
     ) throws(StoreError) {
-        if isEverythingNeeded || usesSyncfs && files.count > fewFiles {
-            do throws(StoreError) {
-                try retrying { linux_syncfs(root.fd) }
-                return
-            } catch {
-                if isEverythingNeeded { throw error }
-            }
+        if isEverythingNeeded {
+            try retrying { linux_syncfs(root.fd) }
+            return
         }
+        if root.synchronizesTogether(files.count, usesSyncfs: usesSyncfs) { return }
         for file in files { try file.synchronize(dataOnly: true) }
     }
 

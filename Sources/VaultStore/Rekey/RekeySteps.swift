@@ -121,20 +121,24 @@ struct RekeySteps: Sendable {
         }
     }
 
+    /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
+    func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
+        var directory = try RekeyDirectory([UInt8(ascii: ".")], in: root, keyRing)
+        for entry in path { directory = try directory.inner(entry) }
+        return directory
+    }
+
     // MARK: The file
 
     private func read() throws(StoreError) -> RekeyIntent? {
-        let file: Descriptor
+        let bytes: [UInt8]
         do throws(StoreError) {
-            file = try Descriptor(at: root.fd, Self.entry, flags: O_RDONLY | O_NONBLOCK)
+            bytes = try root.readFile(Self.entry, limit: RekeyIntent.maximumSize)
         } catch .system(.noSuchFileOrDirectory) {
             return nil
-        } catch .system(.tooManySymbolicLinkLevels) {
-            throw .damaged("vaultfs.rekey: not a regular file")
+        } catch .damaged(let reason) {
+            throw .damaged("vaultfs.rekey: \(reason)")
         }
-        guard try file.status().st_mode & S_IFMT == S_IFREG,
-            let bytes = try file.readToEnd(limit: RekeyIntent.maximumSize)
-        else { throw .damaged("vaultfs.rekey: not a regular file of a valid size") }
         return try StoreError.ofFormat { () throws(FormatError) in
             try RekeyIntent.parse(bytes, epoch: keyRing.epochs.current, cipher: cipher)
         }
@@ -170,150 +174,6 @@ extension RekeySteps {
         try directory.install(bytes, as: entry, by: temporary, owner: Owner(status), mode: status.st_mode & 0o7777) {
             () throws(StoreError) in
             if let renaming { try before(renaming) }
-        }
-    }
-}
-
-/// One step of a rekey: replaces the secret of a directory by encrypting its names, then its attributes, and then
-/// replacing its record. Undoing it is the opposite step. Doing and undoing can be repeated, and continue wherever the
-/// other was stopped.
-struct RekeyDirectoryStep {
-    private typealias Renaming = (entry: [UInt8], encoded: EntryName.Encoded)
-
-    private let steps: RekeySteps
-    private var step: RekeyIntent.Directory
-    private var oldKeys, newKeys: DirectoryKeys
-    /// Undoing leaves as a leftover what cannot be removed, if nothing is lost by that.
-    private let isUndoing: Bool
-
-    /// - Parameter isUndoing: gives the directory back everything that it had under the old record.
-    init(_ step: RekeyIntent.Directory, in steps: RekeySteps, isUndoing: Bool) throws(StoreError) {
-        (self.step, self.steps, self.isUndoing) = (step, steps, isUndoing)
-        func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
-            let record = try steps.keyRing.parseRecord(bytes)
-            guard record.isRoot == step.path.isEmpty else { throw .damaged("vaultfs.rekey: a root's record elsewhere") }
-            return try record.openKeys(steps.keyRing)
-        }
-        (oldKeys, newKeys) = (try keys(step.oldRecord), try keys(step.newRecord))
-        guard isUndoing else { return }
-        swap(&oldKeys, &newKeys)
-        swap(&self.step.oldRecord, &self.step.newRecord)
-        self.step.attributes = try Rekeyer.encrypted(
-            step.attributes, from: oldKeys.attributeKey, to: newKeys.attributeKey)
-    }
-
-    func perform() throws(StoreError) {
-        let rekeyed = try steps.directory(at: step.path)
-        let directory = rekeyed.descriptor
-        let (record, status) = try OpenDirectory.readRecord(of: directory)
-        guard record == step.oldRecord || record == step.newRecord else {
-            throw .damaged("vaultfs.rekey: the directory has another record")
-        }
-        let renamings = try renamings(in: rekeyed)
-        try writeSidecars(of: renamings, in: directory)
-        try rename(renamings, in: directory)
-        try removeSidecars(in: directory)
-        try replaceAttributes(of: directory)
-        if record != step.newRecord {
-            // Names and attributes must be on disk before the record by which they are read.
-            try directory.synchronize(dataOnly: false)
-            try steps.install(
-                step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, writing: .writeRecord,
-                renaming: .renameRecord)
-        }
-        // Remove the leftovers of a killed step. A mount would, and change the times. Those in the root may not be ours.
-        if !step.path.isEmpty {
-            for entry in try rekeyed.leftovers() { OpenDirectory.remove(entry, from: directory) }
-        }
-        // Best effort: only the owner can set times.
-        let times = [0, 2].map {
-            timespec(tv_sec: Int(truncatingIfNeeded: step.times[$0]), tv_nsec: Int(clamping: step.times[$0 + 1]))
-        }
-        futimens(directory.fd, times)
-        try directory.synchronize(dataOnly: false)
-    }
-
-    /// Returns the entries whose names authenticate under the old secret. Other entries have their new names already, or
-    /// do not belong to the vault.
-    /// - Throws: `.damaged` for an entry of the vault whose name is lost. The step could not give it a new one.
-    private func renamings(in directory: RekeyDirectory) throws(StoreError) -> [Renaming] {
-        var renamings: [Renaming] = []
-        for entry in try directory.descriptor.allEntries() where EntryName.isObject(entry) {
-            let found: (name: [UInt8], key: Int)?
-            do throws(StoreError) {
-                found = try directory.name(of: entry, under: [oldKeys, newKeys])
-            } catch .damaged(let reason) {
-                // If the step is undone, it has not renamed this entry either.
-                if isUndoing { continue }
-                throw .damaged(reason)
-            }
-            guard let found, found.key == 0 else { continue }
-            let encoded = try StoreError.ofFormat { () throws(FormatError) in
-                try EntryName.encode(found.name, keys: newKeys)
-            }
-            renamings.append((entry, encoded))
-        }
-        return renamings
-    }
-
-    /// Writes the sidecars of the new names. They are durable when this returns.
-    private func writeSidecars(of renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
-        var hasSidecars = false
-        for (entry, encoded) in renamings {
-            guard let blob = encoded.sidecarBlob else { continue }
-            hasSidecars = true
-            // Written before the step was stopped.
-            if directory.sidecarBlob(of: encoded.entry) == blob { continue }
-            try steps.install(
-                blob, as: EntryName.sidecar(of: encoded.entry), in: directory,
-                like: try directory.status(of: EntryName.sidecar(of: entry)), writing: .writeSidecar)
-        }
-        if hasSidecars { try directory.synchronize(dataOnly: false) }
-    }
-
-    private func rename(_ renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
-        for (entry, encoded) in renamings {
-            try steps.before(.renameName)
-            do throws(StoreError) {
-                try directory.rename(entry, as: encoded.entry, flags: linux_RENAME_NOREPLACE)
-            } catch .system(.fileExists) {
-                // Only someone who knows the new secret can have made it, so it is a copy. Both stay for 'verify'.
-            } catch .system(let errno) where !StoreError.system(errno).endsRekey {
-                throw .damaged("\(RekeyDirectory.shown(entry)) cannot be renamed: \(errno)")
-            }
-        }
-        // The renames must be on disk before the old sidecars go.
-        if !renamings.isEmpty { try directory.synchronize(dataOnly: false) }
-    }
-
-    private func removeSidecars(in directory: Descriptor) throws(StoreError) {
-        for entry in try directory.allEntries() where EntryName.kind(of: entry) == .sidecar {
-            do throws(StoreError) {
-                guard try directory.isSidecarOrphaned(entry) else { continue }
-            } catch {
-                if isUndoing { continue }
-                throw error
-            }
-            try steps.before(.removeSidecar)
-            do throws(StoreError) { try directory.remove(entry) } catch { if !isUndoing { throw error } }
-        }
-    }
-
-    /// Replaces the attributes of a directory. The old ones are removed first, because there may be no room for both.
-    /// The intent holds the new ones. A pack has the same name under both records, and is replaced.
-    private func replaceAttributes(of directory: Descriptor) throws(StoreError) {
-        guard !step.attributes.isEmpty else { return }
-        let attributes = ExtendedAttributes(directory)
-        let codec = try StoreError.ofFormat { () throws(FormatError) in try AttributeCodec(key: oldKeys.attributeKey) }
-        for stored in try attributes.names() where codec.name(ofStored: stored) != nil {
-            try steps.before(.removeAttribute)
-            try attributes.remove(stored)
-        }
-        for attribute in step.attributes {
-            // Undoing a step that failed here, it may still be there, and setting it may still fail.
-            if (try? attributes.value(of: attribute.name)) == attribute.value { continue }
-            try steps.before(.setAttribute)
-            try attributes.set(attribute.name, attribute.value, flags: 0)
         }
     }
 }

@@ -117,16 +117,22 @@ struct LostAndFound {
         directory.removeQuietly(entry)
     }
 
-    /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry.
+    /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry. After a kill the next
+    /// repair keeps it once more, under another name.
     func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
-        guard let status = try directory.statusIfPresent(of: entry) else { return }
+        guard try directory.statusIfPresent(of: entry) != nil else { return }
         let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
         guard try pin.status().st_mode & S_IFMT == S_IFREG else {
             throw .damaged("\(String(decoding: entry, as: UTF8.self)) is no file, and stays")
         }
         let reader = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-        try keep(UInt64(clamping: status.st_size), as: name) { (offset, piece) throws(StoreError) in
-            try reader.read(at: offset, into: piece)
+        try makeFile(name) { (file) throws(StoreError) in
+            let workspace = try Workspace(layout: store.layout)
+            while true {
+                let count = try reader.read(at: file.length, into: workspace.reply)
+                if count == 0 { return }
+                try file.append(UnsafeRawBufferPointer(workspace.reply.slice(..<count)), workspace)
+            }
         }
     }
 
@@ -141,67 +147,12 @@ struct LostAndFound {
         if !bytes.isEmpty { try keep(bytes, as: name + Array(".entries".utf8)) }
     }
 
-    /// Makes a file of these bytes, durably, unless an interrupted repair has made it.
+    /// Makes a file of these bytes, durably.
     func keep(_ bytes: [UInt8], as name: [UInt8]) throws(StoreError) {
-        try keep(UInt64(bytes.count), as: name) { (offset, piece) throws(StoreError) in
-            let part = bytes[min(Int(offset), bytes.count)...].prefix(piece.count)
-            piece.copyBytes(from: part)
-            return part.count
-        }
-    }
-
-    /// Reads a part of a content at an offset. Returns its size, which is 0 at the end.
-    private typealias Reading = (_ offset: UInt64, _ piece: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
-
-    private func keep(_ size: UInt64, as name: [UInt8], _ read: Reading) throws(StoreError) {
-        let workspace = try Workspace(layout: store.layout)
-        if try isKept(size, as: name, read, workspace) { return }
         try makeFile(name) { (file) throws(StoreError) in
-            try Self.eachPiece(read) { (piece, _) throws(StoreError) in
-                try file.append(piece, workspace)
-                return true
-            }
+            let workspace = try Workspace(layout: store.layout)
+            try bytes.withBytes { (bytes) throws(StoreError) in try file.append(bytes, workspace) }
         }
-    }
-
-    /// Calls `body` with each piece of a content and its offset, until it returns false.
-    private static func eachPiece(
-        _ read: Reading, _ body: (UnsafeRawBufferPointer, UInt64) throws(StoreError) -> Bool
-    ) throws(StoreError) {
-        var buffer = [UInt8](repeating: 0, count: 128 << 10)
-        var offset: UInt64 = 0
-        var goesOn = true
-        while goesOn {
-            goesOn = try buffer.withMutableBytes { (buffer) throws(StoreError) -> Bool in
-                let count = try read(offset, buffer)
-                defer { offset += UInt64(count) }
-                if count == 0 { return false }
-                return try body(UnsafeRawBufferPointer(buffer.slice(..<count)), offset)
-            }
-        }
-    }
-
-    private func isKept(
-        _ size: UInt64, as name: [UInt8], _ read: Reading, _ workspace: Workspace
-    ) throws(StoreError) -> Bool {
-        guard
-            let descriptor = try? Descriptor(
-                at: opened.descriptor.fd, opened.encode(name).entry, flags: O_RDONLY | O_NONBLOCK),
-            let file = try? EncryptedFile.open(descriptor, in: store), file.length == size
-        else { return false }
-        var isSame = true
-        try Self.eachPiece(read) { (piece, offset) throws(StoreError) in
-            var found = [UInt8](repeating: 0, count: piece.count)
-            let count = try? found.withMutableBytes { (buffer) throws(StoreError) -> Int in
-                try file.read(at: offset, into: buffer, workspace: workspace)
-            }
-            isSame = count == piece.count && piece.elementsEqual(found)
-            return isSame
-        }
-        guard isSame else { return false }
-        try file.synchronize(dataOnly: false)
-        try opened.synchronizeNames()
-        return true
     }
 
     /// Makes a file here. It is durable when this returns. A failure leaves no file.

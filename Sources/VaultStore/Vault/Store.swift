@@ -75,13 +75,13 @@ package final class Store: Sendable {
             // Before anything is looked up, made or swept.
             try RekeySteps.settle(in: self.root, keyRing: keyRing, writerLock: self.writerLock)
         }
-        isOnFuse = linux_filesystem_type(copy) == 0x6573_5546  // FUSE_SUPER_MAGIC, statfs(2)
+        isOnFuse = FileSystemType(of: self.root) == .fuse
         isShared = self.writerLock?.isRemote ?? false
         durability = try Durability(
             root: self.root, keys: keyRing.currentLogKeys, layout: layout,
             usesSyncfs: !isOnFuse && !isReadOnly, faults: faults,
             admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
-        isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLock.isUnclean(self.root)
+        isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLockFile.isUnclean(self.root)
         foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
         if isReadOnly { return }
         try LogRecovery.run(in: self, setsAside: setsLogAside)
@@ -93,7 +93,7 @@ package final class Store: Sendable {
     package var log: RedoLog { durability.log }
 
     /// True if the log cannot have entries.
-    var followsCleanEnd: Bool { writerLock.map { $0.followsCleanEnd ?? false } ?? WriterLock.isClean(root) }
+    var followsCleanEnd: Bool { writerLock.map { $0.followsCleanEnd ?? false } ?? WriterLockFile.isClean(root) }
 
     /// True if a read-only store has found changes in the log, so that a file's length does not follow from its size.
     package var hasFoundChanges: Bool { foundChanges.map { !$0.current.files.isEmpty } ?? false }

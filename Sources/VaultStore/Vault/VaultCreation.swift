@@ -8,7 +8,7 @@ package import VaultFormat
 package enum VaultCreation {
     private static let recordEntry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)
     private static let logEntry = String(decoding: RedoLog.entry, as: UTF8.self)
-    private static let lockEntry = String(decoding: WriterLock.entry, as: UTF8.self)
+    private static let lockEntry = String(decoding: WriterLockFile.entry, as: UTF8.self)
 
     /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
     /// - Throws: as `create`.
@@ -47,7 +47,7 @@ package enum VaultCreation {
             defer { writerLock?.release() }
             let remains = try findRemains(in: root, path: path)
             try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
-                for entry in remains where entry != WriterLock.entry { try root.remove(entry) }
+                for entry in remains where entry != WriterLockFile.entry { try root.remove(entry) }
             }
             try fill(root, path: path, record, logSize.map { LogHeader(logSize: $0) }, configuration)
         } catch {
@@ -107,7 +107,7 @@ package enum VaultCreation {
             guard error == .system(.wouldBlock) else {
                 throw .system(error.errno, "cannot write", path.appending(lockEntry))
             }
-            throw .inUse(path, WriterLock.record(in: root).flatMap { LockOwner($0, in: RootIdentity(of: root)) })
+            throw .inUse(path, WriterLockFile.record(in: root).flatMap { LockOwner($0, in: RootIdentity(of: root)) })
         }
     }
 
@@ -160,7 +160,7 @@ extension VaultCreation {
             found.append(entry.name)
         }
         // The lock file is made first.
-        return found.isEmpty || found.contains(WriterLock.entry) ? found : nil
+        return found.isEmpty || found.contains(WriterLockFile.entry) ? found : nil
     }
 
     private static func isRemains(_ entry: [UInt8], in directory: Descriptor) -> Bool {
@@ -173,7 +173,7 @@ extension VaultCreation {
         else { return false }
         switch entry {
         // A writer of a vault writes to this file first.
-        case WriterLock.entry: return bytes.isEmpty
+        case WriterLockFile.entry: return bytes.isEmpty
         case RedoLog.entry: return LogHeader(parsing: bytes) != nil
         case OpenDirectory.recordEntry: return (try? DirectoryRecord.parse(bytes))?.isRoot == true
         default: return isTemporary(entry) && isBeginning(bytes)

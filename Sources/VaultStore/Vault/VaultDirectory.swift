@@ -77,27 +77,18 @@ package final class VaultDirectory: Sendable {
 
     static func readConfiguration(of root: Descriptor, path: FilePath) throws(VaultError) -> VaultConfiguration {
         let file = path.appending(configurationEntry)
-        let bytes: [UInt8]?
+        let bytes: [UInt8]
         do throws(StoreError) {
-            // O_NONBLOCK, because opening a FIFO would wait.
-            let descriptor = try Descriptor(at: root.fd, Array(configurationEntry.utf8), flags: O_RDONLY | O_NONBLOCK)
-            guard try descriptor.status().st_mode & S_IFMT == S_IFREG else {
-                throw StoreError.damaged("not a regular file")
+            bytes = try root.readFile(Array(configurationEntry.utf8), limit: VaultConfiguration.maximumSize)
+        } catch .system(.noSuchFileOrDirectory) {
+            // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
+            guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
+                throw .damaged(file, "it is missing, and without it nothing opens the vault: put a copy of it back")
             }
-            bytes = try descriptor.readToEnd(limit: VaultConfiguration.maximumSize)
+            throw .notAVault(path)
         } catch {
-            switch error {
-            case .system(.noSuchFileOrDirectory):
-                // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
-                guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
-                    throw .damaged(file, "it is missing, and without it nothing opens the vault: put a copy of it back")
-                }
-                throw .notAVault(path)
-            case .system(.tooManySymbolicLinkLevels): throw .damaged(file, "a symbolic link, which is not followed")
-            default: throw VaultError(error, "cannot read", file)
-            }
+            throw VaultError(error, "cannot read", file)
         }
-        guard let bytes else { throw .damaged(file, "over \(VaultConfiguration.maximumSize) bytes") }
         do throws(FormatError) { return try VaultConfiguration.parse(bytes) } catch {
             throw VaultError(error, configuration: file)
         }
@@ -152,7 +143,7 @@ extension VaultDirectory {
     }
 
     private var recordedOwner: LockOwner? {
-        WriterLock.record(in: descriptor).flatMap { LockOwner($0, in: RootIdentity(of: descriptor)) }
+        WriterLockFile.record(in: descriptor).flatMap { LockOwner($0, in: RootIdentity(of: descriptor)) }
     }
 
     /// Finds the process that has the vault, by its flock, or by the writer record if it uses another path or runs on
@@ -169,7 +160,7 @@ extension VaultDirectory {
 
     /// True if a former writer did not end properly, and the files without a header that it left are not completed
     /// yet (`Completion`). Valid only if the caller has locked the vault.
-    package var followsUncleanEnd: Bool { writerLock?.followsUncleanEnd ?? WriterLock.isUnclean(descriptor) }
+    package var followsUncleanEnd: Bool { writerLock?.followsUncleanEnd ?? WriterLockFile.isUnclean(descriptor) }
 
     /// Notes that all of these files are completed.
     package func noteCompletion() { writerLock?.noteCompletion() }
@@ -179,7 +170,7 @@ extension VaultDirectory {
 
     /// True if this process of this machine was the last writer, and its end was unclean.
     package func wasLeftUnclean(by processID: Int32) -> Bool {
-        WriterLock.record(in: descriptor).map { $0.isOfThisMachine && $0.processID == processID } ?? false
+        WriterLockFile.record(in: descriptor).map { $0.isOfThisMachine && $0.processID == processID } ?? false
     }
 
     /// Drops both locks, for a vault that was locked only to see if it can be.

@@ -32,7 +32,6 @@ package final class WriterLock: Sendable {
         var result: Result<Void, StoreError> = .success(())
     }
 
-    static let entry = Array("vaultfs.lock".utf8)
     /// Milliseconds for which a check of the lock stays valid.
     private static let checkInterval = 2000
     /// A time of the last check that is always too old.
@@ -40,14 +39,6 @@ package final class WriterLock: Sendable {
     private static let retryMicroseconds: UInt32 = 100_000
     /// Seconds between two looks of `watch`.
     package static let watchInterval = 10
-
-    /// The file's content while nobody writes the vault.
-    private static let noWriter = Array("\n".utf8)
-    /// The file's content after a writer that ended properly, but did not complete the remains of an earlier unclean
-    /// end.
-    private static let incomplete = Array("incomplete\n".utf8)
-    /// The name leads to another file than the locked one.
-    private static let moved = StoreError.system(.staleNFSFileHandle)
 
     private let root: Descriptor
     /// True if the store is on a network. A former writer on another machine may then not have seen our lock.
@@ -75,13 +66,13 @@ package final class WriterLock: Sendable {
     static func take(
         root: Descriptor, _ sharing: VaultDirectory.Sharing, wait: Duration, isRemote: Bool? = nil
     ) throws(StoreError) -> WriterLock? {
-        let isRemote = isRemote ?? isOnNetwork(root)
+        let isRemote = isRemote ?? FileSystemType(of: root).isRemote
         let deadline = ContinuousClock.now + wait
         while true {
             // Opened each time, because the name may lead to another file by now.
-            guard let file = try open(root, sharing) else { return nil }
+            guard let file = try WriterLockFile.open(root, sharing) else { return nil }
             do throws(StoreError) {
-                try lock(file, sharing == .exclusive ? F_WRLCK : F_RDLCK)
+                try WriterLockFile.lock(file, sharing == .exclusive ? F_WRLCK : F_RDLCK)
             } catch {
                 // A writer needs locks on a store that several machines can write.
                 if error != .system(.wouldBlock), isRemote && sharing == .exclusive { throw error }
@@ -96,107 +87,15 @@ package final class WriterLock: Sendable {
         }
     }
 
-    /// True if the store's locks are kept by another machine, or may be, so that a lock can be lost while it is held.
-    private static func isOnNetwork(_ root: Descriptor) -> Bool {
-        // statfs(2): NFS, FUSE (GlusterFS, sshfs, …), SMB, SMB2, CephFS, 9p, AFS, Lustre, GFS2, OCFS2.
-        let types: Set<UInt64> = [
-            0x6969, 0x6573_5546, 0xFF53_4D42, 0xFE53_4D42, 0x00C3_6400, 0x0102_1997, 0x5346_414F, 0x0BD0_0BD0,
-            0x0116_1970, 0x7461_636F,
-        ]
-        return types.contains(linux_filesystem_type(root.fd))
-    }
-
     /// Returns true if the locked file is the one that other processes lock, and its record names no other living
     /// process of this machine. Such a process may use another mount of the store: FUSE may not forward locks.
     private static func isFree(_ file: Descriptor, root: Descriptor) throws(StoreError) -> Bool {
         do throws(StoreError) {
-            return try WriterRecord(parsing: read(inPlaceOf: file, root: root))?.isOfLivingOther(
+            return try WriterRecord(parsing: WriterLockFile.read(inPlaceOf: file, root: root))?.isOfLivingOther(
                 in: RootIdentity(of: root)) != true
-        } catch .system(.noSuchFileOrDirectory), moved {
+        } catch .system(.noSuchFileOrDirectory), WriterLockFile.moved {
             return false
         }
-    }
-
-    /// Opens the file. A writer also makes it.
-    /// - Returns: nil if a reader finds no file.
-    private static func open(_ root: Descriptor, _ sharing: VaultDirectory.Sharing) throws(StoreError) -> Descriptor? {
-        if sharing == .exclusive { return try makeFile(in: root) }
-        do throws(StoreError) {
-            return try openExisting(root, flags: O_RDONLY)
-        } catch .system(.noSuchFileOrDirectory) { return nil }
-    }
-
-    /// Opens the file for writing. Makes it if it is absent.
-    @discardableResult
-    static func makeFile(in root: Descriptor) throws(StoreError) -> Descriptor {
-        let file = try openExisting(root, flags: O_RDWR | O_CREAT)
-        // A file made by root's mount must not lock out the vault's owner.
-        try file.giveToOwner(of: root)
-        return file
-    }
-
-    private static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor {
-        let file = try Descriptor(at: root.fd, entry, flags: flags | O_NONBLOCK, mode: 0o644)
-        let status = try file.status()
-        guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
-            throw .damaged("vaultfs.lock is not a regular file with one name")
-        }
-        return file
-    }
-
-    private static func lock(_ file: Descriptor, _ type: Int32) throws(StoreError) {
-        do throws(StoreError) { try retrying { linux_lock_whole(file.fd, type) } } catch .system(.permissionDenied) {
-            throw .system(.wouldBlock)
-        }
-    }
-
-    /// Unlocks and closes the file. Closing it is not enough: a child that another thread has just forked has the
-    /// descriptor, and with it the lock, until its exec(2).
-    private static func drop(_ file: inout Descriptor?) {
-        if let file { _ = linux_lock_whole(file.fd, F_UNLCK) }
-        file = nil
-    }
-
-    /// The record in the file. Nil if there is none.
-    static func record(in root: Descriptor) -> WriterRecord? { content(in: root).flatMap { WriterRecord(parsing: $0) } }
-
-    private static func content(in root: Descriptor) -> [UInt8]? {
-        (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? read($0) }
-    }
-
-    /// Returns true if the last writer did not end properly, or if an earlier one did not and its remains were not
-    /// completed since. Means nothing while a writer has the vault, because that writer's record is in the file.
-    static func isUnclean(_ root: Descriptor) -> Bool { content(in: root).map { isUnclean($0) } ?? false }
-
-    /// Returns true if the last writer has noted that everything is in place. A file that is absent or was just made does not
-    /// say that.
-    static func isClean(_ root: Descriptor) -> Bool { content(in: root) == noWriter }
-
-    /// Returns true unless the content is empty or a single LF. An empty file was just made. Only a writer that did
-    /// not end properly leaves anything else.
-    private static func isUnclean(_ content: [UInt8]) -> Bool { !content.isEmpty && content != noWriter }
-
-    /// Returns the content of the file that the name leads to. It is opened again, because some FUSE file systems look
-    /// only at the path.
-    /// - Throws: `moved` if that is not the locked file.
-    private static func read(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> [UInt8] {
-        let named = try Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
-        let (status, locked) = (try named.status(), try file.status())
-        guard status.st_dev == locked.st_dev, status.st_ino == locked.st_ino else { throw moved }
-        return try read(named)
-    }
-
-    private static func read(_ file: Descriptor) throws(StoreError) -> [UInt8] {
-        // The page cache may be older than the store.
-        posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
-        return try file.read(at: 0, count: WriterRecord.maximumSize + 1)
-    }
-
-    /// Writes the content in place. A full disk has no room for a file that was emptied first, and a vault on it must
-    /// still be mountable, so that files can be removed.
-    private static func write(_ bytes: [UInt8], to file: Descriptor) throws(StoreError) {
-        try file.write(bytes, at: 0)
-        try file.truncate(to: UInt64(bytes.count))
     }
 
     /// Writes this process's record, once. If the record of a former writer on another machine is there, waits until
@@ -209,17 +108,17 @@ package final class WriterLock: Sendable {
         let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
             guard let file = state.file, state.record == nil else { return nil }
             // Since `take`, a person may have typed a passphrase, or the machine may have slept.
-            try Self.lock(file, F_WRLCK)
-            let content = try Self.read(inPlaceOf: file, root: root)
+            try WriterLockFile.lock(file, F_WRLCK)
+            let content = try WriterLockFile.read(inPlaceOf: file, root: root)
             let former = WriterRecord(parsing: content)
             let identity = RootIdentity(of: root)
             if former?.isOfLivingOther(in: identity) == true { throw .system(.wouldBlock) }
-            state.followsUncleanEnd = Self.isUnclean(content)
-            state.followsCleanEnd = content == Self.noWriter
+            state.followsUncleanEnd = WriterLockFile.isUnclean(content)
+            state.followsCleanEnd = content == WriterLockFile.noWriter
             // Before the note: after an unclean end a log that is absent is damage. If it cannot be made, the first entry tries again.
             if !state.followsUncleanEnd { _ = try? RedoLog.openToWrite(root, size: LogHeader.defaultLogSize) }
             let record = try WriterRecord.own(root: identity)
-            try Self.write(record.bytes, to: file)
+            try WriterLockFile.write(record.bytes, to: file)
             try file.synchronize(dataOnly: false)
             state.record = record
             return former?.isOfLivingOther(in: identity) == nil ? former : nil
@@ -278,7 +177,7 @@ package final class WriterLock: Sendable {
         var known: FileStamp?
         while isReleased.wait(until: monotonicDeadline(in: interval), for: { $0 ? true : nil }) == nil {
             // The stamp is in the kernel's memory, so that an idle disk can rest. Reading the file would wake it.
-            let stamp = (try? root.status(of: Self.entry)).map { FileStamp($0) }
+            let stamp = (try? root.status(of: WriterLockFile.entry)).map { FileStamp($0) }
             if let stamp, stamp == known { continue }
             do throws(StoreError) {
                 let isHeld = try state.withLock { (state) throws(StoreError) in
@@ -311,18 +210,18 @@ package final class WriterLock: Sendable {
         }
         // A descriptor that lost its lock is useless (NFS: EIO, GlusterFS: EBADFD), and so is one that the name no longer
         // leads to. Drop its lock, if it has one, before another is taken.
-        Self.drop(&state.file)
+        WriterLockFile.drop(&state.file)
         do throws(StoreError) {
             // Do not make the file: another process may have made it, written, and removed it.
-            let fresh = try Self.openExisting(root, flags: O_RDWR)
+            let fresh = try WriterLockFile.openExisting(root, flags: O_RDWR)
             state.file = fresh
             return try isOwn(fresh, record)
         } catch .system(.noSuchFileOrDirectory) { return false }
     }
 
     private func isOwn(_ file: Descriptor, _ record: WriterRecord) throws(StoreError) -> Bool {
-        do throws(StoreError) { try Self.lock(file, F_WRLCK) } catch .system(.wouldBlock) { return false }
-        return try WriterRecord(parsing: Self.read(inPlaceOf: file, root: root)) == record
+        do throws(StoreError) { try WriterLockFile.lock(file, F_WRLCK) } catch .system(.wouldBlock) { return false }
+        return try WriterRecord(parsing: WriterLockFile.read(inPlaceOf: file, root: root)) == record
     }
 
     /// True once another process was found to have the vault, or the file to be gone.
@@ -345,10 +244,11 @@ package final class WriterLock: Sendable {
             // Also if the record stays: a loss must be noticed before the mount ends.
             let isHeld = state.record != nil && (try? stillHolds(&state)) == true
             if isClean, isHeld, let file = state.file, !isRemote || linux_syncfs(root.fd) == 0 {
-                try? Self.write(state.followsUncleanEnd ? Self.incomplete : Self.noWriter, to: file)
+                try? WriterLockFile.write(
+                    state.followsUncleanEnd ? WriterLockFile.incomplete : WriterLockFile.noWriter, to: file)
             }
             state.record = nil
-            Self.drop(&state.file)
+            WriterLockFile.drop(&state.file)
             lastCheck.store(Self.never, ordering: .releasing)
         }
         isReleased.update { $0 = true }

@@ -86,8 +86,8 @@ extension Verifier {
     private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
         let remedy = remedy(forNameless: object.entry, directory)
         do throws(StoreError) {
-            let blob = try readSmallFile(
-                EntryName.sidecar(of: object.entry), of: directory.descriptor, limit: Self.largestSidecar)
+            let blob = try directory.descriptor.readFile(
+                EntryName.sidecar(of: object.entry), limit: Self.largestSidecar)
             let digest = try StoreError.ofCrypto { () throws(CryptoError) in try Sha256.digest(blob) }
             if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry { return blob }
             report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)

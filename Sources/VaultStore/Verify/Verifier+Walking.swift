@@ -134,7 +134,7 @@ extension Verifier {
     private func openRecord(
         of directory: Descriptor
     ) throws(StoreError) -> (record: DirectoryRecord, keys: DirectoryKeys) {
-        let bytes = try readSmallFile(Array("vaultfs.dir".utf8), of: directory, limit: DirectoryRecord.size)
+        let bytes = try directory.readFile(OpenDirectory.recordEntry, limit: DirectoryRecord.size)
         do throws(StoreError) {
             let record = try keyRing.parseRecord(bytes)
             let opened = try record.openKeys(keyRing)
@@ -144,16 +144,5 @@ extension Verifier {
             keys.count(unopened: bytes, keyRing.epochs)
             throw error
         }
-    }
-
-    /// Returns the content of a file of vaultfs's own.
-    /// - Throws: `damaged` if it is no regular file, or longer than `limit` bytes.
-    func readSmallFile(_ entry: [UInt8], of directory: Descriptor, limit: Int) throws(StoreError) -> [UInt8] {
-        let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
-        guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
-        guard let bytes = try pin.reopened(flags: O_RDONLY | O_NONBLOCK).readToEnd(limit: limit) else {
-            throw .damaged("over \(limit) bytes")
-        }
-        return bytes
     }
 }

@@ -79,7 +79,7 @@ struct RekeyCommand: ParsableCommand {
         let authority = SlotAuthority(slot)
         let going = vault.configuration.slots.filter { $0.id != slot.id }
         for other in going { try authority.checkTouching(other) }
-        try Rekeyer.check(vault, keeping: slot, masterKey: masterKey, isForced: force)
+        try RekeyStart.check(vault, keeping: slot, masterKey: masterKey, isForced: force)
         report.announce(going, keeping: slot)
         if !yes, !going.isEmpty {
             let slots = going.count == 1 ? "this slot" : "these \(going.count) slots"
@@ -90,7 +90,7 @@ struct RekeyCommand: ParsableCommand {
         let ending = going.filter { $0.kind == .recovery }
         let makesRecoveryKey = try newRecoveryKey || isRecoveryKeyWanted(for: ending, keeping: slot)
         if makesRecoveryKey { try authority.checkMaking(expires: nil, window: nil) }
-        let newMaster = try Rekeyer.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
+        let newMaster = try RekeyStart.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
         if makesRecoveryKey { try addRecoveryKey(to: vault.reread(), newMaster) }
         for slot in ending {
             if makesRecoveryKey {

@@ -1,0 +1,79 @@
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+
+/// One step of a rekey: makes every name of a file or symbolic link lead to the object that replaces it. The step can be
+/// undone, and both can be repeated.
+struct RekeyLinksStep {
+    private typealias Name = (entry: [UInt8], directory: RekeyDirectory)
+
+    let step: RekeyIntent.Links
+    let steps: RekeySteps
+
+    func perform() throws(StoreError) {
+        let new = (entry: step.temporary, directory: try steps.directory(at: []))
+        for path in step.paths {
+            if let name = try name(at: path), try isOld(name) { try replace(name, by: new) }
+        }
+    }
+
+    /// Makes the names that lead to the new object lead to the old one again.
+    func undo() throws(StoreError) {
+        // Without the new object, the names that were replaced cannot be found. Each name leads to a whole object.
+        guard let new = try steps.root.statusIfPresent(of: step.temporary) else { return }
+        var old: Name?
+        for path in step.paths where old == nil {
+            if let name = try name(at: path), try isOld(name) { old = name }
+        }
+        // If every name leads to the new object, the step is done.
+        guard let old else { return }
+        for path in step.paths {
+            guard let name = try name(at: path),
+                let status = try name.directory.descriptor.statusIfPresent(of: name.entry),
+                FileIdentity(status) == FileIdentity(new)
+            else { continue }
+            try replace(name, by: old)
+        }
+    }
+
+    /// Returns nil if the directory has been removed meanwhile.
+    private func name(at path: [[UInt8]]) throws(StoreError) -> Name? {
+        guard let entry = path.last else { return nil }
+        do throws(StoreError) {
+            return (entry, try steps.directory(at: path.dropLast()))
+        } catch .system(.noSuchFileOrDirectory) {
+            return nil
+        }
+    }
+
+    private func isOld(_ name: Name) throws(StoreError) -> Bool {
+        let (entry, directory) = (name.entry, name.directory.descriptor)
+        guard let status = try directory.statusIfPresent(of: entry) else { return false }
+        switch (step.old, status.st_mode & S_IFMT) {
+        case (.link(let stored), S_IFLNK): return try directory.linkTarget(of: entry) == stored
+        case (.file(let id), S_IFREG):
+            let file = try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            return try EncryptedFile.unprovenFileID(of: file) == id
+        default: return false
+        }
+    }
+
+    private func replace(_ name: Name, by object: Name) throws(StoreError) {
+        let directory = name.directory.descriptor
+        let temporary = try VaultDirectory.temporaryEntry()
+        try steps.before(.linkName)
+        name.directory.willChange()
+        do throws(StoreError) {
+            try object.directory.descriptor.link(object.entry, to: directory, as: temporary)
+        } catch .system(.noSuchFileOrDirectory) {
+            throw .damaged("vaultfs.rekey: the copy of a file with several names is gone")
+        }
+        try directory.withTemporary(temporary) { () throws(StoreError) in
+            try steps.before(.renameLink)
+            try directory.rename(temporary, as: name.entry)
+        }
+        // The names must be on disk before the intent goes.
+        try directory.synchronize(dataOnly: false)
+    }
+}

@@ -1,0 +1,63 @@
+internal import LinuxSystem
+internal import VaultCrypto
+internal import VaultFormat
+
+/// The attributes of an object as the one that replaces it has them.
+enum RekeyedAttributes {
+    private static let ownPrefix = Array("user.vaultfs.".utf8)
+    private static let accessListPrefix = Array("system.posix_acl_".utf8)
+
+    /// Returns the encrypted attributes of an object as they are stored under another key.
+    /// - Throws: `.damaged` if one does not authenticate.
+    static func read(
+        of object: Descriptor, from oldKey: SecretBytes, to newKey: SecretBytes
+    ) throws(StoreError) -> [RekeyIntent.Attribute] {
+        let attributes = ExtendedAttributes(object)
+        var found: [RekeyIntent.Attribute] = []
+        for stored in try attributes.namesIfSupported() where stored.starts(with: ownPrefix) {
+            found.append(RekeyIntent.Attribute(name: stored, value: try attributes.value(of: stored)))
+        }
+        return try encrypted(found, from: oldKey, to: newKey)
+    }
+
+    /// Returns stored attributes as they are stored under another key.
+    static func encrypted(
+        _ attributes: [RekeyIntent.Attribute], from oldKey: SecretBytes, to newKey: SecretBytes
+    ) throws(StoreError) -> [RekeyIntent.Attribute] {
+        guard !attributes.isEmpty else { return [] }
+        return try StoreError.ofFormat { () throws(FormatError) in
+            let (old, new) = (try AttributeCodec(key: oldKey), try AttributeCodec(key: newKey))
+            return try attributes.map { (attribute) throws(FormatError) in try encrypted(attribute, old, new) }
+        }
+    }
+
+    private static func encrypted(
+        _ attribute: RekeyIntent.Attribute, _ old: AttributeCodec, _ new: AttributeCodec
+    ) throws(FormatError) -> RekeyIntent.Attribute {
+        if attribute.name == AttributeCodec.packName {
+            guard let sealed = try new.encrypt(pack: try old.decrypt(pack: attribute.value)) else {
+                throw FormatError(.tooLong, "the pack of attributes does not fit")
+            }
+            return RekeyIntent.Attribute(name: attribute.name, value: sealed)
+        }
+        guard let name = old.name(ofStored: attribute.name) else {
+            throw FormatError(.doesNotAuthenticate, "the name of an attribute does not authenticate")
+        }
+        let plaintext = try old.decrypt(value: attribute.value, name: name)
+        return RekeyIntent.Attribute(
+            name: try new.storedName(of: name), value: try new.encrypt(value: plaintext, name: name))
+    }
+
+    /// Copies the attributes that are not encrypted.
+    static func copyForeign(from old: ExtendedAttributes, to new: ExtendedAttributes) throws(StoreError) {
+        let wanted = try old.namesIfSupported().filter { !$0.starts(with: ownPrefix) }
+        // A new file may have inherited an access list from its directory.
+        for name in try new.namesIfSupported()
+        where name.starts(with: accessListPrefix) && !wanted.contains(name) { try new.remove(name) }
+        for name in wanted {
+            let value = try old.value(of: name)
+            // A security module sets its own attribute, and may refuse that we do.
+            if (try? new.value(of: name)) != value { try new.set(name, value, flags: 0) }
+        }
+    }
+}
