@@ -128,6 +128,12 @@ extension Descriptor {
     /// The same. Also nil if it cannot be read.
     func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { try? readSidecar(of: entry) }
 
+    /// Returns the plaintext name of an entry of this directory, or nil if it does not authenticate under its keys.
+    func name(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
+        let blob = EntryName.kind(of: entry) == .longName ? sidecarBlob(of: entry) : nil
+        return EntryName.decode(entry, sidecarBlob: blob, keys: keys)
+    }
+
     /// Returns true if the entry that a sidecar in this directory belongs to is absent.
     func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
         try statusIfPresent(of: Array(sidecar.dropLast(".name".utf8.count))) == nil

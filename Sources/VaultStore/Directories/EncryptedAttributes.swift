@@ -122,10 +122,7 @@ package struct EncryptedAttributes {
     /// be.
     private mutating func write(_ pack: AttributePack) throws(StoreError) {
         if pack.isEmpty { return try stored.remove(AttributeCodec.packName) }
-        guard let encrypted = try StoreError.ofFormat({ () throws(FormatError) in try codec.encrypt(pack: pack) })
-        else {
-            throw .system(.noSpace)
-        }
+        guard let encrypted = try StoreError.ofFormat(codec.encrypt(pack: pack)) else { throw .system(.noSpace) }
         mayHavePack = true
         try stored.set(AttributeCodec.packName, encrypted, flags: 0)
     }

@@ -77,11 +77,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     // MARK: Names
 
     /// Returns the plaintext name of an entry, or nil if it does not authenticate here.
-    func name(of entry: [UInt8]) -> [UInt8]? {
-        guard let keys else { return nil }
-        let blob = EntryName.kind(of: entry) == .longName ? descriptor.sidecarBlob(of: entry) : nil
-        return EntryName.decode(entry, sidecarBlob: blob, keys: keys)
-    }
+    func name(of entry: [UInt8]) -> [UInt8]? { keys.flatMap { descriptor.name(of: entry, $0) } }
 
     /// Returns the path of an entry, for messages.
     func shownPath(of entry: [UInt8]) -> [UInt8] {

@@ -78,10 +78,7 @@ struct RekeyDirectoryStep {
                 throw .damaged(reason)
             }
             guard let found, found.key == 0 else { continue }
-            let encoded = try StoreError.ofFormat { () throws(FormatError) in
-                try EntryName.encode(found.name, keys: newKeys)
-            }
-            renamings.append((entry, encoded))
+            renamings.append((entry, try StoreError.ofFormat(EntryName.encode(found.name, keys: newKeys))))
         }
         return renamings
     }
@@ -134,7 +131,7 @@ struct RekeyDirectoryStep {
     private func replaceAttributes(of directory: Descriptor) throws(StoreError) {
         guard !step.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)
-        let codec = try StoreError.ofFormat { () throws(FormatError) in try AttributeCodec(key: oldKeys.attributeKey) }
+        let codec = try StoreError.ofFormat(AttributeCodec(key: oldKeys.attributeKey))
         for stored in try attributes.names() where codec.name(ofStored: stored) != nil {
             try steps.before(.removeAttribute)
             try attributes.remove(stored)

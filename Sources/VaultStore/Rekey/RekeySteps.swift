@@ -139,15 +139,11 @@ struct RekeySteps: Sendable {
         } catch .damaged(let reason) {
             throw .damaged("vaultfs.rekey: \(reason)")
         }
-        return try StoreError.ofFormat { () throws(FormatError) in
-            try RekeyIntent.parse(bytes, epoch: keyRing.epochs.current, cipher: cipher)
-        }
+        return try StoreError.ofFormat(RekeyIntent.parse(bytes, epoch: keyRing.epochs.current, cipher: cipher))
     }
 
     private func write(_ intent: RekeyIntent) throws(StoreError) {
-        let bytes = try StoreError.ofFormat { () throws(FormatError) in
-            try intent.serialized(epoch: keyRing.epochs.current, cipher: cipher)
-        }
+        let bytes = try StoreError.ofFormat(intent.serialized(epoch: keyRing.epochs.current, cipher: cipher))
         guard bytes.count <= RekeyIntent.maximumSize else { throw .system(.fileTooLarge) }
         try install(
             bytes, as: Self.entry, in: root, like: try root.status(of: Array(VaultDirectory.configurationEntry.utf8)),

@@ -8,8 +8,8 @@ internal import VaultFormat
 /// Replaces the files and links of the previous epoch.
 extension Rekeyer {
     enum Kind {
-        /// Of the current epoch, or of a type in which only the name is encrypted. The id is that of a file.
-        case current(fileID: UInt64?)
+        /// Of the current epoch, or of a type in which only the name is encrypted.
+        case current
         /// A file of the previous epoch, open for reading.
         case previousFile(Descriptor)
         /// A symbolic link of the previous epoch.
@@ -83,14 +83,12 @@ extension Rekeyer {
             case S_IFREG where object.status.st_size >= off_t(FileHeader.size):
                 let reader = try object.pin.reopened(flags: O_RDONLY | O_NONBLOCK)
                 let header = try EncryptedFile.readHeader(of: reader, keyRing: keyRing).0
-                return header.epoch == keyRing.epochs.current
-                    ? .current(fileID: header.fileID) : .previousFile(reader)
+                return header.epoch == keyRing.epochs.current ? .current : .previousFile(reader)
             case S_IFLNK:
                 let stored = try object.pin.linkTarget(of: [])
                 let (target, protectionClass, isCurrent) = try keyRing.linkTarget(ofStored: stored)
-                return isCurrent
-                    ? .current(fileID: nil) : .previousLink(stored: stored, target: target, protectionClass)
-            default: return .current(fileID: nil)
+                return isCurrent ? .current : .previousLink(stored: stored, target: target, protectionClass)
+            default: return .current
             }
         } catch .damaged(let reason) {
             return object.directory.name(of: object.entry) == nil ? .foreign : .damaged(reason)
@@ -147,9 +145,8 @@ extension Rekeyer {
         from object: RekeyObject
     ) throws(StoreError) {
         let cipher = try store.keyRing.linkCipher(protectionClass)
-        let stored = try StoreError.ofFormat { () throws(FormatError) in
-            try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
-        }
+        let stored = try StoreError.ofFormat(
+            LinkTarget.encode(target, class: protectionClass, linkCipher: cipher))
         try steps.before(.makeObject)
         try withCString(stored) { (stored) throws(StoreError) in
             try withCString(temporary) { (name) throws(StoreError) in

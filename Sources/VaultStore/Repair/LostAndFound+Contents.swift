@@ -48,9 +48,7 @@ extension LostAndFound {
     func moveFromRoot() throws(StoreError) {
         let root = try Self.openRoot(of: store)
         let listing = try root.reopenedForListing().descriptor
-        let hasName = { (entry: [UInt8]) in
-            EntryName.decode(entry, sidecarBlob: root.sidecarBlob(of: entry), keys: root.keys) != nil
-        }
+        let hasName = { (entry: [UInt8]) in root.descriptor.name(of: entry, root.keys) != nil }
         let nameless = try listing.allEntries().filter { !hasName($0) }
         try list(nameless, in: listing, as: Array("root".utf8))
         try move(nameless, from: listing)

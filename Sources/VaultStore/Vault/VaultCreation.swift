@@ -101,13 +101,8 @@ package enum VaultCreation {
     /// Takes the writer lock, so that an `init` on another machine does not take the files made here for the remains of
     /// one that was killed. It also makes `vaultfs.lock`, which readers lock.
     private static func takeWriterLock(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
-        do throws(StoreError) {
-            return try WriterLock.take(root: root, .exclusive, wait: .zero)
-        } catch {
-            guard error == .system(.wouldBlock) else {
-                throw .system(error.errno, "cannot write", path.appending(lockEntry))
-            }
-            throw .inUse(path, WriterLockFile.record(in: root).flatMap { LockOwner($0, in: RootIdentity(of: root)) })
+        do throws(StoreError) { return try WriterLock.take(root: root, .exclusive, wait: .zero) } catch {
+            throw VaultDirectory.refusal(error, root, path)
         }
     }
 

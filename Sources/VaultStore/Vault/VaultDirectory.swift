@@ -62,10 +62,7 @@ package final class VaultDirectory: Sendable {
     /// open(2) of a directory at a path from a person.
     static func openDirectory(_ path: FilePath) throws(VaultError) -> Descriptor {
         do throws(StoreError) {
-            let fd = try retrying {
-                path.withPlatformString { Glibc.open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
-            }
-            return Descriptor(owning: fd)
+            return try Descriptor(path: path, flags: O_RDONLY | O_DIRECTORY)
         } catch {
             switch error {
             case .system(.noSuchFileOrDirectory): throw .notFound(path)
@@ -117,7 +114,7 @@ extension VaultDirectory {
             takenLock.withLock { $0 = taken }
         } catch {
             releaseLock()
-            throw refusal(error)
+            throw Self.refusal(error, descriptor, path)
         }
     }
 
@@ -134,16 +131,17 @@ extension VaultDirectory {
     /// Writes the record of this process into the lock file, before the first change. Once is enough.
     /// - Throws: `inUse` if another process has taken the vault since it was locked; `system`.
     package func claim() throws(VaultError) {
-        do throws(StoreError) { try writerLock?.claim() } catch { throw refusal(error) }
+        do throws(StoreError) { try writerLock?.claim() } catch { throw Self.refusal(error, descriptor, path) }
     }
 
-    private func refusal(_ error: StoreError) -> VaultError {
+    /// The error if the writer lock cannot be taken.
+    static func refusal(_ error: StoreError, _ root: Descriptor, _ path: FilePath) -> VaultError {
         error == .system(.wouldBlock)
-            ? .inUse(path, recordedOwner) : .system(error.errno, "cannot lock vaultfs.lock in", path)
+            ? .inUse(path, recordedOwner(in: root)) : .system(error.errno, "cannot lock vaultfs.lock in", path)
     }
 
-    private var recordedOwner: LockOwner? {
-        WriterLockFile.record(in: descriptor).flatMap { LockOwner($0, in: RootIdentity(of: descriptor)) }
+    private static func recordedOwner(in root: Descriptor) -> LockOwner? {
+        WriterLockFile.record(in: root).flatMap { LockOwner($0, in: RootIdentity(of: root)) }
     }
 
     /// Finds the process that has the vault, by its flock, or by the writer record if it uses another path or runs on
@@ -154,7 +152,7 @@ extension VaultDirectory {
             _ = try WriterLock.take(root: descriptor, .shared, wait: .zero)
             return nil
         } catch {
-            return error == .system(.wouldBlock) ? recordedOwner : nil
+            return error == .system(.wouldBlock) ? Self.recordedOwner(in: descriptor) : nil
         }
     }
 

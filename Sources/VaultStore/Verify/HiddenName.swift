@@ -29,9 +29,7 @@ package enum HiddenName {
         guard let keys else { return false }
         let prefix = EntryName.kind(of: entry) == .longName ? "vaultfs.long.".utf8.count : 0
         let digits = entry.dropFirst(prefix).prefix { Base64.url.isDigit($0) }
-        let original = Array(entry[..<digits.endIndex])
-        let blob = prefix == 0 ? nil : directory.sidecarBlob(of: original)
-        return EntryName.decode(original, sidecarBlob: blob, keys: keys) != nil
+        return directory.name(of: Array(entry[..<digits.endIndex]), keys) != nil
     }
 
     /// Returns true if anything below a directory authenticates itself.

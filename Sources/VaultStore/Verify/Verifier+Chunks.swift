@@ -105,10 +105,9 @@ extension Verifier {
             let plaintextSize = rest.count - Int(chunks.upperBound - chunk) * ChunkLayout.recordOverhead
             let plaintext = workspace.assembly.slice(..<plaintextSize)
             let keys = content.keys.chunk
-            let good = try StoreError.ofCrypto { () throws(CryptoError) in
-                try workspace.cipher.decrypt(
-                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys, into: plaintext)
-            }
+            let good = try StoreError.ofCrypto(
+                workspace.cipher.decrypt(
+                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys, into: plaintext))
             if good > 0 { endedWithZeros = false }
             chunk += UInt64(good)
             guard chunk < chunks.upperBound else { break }

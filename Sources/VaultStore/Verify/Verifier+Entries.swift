@@ -88,7 +88,7 @@ extension Verifier {
         do throws(StoreError) {
             let blob = try directory.descriptor.readFile(
                 EntryName.sidecar(of: object.entry), limit: Self.largestSidecar)
-            let digest = try StoreError.ofCrypto { () throws(CryptoError) in try Sha256.digest(blob) }
+            let digest = try StoreError.ofCrypto(Sha256.digest(blob))
             if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry { return blob }
             report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)
         } catch .system(.noSuchFileOrDirectory) {
@@ -141,7 +141,7 @@ extension Verifier {
         do throws(StoreError) {
             let names = try attributes.namesIfSupported().filter { $0.starts(with: Array("user.".utf8)) }
             guard !names.isEmpty else { return }
-            let codec = try StoreError.ofFormat { () throws(FormatError) in try AttributeCodec(key: key) }
+            let codec = try StoreError.ofFormat(AttributeCodec(key: key))
             for stored in names { check(stored, of: attributes, codec, object) }
         } catch {
             report(error, object, "attributes")

@@ -103,9 +103,8 @@ extension Verifier {
     /// Returns true if the tag of one record verifies.
     func verifies(_ record: UnsafeRawBufferPointer, chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
         let piece = workspace.edge.slice(..<(record.count - ChunkLayout.recordOverhead))
-        return try StoreError.ofCrypto { () throws(CryptoError) in
-            try workspace.cipher.decrypt(
-                record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece) == 1
-        }
+        return try StoreError.ofCrypto(
+            workspace.cipher.decrypt(
+                record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece)) == 1
     }
 }
