@@ -40,12 +40,6 @@ import VaultFormat
         try attributes.set(ascii("user." + name), ascii(value), flags: flags)
     }
 
-    /// Stores an attribute on its own.
-    private func setAlone(_ name: String, _ value: String) throws {
-        let name = ascii("user." + name)
-        try stored().set(codec.storedName(of: name), codec.encrypt(value: ascii(value), name: name), flags: 0)
-    }
-
     private func remove(_ name: String) throws {
         var attributes = try attributes()
         try attributes.remove(ascii("user." + name))
@@ -75,26 +69,29 @@ import VaultFormat
         #expect(throws: StoreError.system(errno)) { try body() }
     }
 
-    @Test("Attributes-5: new attributes are stored in the pack")
-    func packed() throws {
-        for number in 0..<100 { try set("n\(number)", "\(number)") }
-        #expect(try alone() == 0 && isPacked())
+    @Test("Attributes-5: a few attributes are stored on their own, and further ones in the pack")
+    func few() throws {
+        for number in 0..<4 { try set("n\(number)", "\(number)") }
+        #expect(try alone() == 4 && !isPacked())
+        for number in 4..<100 { try set("n\(number)", "\(number)") }
+        #expect(try alone() == 4 && isPacked())
         #expect(try all() == Dictionary(uniqueKeysWithValues: (0..<100).map { ("n\($0)", "\($0)") }))
         for number in 0..<100 { try remove("n\(number)") }
         #expect(try all() == [:])
         #expect(try !isPacked())
     }
 
-    @Test("Attributes-5: XATTR_CREATE and XATTR_REPLACE see both", arguments: [true, false])
-    func flags(isAlone: Bool) throws {
+    @Test("Attributes-5: XATTR_CREATE and XATTR_REPLACE see both", arguments: [0, 5])
+    func flags(others: Int) throws {
+        for number in 0..<others { try set("n\(number)", "") }
         expect(.noData) { try set("a", "1", flags: replaceOnly) }
-        if isAlone { try setAlone("a", "1") } else { try set("a", "1", flags: createOnly) }
+        try set("a", "1", flags: createOnly)
         expect(.fileExists) { try set("a", "2", flags: createOnly) }
         #expect(try all()["a"] == "1")
         try set("a", "3", flags: replaceOnly)
         try set("a", "4")
         #expect(try all()["a"] == "4")
-        #expect(try isPacked() == !isAlone)
+        #expect(try isPacked() == (others > 0))
         try remove("a")
         expect(.noData) { try remove("a") }
         expect(.noData) {
@@ -109,7 +106,8 @@ import VaultFormat
         pack[ascii("user.a")] = ascii("old")
         pack[ascii("user.b")] = ascii("b")
         try stored().set(AttributeCodec.packName, try #require(try codec.encrypt(pack: pack)), flags: 0)
-        try setAlone("a", "new")
+        try stored().set(
+            codec.storedName(of: ascii("user.a")), codec.encrypt(value: ascii("new"), name: ascii("user.a")), flags: 0)
         #expect(try all() == ["a": "new", "b": "b"])
         try set("a", "newer", flags: replaceOnly)
         #expect(try all() == ["a": "newer", "b": "b"])
@@ -119,7 +117,7 @@ import VaultFormat
 
     @Test("Attributes-4: a damaged pack hides its attributes, and is never replaced")
     func damaged() throws {
-        try setAlone("own", "1")
+        try set("own", "1")
         try stored().set(AttributeCodec.packName, [UInt8](repeating: 1, count: 40), flags: 0)
         var attributes = try attributes()
         let found = try attributes.names(ofStored: stored().names().filter { $0.starts(with: ascii("user.")) })
@@ -138,12 +136,12 @@ import VaultFormat
     @Test("if the pack has its maximum size, further attributes stay on their own")
     func largePack() throws {
         // This needs a store that takes values of this size. ext4 does not.
+        for number in 0..<4 { try set("n\(number)", "") }
         let large = String(repeating: "x", count: 40_000)
         guard (try? set("large", large)) != nil, (try? set("larger", large)) != nil else { return }
-        #expect(try alone() == 1 && isPacked())
+        #expect(try alone() == 5 && isPacked())
         try set("larger", "small")
         try set("last", large)
-        #expect(try alone() == 2 && isPacked())
         #expect(try all()["large"] == large && all()["last"] == large && all()["larger"] == "small")
     }
 
@@ -160,28 +158,41 @@ import VaultFormat
             }, during: body)
     }
 
-    @Test("Store-39: a kill at any call of a move out of the pack loses nothing")
-    func killedMove() throws {
+    /// Changes that find no room at first, or none in the pack either. The comments show where they end.
+    private static let crowded: [(name: String, failing: Set<Int>)] = [
+        // In the pack, in the pack after one attribute was moved there, in the pack after two.
+        ("new", [0]), ("new", [0, 1]), ("new", [0, 1, 4, 5]),
+        // On its own after one attribute was moved, and in the pack.
+        ("b", [0]), ("b", [0, 3, 6]),
+    ]
+
+    @Test("Store-39: a kill at any call of a move into the pack loses nothing", arguments: crowded.indices)
+    func killedMove(_ index: Int) throws {
+        let (name, numbers) = Self.crowded[index]
         for (name, value) in [("a", "1"), ("b", "22"), ("c", "333")] { try set(name, value) }
         let before = try all()
-        let after = before.merging(["b": "new value"]) { $1 }
         let copies = DirectoryCopies(of: FilePath(path).lexicallyNormalized().string)
         try copies.take()
-        // The pack has no room. A kill leaves the effect of the calls before it, and of none after.
-        for call in 0..<4 {
+        // A kill leaves the effect of the calls before it, and of none after.
+        var call = 0
+        var isWhole = false
+        while !isWhole {
             try copies.putBack(copies.paths[0])
-            let result = Result { try failing(Set([0] + Array(call..<100))) { try set("b", "new value") } }
+            let later = Set(call..<(call + 100))
+            let result = Result { try failing(numbers.union(later)) { try set(name, "new value") } }
+            #expect(try all() == before || all() == before.merging([name: "new value"]) { $1 }, "call \(call)")
             if case .success = result {
-                #expect(try all() == after && alone() == 1)
-            } else {
-                #expect(try all() == before)
+                isWhole = call > (numbers.max() ?? 0)
+                #expect(try isPacked())
             }
-            #expect(call < 2 || (try? result.get()) != nil)
-            try set("b", "newer")
-            #expect(try all() == before.merging(["b": "newer"]) { $1 }, "call \(call)")
-            try remove("b")
-            #expect(try all() == before.filter { $0.key != "b" }, "call \(call)")
+            // The next attempt finds room.
+            try set(name, "newer")
+            #expect(try all() == before.merging([name: "newer"]) { $1 }, "call \(call)")
+            try remove(name)
+            #expect(try all() == before.filter { $0.key != name }, "call \(call)")
+            call += 1
         }
+        #expect(call > (numbers.max() ?? 0))
     }
 
     @Test("Store-39: without any room the change fails and loses nothing")
@@ -193,6 +204,6 @@ import VaultFormat
             expect(.noSpace) { try set("a", "x") }
         }
         #expect(try all() == before)
-        #expect(try alone() == 0 && isPacked())
+        #expect(try alone() == 3 && !isPacked())
     }
 }

@@ -3,12 +3,17 @@ package import LinuxSystem
 internal import SystemPackage
 package import VaultFormat
 
-/// The `user.*` attributes of one file or directory: together in the object's pack, or each on its own. Only one thread
+/// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. Only one thread
 /// at a time may use those of an object.
 ///
-/// A value on its own takes precedence over one of the same name in the pack. So a move out of the pack is two calls, and
-/// a kill between them changes nothing.
+/// A value on its own takes precedence over one of the same name in the pack. So a move in either direction is two
+/// calls, and a kill between them changes nothing.
 package struct EncryptedAttributes {
+    /// Number of attributes on their own from which new ones go into the pack. More would soon leave no room to make
+    /// the pack: ext4 has one block for all attributes of an object.
+    static let aloneLimit = 4
+    private static let ownPrefix = Array("user.vaultfs.".utf8)
+
     private let stored: ExtendedAttributes
     private let codec: AttributeCodec
     /// False once the object is known to have no pack. Then a missing name needs no look at the pack.
@@ -50,34 +55,30 @@ package struct EncryptedAttributes {
         return (names + packed.filter { !alone.contains($0) }, damaged)
     }
 
-    /// Sets a value, like setxattr(2). A new attribute goes into the pack, or is stored on its own if the pack has its
-    /// maximum size.
+    /// Sets a value, like setxattr(2).
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
     package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
-        let storedName = try storedName(of: name)
-        let encrypted = try StoreError.ofFormat(codec.encrypt(value: value, name: name))
-        if try stored.contains(storedName) {
+        var change = AttributeChange(
+            name: name, value: value, storedName: try storedName(of: name),
+            encrypted: try StoreError.ofFormat(codec.encrypt(value: value, name: name))
+        )
+        if try stored.contains(change.storedName) {
             if flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
-            return try stored.set(storedName, encrypted, flags: linux_XATTR_REPLACE)
+            change.isAlone = true
         }
-        var pack: AttributePack
-        do throws(StoreError) { pack = try self.pack() ?? AttributePack() } catch .damaged(let reason) {
+        let pack: AttributePack?
+        do throws(StoreError) { pack = try change.isAlone ? nil : self.pack() } catch .damaged(let reason) {
             // The damaged pack may hold this name. The pack stays as it is, and a new attribute is stored beside it.
             if flags & linux_XATTR_REPLACE != 0 { throw .damaged(reason) }
-            return try stored.set(storedName, encrypted, flags: 0)
+            return try stored.set(change.storedName, change.encrypted, flags: 0)
         }
-        let isPacked = pack[name] != nil
+        let isPacked = pack?[name] != nil
         if isPacked, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
-        if !isPacked, flags & linux_XATTR_REPLACE != 0 { throw .system(.noData) }
-        pack[name] = value
+        if !isPacked, !change.isAlone, flags & linux_XATTR_REPLACE != 0 { throw .system(.noData) }
         do throws(StoreError) {
-            try write(pack)
+            try put(change, pack)
         } catch .system(let errno) where Self.noRoom.contains(errno) {
-            try stored.set(storedName, encrypted, flags: linux_XATTR_CREATE)
-            guard isPacked else { return }
-            // This makes the pack smaller. The value on its own counts, even if this fails.
-            pack[name] = nil
-            try? write(pack)
+            try makeRoom(for: change, errno)
         }
     }
 
@@ -102,7 +103,87 @@ package struct EncryptedAttributes {
         }
     }
 
-    /// The store's errors if there is no room: ENOSPC on ext4, xfs and btrfs, E2BIG on some others, or EDQUOT.
+    // MARK: Placing
+
+    private struct AttributeChange {
+        let name, value, storedName, encrypted: [UInt8]
+        /// True if the attribute is stored on its own already.
+        var isAlone = false
+    }
+
+    /// Stores an attribute where it already is. A new one is stored on its own. It goes into the pack instead if
+    /// there is a pack, or if there are several attributes already.
+    private mutating func put(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
+        if change.isAlone { return try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_REPLACE) }
+        let isAmongFew = pack == nil ? try ownNames().count < Self.aloneLimit : false
+        if isAmongFew {
+            if try Self.finds(room: { () throws(StoreError) in try putAlone(change, pack) }) { return }
+            try putInPack(change, pack)
+        } else {
+            if try Self.finds(room: { () throws(StoreError) in try putInPack(change, pack) }) { return }
+            try putAlone(change, pack)
+        }
+    }
+
+    private mutating func putInPack(_ change: AttributeChange, _ old: AttributePack?) throws(StoreError) {
+        var pack = old ?? AttributePack()
+        pack[change.name] = change.value
+        try write(pack)
+    }
+
+    private mutating func putAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
+        try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_CREATE)
+        guard var pack, pack[change.name] != nil else { return }
+        // This makes the pack smaller. The value on its own counts, even if this fails.
+        pack[change.name] = nil
+        try? write(pack)
+    }
+
+    /// Moves attributes into the pack, the smallest first, until the change fits. Each move needs little room and
+    /// frees more.
+    /// - Parameter errno: the store's error for the change.
+    private mutating func makeRoom(for change: AttributeChange, _ errno: Errno) throws(StoreError) {
+        var pack: AttributePack
+        do throws(StoreError) { pack = try self.pack() ?? AttributePack() } catch .damaged { throw .system(errno) }
+        for candidate in try candidates(besides: change) {
+            var fuller = pack
+            fuller[candidate.name] = candidate.value
+            // The other candidates are larger.
+            guard try Self.finds(room: { () throws(StoreError) in try write(fuller) }) else { break }
+            try stored.remove(candidate.storedName)
+            pack = fuller
+            if try Self.finds(room: { () throws(StoreError) in try put(change, pack) }) { return }
+        }
+        guard change.isAlone else { throw .system(errno) }
+        try putInPack(change, pack)
+        // Until this call the old value counts, because it is on its own.
+        try stored.remove(change.storedName)
+    }
+
+    /// The attributes that are stored on their own and authenticate, in ascending order of size.
+    private func candidates(besides change: AttributeChange) throws(StoreError) -> [AttributeChange] {
+        var found: [AttributeChange] = []
+        for storedName in try ownNames() where storedName != change.storedName {
+            let encrypted = try stored.value(of: storedName)
+            guard let name = codec.name(ofStored: storedName),
+                let value = try? codec.decrypt(value: encrypted, name: name)
+            else { continue }
+            found.append(AttributeChange(name: name, value: value, storedName: storedName, encrypted: encrypted))
+        }
+        return found.sorted { $0.name.count + $0.value.count < $1.name.count + $1.value.count }
+    }
+
+    /// Returns false if there is no room. The error is ENOSPC on ext4, xfs and btrfs, E2BIG on some others, or
+    /// EDQUOT. A smaller value may still fit.
+    private static func finds(room body: () throws(StoreError) -> Void) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            try body()
+            return true
+        } catch .system(let errno) where noRoom.contains(errno) {
+            return false
+        }
+    }
+
     private static let noRoom: [Errno] = [.noSpace, .diskQuotaExceeded, .argListTooLong]
 
     // MARK: Stored attributes
@@ -122,9 +203,17 @@ package struct EncryptedAttributes {
     /// be.
     private mutating func write(_ pack: AttributePack) throws(StoreError) {
         if pack.isEmpty { return try stored.remove(AttributeCodec.packName) }
-        guard let encrypted = try StoreError.ofFormat(codec.encrypt(pack: pack)) else { throw .system(.noSpace) }
+        guard let encrypted = try StoreError.ofFormat({ () throws(FormatError) in try codec.encrypt(pack: pack) })
+        else {
+            throw .system(.noSpace)
+        }
         mayHavePack = true
         try stored.set(AttributeCodec.packName, encrypted, flags: 0)
+    }
+
+    /// The stored names of the attributes on their own.
+    private func ownNames() throws(StoreError) -> [[UInt8]] {
+        try stored.names().filter { $0.starts(with: Self.ownPrefix) && $0 != AttributeCodec.packName }
     }
 
     private func storedName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
