@@ -8,7 +8,7 @@ import Testing
     private let key: String
     /// The options that open the vault with it.
     private let recovery: [String]
-    private let cheap = ["--scrypt-logn", "10", "--allow-weaker"]
+    private let cheap = ["--scrypt-logn", "10"]
 
     init() throws {
         place = try SlotPlace()
@@ -43,9 +43,8 @@ import Testing
         #expect(try place.slots()[1]["label"] as? String == "safe" && place.opens(recovery))
     }
 
-    @Test("with several passphrase slots, or none, it needs the id")
-    func withSeveralPassphraseSlots() throws {
-        try place.slot("add", recovery + ["--new-passfile", place.file("new")] + cheap.prefix(2)).succeeded()
+    @Test func `with several passphrase slots, or none, it needs the id`() throws {
+        try place.slot("add", recovery + ["--new-passfile", place.file("new")] + cheap).succeeded()
         let change = recovery + ["--new-keyfile", place.file("keyfile")]
         let slots = "the slots are 1 (passphrase), 2 (recovery), 3 (passphrase)"
         try place.expectRefusal(2, "give the id of the slot to change: the recovery key opens slot 2, \(slots)") {

@@ -8,12 +8,12 @@ import Testing
     /// Sources of the bytes that open the vault or its new slot.
     enum Source: String, CaseIterable, Sendable {
         case passfile, descriptor, command, credential, keyfile, provider, recovery
-        case newPassfile, newDescriptor, newCommand, newKeyfile
+        case newPassfile, newDescriptor, newKeyfile
 
-        var isNew: Bool { [.newPassfile, .newDescriptor, .newCommand, .newKeyfile].contains(self) }
+        var isNew: Bool { [.newPassfile, .newDescriptor, .newKeyfile].contains(self) }
         var isKeyfile: Bool { self == .keyfile || self == .newKeyfile }
         var isDescriptor: Bool { self == .descriptor || self == .newDescriptor }
-        var isCommand: Bool { [.command, .provider, .newCommand].contains(self) }
+        var isCommand: Bool { [.command, .provider].contains(self) }
         var isFile: Bool { !isDescriptor && !isCommand }
     }
 
@@ -27,15 +27,14 @@ import Testing
         let options: [String] =
             switch source {
             case .passfile: ["--passfile", path]
-            case .descriptor: ["--passphrase-fd", "0"]
+            case .descriptor: ["--passfile", "/dev/fd/0"]
             case .command: ["--extpass", "cat '\(path)' 2>&-"]
             case .credential: ["--credential", (path as NSString).lastPathComponent]
             case .keyfile: ["--keyfile", path]
             case .provider: ["--provider", "cat '\(path)' 2>&-"]
             case .recovery: ["--recovery-key", "--passfile", path]
             case .newPassfile: ["--new-passfile", path]
-            case .newDescriptor: ["--new-passphrase-fd", "0"]
-            case .newCommand: ["--new-extpass", "cat '\(path)' 2>&-"]
+            case .newDescriptor: ["--new-passfile", "/dev/fd/0"]
             case .newKeyfile: ["--new-keyfile", path]
             }
         let script = source.isDescriptor ? "exec \"$@\" \(redirection ?? "<'\(path)'")" : "exec \"$@\""
@@ -83,7 +82,7 @@ import Testing
             let answer = "{\"secret\":{\"kind\":\"passphrase\",\"bytes\":\"\(text)\"}}"
             try expect(source, 4, "wrong passphrase", Data(answer.utf8))
             try expect(source, 1, "expected {\"secret\"", Data("battery staple".utf8))
-        case .newPassfile, .newDescriptor, .newCommand, .newKeyfile: break
+        case .newPassfile, .newDescriptor, .newKeyfile: break
         default: try expect(source, 4, "wrong passphrase", Data("battery staple".utf8))
         }
     }
@@ -114,7 +113,7 @@ import Testing
         case .recovery: try expect(source, 4, "not a hexadecimal digit", bytes)
         case .provider: try expect(source, 1, "the --provider command's answer", bytes)
         case .keyfile: try expect(source, 4, "no keyfile slot", bytes)
-        case .newPassfile, .newDescriptor, .newCommand, .newKeyfile:
+        case .newPassfile, .newDescriptor, .newKeyfile:
             let path = place.file("secret")
             try bytes.write(to: URL(fileURLWithPath: path))
             try run(source, path).succeeded()
@@ -123,14 +122,14 @@ import Testing
         }
     }
 
-    @Test("one that is not there, or cannot be read", arguments: Source.allCases)
-    func oneThatIsNotThere(source: Source) throws {
-        let option = source == .provider ? "--provider" : source.isNew ? "--new-extpass" : "--extpass"
+    @Test(arguments: Source.allCases)
+    func `one that is not there, or cannot be read`(source: Source) throws {
+        let option = source == .provider ? "--provider" : "--extpass"
         if source.isDescriptor {
-            try expect(source, 4, "file descriptor 0 is empty", redirection: "<&-")
-            try expect(source, 1, "cannot read file descriptor 0: Is a directory", redirection: "</")
+            try expect(source, 4, "standard input is empty", redirection: "<&-")
+            try expect(source, 1, "cannot read standard input: Is a directory", redirection: "</")
             try expect(
-                source, 1, "cannot read file descriptor 0: Bad file descriptor", redirection: "0>'\(place.file("x"))'")
+                source, 1, "cannot read standard input: Bad file descriptor", redirection: "0>'\(place.file("x"))'")
         } else if source.isCommand {
             try expect(source, 1, "the \(option) command failed with exit code 1")
         } else {
@@ -140,33 +139,30 @@ import Testing
         }
     }
 
-    @Test(
-        "a command that closes its output, is killed, or fails after it has spoken",
-        arguments: [Source.command, .provider, .newCommand])
-    func commandThatClosesItsOutput(source: Source) throws {
-        let option = source == .provider ? "--provider" : source == .newCommand ? "--new-extpass" : "--extpass"
+    @Test(arguments: [Source.command, .provider])
+    func `a command that closes its output, is killed, or fails after it has spoken`(source: Source) throws {
+        let option = source == .provider ? "--provider" : "--extpass"
         for (script, exitCode, words) in [
             ("exec >&-", 4, "the output of the \(option) command is empty"),
             ("kill -9 $$", 1, "the \(option) command was ended by signal 9"),
             ("echo 'battery staple'; exit 7", 1, "the \(option) command failed with exit code 7"),
             ("no-such-program 2>&-", 1, "the \(option) command failed with exit code 127"),
         ] as [(String, Int32, String)] {
-            let opening = source == .newCommand ? place.opening : ["--new-keyfile", place.file("keyfile")]
             try place.expectRefusal(exitCode, words) {
-                let result = try place.slot("add", opening + [option, script])
+                let result = try place.slot("add", ["--new-keyfile", place.file("keyfile"), option, script])
                 #expect(!result.errors.contains("battery"))
                 return result
             }
         }
     }
 
-    @Test("a pipe that does not block is waited for", arguments: ["--passphrase-fd", "--new-passphrase-fd"])
-    func pipeThatDoesNotBlock(option: String) throws {
+    @Test(arguments: ["--passfile", "--new-passfile"])
+    func `a pipe that does not block is waited for`(option: String) throws {
         let script = """
             import os, subprocess, sys, time
             reading, writing = os.pipe()
             os.set_blocking(reading, False)
-            child = subprocess.Popen(sys.argv[1:] + [str(reading)], pass_fds=[reading])
+            child = subprocess.Popen(sys.argv[1:] + [f"/dev/fd/{reading}"], pass_fds=[reading])
             time.sleep(0.2)
             os.write(writing, b"correct ")
             time.sleep(0.1)
@@ -174,7 +170,7 @@ import Testing
             os.close(writing)
             sys.exit(child.wait())
             """
-        let opening = option == "--passphrase-fd" ? ["--new-keyfile", place.file("keyfile")] : place.opening
+        let opening = option == "--passfile" ? ["--new-keyfile", place.file("keyfile")] : place.opening
         try place.run(
             ["slot", "add", place.vault, "--scrypt-logn", "10"] + opening + [option],
             launcher: [Products.python, "-c", script]
@@ -233,7 +229,7 @@ import Testing
             (["--passfile", place.file("new")], 4, "wrong passphrase"), (["--passfile", "/dev/null"], 4, "is empty"),
             (["--passfile", "/dev/zero"], 4, "has over 65536 bytes"),
             (["--keyfile", place.file("keyfile")], 4, "no keyfile slot"),
-            (["--passphrase-fd", "0"], 4, "file descriptor 0 is empty"),
+            (["--passfile", "/dev/fd/0"], 4, "standard input is empty"),
             (["--extpass", "exit 3"], 1, "the --extpass command failed with exit code 3"),
             (["--provider", "exit 3"], 1, "the --provider command failed with exit code 3"),
             (["--recovery-key", "--passfile", place.file("new")], 4, "not a hexadecimal digit"),
@@ -249,7 +245,7 @@ import Testing
         for (options, exitCode, said) in [
             (["--passfile", "/dev/null"], 4, "is empty"), (["--passfile", "/dev/zero"], 4, "has over 65536 bytes"),
             (["--keyfile", place.file("passfile")], 4, "too short: at least 32"),
-            (["--passphrase-fd", "0"], 4, "file descriptor 0 is empty"),
+            (["--passfile", "/dev/fd/0"], 4, "standard input is empty"),
             (["--extpass", "exit 3"], 1, "the --extpass command failed with exit code 3"),
         ] as [([String], Int32, String)] {
             try place.expectRefusal(exitCode, said) { try place.run(["init", other] + options) }

@@ -15,9 +15,9 @@ import Testing
     func newPassphraseThatIsShort(passphrase: String, isShort: Bool) throws {
         let warning =
             isShort ? "vaultfs: warning: the passphrase has fewer than 8 characters, and is easy to guess\n" : ""
-        let made = ["init", place.file("made"), "--passphrase-fd", "0", "--no-recovery-key"]
+        let made = ["init", place.file("made"), "--passfile", "/dev/fd/0", "--no-recovery-key"]
         #expect(try place.run(made + cheap, input: passphrase).succeeded().errors == warning)
-        let new = place.opening + ["--new-passphrase-fd", "0"] + cheap
+        let new = place.opening + ["--new-passfile", "/dev/fd/0"] + cheap
         #expect(try place.slot("add", new, input: passphrase).succeeded().errors == warning)
         let (old, first) = ("Passphrase: =\(SlotPlace.passphrase)", "New passphrase: =\(passphrase)")
         let answers = [old, first, "The same again: =\(passphrase)"]
@@ -41,15 +41,11 @@ import Testing
         #expect(try place.slot("list", place.opening).succeeded().errors.isEmpty)
     }
 
-    @Test(
-        "a line break in a passphrase",
-        arguments: [
-            ("correct horse\r\n", true), ("correct horse\n\n", true), ("correct\nhorse", true),
-            ("correct horse\n", false),
-        ]
-    )
-    func lineBreakInPassphrase(text: String, warns: Bool) throws {
-        for (option, input) in [("--passphrase-fd=0", text), ("--passfile=-", text), ("--extpass=cat", text)] {
+    @Test(arguments: [
+        ("correct horse\r\n", true), ("correct horse\n\n", true), ("correct\nhorse", true), ("correct horse\n", false),
+    ])
+    func `a line break in a passphrase`(text: String, warns: Bool) throws {
+        for (option, input) in [("--passfile=/dev/fd/0", text), ("--passfile=-", text), ("--extpass=cat", text)] {
             let result = try place.slot("list", [option], input: input)
             let name = option.prefix { $0 != "=" }
             let warning = "vaultfs: warning: the passphrase from \(name) has a line break or a CR in it, which counts"
@@ -65,7 +61,7 @@ import Testing
         let new = place.opening + ["--new-passfile", "-"] + cheap
         try place.slot("add", new, input: "battery staple\n").succeeded()
         #expect(try place.opens(["--passfile", place.file("new")]))
-        for both in [["--passfile", "-"], ["--passphrase-fd", "0"]] {
+        for both in [["--passfile", "-"], ["--passfile", "/dev/fd/0"]] {
             try place.expectRefusal(2, "\(both[0]) and --new-passfile must not be the same input") {
                 try place.slot("add", both + ["--new-passfile", "-"], input: "x")
             }

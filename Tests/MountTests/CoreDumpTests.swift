@@ -32,11 +32,10 @@ extension MountTests {
 
         @Test("a command that crashes with a master key in memory", arguments: [SIGSEGV, SIGABRT, SIGBUS, SIGQUIT])
         func command(signal: Int32) throws {
-            let crash = "kill -\(signal) $PPID; cat /dev/zero"
             try expectNothingTold(
                 run([
-                    vault.account.binary, "slot", "add", vault.vault, "--passfile", vault.passfile, "--new-extpass",
-                    crash,
+                    "--reading", "\(signal)", vault.account.binary, "slot", "add", vault.vault, "--passfile",
+                    vault.passfile, "--new-passfile",
                 ]), signal)
         }
 

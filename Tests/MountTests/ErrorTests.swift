@@ -8,10 +8,10 @@ extension PlainMountTests {
         @Test("wrong passphrase", arguments: Settings.accounts)
         func wrongPassphrase(setting: Setting) throws {
             let vault = try setting.vault()
-            let arguments = ["mount", vault.vault, vault.mountpoint, "--passphrase-fd", "0"]
+            let arguments = ["mount", vault.vault, vault.mountpoint, "--passfile", "/dev/fd/0"]
             expectFailure(try vault.vaultfs(arguments, input: "incorrect"), .wrongSecret)
             let lines = try vault.vaultfs(arguments, input: VaultUnderTest.passphrase + "\n\n")
-            #expect(lines.exitCode == 4 && lines.errors.contains("warning: the passphrase from --passphrase-fd"))
+            #expect(lines.exitCode == 4 && lines.errors.contains("warning: the passphrase from --passfile"))
             #expect(try vault.vaultfs(arguments, input: "").exitCode != 0)
             #expect(try !vault.isMounted())
             try vault.mount()
@@ -21,7 +21,7 @@ extension PlainMountTests {
         func secretSources() throws {
             let vault = try VaultUnderTest()
             let sources = [
-                ["--passphrase-fd", "0"], ["--extpass", "echo '\(VaultUnderTest.passphrase)'"],
+                ["--passfile", "/dev/fd/0"], ["--extpass", "echo '\(VaultUnderTest.passphrase)'"],
                 ["--passfile", vault.passfile],
             ]
             for source in sources {

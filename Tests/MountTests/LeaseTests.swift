@@ -9,13 +9,13 @@ extension MountTests {
         private let file: String
         /// The secret of slot 2, which does not end.
         private let owner = "owner"
-        private let fromInput = ["--passphrase-fd", "0"]
+        private let fromInput = ["--passfile", "/dev/fd/0"]
 
         init() throws {
             vault = try VaultUnderTest()
             file = "\(vault.mountpoint)/file"
             try vault.vaultfs(
-                ["slot", "add", vault.vault, "--passfile", vault.passfile, "--new-passphrase-fd", "0"]
+                ["slot", "add", vault.vault, "--passfile", vault.passfile, "--new-passfile", "/dev/fd/0"]
                     + ["--scrypt-logn", "10"], input: owner
             ).succeeded()
         }

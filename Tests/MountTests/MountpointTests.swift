@@ -15,7 +15,7 @@ extension PlainMountTests {
             let missing = "\(vault.plain)/made"
             let mount = ["mount", vault.vault, missing]
             // Not before everything else is right.
-            expectFailure(try vault.vaultfs(mount + ["--passphrase-fd", "0"], input: "wrong"), .wrongSecret)
+            expectFailure(try vault.vaultfs(mount + ["--passfile", "/dev/fd/0"], input: "wrong"), .wrongSecret)
             #expect(!FileManager.default.fileExists(atPath: missing))
             try vault.vaultfs(mount + ["--passfile", vault.passfile]).succeeded()
             Products.countMount()

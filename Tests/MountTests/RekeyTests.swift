@@ -40,7 +40,7 @@ extension MountTests {
             let vault = try setting.vault(arguments: ["--chunk-size", "65536"])
             let secret = ["--passfile", vault.passfile]
             try vault.vaultfs(
-                ["slot", "add", vault.vault, "--new-passphrase-fd", "0", "--scrypt-logn", "10"] + secret, input: "other"
+                ["slot", "add", vault.vault, "--new-passfile", "/dev/fd/0", "--scrypt-logn", "10"] + secret, input: "other"
             ).succeeded()
             try vault.mount()
             try vault.account.program("workload.py", [vault.mountpoint, "100"]).succeeded()
@@ -56,7 +56,7 @@ extension MountTests {
             #expect(try vault.vaultfs(["info", vault.vault]).succeeded().output.contains("unfinished"))
             try Self.expectTree(vault, before, "the reader, in the middle")
             expectFailure(
-                try vault.vaultfs(["verify", vault.vault, "--passphrase-fd", "0"], input: "other"), .wrongSecret)
+                try vault.vaultfs(["verify", vault.vault, "--passfile", "/dev/fd/0"], input: "other"), .wrongSecret)
 
             try vault.mount()
             let status = try vault.vaultfs(["status", vault.mountpoint]).succeeded().output

@@ -116,7 +116,7 @@ extension MountTests {
             let directory = vault.store.path
             for (opening, launcher) in [
                 (["--passfile", vault.passfile], []), (["--keyfile", keyfile], []),
-                (["--passphrase-fd", "4"], ["sh", "-c", "exec \"$@\" 4<'\(vault.passfile)'", "sh"]),
+                (["--passfile", "/dev/fd/4"], ["sh", "-c", "exec \"$@\" 4<'\(vault.passfile)'", "sh"]),
                 (["--extpass", "cat '\(vault.passfile)'"], []), (["--recovery-key", "--passfile", recovery], []),
                 (["--credential", "passfile"], ["env", "CREDENTIALS_DIRECTORY=\(directory)"]),
                 (["--keyring", "right"], Self.withKeyring), (try answering("echo '\(Self.secret)'"), []),
@@ -197,7 +197,7 @@ extension MountTests {
         func waiting() throws {
             try vault.mount(["--on-lock", "forget"])
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
-            let unlock = ["unlock", vault.mountpoint, "--passphrase-fd", "0"]
+            let unlock = ["unlock", vault.mountpoint, "--passfile", "/dev/fd/0"]
             let start = ContinuousClock.now
             for _ in 0..<4 { expectFailure(try vault.vaultfs(unlock, input: "wrong"), .wrongSecret) }
             // 1 + 2 + 4 s.

@@ -14,19 +14,19 @@ extension MountTests {
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
 
             try vault.vaultfs(
-                ["slot", "add", vault.vault, "--new-passphrase-fd", "0", "--scrypt-logn", "10"] + old, input: "new"
+                ["slot", "add", vault.vault, "--new-passfile", "/dev/fd/0", "--scrypt-logn", "10"] + old, input: "new"
             ).succeeded()
             #expect(try vault.account.run(["cat", file]).exitCode != 0)
-            try vault.vaultfs(["unlock", vault.mountpoint, "--passphrase-fd", "0"], input: "new").succeeded()
+            try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", "/dev/fd/0"], input: "new").succeeded()
             #expect(try vault.account.run(["cat", file]).output == "text\n")
 
-            try vault.vaultfs(["slot", "remove", vault.vault, "1", "--passphrase-fd", "0"], input: "new").succeeded()
+            try vault.vaultfs(["slot", "remove", vault.vault, "1", "--passfile", "/dev/fd/0"], input: "new").succeeded()
             #expect(try vault.account.run(["cat", file]).output == "text\n")
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             expectFailure(try vault.vaultfs(["unlock", vault.mountpoint] + old), .wrongSecret)
             // After a wrong secret the next one has to wait.
             try poll("the unlock") {
-                try vault.vaultfs(["unlock", vault.mountpoint, "--passphrase-fd", "0"], input: "new").exitCode == 0
+                try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", "/dev/fd/0"], input: "new").exitCode == 0
             }
             #expect(try vault.account.run(["cat", file]).output == "text\n")
             try vault.unmount()

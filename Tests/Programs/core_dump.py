@@ -1,10 +1,11 @@
-"""core_dump.py [--mount MOUNTPOINT SIGNAL] COMMAND...
+"""core_dump.py [--mount MOUNTPOINT SIGNAL | --reading SIGNAL] COMMAND...
 
 Runs a command in the working directory with core dumps allowed, and prints how it ended: "exit N core False" or
 "signal N core True". With --mount the command is a mount in the foreground, which gets the signal once it has
-mounted.
+mounted. With --reading the command gets the name of a pipe as its last word, and the signal once it reads the pipe.
 """
 
+import fcntl
 import os
 import resource
 import signal
@@ -20,11 +21,23 @@ def main():
     mountpoint = number = None
     if words[0] == "--mount":
         mountpoint, number, words = words[1], int(words[2]), words[3:]
+    reading = writing = None
+    if words[0] == "--reading":
+        number, words = int(words[1]), words[2:]
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        os.set_inheritable(reading, True)
+        words.append(f"/dev/fd/{reading}")
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.execvp(words[0], words)
+    if reading is not None:
+        os.close(reading)
+        # The last byte has no room before the command reads.
+        os.write(writing, bytes(4097))
+        os.kill(child, number)
     if mountpoint:
         deadline = time.monotonic() + PATIENCE
         while not os.path.ismount(mountpoint) and time.monotonic() < deadline:

@@ -16,7 +16,7 @@ chmod 777 "$scratch"
 cat "$scratch/done" &
 printf 'secret\0' | SECRET_OF_ROOT=1 PAM_TYPE=auth PAM_USER=$user "$scratch/bin/pam" 8>"$scratch/done"
 wait
-printf '%s\n' "$(id -u "$user")" "$(id -g "$user")" "$(id -g "$user")" secret "unlock --all --passphrase-fd 0" \
+printf '%s\n' "$(id -u "$user")" "$(id -g "$user")" "$(id -g "$user")" secret "unlock --all --passfile -" \
     | diff - <(head -n 5 "$scratch/seen")
 grep -qx "XDG_RUNTIME_DIR=/run/user/$(id -u "$user")" "$scratch/seen"
 if grep -q SECRET_OF_ROOT "$scratch/seen"; then exit 1; fi

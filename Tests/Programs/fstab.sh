@@ -40,7 +40,7 @@ ends
 
 # A descriptor is passed through mount(8) and the shell of mount.fuse3(8). The last option about reading and writing
 # wins.
-mount -t fuse.vaultfs "$vault" "$mount" -o "ro,rw,user,passphrase_fd=9,cache_size=1M,$lock" 9<"$passfile"
+mount -t fuse.vaultfs "$vault" "$mount" -o "ro,rw,user,passfile=/dev/fd/9,cache_size=1M,$lock" 9<"$passfile"
 shows OPTIONS '^rw,nosuid,nodev,noexec'
 ends
 
@@ -77,7 +77,7 @@ refused() {
 refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs' lists the options"
 # A secret is not an option, and is not repeated in the error.
 refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists the options"
-refused 2 "passphrase_fd=x,$lock" "mount option passphrase_fd='x' is not a number"
+refused 1 "passfile=/dev/fd/999,$lock" "cannot read file descriptor 999: Bad file descriptor"
 refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
 # Mounts made by others beside this test are visible here too.
 if grep -q " $mount fuse.vaultfs " /proc/self/mounts; then exit 1; fi

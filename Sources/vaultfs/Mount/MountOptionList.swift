@@ -37,8 +37,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
     /// Passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     static let own: Set = [
-        "passfile", "extpass", "keyfile", "passphrase_fd", "keyring", "credential", "provider", "cache_size",
-        "lock_file", "on_lock", "idle_lock", "idle_unmount", "grace", "read_ahead", "log_level",
+        "passfile", "extpass", "keyfile", "keyring", "credential", "provider", "cache_size", "lock_file", "on_lock",
+        "idle_lock", "idle_unmount", "grace", "read_ahead", "log_level",
     ]
     /// Flags that protect something. A misspelt one is refused.
     private static let protections: Set = [

@@ -4,16 +4,13 @@ internal import VaultFormat
 
 /// The source of a passphrase: one of these options, or the terminal.
 struct PassphraseOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Read the passphrase from a file; - for standard input.", valueName: "file"))
+    @Option(
+        help: ArgumentHelp(
+            "Read the passphrase from a file; - for standard input, /dev/fd/N for a descriptor.", valueName: "file"))
     var passfile: PathArgument?
 
     @Option(help: ArgumentHelp("Run a command with /bin/sh and take its output as the passphrase.", valueName: "cmd"))
     var extpass: String?
-
-    @Option(
-        name: .customLong("passphrase-fd"),
-        help: ArgumentHelp("Read the passphrase from a file descriptor.", valueName: "n"))
-    var passphraseDescriptor: Int32?
 
     @Option(
         help: ArgumentHelp(
@@ -32,7 +29,6 @@ struct PassphraseOptions: ParsableArguments {
         [
             passfile.map { SecretSource("--passfile", textFile: $0.path) },
             extpass.map { SecretSource("--extpass", .command($0)) },
-            passphraseDescriptor.map { SecretSource("--passphrase-fd", .descriptor($0)) },
             keyring.map { SecretSource("--keyring", .key($0)) },
             credential.map { SecretSource("--credential", .credential($0)) },
         ].compactMap { $0 }
@@ -44,7 +40,6 @@ struct PassphraseOptions: ParsableArguments {
     mutating func take(_ list: MountOptionList) throws {
         passfile = try list.value("passfile") ?? passfile
         extpass = try list.value("extpass") ?? extpass
-        passphraseDescriptor = try list.value("passphrase_fd", otherwise: "is not a number") ?? passphraseDescriptor
         keyring = try list.value("keyring") ?? keyring
         credential = try list.value("credential") ?? credential
         try validate()

@@ -14,7 +14,6 @@ struct SecretSource {
         /// Run with /bin/sh.
         case command(String)
         case descriptor(Int32)
-        case standardInput
         /// The description of a key in the kernel's keyrings.
         case key(String)
         /// The name of a systemd credential.
@@ -33,25 +32,22 @@ struct SecretSource {
 
     init(_ option: String, _ kind: Kind) { (self.option, self.kind) = (option, kind) }
 
-    /// A file with a text. `-` is standard input.
+    /// A file with a text. `-` is standard input, and `/dev/fd/N` is the descriptor N itself. The kernel would open the file
+    /// again, which fails for a socket and for another user's pipe.
     init(_ option: String, textFile path: FilePath) {
-        self.init(option, path == "-" ? .standardInput : .file(path))
+        let name = path.string
+        let descriptor = name == "-" ? STDIN_FILENO : name.hasPrefix("/dev/fd/") ? Int32(name.dropFirst(8)) : nil
+        self.init(option, descriptor.map { .descriptor($0) } ?? .file(path))
     }
 
     /// The descriptor that is read. Nil if it is not open yet.
-    var descriptor: Int32? {
-        switch kind {
-        case .descriptor(let number): number
-        case .standardInput: STDIN_FILENO
-        case .file, .command, .key, .credential, .keyfile: nil
-        }
-    }
+    var descriptor: Int32? { if case .descriptor(let number) = kind { number } else { nil } }
 
     /// True for a file that is named.
     var isFile: Bool {
         switch kind {
         case .file, .keyfile: true
-        case .command, .descriptor, .standardInput, .key, .credential: false
+        case .command, .descriptor, .key, .credential: false
         }
     }
 
@@ -59,12 +55,9 @@ struct SecretSource {
     static func check(_ sources: [SecretSource]) throws {
         try checkSingle(sources.map(\.option))
         for source in sources {
-            switch source.kind {
-            case .descriptor(let number) where number < 0:
-                throw ValidationError("\(source.option) \(number) is not a file descriptor")
-            case .credential(let name) where name.isEmpty || name.contains("/") || [".", ".."].contains(name):
+            guard case .credential(let name) = source.kind else { continue }
+            if name.isEmpty || name.contains("/") || [".", ".."].contains(name) {
                 throw ValidationError("\(source.option) '\(name)' is not the name of a credential")
-            default: break
             }
         }
     }
@@ -84,9 +77,7 @@ struct SecretSource {
         case .file(let path): text = try Self.read(path: path, limit: Self.textLimit)
         case .command(let command):
             text = try Self.run(ProcessArguments.bytes(of: command), option: option, limit: Self.textLimit)
-        case .descriptor(let number):
-            text = try Self.read(descriptor: number, name: "file descriptor \(number)", limit: Self.textLimit)
-        case .standardInput: text = try readStandardInput()
+        case .descriptor(let number): text = try read(descriptor: number)
         case .key(let description): text = try Self.read(key: ProcessArguments.bytes(of: description))
         case .credential(let name): text = try Self.read(credential: ProcessArguments.bytes(of: name))
         case .keyfile(let path):
@@ -96,14 +87,14 @@ struct SecretSource {
         return try text.secret(isRecoveryKey ? .recovery : .passphrase, name: name)
     }
 
-    private func readStandardInput() throws(CommandFailure) -> WipedBytes {
+    private func read(descriptor: Int32) throws(CommandFailure) -> WipedBytes {
+        let name = descriptor == STDIN_FILENO ? "standard input" : "file descriptor \(descriptor)"
         // A terminal would show the secret.
-        guard isatty(STDIN_FILENO) == 0 else {
+        guard isatty(descriptor) == 0 else {
             throw CommandFailure(
-                .usage,
-                "\(option) -: standard input is a terminal; without \(option) it asks, and does not show the answer")
+                .usage, "\(option): \(name) is a terminal; without \(option) it asks, and does not show the answer")
         }
-        return try Self.read(descriptor: STDIN_FILENO, name: "standard input", limit: Self.textLimit)
+        return try Self.read(descriptor: descriptor, name: name, limit: Self.textLimit)
     }
 
     private static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {

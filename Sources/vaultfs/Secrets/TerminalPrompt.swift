@@ -9,12 +9,11 @@ internal import VaultStore
 /// The terminal of this process: asks for secrets without echo, and for a yes or no.
 struct TerminalPrompt: ~Copyable {
     /// The options for use without a terminal, for a passphrase.
-    static let passphraseSources =
-        "--passfile (- for standard input), --extpass, --passphrase-fd, --keyring or --credential"
+    static let passphraseSources = "--passfile (- for standard input), --extpass, --keyring or --credential"
     private static let sourcesOfNew =
-        "--passfile (- for standard input), --extpass, --passphrase-fd, --keyring, --credential or --keyfile"
+        "--passfile (- for standard input), --extpass, --keyring, --credential or --keyfile"
     private static let sources =
-        "--passfile (- for standard input), --extpass, --passphrase-fd, --keyring, --credential, --provider or --keyfile"
+        "--passfile (- for standard input), --extpass, --keyring, --credential, --provider or --keyfile"
     /// The number of times that an existing secret is asked for.
     static let maximumTries = 3
     /// The most bytes of a terminal's line. The terminal drops the rest silently (termios(3), canonical mode).

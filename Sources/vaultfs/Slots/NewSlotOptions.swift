@@ -5,16 +5,11 @@ internal import VaultFormat
 
 /// The source of a new slot's secret: one of these options, or the terminal, which asks for a passphrase twice.
 struct NewSecretOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("Read the new passphrase from a file; - for standard input.", valueName: "file"))
-    var newPassfile: PathArgument?
-
-    @Option(help: ArgumentHelp("Run a command and take its output as the new passphrase.", valueName: "cmd"))
-    var newExtpass: String?
-
     @Option(
-        name: .customLong("new-passphrase-fd"),
-        help: ArgumentHelp("Read the new passphrase from a file descriptor.", valueName: "n"))
-    var newPassphraseDescriptor: Int32?
+        help: ArgumentHelp(
+            "Read the new passphrase from a file; - for standard input, /dev/fd/N for a descriptor.",
+            valueName: "file"))
+    var newPassfile: PathArgument?
 
     @Option(help: ArgumentHelp("The new secret is a keyfile (at least 32 bytes).", valueName: "file"))
     var newKeyfile: PathArgument?
@@ -25,8 +20,6 @@ struct NewSecretOptions: ParsableArguments {
     private var sources: [SecretSource] {
         [
             newPassfile.map { SecretSource("--new-passfile", textFile: $0.path) },
-            newExtpass.map { SecretSource("--new-extpass", .command($0)) },
-            newPassphraseDescriptor.map { SecretSource("--new-passphrase-fd", .descriptor($0)) },
             newKeyfile.map { SecretSource("--new-keyfile", .keyfile($0.path)) },
         ].compactMap { $0 }
     }
@@ -34,10 +27,7 @@ struct NewSecretOptions: ParsableArguments {
     /// The options given.
     var options: [String] { sources.map(\.option) + (newRecoveryKey ? ["--new-recovery-key"] : []) }
 
-    func validate() throws {
-        try SecretSource.check(sources)
-        try SecretSource.checkSingle(options)
-    }
+    func validate() throws { try SecretSource.checkSingle(options) }
 
     /// Refuses to read two secrets from one descriptor.
     func validate(beside old: PassphraseOptions) throws {
@@ -64,8 +54,7 @@ struct NewSecretOptions: ParsableArguments {
         }
         if let source = sources.first { return (try read(source), nil) }
         let text = try TerminalPrompt.askForNew(
-            otherwise: "--new-passfile (- for standard input), --new-extpass, --new-passphrase-fd, --new-keyfile or "
-                + "--new-recovery-key")
+            otherwise: "--new-passfile (- for standard input), --new-keyfile or --new-recovery-key")
         let secret = try text.secret(.passphrase, name: "new secret")
         SecretWarning.checkLength(secret)
         return (secret, nil)
@@ -82,74 +71,40 @@ struct NewSecretOptions: ParsableArguments {
 struct KdfOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
-            "Cost of guessing the passphrase: scrypt with N = 2^n, 10 to 20; each step doubles time and memory.",
+            "Cost of guessing the passphrase: scrypt with N = 2^n, 10 to 20; each step doubles time and memory; at "
+                + "least \(ScryptCost.standard.logN) unless given.",
             valueName: "n"))
     var scryptLogn: Int?
 
-    @Option(
-        help: ArgumentHelp(
-            "Measure scrypt and take the largest N that takes at most this time here, such as 1s.", valueName: "time"),
-        transform: DurationArgument.parse)
-    var kdfTime: DurationArgument?
+    func validate() throws { _ = try given() }
 
-    var isGiven: Bool { scryptLogn != nil || kdfTime != nil }
-
-    func validate() throws {
-        guard scryptLogn == nil || kdfTime == nil else {
-            throw ValidationError("only one of --scrypt-logn, --kdf-time can be given")
-        }
-        if let scryptLogn { _ = try Self.cost(logN: scryptLogn) }
-    }
-
-    /// Scrypt with N = 2^n.
-    static func cost(logN: Int) throws -> ScryptCost {
+    /// The cost given. Nil for none.
+    func given() throws -> ScryptCost? {
         do throws(FormatError) {
-            return try ScryptCost(logN: logN, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
+            return try scryptLogn.map { (logN) throws(FormatError) in
+                try ScryptCost(logN: logN, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
+            }
         } catch {
             throw ValidationError(error.reason)
         }
     }
 
-    /// Returns the cost of a new slot. Reports on stderr if it is not the requested one, or if guessing becomes cheaper.
+    /// Returns the cost of a new slot. Reports on stderr if guessing becomes cheaper.
     /// - Parameter old: the slot that the new one replaces.
-    func cost(
-        for kind: SlotKind, replacing old: KeySlot?, beside slots: [KeySlot], allowingWeaker: Bool
-    ) throws -> ScryptCost {
+    /// - Throws: code `usage` if a replacement would make guessing cheaper.
+    func cost(for kind: SlotKind, replacing old: KeySlot?, beside slots: [KeySlot]) throws -> ScryptCost {
         guard kind == .passphrase else { return .standard }
-        let (replaced, others, asked) = (old?.kdf.cost, slots.compactMap(\.kdf.cost), try asked())
-        let cost = ScryptCost.replacing(replaced, beside: others, asked: asked, allowingWeaker: allowingWeaker)
-        if let asked, cost != asked {
-            Console.report(
-                "\(replaced == nil ? "took" : "kept") \(SlotReport.text(cost)): guessing would be cheaper with what was "
-                    + "asked for, see --allow-weaker")
-        } else if let replaced {
-            if !cost.isAtLeast(replaced) {
-                Console.report("guessing is cheaper now: \(SlotReport.text(cost)), before \(SlotReport.text(replaced))")
+        // If the old slot cannot be guessed, guessing would begin with the cheapest of the others.
+        let measure = old?.kdf.cost.map { [$0] } ?? slots.compactMap(\.kdf.cost)
+        guard let given = try given() else { return .beside(measure) }
+        if let costlier = measure.first(where: { !given.isAtLeast($0) }) {
+            let (new, before) = (SlotReport.text(given), SlotReport.text(costlier))
+            guard old == nil else {
+                throw CommandFailure(.usage, "guessing would be cheaper with \(new), the vault has \(before)")
             }
-        } else if asked != nil, let costlier = others.first(where: { !cost.isAtLeast($0) }) {
-            Console.report(
-                "guessing is cheaper now: \(SlotReport.text(cost)), the vault has \(SlotReport.text(costlier))")
+            Console.report("guessing is cheaper now: \(new), the vault has \(before)")
         }
-        return cost
-    }
-
-    /// The requested cost. Nil for none. With --kdf-time it is measured, and reported on stderr.
-    private func asked() throws -> ScryptCost? {
-        if let scryptLogn { return try Self.cost(logN: scryptLogn) }
-        guard let kdfTime else { return nil }
-        let progress = ProgressLine()
-        progress.show("measuring scrypt …")
-        let largest = try ScryptCost.largest(within: .milliseconds(kdfTime.milliseconds))
-        progress.clear()
-        guard let (cost, time) = largest else {
-            throw CommandFailure(.usage, "--kdf-time \(kdfTime) is too short: scrypt with N=2^10 takes longer here")
-        }
-        Console.report(
-            "\(SlotReport.text(cost)) takes \(AmountText.milliseconds(time)) here, and \(cost.memory >> 20) MiB")
-        if !cost.isAtLeast(.standard) {
-            Console.report("guessing is cheaper with it than with the standard, \(SlotReport.text(.standard))")
-        }
-        return cost
+        return given
     }
 }
 

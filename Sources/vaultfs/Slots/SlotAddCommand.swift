@@ -48,8 +48,7 @@ struct SlotAddCommand: ParsableCommand {
         let (expires, window) = (expires?.time, playWindow?.window)
         try SlotAuthority(opened.slot).checkMaking(expires: expires, window: window)
         let (secret, recoveryKey) = try newSecret.read(file: file)
-        let cost = try kdf.cost(
-            for: secret.kind, replacing: nil, beside: directory.configuration.slots, allowingWeaker: true)
+        let cost = try kdf.cost(for: secret.kind, replacing: nil, beside: directory.configuration.slots)
         let request = SlotRequest(
             secret: secret, cost: cost, label: label?.text ?? "", expires: expires, window: window)
         try NewSlotReport.print("Added", isJSON: common.json, recoveryKey: recoveryKey) { onReady throws(VaultError) in

@@ -19,7 +19,8 @@ struct SlotChangeCommand: ParsableCommand {
             The secret of a slot that ends cannot give a slot a later end, and cannot change a slot that may open longer. \
             To renew a slot, use the secret of one without an end, and give the slot a secret again, which may be the same.
 
-            Guessing a new passphrase costs at least as much as guessing the old one.
+            Guessing a new passphrase costs at least as much as guessing the old one. For a cheaper one, add a slot and \
+            remove the old one.
             """)
 
     @OptionGroup
@@ -49,9 +50,6 @@ struct SlotChangeCommand: ParsableCommand {
         transform: PlayWindowArgument.parse)
     var playWindow: PlayWindowArgument?
 
-    @Flag(help: "With --scrypt-logn or --kdf-time: allow guessing to become cheaper.")
-    var allowWeaker = false
-
     @Flag(help: "Even if every slot then expires, and nothing opens the vault after the last.")
     var force = false
 
@@ -64,9 +62,6 @@ struct SlotChangeCommand: ParsableCommand {
     func validate() throws {
         try newSecret.validate(beside: common.passphrase)
         try SecretSource.checkSingle(newSecret.options + [keepSecret ? "--keep-secret" : nil])
-        guard kdf.isGiven || !allowWeaker else {
-            throw ValidationError("--allow-weaker goes with --scrypt-logn or --kdf-time")
-        }
     }
 
     func run() throws {
@@ -87,8 +82,7 @@ struct SlotChangeCommand: ParsableCommand {
             }
         }
         let (secret, recoveryKey) = keepSecret ? (opened.secret, nil) : try newSecret.read(file: file)
-        let cost = try kdf.cost(
-            for: secret.kind, replacing: slot, beside: directory.configuration.slots, allowingWeaker: allowWeaker)
+        let cost = try kdf.cost(for: secret.kind, replacing: slot, beside: directory.configuration.slots)
         let request = SlotRequest(
             secret: secret, cost: cost, label: label?.text ?? slot.label, expires: expires, window: window)
         try NewSlotReport.print("Changed", isJSON: common.json, recoveryKey: recoveryKey) {
@@ -114,7 +108,7 @@ struct SlotChangeCommand: ParsableCommand {
     }
 
     private var changesWindowOnly: Bool {
-        playWindow != nil && expires == nil && label == nil && !kdf.isGiven && newSecret.options.isEmpty
+        playWindow != nil && expires == nil && label == nil && kdf.scryptLogn == nil && newSecret.options.isEmpty
     }
 
     private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {

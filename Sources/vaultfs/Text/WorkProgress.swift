@@ -9,6 +9,21 @@ struct WorkProgress {
         /// Of an earlier run: they count as done, and not for the speed.
         var filesPresent = 0
         var bytesPresent: UInt64 = 0
+
+        /// The work in bytes, in which each file counts besides its own.
+        var workDone: Double { Double(bytes + bytesPresent) + Double(files) * WorkRate.costOfFile }
+        private var workPresent: Double { Double(bytesPresent) + Double(filesPresent) * WorkRate.costOfFile }
+        /// There can be more work than was counted before.
+        var totalWork: Double? {
+            total.map { max(workDone, Double($0.bytes) + Double($0.files) * WorkRate.costOfFile) }
+        }
+
+        /// The rate takes the amount into account. Nil without a total.
+        func secondsLeft(by rate: inout WorkRate, at seconds: Double) -> Double? {
+            guard let totalWork else { return nil }
+            rate.note(work: workDone - workPresent, at: seconds)
+            return rate.secondsLeft(for: totalWork - workDone)
+        }
     }
 
     private static let interval: Duration = .milliseconds(200)
@@ -17,7 +32,7 @@ struct WorkProgress {
     private let line = ProgressLine()
     private let started = ContinuousClock.now
     private var next = ContinuousClock.now + .milliseconds(500)
-    private var estimate = WorkEstimate()
+    private var rate = WorkRate()
 
     init(label: String = "") { self.label = label }
 
@@ -25,7 +40,7 @@ struct WorkProgress {
     mutating func show(_ amount: @autoclosure () -> Amount) {
         guard let seconds = secondsIfDue() else { return }
         let amount = amount()
-        line.show(label + Self.text(amount, seconds: seconds, left: amount.secondsLeft(by: &estimate, at: seconds)))
+        line.show(label + Self.text(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds)))
     }
 
     /// - Parameter text: called if it is time. Takes the seconds since the start.
@@ -48,24 +63,13 @@ struct WorkProgress {
     static func text(_ amount: Amount, seconds: Double, left: Double? = nil) -> String {
         let rate = seconds > 0 ? Double(amount.bytes) / seconds : 0
         let bytes = AmountText.bytes(Double(amount.bytes + amount.bytesPresent)) + "  \(AmountText.bytes(rate))/s"
-        guard let total = amount.total else { return AmountText.counted(amount.files, "file") + "  " + bytes }
-        let done = Double(amount.bytes + amount.bytesPresent) + Double(amount.files) * WorkEstimate.costOfFile
-        let all = max(Double(total.bytes) + Double(total.files) * WorkEstimate.costOfFile, done)
+        guard let total = amount.total, let all = amount.totalWork else {
+            return AmountText.counted(amount.files, "file") + "  " + bytes
+        }
         // Hide estimates above 100 hours.
         let time =
             left.flatMap { $0 < 360_000 ? "  \(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil } ?? ""
-        return AmountText.bar(all > 0 ? done / all : 0) + "  \(amount.files) of "
+        return AmountText.bar(all > 0 ? amount.workDone / all : 0) + "  \(amount.files) of "
             + AmountText.counted(max(total.files, amount.files), "file") + "  " + bytes + time
-    }
-}
-
-extension WorkProgress.Amount {
-    /// The estimate takes the amount into account. Nil without a total.
-    func secondsLeft(by estimate: inout WorkEstimate, at seconds: Double) -> Double? {
-        guard let total else { return nil }
-        estimate.note(files: files - filesPresent, bytes: bytes, seconds: seconds)
-        let done = bytes + bytesPresent
-        return estimate.secondsLeft(
-            files: max(0, total.files - files), bytes: total.bytes > done ? total.bytes - done : 0)
     }
 }

@@ -20,11 +20,8 @@ struct InitCommand: ParsableCommand {
     @Option(help: ArgumentHelp("Bytes encrypted as a unit: a power of two from 4K to 1M.", valueName: "size"))
     var chunkSize = ByteSize(4096)
 
-    @Option(
-        help: ArgumentHelp(
-            "Cost of guessing the passphrase: scrypt with N = 2^n, 10 to 20; each step doubles time and memory.",
-            valueName: "n"))
-    var scryptLogn = ScryptCost.standard.logN
+    @OptionGroup
+    var kdf: KdfOptions
 
     @Option(
         help: ArgumentHelp(
@@ -54,15 +51,12 @@ struct InitCommand: ParsableCommand {
         if let logSize, !LogHeader.isValid(size: logSize.bytes, ChunkLayout(chunkSize: chunkSize.bytes)) {
             throw ValidationError("log size \(logSize) is not from 1M to 1G, or under 8 chunks")
         }
-        _ = try KdfOptions.cost(logN: scryptLogn)
     }
 
     func run() throws {
         ProcessSetup.protectMemory()
         try VaultCreation.check(at: common.vault.path)
-        var slots = [
-            SlotRequest(secret: try common.readNewSecret(), cost: try KdfOptions.cost(logN: scryptLogn))
-        ]
+        var slots = [SlotRequest(secret: try common.readNewSecret(), cost: try kdf.given() ?? .standard)]
         let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
         if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }
         // The recovery key must be shown before the vault exists.

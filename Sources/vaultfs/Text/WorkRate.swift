@@ -1,0 +1,20 @@
+/// The speed of work on files, by what was done lately. One thread.
+struct WorkRate {
+    /// The work that a file is besides its bytes, in bytes: a small file takes as long as a hundred times its bytes.
+    static let costOfFile = Double(128 << 10)
+    /// The weight of an interval in the next one. After ten seconds of five intervals each, a third is left.
+    private static let memory = 0.98
+
+    private var last = (work: 0.0, seconds: 0.0)
+    private var work = 0.0, seconds = 0.0
+
+    /// Notes the work done since the start, in bytes.
+    mutating func note(work now: Double, at time: Double) {
+        work = work * Self.memory + now - last.work
+        seconds = seconds * Self.memory + time - last.seconds
+        last = (now, time)
+    }
+
+    /// Seconds for the rest. Nil if nothing was done.
+    func secondsLeft(for rest: Double) -> Double? { work > 0 ? rest * seconds / work : nil }
+}
