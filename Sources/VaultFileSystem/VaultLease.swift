@@ -40,7 +40,7 @@ package final class VaultLease: LeaseKeeper {
     ///   - vault: authenticated.
     ///   - slot: the id of the opened slot.
     ///   - log: called with later errors.
-    /// - Throws: `slotExpired`, `clockSetBack`, `slotRefused`, `inUse`, `damaged`, `newerVersion`, `system`, `format`.
+    /// - Throws: `slotEnded`, `refused`, `inUse`, `unusable`, `system`.
     package init(
         slot: Int, of vault: VaultDirectory, keyRing: KeyRing, clock: LeaseClock = .system,
         log: @escaping @Sendable (String) -> Void
@@ -179,7 +179,7 @@ package final class VaultLease: LeaseKeeper {
     }
 
     private static func find(_ id: Int, in configuration: VaultConfiguration) throws(VaultError) -> KeySlot {
-        guard let slot = configuration.slot(id) else { throw .slotRefused("slot \(id) was removed") }
+        guard let slot = configuration.slot(id) else { throw .refused("slot \(id) was removed") }
         return slot
     }
 }

@@ -64,13 +64,11 @@ struct CommandFailure: Error, Equatable, Codable {
     init(_ error: VaultError) {
         let code: FailureCode =
             switch error {
-            case .notAVault, .damaged, .newerVersion: .notAVault
-            case .notFound, .notADirectory: .notAVault
+            case .notAVault, .notFound, .unusable: .notAVault
             case .inUse: .inUse
-            case .wrongSecret, .noSlot, .slotExpired, .clockSetBack: .wrongSecret
-            case .noSuchSlot: .usage
-            case .tooCostly, .slotRefused, .halfRekeyed, .notEmpty, .vaultExists, .system: .failure
-            case .format(let error): error.kind == .invalidValue ? .usage : .failure
+            case .wrongSecret, .noSlot, .slotEnded: .wrongSecret
+            case .invalid: .usage
+            case .tooCostly, .refused, .system: .failure
             }
         self.init(code, error.description)
     }

@@ -35,7 +35,9 @@ import Testing
         let place = try Place()
         let file = try place.file()
         try FileManager.default.removeItem(atPath: place.parent)
-        #expect(throws: LockFileError.noDirectory(FilePath(place.locks))) { try file.rearm() }
+        #expect(throws: LockFileError("directory \(place.locks) of the lock file does not exist; make it first")) {
+            try file.rearm()
+        }
         #expect(file.look() == .parentChanged)
     }
 
@@ -46,7 +48,9 @@ import Testing
         let away = place.locks + ".away"
         try place.move(place.locks, away)
         try place.check(symlink(away, place.locks), "symlink", place.locks)
-        #expect(throws: LockFileError.notDirectory(FilePath(place.locks))) { try file.rearm() }
+        #expect(throws: LockFileError("\(place.locks), where the lock file is to be, is not a directory")) {
+            try file.rearm()
+        }
         try place.remove(place.locks)
         try place.makeDirectory(place.locks)
         chmod(place.locks, 0o777)

@@ -321,8 +321,10 @@ import VaultStore
         place.clocks.pass(40)
         #expect(lease.hasEnded())
         let ends = UtcTime.text(secondsSinceEpoch: place.start + 100)
-        #expect(throws: VaultError.slotExpired(place.path, id: 2, expires: ends)) { try place.lease() }
-        #expect(throws: VaultError.slotExpired(place.path, id: 2, expires: ends)) {
+        let expired = VaultError.slotEnded(
+            "\(place.path): slot 2 expired at \(ends): renew it with 'vaultfs slot change' and another slot's secret")
+        #expect(throws: expired) { try place.lease() }
+        #expect(throws: expired) {
             try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 100)
         }
     }
@@ -334,11 +336,11 @@ import VaultStore
         place.clocks.pass(500)
         lease.noteTime()
         let before = try VaultDirectory.open(place.path).configuration
-        let setBack = VaultError.clockSetBack(
-            place.path, id: 2, clock: UtcTime.text(secondsSinceEpoch: place.start + 499),
-            seen: UtcTime.text(secondsSinceEpoch: place.start + 500))
-        #expect(setBack.description.contains(UtcTime.text(secondsSinceEpoch: place.start + 499)))
-        #expect(setBack.description.contains(UtcTime.text(secondsSinceEpoch: place.start + 500)))
+        let (clock, seen) = (place.start + 499, place.start + 500)
+        let setBack = VaultError.slotEnded(
+            "\(place.path): slot 2 expires, and the clock was set back: it shows \(UtcTime.text(secondsSinceEpoch: clock)), "
+                + "the slot has seen \(UtcTime.text(secondsSinceEpoch: seen)). Correct the clock, or change the slot with "
+                + "another slot's secret")
         #expect(throws: setBack) { try place.lease(clock: Clocks((place.start + 499) * 1000).clock) }
         #expect(throws: setBack) {
             try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 499)

@@ -94,10 +94,9 @@ import VaultFormat
         try expect(new: step == .synchronize)
     }
 
-    @Test("if the notification fails, nothing has changed")
-    func whoWasToBeTold() throws {
-        #expect(throws: VaultError.slotRefused("no")) {
-            try change(onReady: { () throws(VaultError) in throw .slotRefused("no") }, before: { _ in })
+    @Test func `who was to be told and could not be: nothing has changed`() throws {
+        #expect(throws: VaultError.refused("no")) {
+            try change(onReady: { () throws(VaultError) in throw .refused("no") }, before: { _ in })
         }
         #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: false)

@@ -48,7 +48,11 @@ import VaultFormat
             let isHalfDone = FileManager.default.fileExists(atPath: copy + "/vaultfs.rekey")
             if isHalfDone {
                 #expect(throws: StoreError.self) { try RekeyVault.tree(at: copy, isReadOnly: true) }
-                #expect(throws: VaultError.halfRekeyed(FilePath(copy))) { try RekeyVault.notes(copy) }
+                #expect {
+                    try RekeyVault.notes(copy)
+                } throws: { error in
+                    "\(error)".hasPrefix("\(copy): a rekey was killed in the middle of a step")
+                }
             }
             // A rekey syncs often, so only a third of the copies are rekeyed to the end, the first at each point among
             // them.

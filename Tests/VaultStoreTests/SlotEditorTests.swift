@@ -70,7 +70,7 @@ struct SlotVault {
         let seen = try #require(try vault.open().configuration.slot(1))
         try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(2)), isForced: false)
         let after = try vault.open().configuration
-        let refusal = VaultError.slotRefused("slot 1 was changed by somebody else; nothing was changed")
+        let refusal = VaultError.refused("slot 1 was changed by somebody else; nothing was changed")
         #expect(throws: refusal) {
             try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(3)), isForced: false)
         }
@@ -104,7 +104,7 @@ struct SlotVault {
         }
         #expect(try vault.open().configuration.slots.count == 2)
         try editor.remove([2], isForced: false)
-        #expect(throws: VaultError.slotRefused("there is no slot 2; the slots are: 1")) {
+        #expect(throws: VaultError.refused("there is no slot 2; the slots are: 1")) {
             try editor.remove([1, 2], isForced: true)
         }
         #expect(try vault.opens(with: vault.secret))
@@ -143,7 +143,10 @@ struct SlotVault {
         let vault = try SlotVault()
         let old = try SlotVault.keyfile(2)
         try vault.editor().add(SlotRequest(secret: old, expires: "2020-01-01T00:00:00Z"))
-        #expect(throws: VaultError.slotExpired(vault.path, id: 2, expires: "2020-01-01T00:00:00Z")) {
+        let expired = VaultError.slotEnded(
+            "\(vault.path): slot 2 expired at 2020-01-01T00:00:00Z: renew it with 'vaultfs slot change' and another slot's "
+                + "secret")
+        #expect(throws: expired) {
             try vault.open().openSlot(with: old).masterKey
         }
         try vault.editor().add(SlotRequest(secret: old))

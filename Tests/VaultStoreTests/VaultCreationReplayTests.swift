@@ -95,8 +95,8 @@ import Testing
         try Command(["env", "-C", path.string, "sh", "-ec", script]).run().succeeded()
         let look = ["env", "-C", path.string, "sh", "-ec", "ls -lAi; cat $(find . -type f | sort)"]
         let before = try Command(look).run().succeeded().output
-        #expect(throws: VaultError.notEmpty(path)) { try VaultCreation.check(at: path) }
-        #expect(throws: VaultError.notEmpty(path)) { try create() }
+        #expect(throws: VaultError.refused("directory is not empty: \(path)")) { try VaultCreation.check(at: path) }
+        #expect(throws: VaultError.refused("directory is not empty: \(path)")) { try create() }
         #expect(try Command(look).run().succeeded().output == before)
     }
 

@@ -58,11 +58,13 @@ import VaultFormat
     func nothingIsTouchedWhereThere() throws {
         let directory = try VaultTestDirectory()
         try directory.write("mine", to: "file")
-        #expect(throws: VaultError.notEmpty(directory.path)) {
+        #expect(throws: VaultError.refused("directory is not empty: \(directory.path)")) {
             try VaultCreation.create(
                 at: directory.path, chunkSize: 4096, slots: [VaultFixture.slot(VaultFixture.passphrase())])
         }
-        #expect(throws: VaultError.notEmpty(directory.path)) { try VaultCreation.check(at: directory.path) }
+        #expect(throws: VaultError.refused("directory is not empty: \(directory.path)")) {
+            try VaultCreation.check(at: directory.path)
+        }
         #expect(try directory.entries() == ["file"])
     }
 
@@ -71,7 +73,7 @@ import VaultFormat
         let directory = try VaultTestDirectory()
         let slots = [try VaultFixture.slot(VaultFixture.passphrase())]
         let made = try VaultCreation.create(at: directory.path, chunkSize: 4096, slots: slots)
-        #expect(throws: VaultError.vaultExists(directory.path)) {
+        #expect(throws: VaultError.refused("a vault already exists: \(directory.path)")) {
             try VaultCreation.create(at: directory.path, chunkSize: 4096, slots: slots)
         }
         #expect(try VaultDirectory.open(directory.path).configuration == made)

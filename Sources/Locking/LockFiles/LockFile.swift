@@ -25,9 +25,11 @@ package final class LockFile: @unchecked Sendable {
     private let isOurs: Mutex<Bool>
 
     /// Resolves links in the directory's path, checks the directory and remembers it. Never follows the last component.
-    /// - Throws: `notName`, `nameTooLong`, `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`.
+    /// - Throws: if the directory cannot be examined, or other users can write in it.
     package init(path given: FilePath) throws(LockFileError) {
-        guard let name = given.lastComponent, name.kind == .regular else { throw .notName(given) }
+        guard let name = given.lastComponent, name.kind == .regular else {
+            throw LockFileError("lock file \(given.string): not the path of a file")
+        }
         directory = try Self.resolve(given.removingLastComponent())
         path = directory.appending(name)
         let identity = try Self.identifySafe(directory)
@@ -38,7 +40,9 @@ package final class LockFile: @unchecked Sendable {
         cPath = Self.copy(path)
         cDirectory = Self.copy(directory)
         // It would lock for ever.
-        guard look() != .unknown(.fileNameTooLong) else { throw .nameTooLong(path) }
+        guard look() != .unknown(.fileNameTooLong) else {
+            throw LockFileError("lock file \(path.string): the name is too long")
+        }
     }
 
     deinit {
@@ -79,12 +83,12 @@ package final class LockFile: @unchecked Sendable {
 
     /// Makes the directory again if it no longer exists and was this user's. Checks it as `init` does, and remembers it
     /// from now on. Only for an explicit unlock.
-    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`. The remembered directory then stays.
+    /// - Throws: as `init`. The remembered directory then stays.
     package func rearm() throws(LockFileError) {
         try isOurs.withLock { (isOurs) throws(LockFileError) in
             // The check below reports ENOENT better.
             if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST, errno != ENOENT {
-                throw .system(Errno(rawValue: errno), "cannot make", directory)
+                throw LockFileError("cannot make \(directory.string): \(Errno(rawValue: errno))")
             }
             let identity = try Self.identifySafe(directory)
             isOurs = identity.owner == geteuid()
@@ -111,17 +115,19 @@ package final class LockFile: @unchecked Sendable {
 
     /// The numbers that tell the directory at `path` from another one in its place. ext4 gives the inode number of a removed
     /// directory to the next one made, so device and inode are not enough.
-    /// - Throws: `noDirectory`, `notDirectory`, `unsafeDirectory`, `system`.
+    /// - Throws: if it is no directory, or not safe.
     private static func identifySafe(_ path: FilePath) throws(LockFileError) -> linux_file_identity {
         var found = linux_file_identity()
-        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else { throw .lookFailed(errno, path) }
-        guard found.mode & S_IFMT == S_IFDIR else { throw .notDirectory(path) }
+        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else {
+            throw LockFileError(errno, looking: path)
+        }
+        guard found.mode & S_IFMT == S_IFDIR else { throw LockFileError(ENOTDIR, looking: path) }
         guard found.owner == geteuid() || found.owner == 0 else {
-            throw .unsafeDirectory(path, "it belongs to user \(found.owner)")
+            throw .unsafe(path, "it belongs to user \(found.owner)")
         }
         // With an ACL the group bits are its mask, so no named user or group has more rights (acl(5)).
         guard found.mode & (S_IWGRP | S_IWOTH) == 0 else {
-            throw .unsafeDirectory(path, "others can write in it (mode \(String(found.mode & 0o7777, radix: 8)))")
+            throw .unsafe(path, "others can write in it (mode \(String(found.mode & 0o7777, radix: 8)))")
         }
         return found
     }
@@ -137,7 +143,9 @@ package final class LockFile: @unchecked Sendable {
     /// realpath(3).
     private static func resolve(_ parent: FilePath) throws(LockFileError) -> FilePath {
         let parent: FilePath = parent.isEmpty ? "." : parent
-        guard let resolved = parent.withPlatformString({ realpath($0, nil) }) else { throw .lookFailed(errno, parent) }
+        guard let resolved = parent.withPlatformString({ realpath($0, nil) }) else {
+            throw LockFileError(errno, looking: parent)
+        }
         defer { free(resolved) }
         return FilePath(platformString: resolved)
     }
@@ -167,39 +175,22 @@ package enum LockFileState: Equatable, Sendable {
 }
 
 /// The reason why a path cannot be a lock file, or cannot be watched. Its description is a line for people.
-package enum LockFileError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// The path's last component is not a name.
-    case notName(FilePath)
-    /// The name or path is too long for its file system.
-    case nameTooLong(FilePath)
-    case noDirectory(FilePath)
-    case notDirectory(FilePath)
-    /// Other users could make and remove files in the directory. With the reason.
-    case unsafeDirectory(FilePath, String)
-    /// A system call failed. With the operation, such as "cannot look at".
-    case system(Errno, String, FilePath)
-    /// The watch cannot be started.
-    case watch(Errno)
+package struct LockFileError: Error, Equatable, Sendable, CustomStringConvertible {
+    package let description: String
 
-    fileprivate static func lookFailed(_ errno: Int32, _ path: FilePath) -> Self {
-        switch errno {
-        case ENOENT: .noDirectory(path)
-        case ENOTDIR: .notDirectory(path)
-        default: .system(Errno(rawValue: errno), "cannot look at", path)
+    init(_ description: String) { self.description = description }
+
+    fileprivate init(_ error: Int32, looking path: FilePath) {
+        switch error {
+        case ENOENT: self.init("directory \(path.string) of the lock file does not exist; make it first")
+        case ENOTDIR: self.init("\(path.string), where the lock file is to be, is not a directory")
+        default: self.init("cannot look at \(path.string): \(Errno(rawValue: error))")
         }
     }
 
-    package var description: String {
-        switch self {
-        case .notName(let path): "lock file \(path.string): not the path of a file"
-        case .nameTooLong(let path): "lock file \(path.string): the name is too long"
-        case .noDirectory(let directory): "directory \(directory.string) of the lock file does not exist; make it first"
-        case .notDirectory(let directory): "\(directory.string), where the lock file is to be, is not a directory"
-        case .unsafeDirectory(let directory, let reason):
-            "directory \(directory.string) of the lock file is not safe: \(reason)"
-        case .system(let errno, let operation, let path): "\(operation) \(path.string): \(errno)"
-        case .watch(let errno): "cannot start watching the lock files: \(errno)"
-        }
+    /// Other users could make and remove files in the directory.
+    fileprivate static func unsafe(_ path: FilePath, _ reason: String) -> Self {
+        Self("directory \(path.string) of the lock file is not safe: \(reason)")
     }
 }
 

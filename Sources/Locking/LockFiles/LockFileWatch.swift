@@ -32,7 +32,7 @@ package final class LockFileWatch: Sendable {
     /// Starts the thread, which ends at `stop`.
     /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
     ///   watch looks at nothing while it runs. It must not call `stop`.
-    /// - Throws: `watch`.
+    /// - Throws: the error of eventfd(2) or pthread_create(3).
     package convenience init(files: [LockFile], onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
         try self.init(files: files, system: WatchSystem(), onChange: onChange)
     }
@@ -47,7 +47,7 @@ package final class LockFileWatch: Sendable {
             }
             thread.withLock { $0 = started }
         } catch {
-            throw .watch(error.errno)
+            throw LockFileError("cannot start watching the lock files: \(error.errno)")
         }
     }
 

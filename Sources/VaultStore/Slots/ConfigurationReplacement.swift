@@ -63,7 +63,7 @@ struct ConfigurationReplacement {
 
     /// - Parameter onReady: called when the new file is complete and only has to be renamed. If it throws, the old file
     ///   stays.
-    /// - Throws: `system`, `damaged`; `slotRefused` if a process without the lock has replaced the file. Also throws if
+    /// - Throws: `system`, `unusable`; `refused` if a process without the lock has replaced the file. Also throws if
     ///   the new file cannot be made durable. Then it is in place.
     func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
         sweep()
@@ -83,7 +83,7 @@ struct ConfigurationReplacement {
                 try root.synchronize(dataOnly: false)
             }
         }
-        throw .slotRefused("\(vault.path.shown): the new vaultfs.json was removed repeatedly; nothing was changed")
+        throw .refused("\(vault.path.shown): the new vaultfs.json was removed repeatedly; nothing was changed")
     }
 
     /// Removes the temporary files of replacements that were killed. Such a file is a whole configuration, with slots
@@ -135,7 +135,7 @@ struct ConfigurationReplacement {
         // A process without the lock may have replaced the file, or written to it.
         let isCurrent = try wrapping("cannot look at") { () throws(StoreError) in try Self.isCurrent(status, in: root) }
         guard isCurrent, try vault.reread().configuration == vault.configuration else {
-            throw .slotRefused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
+            throw .refused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
         }
         return try wrapping("cannot replace") { () throws(StoreError) in
             try before(.rename)

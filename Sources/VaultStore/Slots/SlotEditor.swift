@@ -24,7 +24,7 @@ package struct SlotEditor {
 
     /// Adds a slot. Takes as long as two key derivations.
     /// - Parameter onReady: called with the slot when it only has to be put in place. If it throws, nothing changes.
-    /// - Throws: `inUse`, `slotRefused`, `damaged`, `newerVersion`, `system`, `format`.
+    /// - Throws: `inUse`, `refused`, `unusable`, `system`.
     @discardableResult
     package func add(
         _ request: SlotRequest, onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
@@ -39,7 +39,7 @@ package struct SlotEditor {
     /// - Parameters:
     ///   - isForced: also if it is the last slot that does not expire, and the new one does.
     ///   - onReady: as for `add`.
-    /// - Throws: as `add`; `slotRefused` if `slot` has changed since, or if the change needs `isForced`.
+    /// - Throws: as `add`; `refused` if `slot` has changed since, or if the change needs `isForced`.
     @discardableResult
     package func change(
         _ slot: KeySlot, to request: SlotRequest, isForced: Bool,
@@ -94,7 +94,7 @@ package struct SlotEditor {
     /// Removes slots.
     /// - Parameter isForced: also if no slot is left that opens the vault for ever, or none that opens it now. The last
     ///   slot is replaced by one that nothing opens, because the format has no vault without slots.
-    /// - Throws: as `add`; `slotRefused` for an id that no slot has, or if the removal needs `isForced`.
+    /// - Throws: as `add`; `refused` for an id that no slot has, or if the removal needs `isForced`.
     @discardableResult
     package func remove(_ ids: Set<Int>, isForced: Bool) throws(VaultError) -> Removal {
         var removal = Removal(removed: [], remaining: [])
@@ -162,7 +162,7 @@ package struct SlotEditor {
 
     static func wrapping<Result>(_ body: () throws(FormatError) -> Result) throws(VaultError) -> Result {
         do throws(FormatError) { return try body() } catch {
-            throw error.kind == .invalidValue ? .slotRefused(error.reason) : .format(error)
+            throw .refused(error.reason)
         }
     }
 }

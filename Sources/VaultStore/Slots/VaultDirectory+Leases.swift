@@ -5,7 +5,7 @@ package import VaultFormat
 
 extension VaultDirectory {
     /// Reads the configuration again and authenticates it with a mount's configuration key.
-    /// - Throws: `damaged`, `newerVersion`, `system`.
+    /// - Throws: `unusable`, `system`.
     package func reread(configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
         try reread().authenticated(by: configurationKey)
     }
@@ -23,13 +23,13 @@ extension VaultDirectory {
     ///   - time: `YYYY-MM-DDThh:mm:ssZ`.
     ///   - wait: for another process that changes slots.
     /// - Returns: the configuration after that.
-    /// - Throws: `inUse`, `slotRefused`, `damaged`, `newerVersion`, `system`, `format`.
+    /// - Throws: `inUse`, `refused`, `unusable`, `system`.
     @discardableResult
     package func noteTime(
         _ time: String, inWindowOf id: Int, configurationKey: SecretBytes, wait: Duration
     ) throws(VaultError) -> VaultConfiguration {
         guard !isOnReadOnlyStore else {
-            throw .slotRefused(
+            throw .refused(
                 "slot \(id) has a play window, and \(path.shown) is read-only: its start cannot be noted")
         }
         let replacement = try ConfigurationReplacement(of: self, wait: wait)
@@ -45,15 +45,19 @@ extension VaultDirectory {
 
     /// Checks that a slot may be used.
     /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
-    /// - Throws: `slotExpired`, `clockSetBack`.
+    /// - Throws: `slotEnded`.
     package func checkLease(of slot: KeySlot, at now: Int64) throws(VaultError) {
         switch Lease(slot, at: now) {
         case .valid, .starts: break
-        case .expired(let end): throw .slotExpired(path, id: slot.id, expires: UtcTime.text(secondsSinceEpoch: end))
+        case .expired(let end):
+            throw .slotEnded(
+                "\(path.shown): slot \(slot.id) expired at \(UtcTime.text(secondsSinceEpoch: end)): renew it with "
+                    + "'vaultfs slot change' and another slot's secret")
         case .setBack(let seen):
-            throw .clockSetBack(
-                path, id: slot.id, clock: UtcTime.text(secondsSinceEpoch: now),
-                seen: UtcTime.text(secondsSinceEpoch: seen))
+            throw .slotEnded(
+                "\(path.shown): slot \(slot.id) expires, and the clock was set back: it shows "
+                    + "\(UtcTime.text(secondsSinceEpoch: now)), the slot has seen \(UtcTime.text(secondsSinceEpoch: seen)). "
+                    + "Correct the clock, or change the slot with another slot's secret")
         }
     }
 }

@@ -28,7 +28,7 @@ package enum VaultCreation {
     /// - Parameters:
     ///   - logSize: the log's maximum size. The standard one if nil.
     ///   - onReady: called when the vault only has to be written. If it throws, no vault is made.
-    /// - Throws: `notFound` (the parent), `notADirectory`, `notEmpty`, `vaultExists`, `inUse`, `system`, `format`.
+    /// - Throws: `notFound` (the parent), `unusable`, `refused`, `inUse`, `invalid`, `system`.
     @discardableResult
     package static func create(
         at path: FilePath, chunkSize: Int, logSize: UInt64? = nil, slots: [SlotRequest],
@@ -143,7 +143,7 @@ extension VaultCreation {
         }
         if let remains { return remains }
         let isVault = (try? directory.status(of: Array(VaultDirectory.configurationEntry.utf8))) != nil
-        throw isVault ? .vaultExists(path) : .notEmpty(path)
+        throw .refused((isVault ? "a vault already exists: " : "directory is not empty: ") + path.shown)
     }
 
     /// Returns nil if there is anything else, so that no part of a former vault is taken for remains.

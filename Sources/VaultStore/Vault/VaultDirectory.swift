@@ -47,7 +47,7 @@ package final class VaultDirectory: Sendable {
     }
 
     /// Opens the vault at `path`. A link to a directory is followed, links inside it are not.
-    /// - Throws: `notFound`, `notADirectory`, `notAVault`, `damaged`, `newerVersion`, `system`.
+    /// - Throws: `notFound`, `notAVault`, `unusable`, `system`.
     package static func open(_ path: FilePath) throws(VaultError) -> VaultDirectory {
         try VaultDirectory(path: path, descriptor: openDirectory(path))
     }
@@ -66,7 +66,7 @@ package final class VaultDirectory: Sendable {
         } catch {
             switch error {
             case .system(.noSuchFileOrDirectory): throw .notFound(path)
-            case .system(.notDirectory): throw .notADirectory(path)
+            case .system(.notDirectory): throw .unusable("not a directory: \(path.shown)")
             default: throw VaultError(error, "cannot open", path)
             }
         }
@@ -183,14 +183,16 @@ extension VaultDirectory {
     ///   - now: seconds since 1970-01-01T00:00:00Z.
     ///   - choice: the slots to try.
     ///   - onTry: called before each slot is tried.
-    /// - Throws: `noSlot`, `wrongSecret`, `slotExpired`, `clockSetBack`, `tooCostly`, `noSuchSlot`; `damaged` if the MAC
+    /// - Throws: `noSlot`, `wrongSecret`, `slotEnded`, `tooCostly`, `invalid` if there is no such slot; `unusable` if the MAC
     ///   does not verify.
     package func openSlot(
         with secret: SlotSecret, at now: Int64 = UtcTime.secondsSinceEpoch(), choice: SlotChoice = SlotChoice(),
         onTry: (KeySlot) -> Void = { _ in }
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
         if let id = choice.only, configuration.slot(id)?.kind != secret.kind {
-            throw .noSuchSlot(path, id: id, secret.kind)
+            let kind = secret.kind == .recovery ? "recovery key" : secret.kind.rawValue
+            throw .invalid(
+                "\(path.shown): slot \(id) does not exist or takes no \(kind); 'vaultfs slot list' shows the slots")
         }
         guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(path, secret.kind) }
         let opened: (masterKey: SecretBytes, slot: KeySlot)?
@@ -217,9 +219,12 @@ extension VaultDirectory {
 /// A step that a killed rekey has left incomplete.
 extension VaultDirectory {
     /// Refuses a vault in which a killed rekey has left an incomplete step. It cannot be read before that is completed.
-    /// - Throws: `halfRekeyed`.
+    /// - Throws: `refused`.
     package func checkNoRekeyStep() throws(VaultError) {
-        if configuration.isRekeying, try hasRekeyStep() { throw .halfRekeyed(path) }
+        guard configuration.isRekeying, try hasRekeyStep() else { return }
+        throw .refused(
+            "\(path.shown): a rekey was killed in the middle of a step: run 'vaultfs rekey' to continue it, or mount the "
+                + "vault for writing")
     }
 
     func hasRekeyStep() throws(VaultError) -> Bool {

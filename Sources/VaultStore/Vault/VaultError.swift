@@ -9,14 +9,10 @@ package import VaultFormat
 package enum VaultError: Error, Equatable, Sendable {
     /// Nothing exists at the path.
     case notFound(FilePath)
-    /// The path is something other than a directory.
-    case notADirectory(FilePath)
     /// A directory without `vaultfs.json`.
     case notAVault(FilePath)
-    /// `vaultfs.json` is malformed, or its MAC does not verify. The text is the reason.
-    case damaged(FilePath, String)
-    /// A newer vaultfs wrote `vaultfs.json`. The text names what is new.
-    case newerVersion(FilePath, String)
+    /// No directory, or its `vaultfs.json` is damaged or of a newer version. The text is the reason.
+    case unusable(String)
     /// Another process has the vault locked. Nil if it is unknown which.
     case inUse(FilePath, LockOwner?)
     /// The secret opens no slot of its kind.
@@ -26,34 +22,31 @@ package enum VaultError: Error, Equatable, Sendable {
     /// The secret opens none of the slots that were tried, and trying the others takes too long. The text is the
     /// reason.
     case tooCostly(FilePath, String)
-    /// No slot has this id and takes such a secret.
-    case noSuchSlot(FilePath, id: Int, SlotKind)
-    /// The secret is right, but its slot has expired.
-    case slotExpired(FilePath, id: Int, expires: String)
-    /// The secret is right, but its slot expires, and the clock is before a time that the slot has seen.
-    case clockSetBack(FilePath, id: Int, clock: String, seen: String)
-    /// A change of slots was refused. The text is the reason.
-    case slotRefused(String)
-    /// A rekey was killed in the middle of a step. The step must be finished before anything can be read.
-    case halfRekeyed(FilePath)
-    /// The directory for a new vault has files in it.
-    case notEmpty(FilePath)
-    /// The directory for a new vault is a vault already.
-    case vaultExists(FilePath)
+    /// The secret is right, but its slot has expired, or expires and the clock was set back. The text is the reason.
+    case slotEnded(String)
+    /// A value from the user is out of bounds, or names nothing. The text is the reason.
+    case invalid(String)
+    /// The vault is not opened, made or changed. The text is the reason.
+    case refused(String)
     /// A system call failed. The text names the operation, such as "cannot open".
     case system(Errno, String, FilePath)
+
+    /// `vaultfs.json` or another file of the vault is malformed, or does not authenticate.
+    static func damaged(_ path: FilePath, _ reason: String) -> VaultError {
+        .unusable("\(path.shown): damaged: \(reason)")
+    }
+
     /// libcrypto failed, or a parameter is out of bounds.
-    case format(FormatError)
+    package static func format(_ error: FormatError) -> VaultError {
+        error.kind == .invalidValue ? .invalid(error.reason) : .refused(error.reason)
+    }
 }
 
 extension VaultError: CustomStringConvertible {
     package var description: String {
         switch self {
         case .notFound(let path): "no such directory: \(path.shown)"
-        case .notADirectory(let path): "not a directory: \(path.shown)"
         case .notAVault(let path): "not a vault: no vaultfs.json in \(path.shown); make one with 'vaultfs init'"
-        case .damaged(let path, let reason): "\(path.shown): damaged: \(reason)"
-        case .newerVersion(let path, let what): "\(path.shown): made by a newer vaultfs: \(what)"
         case .inUse(let path, let owner):
             if let owner, let host = owner.host {
                 "\(path.shown) is in use by \(owner): end it there, for example with 'vaultfs unmount'. If \(host) has "
@@ -76,22 +69,8 @@ extension VaultError: CustomStringConvertible {
         case .noSlot(let path, .recovery): "\(path.shown): no recovery key slot; 'vaultfs slot list' shows the slots"
         case .tooCostly(let path, let reason):
             "\(path.shown): \(reason): name the slot with --slot, or try all with --allow-costly"
-        case .noSuchSlot(let path, let id, let kind):
-            "\(path.shown): slot \(id) does not exist or takes no "
-                + "\(kind == .recovery ? "recovery key" : kind.rawValue); 'vaultfs slot list' shows the slots"
-        case .slotExpired(let path, let id, let expires):
-            "\(path.shown): slot \(id) expired at \(expires): renew it with 'vaultfs slot change' and another slot's secret"
-        case .clockSetBack(let path, let id, let clock, let seen):
-            "\(path.shown): slot \(id) expires, and the clock was set back: it shows \(clock), the slot has seen \(seen). "
-                + "Correct the clock, or change the slot with another slot's secret"
-        case .slotRefused(let reason): reason
-        case .halfRekeyed(let path):
-            "\(path.shown): a rekey was killed in the middle of a step: run 'vaultfs rekey' to continue it, or mount the "
-                + "vault for writing"
-        case .notEmpty(let path): "directory is not empty: \(path.shown)"
-        case .vaultExists(let path): "a vault already exists: \(path.shown)"
+        case .unusable(let reason), .slotEnded(let reason), .invalid(let reason), .refused(let reason): reason
         case .system(let errno, let operation, let path): "\(operation) \(path.shown): \(errno)"
-        case .format(let error): error.reason
         }
     }
 }
@@ -109,7 +88,7 @@ extension VaultError {
     init(_ error: FormatError, configuration file: FilePath) {
         self =
             switch error.kind {
-            case .newerVersion: .newerVersion(file, error.reason)
+            case .newerVersion: .unusable("\(file.shown): made by a newer vaultfs: \(error.reason)")
             case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
             case .tooLong, .invalidValue, .tooCostly, .cryptography, .keyForgotten: .format(error)
             }

@@ -82,7 +82,7 @@ struct NewSlotReport: Encodable {
             do throws(CommandFailure) {
                 try Console.write(isJSON ? json(slot) : RecoveryKeyText.shown(recoveryKey) + "\n\n")
             } catch {
-                throw .slotRefused("no slot was made: the recovery key cannot be shown: \(error.message)")
+                throw .refused("no slot was made: the recovery key cannot be shown: \(error.message)")
             }
         }
         progress.clear()

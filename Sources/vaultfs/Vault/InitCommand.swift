@@ -70,7 +70,7 @@ struct InitCommand: ParsableCommand {
                 if common.json { try Console.write(Console.json(report)) }
                 if !common.json, let recoveryKey { try Console.write(RecoveryKeyText.shown(recoveryKey.text) + "\n\n") }
             } catch {
-                throw .slotRefused("no vault was made: \(error.message)")
+                throw .refused("no vault was made: \(error.message)")
             }
         }
         if !common.json { print("Made a vault in \(common.vault.path.shown). Mount it:\n\n  \(mountCommand)") }

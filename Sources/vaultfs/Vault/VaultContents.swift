@@ -80,7 +80,7 @@ extension MountContents {
             case .noSlot: throw .wrongSecret(error.description)
             case .tooCostly(let path, let reason):
                 throw .failed("\(path.shown): \(reason): unmount the vault, and mount it with that slot")
-            case .slotExpired, .clockSetBack: throw .slotExpired(error.description)
+            case .slotEnded: throw .slotExpired(error.description)
             default: throw .failed(error.description)
             }
         }
