@@ -146,38 +146,19 @@ package final class FuseSession: @unchecked Sendable {
     ) throws(MountError) {
         server.ignoreWakeSignal()
         let sealer = try? BackgroundThread { [server] in server.fileSystem.runInBackground() }
-        let threads = (0..<Self.workerCount).compactMap { _ in
-            try? BackgroundThread { [self] in
-                server.work(session)
-                endEarly()
-            }
-        }
-        if threads.isEmpty {
-            server.logger.critical("cannot start a thread")
-            endEarly()
-        }
-        let watch = try? BackgroundThread { [self] in
-            server.scheduler.watch {
-                var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
-                return poll(&device, 1, 0) > 0
-            }
-        }
-        let refuser = try? BackgroundThread { [server] in server.refusals.run() }
-        if refuser == nil { server.refusals.stop() }
-        // No worker may rest without the watch.
-        if watch == nil { server.scheduler.dismiss() }
+        let workers = startWorkers()
+        let helpers = startHelpers()
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
         if request == nil { endEarly() }
         let isAnswering = firstAnswer.wait { $0 }
         let reason = LibraryMessages.last ?? "the mount ended before its first answer, see the log"
         LibraryMessages.restore()
         if isAnswering { whenAnswering() }
-        for thread in threads { thread.join() }
+        for thread in workers { thread.join() }
         server.scheduler.dismiss()
-        watch?.join()
         server.fileSystem.endDeferred()
         server.refusals.stop()
-        refuser?.join()
+        for thread in helpers { thread.join() }
         whenUnmounted()
         hasEnded.withLock { hasEnded in
             hasEnded = true
@@ -189,6 +170,35 @@ package final class FuseSession: @unchecked Sendable {
         server.fileSystem.shutDown()
         sealer?.join()
         if !isAnswering { throw MountError(reason: "cannot mount at \(mountpoint): \(reason)") }
+    }
+
+    private func startWorkers() -> [BackgroundThread] {
+        let threads = (0..<Self.workerCount).compactMap { _ in
+            try? BackgroundThread { [self] in
+                server.work(session)
+                endEarly()
+            }
+        }
+        if threads.isEmpty {
+            server.logger.critical("cannot start a thread")
+            endEarly()
+        }
+        return threads
+    }
+
+    /// Starts the watch over the single worker, and the thread of delayed refusals.
+    private func startHelpers() -> [BackgroundThread] {
+        let watch = try? BackgroundThread { [self] in
+            server.scheduler.watch {
+                var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
+                return poll(&device, 1, 0) > 0
+            }
+        }
+        // No worker may rest without the watch.
+        if watch == nil { server.scheduler.dismiss() }
+        let refuser = try? BackgroundThread { [server] in server.refusals.run() }
+        if refuser == nil { server.refusals.stop() }
+        return [watch, refuser].compactMap { $0 }
     }
 
     /// Asks for the root's attributes, as a program does. The kernel does not have them yet, so it sends a request.
@@ -232,11 +242,4 @@ package final class FuseSession: @unchecked Sendable {
     package var statistics: RequestStatistics {
         RequestStatistics(served: server.requests.total, clientsFollowed: server.scheduler.followed.total)
     }
-}
-
-/// The kernel's requests in `status`: totals since the mount.
-package struct RequestStatistics: Codable, Sendable, Equatable {
-    package let served: UInt64
-    /// Number of times that a single worker began to serve a single program.
-    package let clientsFollowed: UInt64
 }

@@ -121,19 +121,8 @@ package struct CommandRun {
             // Before the pipes are read: at its end, all output of the child is in them.
             let hasEnded = polled[0].revents != 0
             // Remove a pipe at its end, because it would stay readable.
-            if polled[2].revents != 0 {
-                var count: Int?
-                repeat {
-                    count = try Self.readNow(outputPipe, into: output, keeping: .max)
-                } while count ?? 0 > 0 && !output.isFull
-                if count == 0 { polled[2].fd = -1 }
-            }
-            // Only one piece, so that endless errors cannot delay the deadline.
-            if polled[3].revents != 0, let errorPipe,
-                try Self.readNow(errorPipe, into: errors, keeping: Self.errorSize / 2) == 0
-            {
-                polled[3].fd = -1
-            }
+            if polled[2].revents != 0, try hasOutputEnded(output) { polled[2].fd = -1 }
+            if polled[3].revents != 0, try haveErrorsEnded(errors) { polled[3].fd = -1 }
             if output.isFull { return .tooMuch }
             if hasEnded, stop >= 0 { return nil }
             if hasEnded {
@@ -142,6 +131,21 @@ package struct CommandRun {
             }
             if polled[0].fd < 0, polled[2].fd < 0 { return nil }
         }
+    }
+
+    /// Reads all output that is there. Returns true at its end.
+    private func hasOutputEnded(_ output: WipedBytes) throws(StoreError) -> Bool {
+        var count: Int?
+        repeat {
+            count = try Self.readNow(outputPipe, into: output, keeping: .max)
+        } while count ?? 0 > 0 && !output.isFull
+        return count == 0
+    }
+
+    /// Reads only one piece, so that endless errors cannot delay the deadline. Returns true at their end.
+    private func haveErrorsEnded(_ errors: WipedBytes) throws(StoreError) -> Bool {
+        guard let errorPipe else { return true }
+        return try Self.readNow(errorPipe, into: errors, keeping: Self.errorSize / 2) == 0
     }
 
     /// read(2), which does not block. Keeps the bytes up to a total of `limit`. Returns 0 at the end of the pipe, and nil

@@ -18,8 +18,6 @@ final class Daemon: Sendable {
     private let session: FuseSession
     /// `st_dev` of the mount. Unique while the mount exists. 0 if unknown.
     private let device: UInt64
-    /// Nil if the mount's device is unknown.
-    private let kernelSettings: KernelSettings?
     private let lock: MountLock
     private let control: ControlServer?
     private let idleUnmount: IdleUnmount?
@@ -39,62 +37,78 @@ final class Daemon: Sendable {
         var logger = Logger(label: "vaultfs")
         logger.logLevel = request.logLevel.level
         self.logger = logger
-        let announcer = MountAnnouncer(mountpoint: request.mountpoint)
-        self.announcer = announcer
-        contents =
-            switch request.subject {
-            case .vault(let slot):
-                try MountContents(
-                    vault: request, slot: slot, masterKey: secret, log: { [logger] in logger.notice("\($0)") },
-                    report: { [logger] in
-                        logger.notice("\($0)")
-                        announcer.announce(.problem($0, isAtEnd: false))
-                    })
-            case .view(let arguments): try MountContents(view: request, arguments, secret: secret, logger: logger)
-            }
+        announcer = MountAnnouncer(mountpoint: request.mountpoint)
+        contents = try Self.open(request, secret, announcer, logger)
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
             session = try Self.mount(contents.fileSystem, request, on: mountpoint, logger: logger)
             let device = MountTable.device(at: request.mountpoint)
             self.device = UInt64(device ?? 0)
-            kernelSettings = device.map { KernelSettings(device: $0) }
             // The guardian only helps a daemon that was killed and cannot die.
             if let device { guardian?.watch(over: device) }
-            session.onDamage { announcer.announce(.integrityError($0)) }
+            session.onDamage { [announcer] in announcer.announce(.integrityError($0)) }
             do {
                 lock = try MountLock(request, contents, caches: session, announcer: announcer, logger: logger)
-                do { try Self.takeSignals(lock, session) } catch {
-                    lock.stop()
-                    throw error
-                }
+                try Self.takeSignals(lock, session)
             } catch {
                 session.cancel(device: self.device)
                 throw error
             }
-            let reporter = StatusReporter(
-                request: request, contents: contents, lock: lock, announcer: announcer, session: session)
-            // Without a control socket only status and waiting do not work.
-            do throws(ControlError) {
-                control = try ControlServer(
-                    directory: RuntimeDirectory.make(), mountpoint: request.mountpoint.bytes, handler: reporter.answer)
-            } catch {
-                logger.warning("no status: \(error)")
-                control = nil
-            }
+            control = Self.makeControl(
+                StatusReporter(
+                    request: request, contents: contents, lock: lock, announcer: announcer, session: session),
+                logger)
             announcer.connect(to: control)
-            idleUnmount = request.options.idleUnmountMilliseconds.map { [contents, session, logger] delay in
-                IdleUnmount(
-                    after: delay, request.mountpoint, contents.fileSystem.gate,
-                    // A number of a device that is gone may belong to another mount already.
-                    isServed: {
-                        session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
-                    }, logger: logger)
-            }
+            idleUnmount = Self.makeIdleUnmount(request, contents, session, device, logger)
         } catch {
             // Otherwise the next mount would find an unclean end.
             contents.fileSystem.shutDown()
             throw error
         }
+        logWarnings()
+    }
+
+    private static func open(
+        _ request: MountRequest, _ secret: SecretBytes, _ announcer: MountAnnouncer, _ logger: Logger
+    ) throws -> MountContents {
+        switch request.subject {
+        case .vault(let slot):
+            try MountContents(
+                vault: request, slot: slot, masterKey: secret, log: { logger.notice("\($0)") },
+                report: {
+                    logger.notice("\($0)")
+                    announcer.announce(.problem($0, isAtEnd: false))
+                })
+        case .view(let arguments): try MountContents(view: request, arguments, secret: secret, logger: logger)
+        }
+    }
+
+    /// Nil on failure: without a control socket only status and waiting do not work.
+    private static func makeControl(_ reporter: StatusReporter, _ logger: Logger) -> ControlServer? {
+        do throws(ControlError) {
+            return try ControlServer(
+                directory: RuntimeDirectory.make(), mountpoint: reporter.request.mountpoint.bytes,
+                handler: reporter.answer)
+        } catch {
+            logger.warning("no status: \(error)")
+            return nil
+        }
+    }
+
+    private static func makeIdleUnmount(
+        _ request: MountRequest, _ contents: MountContents, _ session: FuseSession, _ device: dev_t?, _ logger: Logger
+    ) -> IdleUnmount? {
+        request.options.idleUnmountMilliseconds.map { delay in
+            IdleUnmount(
+                after: delay, request.mountpoint, contents.fileSystem.gate,
+                // A number of a device that is gone may belong to another mount already.
+                isServed: {
+                    session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
+                }, logger: logger)
+        }
+    }
+
+    private func logWarnings() {
         for warning in contents.warnings { logger.warning("\(warning)") }
         let shortcomings = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked).shortcomings
         if !shortcomings.isEmpty {
@@ -120,9 +134,14 @@ final class Daemon: Sendable {
         return session
     }
 
+    /// Only after the connection's start, which sets it too (process_init_reply in fs/fuse/inode.c).
     private func setReadAhead() {
-        guard let bytes = request.options.readAhead else { return }
-        do throws(StoreError) { try kernelSettings?.setReadAhead(bytes: bytes) } catch {
+        guard let bytes = request.options.readAhead, device != 0 else { return }
+        // sysfs-class-bdi, in the kernel's documentation.
+        let settings = FilePath("/sys/class/bdi/\(linux_major(device)):\(linux_minor(device))/read_ahead_kb")
+        do throws(StoreError) {
+            try writeAll(Array("\(bytes >> 10)".utf8), to: Descriptor(path: settings, flags: O_WRONLY).fd)
+        } catch {
             logger.warning("read-ahead stays as it is: \(error.reason); it takes root, as in fstab")
         }
     }
@@ -133,16 +152,21 @@ final class Daemon: Sendable {
         }
     }
 
-    private static func takeSignals(_ lock: MountLock, _ session: FuseSession) throws {
-        try Signals.onArrival(of: Signals.ending + Signals.locking) { number in
-            switch number {
-            case SIGUSR1: lock.lock(.signal)
-            case SIGUSR2: lock.unlock()
-            default:
-                // A lock waits for pages that only workers can write back, so it must end while they run.
-                lock.stop()
-                session.requestUnmount()
+    private static func takeSignals(_ lock: MountLock, _ session: FuseSession) throws(CommandFailure) {
+        do throws(CommandFailure) {
+            try Signals.onArrival(of: Signals.ending + Signals.locking) { number in
+                switch number {
+                case SIGUSR1: lock.lock(.signal)
+                case SIGUSR2: lock.unlock()
+                default:
+                    // A lock waits for pages that only workers can write back, so it must end while they run.
+                    lock.stop()
+                    session.requestUnmount()
+                }
             }
+        } catch {
+            lock.stop()
+            throw error
         }
     }
 

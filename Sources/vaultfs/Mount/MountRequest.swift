@@ -25,7 +25,7 @@ struct MountRequest: Codable, Sendable {
         let words = (options.isReadOnly ? ["ro"] : []) + (options.accessTimes.keepsFiles ? ["noatime"] : [])
         return MountOptions(
             mountpoint: mountpoint, fuseOptions: options.fuseOptions + words, sourceName: source.string,
-            bypassesKernelCache: options.bypassesKernelCache, readAhead: options.readAhead)
+            bypassesKernelCache: options.bypassesKernelCache)
     }
 }
 

@@ -65,32 +65,37 @@ struct ImportCommand: ParsableCommand, VaultOpener {
             "copy to \($0) instead, or unmount it first"
         }
         let interruption = try Interruption {}
-        try interruption.perform {
-            let source = try TransferTarget.source(
-                LocalTree<Workspace>(), from.root, from.path, shown: self.source.path.shown)
-            let report = TransferReport(
-                work: WorkReport(self.source.path, isJSON: transfer.json), source: self.source.path,
-                isSingleFile: source.name != nil)
-            var run = TransferRun(
-                report: report, interruption: interruption, options: transfer.options, destination: directory.path,
-                hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
-            run.options.leftOut = FileIdentity(try directory.descriptor.status())
-            let workspaces = try VaultSession.makeWorkspaces(for: session.directory.configuration)
-            func copy(into tree: FileSystemTree<VaultFileSystem>) throws {
-                let target = try TransferTarget.destination(
-                    tree, tree.root, path, for: from.fileName, shown: directory.path.shown)
-                try run.run(source, target, workspaces)
-            }
-            // The files that were written are sealed and made durable also after an error.
-            let result = Result {
-                try copy(into: session.open())
-                guard transfer.verify else { return }
-                run.options.isComparing = true
-                try copy(into: session.reopen())
-            }
-            try session.finish()
-            try result.get()
-            try report.finish("imported", to: directory.path, run.totals)
+        try interruption.perform { try copy(from, to: path, session, interruption) }
+    }
+
+    private func copy(
+        _ from: LocalPath, to path: [[UInt8]], _ session: VaultSession, _ interruption: Interruption
+    ) throws {
+        let vault = session.directory
+        let source = try TransferTarget.source(
+            LocalTree<Workspace>(), from.root, from.path, shown: self.source.path.shown)
+        let report = TransferReport(
+            work: WorkReport(self.source.path, isJSON: transfer.json), source: self.source.path,
+            isSingleFile: source.name != nil)
+        var run = TransferRun(
+            report: report, interruption: interruption, options: transfer.options, destination: vault.path,
+            hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
+        run.options.leftOut = FileIdentity(try vault.descriptor.status())
+        let workspaces = try VaultSession.makeWorkspaces(for: vault.configuration)
+        func copy(into tree: FileSystemTree<VaultFileSystem>) throws {
+            let target = try TransferTarget.destination(
+                tree, tree.root, path, for: from.fileName, shown: vault.path.shown)
+            try run.run(source, target, workspaces)
         }
+        // The files that were written are sealed and made durable also after an error.
+        let result = Result {
+            try copy(into: session.open())
+            guard transfer.verify else { return }
+            run.options.isComparing = true
+            try copy(into: session.reopen())
+        }
+        try session.finish()
+        try result.get()
+        try report.finish("imported", to: vault.path, run.totals)
     }
 }

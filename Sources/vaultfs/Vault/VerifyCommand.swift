@@ -53,6 +53,29 @@ struct VerifyCommand: ParsableCommand {
         ProcessSetup.raiseLimits()
         // Before hours of reading.
         if repair && !yes { _ = try TerminalPrompt(otherwise: "--yes") }
+        let (directory, masterKey, verifier) = try openVault()
+        let report = VerifyReport(vault: common.vault.path, isJSON: common.json, isVerbose: verbose)
+        var repairable: [VerifierFinding] = []
+        let totals = try verifier.run(
+            onFinding: { finding in
+                report.add(finding)
+                if repair && finding.remedy != nil { repairable.append(finding) }
+            }, onProgress: report.showProgress)
+        report.end("summary", totals)
+        let misfit = verifier.keys.misfit
+        // With the wrong keys everything looks damaged, so nothing is repaired.
+        if misfit != nil { repairable = [] }
+        let left = repair ? try repaired(repairable, in: directory, masterKey, report) ?? totals : totals
+        if repair { directory.releaseWriterLock() }
+        report.finish(isRekeying: directory.configuration.isRekeying)
+        if let misfit {
+            throw failure(.damageFound, "\(misfit): put the vault's newest vaultfs.json there; nothing was changed")
+        }
+        if let failure = outcome(left, report) { throw failure }
+    }
+
+    /// Opens a slot and locks the vault, unless it is in use and is only checked.
+    private func openVault() throws -> (VaultDirectory, masterKey: SecretBytes, Verifier) {
         let directory = try GivenVault.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
@@ -64,40 +87,27 @@ struct VerifyCommand: ParsableCommand {
         // Read again: now nobody writes it, unless it is in use. Then only damage that is found twice counts.
         let locked = try directory.reread()
         if repair && !locked.isOnReadOnlyStore { try locked.finishRekeyStep(masterKey: masterKey) }
-        let report = VerifyReport(vault: common.vault.path, isJSON: common.json, isVerbose: verbose)
-        var repairable: [VerifierFinding] = []
         let verifier = try Verifier(
             directory: locked, masterKey: masterKey, isInUse: isInUse, isCompleting: isCompleting)
-        let totals = try verifier.run(
-            onFinding: { finding in
-                report.add(finding)
-                if repair && finding.remedy != nil { repairable.append(finding) }
-            }, onProgress: report.showProgress)
-        report.end("summary", totals)
-        let misfit = verifier.keys.misfit
-        // With the wrong keys everything looks damaged, so nothing is repaired.
-        if misfit != nil { repairable = [] }
-        let left = repair ? try repaired(repairable, in: locked, masterKey, report) ?? totals : totals
-        if repair { locked.releaseWriterLock() }
-        report.finish(isRekeying: locked.configuration.isRekeying)
-        if let misfit {
-            throw failure(.damageFound, "\(misfit): put the vault's newest vaultfs.json there; nothing was changed")
-        }
-        guard left.damage == 0 else {
+        return (locked, masterKey, verifier)
+    }
+
+    /// The command's failure. Nil if nothing is wrong.
+    private func outcome(_ left: VerifierTotals, _ report: VerifyReport) -> CommandFailure? {
+        if left.damage > 0 {
             let findings = AmountText.counted(left.damage, "finding")
-            throw failure(.damageFound, "\(findings) of damage\(repair ? " left" : "")")
+            return failure(.damageFound, "\(findings) of damage\(repair ? " left" : "")")
         }
         if strict && report.foreign > 0 {
-            throw failure(.damageFound, "\(AmountText.counted(report.foreign, "file")) of other programs")
+            return failure(.damageFound, "\(AmountText.counted(report.foreign, "file")) of other programs")
         }
         if report.uncertain > 0 {
             let objects = AmountText.counted(report.uncertain, "object")
-            throw failure(
+            return failure(
                 .undetermined, "\(objects) changed during every check: verify again, or when it is not mounted")
         }
-        if report.failures > 0 {
-            throw failure(.failure, "\(AmountText.counted(report.failures, "repair")) could not be made")
-        }
+        if report.failures == 0 { return nil }
+        return failure(.failure, "\(AmountText.counted(report.failures, "repair")) could not be made")
     }
 
     private func failure(_ code: FailureCode, _ message: String) -> CommandFailure {

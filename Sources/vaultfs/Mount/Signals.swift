@@ -1,0 +1,44 @@
+internal import Glibc
+internal import LinuxSystem
+
+/// The signals of a daemon: SIGTERM, SIGINT and SIGHUP end it in good order, SIGUSR1 locks, SIGUSR2 unlocks. One thread takes
+/// them with sigwait(3), so that their effects may lock and allocate.
+enum Signals {
+    static let ending = [SIGTERM, SIGINT, SIGHUP]
+    static let locking = [SIGUSR1, SIGUSR2]
+
+    /// Blocks signals in this thread and all that it makes later.
+    static func block(_ numbers: [Int32]) {
+        var set = Self.set(of: numbers)
+        pthread_sigmask(SIG_BLOCK, &set, nil)
+    }
+
+    /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
+    static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) throws(CommandFailure) {
+        do throws(StoreError) {
+            _ = try BackgroundThread {
+                var set = Self.set(of: numbers)
+                var number: Int32 = 0
+                while sigwait(&set, &number) == 0 { body(number) }
+            }
+        } catch {
+            throw CommandFailure(.failure, "cannot start a thread for signals: \(error.errno)")
+        }
+    }
+
+    /// Ends this process by the signal, so that its parent sees the signal.
+    static func end(by number: Int32) -> Never {
+        signal(number, SIG_DFL)
+        kill(getpid(), number)
+        var set = Self.set(of: [number])
+        pthread_sigmask(SIG_UNBLOCK, &set, nil)
+        exit(128 + number)
+    }
+
+    static func set(of numbers: [Int32]) -> sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        for number in numbers { sigaddset(&set, number) }
+        return set
+    }
+}
