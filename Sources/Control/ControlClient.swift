@@ -51,7 +51,7 @@ package final class ControlClient: @unchecked Sendable {
         let answer =
             switch request {
             case .sync, .lock, .unlock: try nextLine(timeout: timeout ?? 0)
-            case .status, .stats, .events: try nextLine(timeout: timeout ?? Self.timeout)
+            case .status, .events: try nextLine(timeout: timeout ?? Self.timeout)
             }
         guard let answer else { throw .noAnswer("it hung up") }
         return try .parse(answer, to: request)

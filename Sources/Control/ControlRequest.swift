@@ -5,8 +5,6 @@ package import VaultFormat
 /// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in memory that is wiped.
 package enum ControlRequest: Sendable {
     case status
-    /// The counters only.
-    case stats
     /// Makes everything durable, in place.
     case sync
     /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`. A daemon that does not know this answers
@@ -31,7 +29,6 @@ package enum ControlRequest: Sendable {
     package var name: String {
         switch self {
         case .status: "status"
-        case .stats: "stats"
         case .sync: "sync"
         case .lock: "lock"
         case .unlock: "unlock"
@@ -72,7 +69,6 @@ package enum ControlRequest: Sendable {
         }
         switch fields.request {
         case "status": return .status
-        case "stats": return .stats
         case "sync": return .sync
         case "lock": return .lock(forgetsKeys: fields.forget ?? false)
         case "events": return .events

@@ -4,8 +4,6 @@ package import Locking
 /// A daemon's answer: one JSON object on a line.
 package enum ControlResponse: Encodable, Equatable, Sendable {
     case status(MountStatus)
-    /// The counters, an object.
-    case stats(JSONValue)
     /// Answers `sync`.
     case synchronized
     /// Answers `lock`. `already`: the mount was locked before, and the receipt is that lock's.
@@ -19,9 +17,8 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     /// The longest line that a client reads.
     static let maximumSize = 1 << 20
 
-    /// The answers to `stats`, `sync`, `lock` and `unlock`.
+    /// The answers to `sync`, `lock` and `unlock`.
     private struct Fields: Codable {
-        var statistics: JSONValue?
         var synchronized: Bool?
         var state: String?
         var already: Bool?
@@ -31,7 +28,6 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     package func encode(to encoder: any Encoder) throws {
         switch self {
         case .status(let status): try status.encode(to: encoder)
-        case .stats(let statistics): try Fields(statistics: statistics).encode(to: encoder)
         case .synchronized: try Fields(synchronized: true).encode(to: encoder)
         case .locked(let receipt, let already):
             try Fields(state: "locked", already: already, receipt: receipt).encode(to: encoder)
@@ -50,13 +46,12 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
             switch request {
             case .status: return .status(try decoder.decode(MountStatus.self, from: line))
             case .events: return .subscribed(try decoder.decode(ControlEvent.self, from: line))
-            case .stats, .sync, .lock, .unlock:
+            case .sync, .lock, .unlock:
                 let fields = try decoder.decode(Fields.self, from: line)
-                if case .sync = request, fields.synchronized == true { return .synchronized }
-                switch (request, fields.statistics, fields.already, fields.receipt) {
-                case (.stats, let statistics?, _, _): return .stats(statistics)
-                case (.lock, _, let already?, let receipt?): return .locked(receipt: receipt, already: already)
-                case (.unlock, _, let already?, _): return .unlocked(already: already)
+                switch (request, fields.already, fields.receipt) {
+                case (.sync, _, _) where fields.synchronized == true: return .synchronized
+                case (.lock, let already?, let receipt?): return .locked(receipt: receipt, already: already)
+                case (.unlock, let already?, _): return .unlocked(already: already)
                 default: break
                 }
             }

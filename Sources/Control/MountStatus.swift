@@ -1,4 +1,8 @@
-/// A mount's state. `vaultfs status --json` documents the names of the fields.
+package import FileSystem
+package import Locking
+
+/// A mount's state. `vaultfs status --json` documents the names of the fields. A field that is added later must be optional,
+/// because the daemon may be of an older version.
 package struct MountStatus: Codable, Equatable, Sendable {
     /// The daemon's version.
     package let version: String
@@ -21,16 +25,14 @@ package struct MountStatus: Codable, Equatable, Sendable {
     /// The same for the block cache.
     package let cacheNeverSwapped: Bool
 
-    // Clients only show these objects. They stay JSON, so that `--json` passes on the fields of another version.
-
     /// The lock's state and settings (ControlSocket, status).
-    package var lock: JSONValue?
+    package var lock: LockStatus?
     /// The protection of the memory that holds keys and cache.
-    package var memory: JSONValue?
+    package var memory: MemoryProtection?
     /// The file system's counters.
-    package var statistics: JSONValue?
+    package var statistics: Statistics?
     /// Counters of the kernel's requests.
-    package var requests: JSONValue?
+    package var requests: RequestStatistics?
     /// Problems, a line each. Nil for a vault without problems.
     package var problems: [String]?
 
@@ -52,5 +54,5 @@ package struct MountStatus: Codable, Equatable, Sendable {
     }
 
     /// True while the daemon completes the remains of an unclean end.
-    package var isCompleting: Bool { statistics?["isCompleting"] == .bool(true) }
+    package var isCompleting: Bool { statistics?.isCompleting ?? false }
 }

@@ -103,3 +103,14 @@ package struct LogStatistics: Codable, Sendable, Equatable {
         (self.size, self.used, self.indexMemory) = (size, used, indexMemory)
     }
 }
+
+/// The kernel's requests in `status`: totals since the mount.
+package struct RequestStatistics: Codable, Sendable, Equatable {
+    package let served: UInt64
+    /// Number of times that a single worker began to serve a single program.
+    package let clientsFollowed: UInt64
+
+    package init(served: UInt64, clientsFollowed: UInt64) {
+        (self.served, self.clientsFollowed) = (served, clientsFollowed)
+    }
+}

@@ -9,18 +9,14 @@ package struct MountOptions: Sendable {
     package var sourceName: String
     /// True to read and write every file without the kernel's page cache (FOPEN_DIRECT_IO).
     package var bypassesKernelCache: Bool
-    /// The kernel's read-ahead in bytes. Nil for its own choice.
-    package var readAhead: Int?
     /// The newest method of dropping names to try.
     package var dropsNames = NameDropping.byFreeingInodes
 
     package init(
-        mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false,
-        readAhead: Int? = nil
+        mountpoint: FilePath, fuseOptions: [String], sourceName: String, bypassesKernelCache: Bool = false
     ) {
         (self.mountpoint, self.fuseOptions) = (mountpoint, fuseOptions)
         (self.sourceName, self.bypassesKernelCache) = (sourceName, bypassesKernelCache)
-        self.readAhead = readAhead
     }
 
     /// The value of `max_read=N` in the options, in bytes. 0 if there is none. The last one counts, as in libfuse.

@@ -1,7 +1,7 @@
 internal import LinuxSystem
 
 /// The lock in `status`. The field names are those of the control socket.
-package struct LockStatus: Codable, Sendable {
+package struct LockStatus: Codable, Equatable, Sendable {
     package var state: String
     /// Empty while it is not locked.
     package var reasons: [LockReason] = []

@@ -93,17 +93,27 @@ import Testing
         #expect(try Self.receipt(json).left == left)
     }
 
-    @Test(
-        "values as people read them",
-        arguments: [
-            (.null, nil), (.bool(true), "yes"), (.number(0.1234), "0.123"), (.number(40), "40"), (.integer(-1), "-1"),
-            (.array([]), "none"), (.array([.string("a"), .integer(2)]), "a, 2"), (.string("a\n"), "a?"),
-            (.object(["cacheHits": .integer(1), "b": .null]), "cache hits 1"), (.object([:]), "none"),
-            (.number(1e300), "1e+300"),
-        ] as [(JSONValue, String?)]
-    )
-    func valuesAsPeopleReadThem(value: JSONValue, text: String?) {
-        #expect(JSONText.line(value) == text)
+    @Test func `fields as people read them`() {
+        struct Inner {
+            let cacheHits = 1
+            let none: Int? = nil
+        }
+        struct Fields {
+            let yes: Bool? = true
+            let short = 0.1234, whole = 40.0, huge = 1e300
+            let number: UInt64? = .max
+            let empty: [String] = []
+            let text = "a\n"
+            let reasons: [LockReason]? = [.lockFile, .idle]
+            let inner: Inner? = Inner()
+            let hidden = 1
+            let missing: [String]? = nil
+        }
+        #expect(
+            FieldText.fields(of: Fields(), without: ["hidden"]).map { "\($0.name): \($0.text)" } == [
+                "empty: none", "huge: 1e+300", "inner: cache hits 1", "number: 18446744073709551615",
+                "reasons: lock-file, idle", "short: 0.123", "text: a?", "whole: 40", "yes: yes",
+            ])
     }
 }
 

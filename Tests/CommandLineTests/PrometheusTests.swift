@@ -1,4 +1,5 @@
 import Control
+import FileSystem
 import Foundation
 import TestSupport
 import Testing
@@ -17,10 +18,11 @@ import Testing
             {"cacheHits":12,"cacheMisses":18446744073709551615,"cacheSize":1,"cacheUsed":1,"aesBlocksDecrypted":1,
             "ciphertextBytesRead":1,"ciphertextBytesWritten":1,"cryptoMicroseconds":1500000,"storeMicroseconds":3,
             "damagedReads":2,"hiddenNames":1,"filesSealed":1,"completedObjects":1,"isCompleting":true,"nodes":7,
+            "keysNeverSwapped":true,"cacheNeverSwapped":true,
             "log":\(view == nil ? #"{"size":1048576,"used":10,"indexMemory":3}"# : "null")}
             """
-        status.statistics = try? JSONDecoder().decode(JSONValue.self, from: Data(json.utf8))
-        status.requests = try? JSONDecoder().decode(JSONValue.self, from: Data(#"{"served":99}"#.utf8))
+        status.statistics = try? JSONDecoder().decode(Statistics.self, from: Data(json.utf8))
+        status.requests = RequestStatistics(served: 99, clientsFollowed: 0)
         status.problems = ["a", "b"]
         return status
     }

@@ -140,7 +140,8 @@ import VaultFormat
             try place.slot("add", opening + keyfile).succeeded()
         }
         let change = ["--keyfile", place.file("keyfile"), "2", "--new-passfile", place.file("new")]
-        try place.expectRefusal(2, "guessing would be cheaper with scrypt N=2^10 r=8 p=1, the vault has scrypt N=2^18") {
+        try place.expectRefusal(2, "guessing would be cheaper with scrypt N=2^10 r=8 p=1, the vault has scrypt N=2^18")
+        {
             try place.slot("change", change + ["--scrypt-logn", "10"])
         }
         #expect(try place.slot("change", change).succeeded().errors.isEmpty)
@@ -154,7 +155,8 @@ import VaultFormat
             return try place.slots()[0]["keyDerivation"] as? String
         }
         #expect(try change(["--scrypt-logn", "12"]) == "scrypt N=2^12 r=8 p=1")
-        try place.expectRefusal(2, "guessing would be cheaper with scrypt N=2^11 r=8 p=1, the vault has scrypt N=2^12") {
+        try place.expectRefusal(2, "guessing would be cheaper with scrypt N=2^11 r=8 p=1, the vault has scrypt N=2^12")
+        {
             try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "11"])
         }
         // The default of a new slot, without options.

@@ -18,7 +18,7 @@ final class HeldRequests: Sendable {
             switch request {
             case .status: reply(.status(status()))
             case .events: reply(.subscribed(state()))
-            case .stats, .sync, .lock, .unlock:
+            case .sync, .lock, .unlock:
                 held.withLock { $0.append((request, reply)) }
                 arrived.signal()
             }

@@ -1,3 +1,4 @@
+import FileSystem
 import Foundation
 import LinuxSystem
 import SystemPackage
@@ -52,12 +53,12 @@ final class ControlTestDirectory: Sendable {
     }
 }
 
-func status(mountpoint: String = "/mnt", statistics: JSONValue? = .object(["cacheHits": .integer(7)])) -> MountStatus {
+func status(mountpoint: String = "/mnt") -> MountStatus {
     var status = MountStatus(
         version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: "unlocked",
         readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysNeverSwapped: true,
         cacheNeverSwapped: true)
-    status.statistics = statistics
+    status.requests = RequestStatistics(served: 7, clientsFollowed: 1)
     return status
 }
 

@@ -36,7 +36,7 @@ import Testing
                 }
             }
         }
-        #expect(requests == ["status", "stats", "sync", "lock", "unlock", "events"])
+        #expect(requests == ["status", "sync", "lock", "unlock", "events"])
         #expect(
             events == [
                 "state", "will-lock", "did-lock", "will-unlock", "did-unlock", "denied", "integrity-error",

@@ -29,10 +29,10 @@ import VaultFormat
             let text = line.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
             #expect(text.hasSuffix("}\n"))
             // As any JSON reader decodes it.
-            let object = try JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))
+            let object = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
             let encoded = Data(bytes).base64EncodedString()
-            let fields: [String: JSONValue] = ["kind": .string(kind.rawValue), "bytes": .string(encoded)]
-            #expect(object == .object(["request": .string("unlock"), "secret": .object(fields)]))
+            #expect(object?["request"] as? String == "unlock" && object?.count == 2)
+            #expect(object?["secret"] as? [String: String] == ["kind": kind.rawValue, "bytes": encoded])
             let parsed = try Self.secret(in: Self.parse(String(text.dropLast())))
             #expect(parsed.kind == kind)
             #expect(Self.bytes(parsed) == bytes)

@@ -10,7 +10,8 @@ import VaultFormat
     func defaultCost() throws {
         let (weak, strong, parallel) = (try Self.cost(12), try Self.cost(19), try Self.cost(14, p: 16))
         for (others, expected) in [
-            ([], .standard), ([weak], .standard), ([strong], strong), ([weak, strong], strong), ([strong, weak], strong),
+            ([], .standard), ([weak], .standard), ([strong], strong), ([weak, strong], strong),
+            ([strong, weak], strong),
             // Never cheaper than the slot that it replaces.
             ([parallel], parallel),
         ] as [([ScryptCost], ScryptCost)] {

@@ -76,7 +76,7 @@ final class EventOutput: Sendable {
 
     /// Writes an event without buffering. Returns false if nobody reads.
     private func write(_ event: ControlEvent, line: Data) throws(CommandFailure) -> Bool {
-        let text = (isJSON ? Array(line) : Array(Self.text(event, line).utf8)) + [UInt8(ascii: "\n")]
+        let text = (isJSON ? Array(line) : Array(Self.text(event).utf8)) + [UInt8(ascii: "\n")]
         do throws(StoreError) {
             try writing.withLock { (_) throws(StoreError) in try writeAll(text, to: STDOUT_FILENO) }
             return true
@@ -87,14 +87,9 @@ final class EventOutput: Sendable {
     }
 
     /// `2026-11-21T10:00:00Z will-lock /mnt grace seconds 0, reasons lock-file`
-    private static func text(_ event: ControlEvent, _ line: Data) -> String {
-        var parts = [event.time, event.event, event.mountpoint].map(Console.shown)
-        // From the line, which may have fields of another version.
-        if case .object(let fields)? = try? JSONDecoder().decode(JSONValue.self, from: line) {
-            let details = fields.filter { !["event", "time", "mountpoint", "receipt"].contains($0.key) }
-            if !details.isEmpty { parts.append(JSONText.line(.object(details)) ?? "") }
-        }
-        if let receipt = event.receipt { parts.append(receipt.summary) }
-        return parts.joined(separator: " ")
+    private static func text(_ event: ControlEvent) -> String {
+        let parts = [event.time, event.event, event.mountpoint].map(Console.shown)
+        let details = FieldText.text(of: event, without: ["event", "time", "mountpoint", "receipt"])
+        return (parts + [details, event.receipt?.summary ?? ""]).filter { !$0.isEmpty }.joined(separator: " ")
     }
 }

@@ -33,13 +33,7 @@ struct LockCommand: ParsableCommand {
         let answers = try mounts.ask(.lock(forgetsKeys: forget)) { [timeout] socket in
             // On a connection of its own: a late answer would be taken for that of the lock.
             let status = try? socket.connect().status()
-            let grace: Double =
-                switch status?.lock?["graceSeconds"] {
-                case .number(let seconds): seconds
-                case .integer(let seconds): Double(seconds)
-                case .unsigned(let seconds): Double(seconds)
-                default: 0
-                }
+            let grace = status?.lock?.graceSeconds ?? 0
             return max(1, Int((Double(timeout.milliseconds) / 1000 + grace).rounded(.up)))
         }
         try mounts.report(answers, show: show)
@@ -87,7 +81,7 @@ extension LockReceipt {
             cacheBytes.map { "\($0) bytes of cached blocks" },
             writtenBackBytes.map { "\($0) bytes written back first" }, filesSealed.map { "\($0) files sealed" },
         ].compactMap { $0 }
-        let took = steps?.map { "\(Console.shown($0.name)) \(JSONText.rounded($0.milliseconds)) ms" }
+        let took = steps?.map { "\(Console.shown($0.name)) \(FieldText.rounded($0.milliseconds)) ms" }
         return [
             ("locked by", reasons?.map(\.rawValue)), ("on lock", policy.map { [$0.rawValue] }), ("purged", purged),
             ("keys wiped", keysForgotten?.map(Console.shown)), ("took", took), ("in all", times),
@@ -106,8 +100,8 @@ extension LockReceipt {
 
     private var times: [String] {
         [
-            purgeMilliseconds.map { "refused and purged after \(JSONText.rounded($0)) ms" },
-            totalMilliseconds.map { "done after \(JSONText.rounded($0)) ms" },
+            purgeMilliseconds.map { "refused and purged after \(FieldText.rounded($0)) ms" },
+            totalMilliseconds.map { "done after \(FieldText.rounded($0)) ms" },
         ].compactMap { $0 }
     }
 }

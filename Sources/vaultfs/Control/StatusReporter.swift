@@ -23,7 +23,6 @@ struct StatusReporter: Sendable {
     func answer(_ request: ControlRequest, reply: @escaping @Sendable (ControlResponse) -> Void) {
         switch request {
         case .status: reply(.status(status()))
-        case .stats: reply(.stats(JSONValue(encoding: contents.fileSystem.statistics())))
         case .sync: synchronize(reply)
         case .lock(let forgetsKeys):
             do throws(CommandFailure) {
@@ -70,10 +69,10 @@ struct StatusReporter: Sendable {
             uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysNeverSwapped: SecretMemory.allLocked,
             cacheNeverSwapped: statistics.cacheNeverSwapped)
         status.view = contents.view
-        status.lock = JSONValue(encoding: lock)
-        status.memory = JSONValue(encoding: MemoryProtection(cacheIsLocked: statistics.cacheNeverSwapped))
-        status.statistics = JSONValue(encoding: statistics)
-        status.requests = JSONValue(encoding: session.statistics)
+        status.lock = lock
+        status.memory = MemoryProtection(cacheIsLocked: statistics.cacheNeverSwapped)
+        status.statistics = statistics
+        status.requests = session.statistics
         status.problems = contents.view == nil && problems.isEmpty ? nil : problems
         return status
     }

@@ -1,4 +1,5 @@
 internal import Control
+internal import Locking
 
 /// A mount's status for people.
 enum StatusText {
@@ -7,7 +8,7 @@ enum StatusText {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
         Console.printField("state", state(status))
-        Console.printField("since", since(status))
+        Console.printField("since", Console.shown(status.lock?.since ?? status.mounted))
         let problems = status.problems ?? []
         if problems.isEmpty { Console.printField("problems", "none") }
         for problem in problems { Console.printField("problem", Console.shown(problem)) }
@@ -66,26 +67,16 @@ enum StatusText {
     private static func state(_ status: MountStatus) -> String {
         var parts = [Console.shown(status.state)]
         // The files that were seen say more than "by lock-file".
-        if case .array(let seen)? = status.lock?["seen"], !seen.isEmpty {
-            parts += seen.compactMap(JSONText.line)
-        } else if case .array(let reasons)? = status.lock?["reasons"] {
-            parts += reasons.compactMap(JSONText.line).map { "by \($0)" }
-        }
-        if status.lock?["needsSecret"] == .bool(true) { parts.append("unlock needs the passphrase") }
+        let (seen, reasons) = (status.lock?.seen ?? [], status.lock?.reasons ?? [])
+        parts += seen.isEmpty ? reasons.map { "by \($0.rawValue)" } : seen.map(Console.shown)
+        if status.lock?.needsSecret == true { parts.append("unlock needs the passphrase") }
         if status.readOnly { parts.append("read-only") }
         return parts.joined(separator: ", ")
     }
 
-    private static func since(_ status: MountStatus) -> String {
-        if let since = status.lock?["since"], let text = JSONText.line(since) { return text }
-        return status.mounted
-    }
-
-    /// Prints a line for each field of an object.
-    private static func printFields(_ value: JSONValue?, without hidden: Set<String> = []) {
-        guard case .object(let fields)? = value else { return }
-        for (name, value) in fields.sorted(by: { $0.key < $1.key }) where !hidden.contains(name) {
-            if let text = JSONText.line(value) { Console.printField(JSONText.words(name), text) }
-        }
+    /// Prints a line for each field of a structure.
+    private static func printFields(_ value: Any?, without hidden: Set<String> = []) {
+        guard let value else { return }
+        for (name, text) in FieldText.fields(of: value, without: hidden) { Console.printField(name, text) }
     }
 }

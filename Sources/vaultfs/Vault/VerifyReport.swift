@@ -166,7 +166,7 @@ final class VerifyReport {
         let attribute = finding.attribute.map { ": attribute \(FilePath(bytes: $0).shown)" } ?? ""
         let offset = finding.plaintextOffset.map { ": at byte \($0)" } ?? ""
         return
-            "\(JSONText.words(finding.kind.rawValue)): \(shownPath(finding))\(attribute)\(offset): \(finding.message)"
+            "\(FieldText.words(finding.kind.rawValue)): \(shownPath(finding))\(attribute)\(offset): \(finding.message)"
     }
 
     private static func shownPath(_ finding: VerifierFinding) -> String {

@@ -1,24 +1,28 @@
-internal import CLinux
-internal import VaultCrypto
+package import VaultCrypto
 
 /// The protection of keys and plaintext in this process's memory. `vaultfs status --json` documents the names of the fields.
-struct MemoryProtection: Codable, Equatable, Sendable {
+package struct MemoryProtection: Codable, Equatable, Sendable {
     /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel reads and writes it.
-    enum Cache: String, Codable, Sendable {
+    package enum Cache: String, Codable, Sendable {
         case locked = "mlock"
         case unlocked = "swappable"
     }
 
     /// The weakest kind of memory that a key has been in.
-    let keys: SecretMemoryKind
-    let cache: Cache
+    package let keys: SecretMemoryKind
+    package let cache: Cache
     /// RLIMIT_CORE is 0.
-    let coreDumpsOff: Bool
+    package let coreDumpsOff: Bool
     /// PR_SET_DUMPABLE is 0: no other process of the user can read the memory or attach a debugger.
-    let notDumpable: Bool
+    package let notDumpable: Bool
+
+    package init(keys: SecretMemoryKind, cache: Cache, coreDumpsOff: Bool, notDumpable: Bool) {
+        (self.keys, self.cache) = (keys, cache)
+        (self.coreDumpsOff, self.notDumpable) = (coreDumpsOff, notDumpable)
+    }
 
     /// The protections that failed, a phrase for people each.
-    var shortcomings: [String] {
+    package var shortcomings: [String] {
         var phrases: [String] = []
         switch keys {
         case .memfdSecret: break
@@ -31,14 +35,5 @@ struct MemoryProtection: Codable, Equatable, Sendable {
         if !coreDumpsOff { phrases.append("core dumps could not be turned off") }
         if !notDumpable { phrases.append("processes of the same user can read the daemon's memory") }
         return phrases
-    }
-}
-
-extension MemoryProtection {
-    /// The protection now.
-    init(cacheIsLocked: Bool) {
-        self.init(
-            keys: SecretMemory.kind, cache: cacheIsLocked ? .locked : .unlocked,
-            coreDumpsOff: ProcessSetup.isWithoutCoreDumps, notDumpable: linux_is_dumpable() == 0)
     }
 }
