@@ -6,7 +6,7 @@ internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs unlock [MOUNTPOINT | --all]`
-struct UnlockCommand: ParsableCommand, SecretArguments {
+struct UnlockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unlock", abstract: "Unlock a locked vault.",
         discussion: """
@@ -25,12 +25,7 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
     var mounts: MountChoice
 
     @OptionGroup(title: "Secret options")
-    var passphrase: PassphraseOptions
-
-    @OptionGroup(title: "Secret options")
     var secret: SecretOptions
-
-    func validate() throws { try validateSecret() }
 
     func run() throws {
         ProcessSetup.protectMemory()
@@ -40,7 +35,7 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
     /// Asks again those that need a secret, one by one, because there is only one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
         // A descriptor can be read only once, so its secret is for all.
-        let shared = secretSource != nil && answers.contains(where: wantsSecret) ? try readSecret() : nil
+        let shared = secret.source != nil && answers.contains(where: wantsSecret) ? try secret.read() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
             result[index] =
@@ -53,7 +48,7 @@ struct UnlockCommand: ParsableCommand, SecretArguments {
     private func unlock(_ answer: MountAnswer) throws(CommandFailure) -> MountAnswer {
         if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
         let vault = try secret.provider == nil ? nil : configuration(of: answer)
-        return try withSecret(for: vault, refusal: Self.wrongSecret) { secret in Self.send(secret, to: answer) }
+        return try secret.withSecret(for: vault, refusal: Self.wrongSecret) { secret in Self.send(secret, to: answer) }
     }
 
     /// Sends the secret. If the daemon demands a short wait, because somebody gave a wrong secret before, waits and sends it

@@ -7,7 +7,7 @@ internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs mount VAULT MOUNTPOINT`
-struct MountCommand: ParsableCommand, VaultOpener {
+struct MountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "mount", abstract: "Mount a vault.",
         discussion: """
@@ -44,26 +44,16 @@ struct MountCommand: ParsableCommand, VaultOpener {
     var lock: LockArguments
 
     @OptionGroup(title: "Secret options")
-    var passphrase: PassphraseOptions
-
-    @OptionGroup(title: "Secret options")
-    var secret: SecretOptions
-
-    @OptionGroup(title: "Secret options")
-    var slots: SlotChoiceOptions
-
-    func validate() throws { try validateSecret() }
+    var secret: VaultSecretOptions
 
     mutating func run() throws {
         ProcessSetup.protectMemory()
         var list = try MountOptionList(mount.options)
-        try passphrase.take(list)
-        try secret.take(list)
-        try validateSecret()
+        try secret.options.take(list)
         try lock.take(list)
         try mount.take(&list)
         if list.prewarms { prewarm = true }
-        if prewarm && (secret.provider == nil || lock.onLock != .forget) {
+        if prewarm && (secret.options.provider == nil || lock.onLock != .forget) {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try openVault()
@@ -74,11 +64,11 @@ struct MountCommand: ParsableCommand, VaultOpener {
         if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target.path)
         if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }
-        let opened = try open(directory)
+        let opened = try secret.open(directory)
         let request = MountRequest(
             subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target.path, options: list,
             cacheSize: mount.cacheSize.bytes, lock: locking, logLevel: mount.logLevel,
-            provider: prewarm ? secret.keyProvider : nil)
+            provider: prewarm ? secret.options.keyProvider : nil)
         try Mountpoint.use(target) { directory in
             try DaemonLaunch.run(request, on: directory, secret: opened.masterKey, inForeground: mount.foreground)
         }

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
@@ -52,8 +53,11 @@ struct PassphraseOptions: ParsableArguments {
     }
 }
 
-/// The sources of other secrets that open a vault.
+/// The source of a secret that opens a vault: one of these options, or the terminal.
 struct SecretOptions: ParsableArguments {
+    @OptionGroup
+    var passphrase: PassphraseOptions
+
     @Option(help: ArgumentHelp("Use a keyfile (at least 32 bytes) instead of a passphrase.", valueName: "file"))
     var keyfile: PathArgument?
 
@@ -66,11 +70,76 @@ struct SecretOptions: ParsableArguments {
     @Flag(help: "The secret from the terminal or the source given is the recovery key.")
     var recoveryKey = false
 
-    /// Takes the values from `-o`.
-    mutating func take(_ list: MountOptionList) throws {
-        keyfile = try list.value("keyfile") ?? keyfile
-        provider = try list.value("provider") ?? provider
+    var keyProvider: KeyProvider? { provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0)) } }
+
+    /// The source that has the secret for every vault. Nil for the terminal, or a provider.
+    var source: SecretSource? {
+        keyfile.map { SecretSource("--keyfile", .keyfile($0.path)) } ?? passphrase.given.first
     }
 
-    var keyProvider: KeyProvider? { provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0)) } }
+    /// True if the secret is asked for on the terminal.
+    private var isTyped: Bool { source == nil && provider == nil }
+
+    /// True if any of the options is given.
+    var isGiven: Bool { !isTyped || recoveryKey }
+
+    func validate() throws {
+        let others = [keyfile.map { _ in "--keyfile" }, provider.map { _ in "--provider" }]
+        try SecretSource.checkSingle(passphrase.given.map(\.option) + others)
+        if recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
+    }
+
+    /// Takes the values from `-o`.
+    mutating func take(_ list: MountOptionList) throws {
+        try passphrase.take(list)
+        keyfile = try list.value("keyfile") ?? keyfile
+        provider = try list.value("provider") ?? provider
+        try validate()
+    }
+
+    /// Reads the secret.
+    /// - Parameter vault: for a provider, and for a recovery key that is typed in place of the passphrase.
+    func read(for vault: VaultConfiguration? = nil) throws(CommandFailure) -> SlotSecret {
+        if let vault, let provider = keyProvider { return try provider.secret(for: vault) }
+        if let source { return try source.read(isRecoveryKey: recoveryKey) }
+        if recoveryKey { return try TerminalPrompt.ask("Recovery key: ").secret(.recovery) }
+        let typed = try TerminalPrompt.ask("Passphrase: ")
+        // Its check digits tell it from a passphrase.
+        if vault?.hasRecoveryKey ?? true, let key = try? typed.secret(.recovery) {
+            Console.report("a recovery key was typed: used as one")
+            return key
+        }
+        return try typed.secret(.passphrase)
+    }
+
+    /// Reads the secret of a new vault. Asks for a new passphrase twice.
+    func readNew() throws(CommandFailure) -> SlotSecret {
+        let new =
+            if let source { try source.read() } else { try TerminalPrompt.askForNew().secret(.passphrase) }
+        SecretWarning.checkLength(new)
+        return new
+    }
+
+    /// Reads the secret and uses it. A person at a terminal has three tries.
+    /// - Parameter refusal: the failure in a result if another secret may do. Nil for any other result.
+    /// - Returns: the last result.
+    func withSecret<Value>(
+        for vault: VaultConfiguration?, refusal: (Value) -> CommandFailure?,
+        _ use: (SlotSecret) throws(CommandFailure) -> Value
+    ) throws(CommandFailure) -> Value {
+        var triesLeft = isTyped ? TerminalPrompt.maximumTries : 1
+        while true {
+            triesLeft -= 1
+            let secret: SlotSecret
+            do throws(CommandFailure) { secret = try read(for: vault) } catch {
+                // Such as a recovery key with a wrong digit.
+                guard error.code == .wrongSecret, triesLeft > 0 else { throw error }
+                Console.report(error.message)
+                continue
+            }
+            let result = try use(secret)
+            guard let failure = refusal(result), triesLeft > 0 else { return result }
+            Console.report(failure.message)
+        }
+    }
 }

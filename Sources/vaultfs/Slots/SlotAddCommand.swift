@@ -37,14 +37,14 @@ struct SlotAddCommand: ParsableCommand {
     @OptionGroup
     var kdf: KdfOptions
 
-    func validate() throws { try newSecret.validate(beside: common.passphrase) }
+    func validate() throws { try newSecret.validate(beside: common.secret.options.passphrase) }
 
     func run() throws {
         ProcessSetup.protectMemory()
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
         let file = try newSecret.readFile()
-        let opened = try common.open(directory)
+        let opened = try common.secret.open(directory)
         let (expires, window) = (expires?.time, playWindow?.window)
         try SlotAuthority(opened.slot).checkMaking(expires: expires, window: window)
         let (secret, recoveryKey) = try newSecret.read(file: file)

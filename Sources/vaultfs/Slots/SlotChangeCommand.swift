@@ -60,7 +60,7 @@ struct SlotChangeCommand: ParsableCommand {
     var kdf: KdfOptions
 
     func validate() throws {
-        try newSecret.validate(beside: common.passphrase)
+        try newSecret.validate(beside: common.secret.options.passphrase)
         try SecretSource.checkSingle(newSecret.options + [keepSecret ? "--keep-secret" : nil])
     }
 
@@ -69,7 +69,7 @@ struct SlotChangeCommand: ParsableCommand {
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
         let file = try newSecret.readFile()
-        let opened = try common.open(directory)
+        let opened = try common.secret.open(directory)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : playWindow?.window

@@ -39,8 +39,8 @@ struct SlotListCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try GivenVault.open(common.vault.path)
-        let isAuthenticated = common.hasSecretOptions
-        if isAuthenticated { _ = try common.open(directory) }
+        let isAuthenticated = common.secret.options.isGiven
+        if isAuthenticated { _ = try common.secret.open(directory) }
         let now = UtcTime.secondsSinceEpoch()
         if common.json {
             let slots = directory.configuration.slots.map(SlotReport.init)

@@ -35,7 +35,7 @@ struct SlotRemoveCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try GivenVault.open(common.vault.path)
-        let opened = try common.open(directory)
+        let opened = try common.secret.open(directory)
         for slot in directory.configuration.slots where ids.contains(slot.id) {
             try SlotAuthority(opened.slot).checkTouching(slot)
         }

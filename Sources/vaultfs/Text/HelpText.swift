@@ -92,11 +92,5 @@ struct SecretHelp: ParsableCommand {
             """)
 
     @OptionGroup
-    var passphrase: PassphraseOptions
-
-    @OptionGroup
-    var secret: SecretOptions
-
-    @OptionGroup
-    var slots: SlotChoiceOptions
+    var secret: VaultSecretOptions
 }

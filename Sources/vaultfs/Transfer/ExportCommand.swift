@@ -14,7 +14,7 @@ internal import ViewFileSystem
 internal import ViewFormats
 
 /// `vaultfs export VAULT[:PATH] DESTINATION` and `vaultfs export --view FORMAT SOURCE DESTINATION`
-struct ExportCommand: ParsableCommand, VaultOpener {
+struct ExportCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "export",
         abstract: "Decrypt a vault, or other programs' AES-CBC files, to real files, without mounting.",
@@ -64,23 +64,16 @@ struct ExportCommand: ParsableCommand, VaultOpener {
     var options: ViewOptions
 
     @OptionGroup(title: "Secret options")
-    var passphrase: PassphraseOptions
-
-    @OptionGroup(title: "Secret options")
-    var secret: SecretOptions
-
-    @OptionGroup(title: "Secret options")
-    var slots: SlotChoiceOptions
+    var secret: VaultSecretOptions
 
     func validate() throws {
-        try validateSecret()
         if let formatName {
             try options.validate(for: formatName)
             let forVaults = [
                 damaged ? "--damaged" : nil, preserveSpecial ? "--preserve-special" : nil,
-                secret.keyfile != nil ? "--keyfile" : nil,
-                secret.provider != nil ? "--provider" : nil,
-                secret.recoveryKey ? "--recovery-key" : nil,
+                secret.options.keyfile != nil ? "--keyfile" : nil,
+                secret.options.provider != nil ? "--provider" : nil,
+                secret.options.recoveryKey ? "--recovery-key" : nil,
             ].compactMap { $0 }
             if let option = forVaults.first { throw ValidationError("\(option) is for vaults, not for views") }
         } else {
@@ -102,7 +95,7 @@ struct ExportCommand: ParsableCommand, VaultOpener {
         let (directory, path) = try source.open()
         let to = try LocalPath(destination.path, mayBeMissing: true)
         try check(to, isNotIn: directory.descriptor)
-        let session = try VaultSession(directory, isReadOnly: true, opener: self) {
+        let session = try VaultSession(directory, isReadOnly: true, secret: secret) {
             "copy from \($0) instead, or unmount it first"
         }
         var options = transfer.options
@@ -123,12 +116,12 @@ struct ExportCommand: ParsableCommand, VaultOpener {
         // Key files that `--key` names are looked up by absolute paths.
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
-        try view.check(passphrase)
+        try view.check(secret.options.passphrase)
         let location = try view.location(try MountArguments.resolve(source.whole))
         let to = try LocalPath(destination.path, mayBeMissing: true)
         // A file may be exported into its own directory.
         if location.onlyName == nil { try check(to, isNotIn: location.root) }
-        let secret = try view.readSecret(passphrase)
+        let secret = try view.readSecret(self.secret.options.passphrase)
         let secrets = try ViewSecrets(view.origin, secret: secret.count > 0 ? secret : nil, isLockable: false)
         let viewed = try view.source(location, secrets: secrets, keyFile: secret, log: Console.report)
         let system = try ViewFileSystem(

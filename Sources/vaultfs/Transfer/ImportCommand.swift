@@ -7,7 +7,7 @@ internal import VaultFileSystem
 internal import VaultStore
 
 /// `vaultfs import SOURCE VAULT[:PATH]`
-struct ImportCommand: ParsableCommand, VaultOpener {
+struct ImportCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "import", abstract: "Encrypt files into a vault, without mounting it.",
         discussion: """
@@ -42,15 +42,7 @@ struct ImportCommand: ParsableCommand, VaultOpener {
     var force = false
 
     @OptionGroup(title: "Secret options")
-    var passphrase: PassphraseOptions
-
-    @OptionGroup(title: "Secret options")
-    var secret: SecretOptions
-
-    @OptionGroup(title: "Secret options")
-    var slots: SlotChoiceOptions
-
-    func validate() throws { try validateSecret() }
+    var secret: VaultSecretOptions
 
     func run() throws {
         ProcessSetup.protectMemory()
@@ -61,7 +53,7 @@ struct ImportCommand: ParsableCommand, VaultOpener {
             throw CommandFailure(.failure, "\(source.path.shown) is the vault or in it: choose another source")
         }
         if from.path.isEmpty, !force { try EncryptedSource.check(from.root, path: source.path) }
-        let session = try VaultSession(directory, isReadOnly: false, opener: self) {
+        let session = try VaultSession(directory, isReadOnly: false, secret: secret) {
             "copy to \($0) instead, or unmount it first"
         }
         let interruption = try Interruption {}

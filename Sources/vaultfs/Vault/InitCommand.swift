@@ -42,10 +42,10 @@ struct InitCommand: ParsableCommand {
         guard ChunkLayout.isValid(chunkSize: chunkSize.bytes) else {
             throw ValidationError("chunk size \(chunkSize) is not a power of two from 4K to 1M")
         }
-        guard common.secret.provider == nil else {
+        guard common.secret.options.provider == nil else {
             throw ValidationError("--provider does not go with init: a provider needs an existing vault")
         }
-        guard !common.secret.recoveryKey else {
+        guard !common.secret.options.recoveryKey else {
             throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")
         }
         if let logSize, !LogHeader.isValid(size: logSize.bytes, ChunkLayout(chunkSize: chunkSize.bytes)) {
@@ -56,7 +56,7 @@ struct InitCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         try VaultCreation.check(at: common.vault.path)
-        var slots = [SlotRequest(secret: try common.readNewSecret(), cost: try kdf.given() ?? .standard)]
+        var slots = [SlotRequest(secret: try common.secret.options.readNew(), cost: try kdf.given() ?? .standard)]
         let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
         if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }
         // The recovery key must be shown before the vault exists.
@@ -78,7 +78,7 @@ struct InitCommand: ParsableCommand {
 
     /// The command that mounts the new vault, ready to paste.
     private var mountCommand: String {
-        let keyfile = common.secret.keyfile.map { ["--keyfile", $0.path.quotedForShell] } ?? []
+        let keyfile = common.secret.options.keyfile.map { ["--keyfile", $0.path.quotedForShell] } ?? []
         let paths = [common.vault.path, Mountpoint.suggestion(for: common.vault.path)].map(\.quotedForShell)
         return (["vaultfs", "mount"] + paths + keyfile).joined(separator: " ")
     }

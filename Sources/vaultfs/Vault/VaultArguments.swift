@@ -5,7 +5,7 @@ internal import SystemPackage
 internal import VaultStore
 
 /// The arguments of every command that opens a vault itself.
-struct VaultArguments: ParsableArguments, VaultOpener {
+struct VaultArguments: ParsableArguments {
     @Argument(help: "The vault directory.")
     var vault: PathArgument
 
@@ -13,15 +13,7 @@ struct VaultArguments: ParsableArguments, VaultOpener {
     var json = false
 
     @OptionGroup(title: "Secret options")
-    var passphrase: PassphraseOptions
-
-    @OptionGroup(title: "Secret options")
-    var secret: SecretOptions
-
-    @OptionGroup(title: "Secret options")
-    var slots: SlotChoiceOptions
-
-    func validate() throws { try validateSecret() }
+    var secret: VaultSecretOptions
 }
 
 /// `VAULT[:PATH]`: a vault, or a path in it. The vault's own path may contain colons: the longest part that names a vault is

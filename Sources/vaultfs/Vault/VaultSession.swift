@@ -25,13 +25,13 @@ final class VaultSession {
 
     /// Reads the secret, and locks the vault.
     /// - Parameter advice: returns the advice for a mounted vault, from its mountpoint.
-    init(_ vault: VaultDirectory, isReadOnly: Bool, opener: some VaultOpener, advice: (String) -> String) throws {
+    init(_ vault: VaultDirectory, isReadOnly: Bool, secret: VaultSecretOptions, advice: (String) -> String) throws {
         let sharing: VaultDirectory.Sharing = isReadOnly ? .shared : .exclusive
         if !isReadOnly && vault.isOnReadOnlyStore {
             throw CommandFailure(.failure, "\(vault.path.shown) cannot be written: its file system is read-only")
         }
         try VaultUse.check(vault, sharing: sharing, advice: advice)
-        let opened = try opener.open(vault)
+        let opened = try secret.open(vault)
         let masterKey = opened.masterKey
         defer { masterKey.forget() }
         try vault.lock(sharing, wait: VaultUse.lockTimeout)

@@ -82,7 +82,7 @@ struct VerifyCommand: ParsableCommand {
         // The remains of an unclean end.
         let isCompleting = isInUse && VaultUse.find(directory)?.status?.isCompleting ?? false
         if !isInUse { try VaultUse.check(directory, sharing: sharing) }
-        let masterKey = try common.open(directory).masterKey
+        let masterKey = try common.secret.open(directory).masterKey
         if !isInUse { isInUse = try !locks(directory, sharing) }
         // Read again: now nobody writes it, unless it is in use. Then only damage that is found twice counts.
         let locked = try directory.reread()

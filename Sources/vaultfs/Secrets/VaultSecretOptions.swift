@@ -3,12 +3,15 @@ internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// The slots on which a secret is tried.
-struct SlotChoiceOptions: ParsableArguments {
+/// The secret that opens a vault, and the slots on which it is tried.
+struct VaultSecretOptions: ParsableArguments {
     /// The time after which the slot being tried is shown.
     private static let progressDelay: Duration = .seconds(2)
     /// The work of a slot that may take that long.
     private static let notableWork = 4 * ScryptCost.standard.work
+
+    @OptionGroup
+    var options: SecretOptions
 
     @Option(
         help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"),
@@ -20,6 +23,22 @@ struct SlotChoiceOptions: ParsableArguments {
 
     func validate() throws {
         if slot != nil && allowCostly { throw ValidationError("only one of --slot, --allow-costly can be given") }
+    }
+
+    /// Reads the secret and opens a slot. A person at a terminal has three tries.
+    func open(_ vault: VaultDirectory) throws(CommandFailure) -> OpenedSlot {
+        let result = try options.withSecret(for: vault.configuration, refusal: \.failure) {
+            (secret) throws(CommandFailure) -> Result<OpenedSlot, CommandFailure> in
+            do throws(VaultError) {
+                let (masterKey, slot) = try open(vault, with: secret)
+                return .success(OpenedSlot(secret: secret, masterKey: masterKey, slot: slot))
+            } catch {
+                guard case .wrongSecret = error else { throw CommandFailure(error) }
+                let advice = RecoveryKeyText.advice(for: secret, in: vault.configuration)
+                return .failure(CommandFailure(.wrongSecret, error.description + advice))
+            }
+        }
+        return try result.get()
     }
 
     /// Opens a slot of a vault. If that takes long, shows on a terminal which slot is being tried.
@@ -43,29 +62,6 @@ struct OpenedSlot {
     let secret: SlotSecret
     let masterKey: SecretBytes
     let slot: KeySlot
-}
-
-/// Arguments with a secret for a vault, and the slots on which it is tried.
-protocol VaultOpener: SecretArguments {
-    var slots: SlotChoiceOptions { get }
-}
-
-extension VaultOpener {
-    /// Reads the secret and opens a slot. A person at a terminal has three tries.
-    func open(_ vault: VaultDirectory) throws(CommandFailure) -> OpenedSlot {
-        let result = try withSecret(for: vault.configuration, refusal: \.failure) {
-            (secret) throws(CommandFailure) -> Result<OpenedSlot, CommandFailure> in
-            do throws(VaultError) {
-                let (masterKey, slot) = try slots.open(vault, with: secret)
-                return .success(OpenedSlot(secret: secret, masterKey: masterKey, slot: slot))
-            } catch {
-                guard case .wrongSecret = error else { throw CommandFailure(error) }
-                let advice = RecoveryKeyText.advice(for: secret, in: vault.configuration)
-                return .failure(CommandFailure(.wrongSecret, error.description + advice))
-            }
-        }
-        return try result.get()
-    }
 }
 
 extension Result {
