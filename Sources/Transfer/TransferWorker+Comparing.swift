@@ -40,29 +40,36 @@ extension TransferWorker {
     /// Returns how the contents differ, or nil if they do not.
     func difference(_ existing: Destination.Item, _ object: Object) throws(TransferFailure) -> String? {
         let content = try reading(try source.open(object.item, workspace))
-        let half = workspace.reply.count / 2
-        let (wanted, found) = (workspace.reply.slice(..<half), workspace.reply.slice(half..<(2 * half)))
         let copy: Destination.Content
         do throws(StoreError) { copy = try destination.open(existing, workspace) } catch {
             return "what was written cannot be read: \(error.reason)"
         }
         destination.forgetCached(copy)
+        let difference = try compare(copy, content).difference
+        try expectUnchanged(object)
+        return difference
+    }
+
+    /// Compares contents from the start up to `end`, or up to the end of the longer.
+    /// - Returns: the offset up to which they are the same for sure, and how they differ there, or nil if they do not.
+    func compare(
+        _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64 = .max
+    ) throws(TransferFailure) -> (sameLength: UInt64, difference: String?) {
+        let half = workspace.reply.count / 2
         var offset: UInt64 = 0
-        while true {
+        while offset < end {
             guard !transfer.isStopped() else { throw .stopped }
+            let size = Int(min(UInt64(half), end - offset))
+            let (wanted, found) = (workspace.reply.slice(..<size), workspace.reply.slice(half..<(half + size)))
             let count = try reading(try source.read(content, at: offset, into: wanted, workspace))
             let had: Int
             do throws(StoreError) { had = try destination.read(copy, at: offset, into: found, workspace) } catch {
-                return "what was written cannot be read: \(error.reason)"
+                return (offset, "what was written cannot be read: \(error.reason)")
             }
             guard had == count, Self.isSame(wanted, found, count) else {
-                try expectUnchanged(object)
-                return "its content is not that of the source, after byte \(offset)"
+                return (offset, "its content is not that of the source, after byte \(offset)")
             }
-            if count == 0 {
-                try expectUnchanged(object)
-                return nil
-            }
+            if count == 0 { break }
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
             // Skip a hole that both have, except its last byte: the ends must be compared.
@@ -71,31 +78,10 @@ extension TransferWorker {
             let next = min(data?.lowerBound ?? .max, other?.lowerBound ?? .max)
             if next > offset {
                 let length = try reading(try source.length(of: content))
-                offset = max(offset, min(next, length - min(length, 1)))
+                offset = max(offset, min(next, end, length - min(length, 1)))
             }
         }
-    }
-
-    /// The offset up to which the contents are the same for sure, at most `end`.
-    func sameLength(
-        _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64
-    ) throws(TransferFailure) -> UInt64 {
-        let half = workspace.reply.count / 2
-        var offset: UInt64 = 0
-        while offset < end {
-            guard !transfer.isStopped() else { throw .stopped }
-            let size = Int(min(UInt64(half), end - offset))
-            let (wanted, found) = (workspace.reply.slice(..<size), workspace.reply.slice(half..<(half + size)))
-            let count = try reading(try source.read(content, at: offset, into: wanted, workspace))
-            guard count > 0, (try? destination.read(copy, at: offset, into: found, workspace)) == count,
-                Self.isSame(wanted, found, count)
-            else { break }
-            offset += UInt64(count)
-            let data = try reading(try source.data(in: content, from: offset))
-            let other = try? destination.data(in: copy, from: offset)
-            offset = max(offset, min(data?.lowerBound ?? end, other?.lowerBound ?? end, end))
-        }
-        return offset
+        return (offset, nil)
     }
 
     /// Compares 4 KiB at the start, before `end`, and where the source shows another decryption. A different key, initial

@@ -45,7 +45,7 @@ extension TransferWorker {
         if destination.sealsFiles {
             // Whoever can write the vault's directory can lengthen an unsealed file with zeros, put another file in its place,
             // or damage it. A seal would make that final, so compare everything.
-            start = try sameLength(file, content, upTo: start) / options.resumeInterval * options.resumeInterval
+            start = try compare(file, content, upTo: start).sameLength / options.resumeInterval * options.resumeInterval
         } else if (try? hasSameSamples(file, content, upTo: start)) != true {
             // The name does not depend on the keys. A copy that cannot be read begins anew.
             start = 0

@@ -12,7 +12,7 @@ package final class LockFile: @unchecked Sendable {
     /// The directory that contains it.
     package let directory: FilePath
 
-    private let cPath, cDirectory: UnsafePointer<CChar>
+    private let cPath, cDirectory: UnsafeMutablePointer<CChar>
 
     // The directory's identity at `init`, or at the last `rearm`. A `look` during a `rearm` may see some old and some new
     // numbers. They then match neither directory or one of the two, but never a third, which would need the device of one
@@ -46,8 +46,8 @@ package final class LockFile: @unchecked Sendable {
     }
 
     deinit {
-        cPath.deallocate()
-        cDirectory.deallocate()
+        free(cPath)
+        free(cDirectory)
     }
 
     /// Looks at the path, then at its directory, with two system calls. Allocates and locks nothing.
@@ -150,13 +150,9 @@ package final class LockFile: @unchecked Sendable {
         return FilePath(platformString: resolved)
     }
 
-    private static func copy(_ path: FilePath) -> UnsafePointer<CChar> {
-        path.withPlatformString { source in
-            let size = strlen(source) + 1
-            let copy = UnsafeMutablePointer<CChar>.allocate(capacity: size)
-            copy.initialize(from: source, count: size)
-            return UnsafePointer(copy)
-        }
+    private static func copy(_ path: FilePath) -> UnsafeMutablePointer<CChar> {
+        guard let copy = path.withPlatformString({ strdup($0) }) else { preconditionFailure("out of memory") }
+        return copy
     }
 }
 

@@ -67,14 +67,7 @@ struct BenchReport: Encodable {
                 + [result.iops].map { grouped($0) } + [fixed(result.megabytesPerSecond)]
                 + [latency.p50, latency.p95, latency.p99, latency.p999].map(fixed)
         }
-        let widths = head.indices.map { column in ([head] + rows).map { $0[column].count }.max() ?? 0 }
-        for row in [head] + rows {
-            let cells = row.enumerated().map { column, text in
-                let space = String(repeating: " ", count: widths[column] - text.count)
-                return column == 0 ? text + space : space + text
-            }
-            print(cells.joined(separator: "  "))
-        }
+        Console.printTable([head] + rows, numbers: 1)
     }
 
     /// A whole number with spaces between groups of three digits.

@@ -125,22 +125,24 @@ enum DaemonSearch {
     }
 
     /// This user's only mount.
-    /// - Parameter option: the advice if there are several. Nil for none.
     /// - Throws: codes `mountpoint` if there is none, `usage` if there are several.
-    static func onlyMount(
-        option: String?
-    ) throws(CommandFailure) -> (mountpoint: String, socket: DaemonSocket, client: ControlClient) {
+    static func onlyMount() throws(CommandFailure) -> (mountpoint: String, socket: DaemonSocket, client: ControlClient)
+    {
         let found = ask(ownDirectories()) { socket -> (String, DaemonSocket, ControlClient)? in
             guard let client = try? socket.connect(), let status = try? client.status() else { return nil }
             return (Console.shown(status.mountpoint), socket, client)
         }.sorted { $0.0 < $1.0 }
+        return try only(found, name: \.0)
+    }
+
+    /// - Parameter name: returns a mount's name for the message.
+    static func only<Mount>(
+        _ found: [Mount], name: (Mount) -> String
+    ) throws(CommandFailure) -> Mount {
         guard let first = found.first else { throw CommandFailure(.mountpoint, "none of your vaults is mounted") }
-        guard found.count == 1 else {
-            let names = found.map(\.0).joined(separator: ", ")
-            throw CommandFailure(
-                .usage, "you have several mounts (\(names)): name one" + (option.map { ", or use \($0)" } ?? ""))
-        }
-        return first
+        if found.count == 1 { return first }
+        let names = found.map(name).joined(separator: ", ")
+        throw CommandFailure(.usage, "you have several mounts (\(names)): name one, or use --all")
     }
 
     /// The directories that concern this user: their own, or for root all users'.

@@ -39,7 +39,7 @@ struct EventsCommand: ParsableCommand {
 
     private func connect() throws(CommandFailure) -> (mountpoint: String, client: ControlClient) {
         guard let mountpoint else {
-            let mount = try DaemonSearch.onlyMount(option: "--all")
+            let mount = try DaemonSearch.onlyMount()
             return (mount.mountpoint, mount.client)
         }
         let mount = try FoundMount(at: mountpoint.path)

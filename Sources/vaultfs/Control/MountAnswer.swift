@@ -28,7 +28,7 @@ struct MountChoice: ParsableArguments {
     ) throws(CommandFailure) -> [MountAnswer] {
         if all { return try MountAnswer.askAll(request, timeout: timeout) }
         if let mountpoint { return [try MountAnswer.ask(mountpoint.path, request, timeout: timeout)] }
-        let (name, socket, client) = try DaemonSearch.onlyMount(option: "--all")
+        let (name, socket, client) = try DaemonSearch.onlyMount()
         return [MountAnswer(name, socket, client, request, timeout)]
     }
 

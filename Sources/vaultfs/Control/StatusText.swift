@@ -26,7 +26,9 @@ enum StatusText {
     static func print(_ answers: [MountAnswer], verbosely: Bool) {
         guard let first = answers.first else { return Swift.print("No vault is mounted.") }
         if !verbosely {
-            guard answers.count == 1, case .success(let status) = first.status else { return printTable(answers) }
+            guard answers.count == 1, case .success(let status) = first.status else {
+                return Console.printTable([["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row))
+            }
             return print(status, verbosely: false)
         }
         for (index, answer) in answers.enumerated() {
@@ -35,16 +37,6 @@ enum StatusText {
             case .success(let status): print(status, verbosely: true)
             case .failure(let failure): Swift.print(failure.message)
             }
-        }
-    }
-
-    /// A line for each mount.
-    private static func printTable(_ answers: [MountAnswer]) {
-        let rows = [["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row)
-        let widths = (0..<3).map { column in rows.map { $0[column].count }.max() ?? 0 }
-        for row in rows {
-            let cells = zip(row, widths).map { $0 + String(repeating: " ", count: $1 - $0.count) }
-            Swift.print((cells + row.suffix(1)).joined(separator: "  "))
         }
     }
 

@@ -56,12 +56,7 @@ struct UnmountCommand: ParsableCommand {
         let mounts = try MountTable.read().vaultsOfThisUser
         if all { return mounts.map { FilePath(bytes: $0.mountpoint) } }
         let own = mounts.filter { $0.userID == geteuid() }.map { FilePath(bytes: $0.mountpoint) }
-        guard !own.isEmpty else { throw CommandFailure(.mountpoint, "none of your vaults is mounted") }
-        guard own.count == 1 else {
-            let names = own.map(\.shown).joined(separator: ", ")
-            throw CommandFailure(.usage, "you have several mounts (\(names)): name one, or use --all")
-        }
-        return own
+        return [try DaemonSearch.only(own, name: \.shown)]
     }
 
     private func unmount(_ mount: FoundMount) throws(CommandFailure) {

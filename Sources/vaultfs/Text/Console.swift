@@ -38,6 +38,19 @@ enum Console {
     /// Text from another process, safe for a terminal: control characters become `?`.
     static func shown(_ text: String) -> String { text.withoutControlCharacters }
 
+    /// Prints rows with aligned columns.
+    /// - Parameter numbers: the first column that is aligned to the right.
+    static func printTable(_ rows: [[String]], numbers: Int = .max) {
+        let widths = (rows.first ?? []).indices.map { column in rows.map { $0[column].count }.max() ?? 0 }
+        for row in rows {
+            let cells = row.enumerated().map { column, text in
+                let space = String(repeating: " ", count: widths[column] - text.count)
+                return column >= numbers ? space + text : column == row.count - 1 ? text : text + space
+            }
+            print(cells.joined(separator: "  "))
+        }
+    }
+
     /// Prints a label and a value, aligned.
     static func printField(_ label: String, _ value: String) {
         print(label + String(repeating: " ", count: max(1, 26 - label.count)) + value)

@@ -18,17 +18,10 @@ extension MountContents {
         report: @escaping @Sendable (String) -> Void
     ) throws {
         let (path, options) = (request.source, request.options)
-        let locked = try VaultDirectory.open(path)
-        if let sharing = options.sharing { try locked.lock(sharing, wait: VaultUse.lockTimeout) }
-        // Read again: now no other mount writes it.
-        let directory = try locked.reread()
-        try directory.authenticate(masterKey: masterKey)
-        if options.isReadOnly { try directory.checkNoRekeyStep() }
-        let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
-        // Before the mount is made: a play window may start now.
-        let lease = try VaultLease(slot: slot, of: directory, keyRing: keyRing, log: log)
-        // Callers keep it while this process serves, and every key follows from it.
-        masterKey.forget()
+        let locked = try LockedVault(
+            VaultDirectory.open(path), options.sharing, isReadOnly: options.isReadOnly, slot: slot,
+            masterKey: masterKey, log: log)
+        let (directory, keyRing, lease) = (locked.directory, locked.keyRing, locked.lease)
         if !options.isReadOnly { try directory.claim() }
         let store: Store
         let fileSystem: VaultFileSystem

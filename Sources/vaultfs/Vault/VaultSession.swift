@@ -16,9 +16,7 @@ final class VaultSession {
     /// The pause after a seal, as a multiple of the time it took.
     private static let sealingPause = 9
 
-    let directory: VaultDirectory
-    private let lease: VaultLease
-    private let keyRing: KeyRing
+    private let vault: LockedVault
     private let isReadOnly: Bool
     private var system: VaultFileSystem?
     private var nextSealing = ContinuousClock.now
@@ -32,27 +30,21 @@ final class VaultSession {
         }
         try VaultUse.check(vault, sharing: sharing, advice: advice)
         let opened = try secret.open(vault)
-        let masterKey = opened.masterKey
-        defer { masterKey.forget() }
-        try vault.lock(sharing, wait: VaultUse.lockTimeout)
-        // Read again: now nobody else writes it.
-        directory = try vault.reread()
-        if isReadOnly { try directory.checkNoRekeyStep() }
-        try directory.authenticate(masterKey: masterKey)
-        keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
-        // A play window begins, as for a mount.
-        lease = try VaultLease(slot: opened.slot.id, of: directory, keyRing: keyRing) { _ in }
+        self.vault = try LockedVault(
+            vault, sharing, isReadOnly: isReadOnly, slot: opened.slot.id, masterKey: opened.masterKey)
         self.isReadOnly = isReadOnly
     }
 
+    var directory: VaultDirectory { vault.directory }
+
     /// True if the slot's time is over. A slot that was renewed goes on. Called by any thread.
-    var hasEnded: @Sendable () -> Bool { { [lease] in lease.isOver && lease.hasEnded() } }
+    var hasEnded: @Sendable () -> Bool { { [lease = vault.lease] in lease.isOver && lease.hasEnded() } }
 
     /// Opens its files.
     func open(readsCutFiles: Bool = false) throws -> FileSystemTree<VaultFileSystem> {
         do {
             let store = try Store(
-                root: directory.root, keyRing: keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
+                root: directory.root, keyRing: vault.keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
                 readsCutFiles: readsCutFiles, writerLock: directory.writerLock)
             let opened = try VaultFileSystem(store: store, gate: LockGate())
             system = opened
