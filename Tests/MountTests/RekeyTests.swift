@@ -40,7 +40,8 @@ extension MountTests {
             let vault = try setting.vault(arguments: ["--chunk-size", "65536"])
             let secret = ["--passfile", vault.passfile]
             try vault.vaultfs(
-                ["slot", "add", vault.vault, "--new-passfile", "/dev/fd/0", "--scrypt-logn", "10"] + secret, input: "other"
+                ["slot", "add", vault.vault, "--new-passfile", "/dev/fd/0", "--scrypt-logn", "10"] + secret,
+                input: "other"
             ).succeeded()
             try vault.mount()
             try vault.account.program("workload.py", [vault.mountpoint, "100"]).succeeded()

@@ -66,11 +66,7 @@ import VaultFormat
         let directory = try VaultTestDirectory()
         try directory.write(text, to: "vaultfs.json")
         let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
-        guard case .damaged(let path, _)? = error else {
-            Issue.record("\(name): \(String(describing: error))")
-            return
-        }
-        #expect(path == directory.path.appending("vaultfs.json"))
+        #expect(error?.description.hasPrefix("\(directory.path)/vaultfs.json: damaged: ") == true, "\(name)")
         #expect(error?.description.contains("\n") == false)
     }
 
@@ -82,10 +78,7 @@ import VaultFormat
         for count in stride(from: 0, to: trimmed.utf8.count, by: 7) {
             try directory.write(String(trimmed.prefix(count)), to: "vaultfs.json")
             let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
-            guard case .damaged? = error else {
-                Issue.record("\(count) bytes: \(String(describing: error))")
-                return
-            }
+            #expect(error?.description.contains("vaultfs.json: damaged: ") == true, "\(count) bytes")
         }
     }
 
@@ -95,10 +88,7 @@ import VaultFormat
         let text = try VaultFixture.configurationText(VaultFixture.vector("vault-4096"))
         try directory.write(text.replacing("\"version\": 1", with: "\"version\": 2"), to: "vaultfs.json")
         let error = #expect(throws: VaultError.self) { try VaultDirectory.open(directory.path) }
-        guard case .newerVersion? = error else {
-            Issue.record("\(String(describing: error))")
-            return
-        }
+        #expect(error?.description.contains("made by a newer vaultfs: ") == true)
         #expect(error?.description.contains("version 2") == true)
     }
 

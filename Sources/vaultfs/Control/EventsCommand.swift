@@ -17,28 +17,18 @@ struct EventsCommand: ParsableCommand {
             mounted. With --json: each line is an object, as the control socket sends it.
             """)
 
-    @Argument(help: "The mountpoint. It may be left out if you have only one mount.", completion: Completions.mounts)
-    var mountpoint: PathArgument?
-
-    @Flag(help: "All your mounts, now and later; as root, every user's.")
-    var all = false
-
-    @Flag(help: "Print JSON.")
-    var json = false
-
-    func validate() throws {
-        guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
-    }
+    @OptionGroup
+    var mounts: MountChoice
 
     func run() throws {
-        let output = EventOutput(isJSON: json)
-        if all { return try EventFollower(output: output).run() }
+        let output = EventOutput(isJSON: mounts.json)
+        if mounts.all { return try EventFollower(output: output).run() }
         let (name, client) = try connect()
         try output.follow(client, at: name)
     }
 
     private func connect() throws(CommandFailure) -> (mountpoint: String, client: ControlClient) {
-        guard let mountpoint else {
+        guard let mountpoint = mounts.mountpoint else {
             let mount = try DaemonSearch.onlyMount()
             return (mount.mountpoint, mount.client)
         }
