@@ -106,9 +106,8 @@ let package = Package(
             "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
             "TestSupport", system),
         tests(
-            "CommandLineTests", "vaultfs", "Control", "Locking", "VaultStore", "VaultFormat", "VaultCrypto",
-            "TestSupport",
-            system, arguments),
+            "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultStore", "VaultFormat",
+            "VaultCrypto", "TestSupport", system, arguments),
         tests("MountTests", "vaultfs", "TestSupport"),
     ]
 )
