@@ -94,6 +94,5 @@ import Testing
         })
         let watched = try WatchedPlace(system: system)
         try watched.expect(.failed(.noMemory))
-        #expect(LockFileWatch.Report.failed(.noMemory).isLocked)
     }
 }

@@ -11,13 +11,6 @@ package final class LockFileWatch: Sendable {
         case looked([LockFileState])
         /// The watch has ended. Treat the files as present. A new watch may be started.
         case failed(Errno)
-
-        package var isLocked: Bool {
-            switch self {
-            case .looked(let states): states.contains(where: \.isLocked)
-            case .failed: true
-            }
-        }
     }
 
     fileprivate let files: [LockFile]
