@@ -41,7 +41,12 @@ struct SecretSource {
     }
 
     /// The descriptor that is read. Nil if it is not open yet.
-    var descriptor: Int32? { if case .descriptor(let number) = kind { number } else { nil } }
+    var descriptor: Int32? {
+        switch kind {
+        case .descriptor(let number): number
+        case .file, .command, .key, .credential, .keyfile: nil
+        }
+    }
 
     /// True for a file that is named.
     var isFile: Bool {
