@@ -1,3 +1,4 @@
+import FileSystem
 import FuseSession
 import Glibc
 import LinuxSystem
