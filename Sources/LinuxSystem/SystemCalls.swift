@@ -56,39 +56,3 @@ package func shareOfOpenFiles(atMost most: Int) -> Int {
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0 else { return 8 }
     return max(8, min(most, Int(clamping: files.rlim_cur) / 8))
 }
-
-/// An error of the backing store. System calls throw it instead of `Errno` because typed throws do not convert, and
-/// nearly all callers can fail for the other reasons too.
-package enum StoreError: Error, Equatable, Sendable {
-    /// A system call failed.
-    case system(Errno)
-    /// Stored bytes do not authenticate or break the format. The text names the object and the reason.
-    case damaged(String)
-    /// libcrypto failed.
-    case crypto(String)
-
-    /// "Required key not available": the error for a locked object, as in the kernel's fscrypt.
-    package static let locked = StoreError.system(Errno(rawValue: ENOKEY))
-
-    /// "Key has expired": the error for an object whose lease has ended.
-    package static let expired = StoreError.system(Errno(rawValue: EKEYEXPIRED))
-
-    /// True if the disk, or the user's part of it, is full.
-    package var isNoSpace: Bool { self == .system(.noSpace) || self == .system(.diskQuotaExceeded) }
-
-    /// The error number for the calling program. Damage is `EIO`.
-    package var errno: Errno {
-        switch self {
-        case .system(let errno): errno
-        case .damaged, .crypto: .ioError
-        }
-    }
-
-    /// A message for people, with the reason of damage instead of `EIO`.
-    package var reason: String {
-        switch self {
-        case .system(let errno): "\(errno)"
-        case .damaged(let reason), .crypto(let reason): reason
-        }
-    }
-}
