@@ -69,12 +69,12 @@ extension NullFileSystem: FileSystem {
 
     // MARK: Files
 
-    func open(
-        _ id: NodeID, flags: Int32, for caller: Caller, workspace: NullWorkspace, deferring: () -> OpenOutcome<NullNode>
-    ) throws(StoreError) -> NullNode? {
+    func beginOpening(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: NullWorkspace
+    ) throws(StoreError) -> Opening<NullNode> {
         let node = try node(id)
         if flags & O_TRUNC != 0 { node.length.store(0, ordering: .relaxed) }
-        return node
+        return .opened(node)
     }
 
     func create(

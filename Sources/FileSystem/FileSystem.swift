@@ -68,12 +68,11 @@ package protocol FileSystem: AnyObject, Sendable {
         _ handle: Directory, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError)
 
-    /// open(2) of an existing file. If it would take long, calls `deferring` and returns nil. The function that `deferring`
-    /// returned then gets the result, once, on any thread.
-    func open(
-        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace, deferring: () -> OpenOutcome<File>
-    ) throws(StoreError) -> File?
-    /// Ends deferred opens. Returns when each has its result. No more requests come.
+    /// open(2) of an existing file, or the part of it that takes no long time.
+    func beginOpening(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
+    ) throws(StoreError) -> Opening<File>
+    /// Makes deferred opens end soon, with an error. No more requests come.
     func endDeferred()
     func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
@@ -109,8 +108,13 @@ package enum NewObject: Sendable {
     case node(mode: mode_t, device: dev_t)
 }
 
-/// Gets the result of a deferred open(2).
-package typealias OpenOutcome<File> = @Sendable (Result<File, StoreError>) -> Void
+/// The result of open(2).
+package enum Opening<File> {
+    case opened(File)
+    /// The rest of the open may take long. The function does it. It must be called once, on a thread that may block and is
+    /// not inside the gate.
+    case deferred(@Sendable () throws(StoreError) -> File)
+}
 
 /// The use of the kernel's page cache for a file that is being opened.
 package enum PageCaching: Sendable {

@@ -1,15 +1,61 @@
 internal import CFuse
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 
-/// An open(2) that is answered later, by exactly one thread: with its result, or with EINTR as soon as the program is
+/// Opens that take long, on threads of their own, so that the workers stay free for other requests, for interrupts and
+/// for a lock. Each is answered by exactly one thread: with its result, or with EINTR as soon as the program is
 /// interrupted or killed. Any thread.
-final class PendingOpen: @unchecked Sendable {
+final class DeferredOpens: Sendable {
+    private struct State {
+        var waiting: [@Sendable () -> Void] = []
+        /// Threads that serve opens. Each ends when none waits.
+        var threads = 0
+    }
+
+    /// Number of opens at a time. More are queued.
+    private static let mostThreads = 32
+
+    private let state = Monitor(State())
+
+    /// Answers `request` later. Called on the request's own thread, before any reply.
+    /// - Parameter open: opens the file. It gets a function that returns true if `open` must reply, and false if an
+    ///   interrupt has been answered.
+    func add(_ request: Request, _ open: @escaping @Sendable (Request, _ mustReply: () -> Bool) -> Void) {
+        let pending = PendingRequest(request)
+        let isTaken = state.update { state in
+            if state.threads < Self.mostThreads, let thread = try? BackgroundThread({ [self] in work() }) {
+                thread.detach()
+                state.threads += 1
+            }
+            if state.threads > 0 { state.waiting.append { open(pending.request, pending.take) } }
+            return state.threads > 0
+        }
+        if !isTaken, pending.take() { fuse_reply_err(request.raw, EAGAIN) }
+    }
+
+    /// Returns when all opens have been answered. No more requests come.
+    func end() { state.wait { $0.threads == 0 ? () : nil } }
+
+    private func work() {
+        while let open = next() { open() }
+    }
+
+    private func next() -> (@Sendable () -> Void)? {
+        state.update { state in
+            if !state.waiting.isEmpty { return state.waiting.removeFirst() }
+            state.threads -= 1
+            return nil
+        }
+    }
+}
+
+/// A request that is answered later, unless its program is interrupted before. Any thread.
+private final class PendingRequest: @unchecked Sendable {
     // @unchecked: any thread may answer libfuse's request. `replies` lets only one do it.
     let request: Request
     private let replies = ReplyOnce()
 
-    /// On the request's own thread, before any reply.
     init(_ request: Request) {
         self.request = request
         // `take` removes the function again before this object can go.
@@ -58,5 +104,5 @@ final class ReplyOnce: Sendable {
 
 private func onInterrupt(_ raw: fuse_req_t?, _ pending: UnsafeMutableRawPointer?) {
     guard let pending else { return }
-    Unmanaged<PendingOpen>.fromOpaque(pending).takeUnretainedValue().interrupt()
+    Unmanaged<PendingRequest>.fromOpaque(pending).takeUnretainedValue().interrupt()
 }

@@ -22,6 +22,7 @@ final class FuseServer: Sendable {
     /// True if the kernel may cache that a name does not exist.
     let keepsMissingNames = Atomic<Bool>(true)
     let refusals = RepeatedRefusals()
+    let deferredOpens = DeferredOpens()
     let scheduler = WorkerScheduler()
     /// `max_read` of the mount options, in bytes. 0 if none was given.
     let maximumRead: UInt32

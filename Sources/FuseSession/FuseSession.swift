@@ -157,6 +157,7 @@ package final class FuseSession: @unchecked Sendable {
         for thread in workers { thread.join() }
         server.scheduler.dismiss()
         server.fileSystem.endDeferred()
+        server.deferredOpens.end()
         server.refusals.stop()
         for thread in helpers { thread.join() }
         whenUnmounted()

@@ -42,22 +42,20 @@ extension FileSystem {
     /// Opens and replies, either now or later from another thread.
     fileprivate func open(_ request: Request, _ id: NodeID, _ info: fuse_file_info) throws(StoreError) {
         let caller = request.caller(withGroups: info.flags & O_TRUNC != 0)
-        let opened = try open(id, flags: info.flags, for: caller, workspace: workspace(request)) {
-            let pending = PendingOpen(request)
-            return { [self] result in
-                guard pending.take() else {
-                    if case .success(let file) = result { release(file) }
-                    return
-                }
+        switch try beginOpening(id, flags: info.flags, for: caller, workspace: workspace(request)) {
+        case .opened(let file): reply(file, to: request, info)
+        case .deferred(let finish):
+            request.server.deferredOpens.add(request) { [self] request, mustReply in
                 do throws(StoreError) {
-                    reply(try result.get(), to: pending.request, info)
+                    let file = try finish()
+                    if mustReply() { reply(file, to: request, info) } else { release(file) }
                 } catch {
-                    pending.request.server.log(error, "open", id)
-                    fuse_reply_err(pending.request.raw, error.errno.rawValue)
+                    guard mustReply() else { return }
+                    request.server.log(error, "open", id)
+                    fuse_reply_err(request.raw, error.errno.rawValue)
                 }
             }
         }
-        if let opened { reply(opened, to: request, info) }
     }
 
     private func reply(_ file: File, to request: Request, _ info: fuse_file_info) {

@@ -120,17 +120,12 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         try open(item, flags: O_RDONLY, workspace)
     }
 
-    /// Waits for an open that the file system defers, as it does for keys that have to be fetched.
     func open(_ item: Item, flags: Int32, _ workspace: Workspace) throws(StoreError) -> Content {
-        var deferred: Monitor<Result<System.File, StoreError>?>?
-        let opened = try system.open(item.id, flags: flags, for: caller, workspace: workspace) {
-            let outcome = Monitor(Result<System.File, StoreError>?.none)
-            deferred = outcome
-            return { result in outcome.update { $0 = result } }
+        switch try system.beginOpening(item.id, flags: flags, for: caller, workspace: workspace) {
+        case .opened(let file): return Content(system, file, of: item)
+        // Such as one for which keys have to be fetched.
+        case .deferred(let finish): return Content(system, try finish(), of: item)
         }
-        if let opened { return Content(system, opened, of: item) }
-        guard let deferred else { preconditionFailure("internal error: an open without an outcome") }
-        return Content(system, try deferred.wait { $0 }.get(), of: item)
     }
 
     package func length(of content: Content) throws(StoreError) -> UInt64 {

@@ -125,9 +125,11 @@ extension VaultFileSystem {
         return handle(file, node, flags: flags, isOutdated: isOutdated)
     }
 
-    package func open(
-        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace, deferring: () -> OpenOutcome<FileHandle>
-    ) throws(StoreError) -> FileHandle? { try open(id, flags: flags, for: caller, workspace: workspace) }
+    package func beginOpening(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
+    ) throws(StoreError) -> Opening<FileHandle> {
+        .opened(try open(id, flags: flags, for: caller, workspace: workspace))
+    }
 
     /// Makes a handle. It counts until `release`.
     func handle(_ file: EncryptedFile, _ node: Node, flags: Int32, isOutdated: Bool = false) -> FileHandle {

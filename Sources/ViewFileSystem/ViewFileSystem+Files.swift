@@ -1,3 +1,4 @@
+internal import CLinux
 package import FileSystem
 internal import Glibc
 package import LinuxSystem
@@ -32,27 +33,41 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         return ObjectPath(stored: path, plaintext: path)
     }
 
-    /// If keys must be fetched, which can take as long as a key command, another thread opens the file.
-    package func open(
-        _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace,
-        deferring: () -> OpenOutcome<ViewHandle>
-    ) throws(StoreError) -> ViewHandle? {
+    /// Number of times that keys may be dropped before they are used.
+    private static let maximumRetries = 3
+
+    /// Defers the open if keys must be fetched, which can take as long as a key command.
+    package func beginOpening(
+        _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace
+    ) throws(StoreError) -> Opening<ViewHandle> {
         let node = try nodes.node(id)
         try admit()
         if flags & O_ACCMODE != O_RDONLY || flags & O_TRUNC != 0 { throw .system(.readOnlyFileSystem) }
         switch try tryOpen(node) {
-        case .opened(let handle): return handle
+        case .opened(let handle): return .opened(handle)
         case .missing(let names):
             // The kernel keeps its reference to the node while it waits.
-            let deferred = names.contains(where: \.mayTakeCommand) ? commandOpens : quickOpens
-            deferred.add(names, deferring()) { [self] (failure) throws(StoreError) -> ViewHandle? in
-                if let failure { throw storeError(failure, of: path(of: node)) }
-                try admit()
-                guard case .opened(let handle) = try tryOpen(node) else { return nil }
-                return handle
-            }
-            return nil
+            return .deferred { [self] () throws(StoreError) in try open(node, fetching: names) }
         }
+    }
+
+    private func open(_ node: ViewNode, fetching names: [KeyName]) throws(StoreError) -> ViewHandle {
+        let inFlight = gate.register()
+        defer { gate.unregister(inFlight) }
+        for _ in 0..<Self.maximumRetries {
+            var failure: ViewError?
+            do throws(ViewError) { for name in names { _ = try source.keys.fetch(name) } } catch { failure = error }
+            // A lock waits for threads that use keys, but not for threads that wait for keys.
+            gate.enter(inFlight)
+            defer {
+                linux_scrub_thread()
+                gate.leave(inFlight)
+            }
+            if let failure { throw storeError(failure, of: path(of: node)) }
+            try admit()
+            if case .opened(let handle) = try tryOpen(node) { return handle }
+        }
+        throw .locked
     }
 
     private enum Attempt {

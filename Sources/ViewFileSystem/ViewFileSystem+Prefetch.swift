@@ -50,8 +50,8 @@ extension ViewFileSystem {
 
     package func endDeferred() {
         prefetches.update { $0.isEnding = true }
-        quickOpens.end()
-        commandOpens.end()
+        // Ends fetching a key with an error.
+        source.keys.stop()
     }
 
     /// Call this at the end of a listing. Prefetches once for each directory.

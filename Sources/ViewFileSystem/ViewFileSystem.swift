@@ -20,10 +20,6 @@ package final class ViewFileSystem: Sendable {
     let nodes: NodeTable<ViewNode>
     let directories = DirectoryCache<ViewNode, Descriptor>()
     let handles = Atomic<Int>(0)
-    /// Opens that wait for key files and derivations, and opens that wait for the key command. They are separate, so that
-    /// the first never wait for the second.
-    let quickOpens: DeferredOpens
-    let commandOpens: DeferredOpens
     let prefetches = Monitor(PrefetchQueue())
     let lockController = Mutex<LockController?>(nil)
     let attributeObserver = Observer<UInt64>()
@@ -43,8 +39,6 @@ package final class ViewFileSystem: Sendable {
         self.isMounted = isMounted
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
         fileProblems = ViewProblems(logger: logger)
-        quickOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 4)
-        commandOpens = DeferredOpens(gate: gate, keys: source.keys, mostThreads: 32)
         nodes = NodeTable(root: ViewNode(key: FileIdentity(try source.root.status()), kind: S_IFDIR))
         try source.scan()
     }

@@ -67,10 +67,23 @@ final class MountedView {
 
     /// Opens a file that needs no fetched key.
     func open(_ id: NodeID) throws -> ViewHandle {
-        let opened = try system.open(
-            id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: workspace,
-            deferring: { { outcome in Issue.record("deferred: \(outcome)") } })
-        return try #require(opened)
+        guard case .opened(let handle) = try beginOpening(id) else { throw TestFailure("deferred") }
+        return handle
+    }
+
+    /// Opens a file whose key must be fetched, on another thread. The result comes later.
+    func openDeferred(_ id: NodeID) throws -> Monitor<Result<ViewHandle, StoreError>?> {
+        guard case .deferred(let finish) = try beginOpening(id) else { throw TestFailure("not deferred") }
+        let outcome = Monitor<Result<ViewHandle, StoreError>?>(nil)
+        try BackgroundThread {
+            let result = Result { () throws(StoreError) in try finish() }
+            outcome.update { $0 = result }
+        }.detach()
+        return outcome
+    }
+
+    private func beginOpening(_ id: NodeID) throws -> Opening<ViewHandle> {
+        try system.beginOpening(id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: workspace)
     }
 
     func read(_ handle: ViewHandle) throws -> [UInt8] {

@@ -111,12 +111,7 @@ struct ViewFileSystemTests {
         try #require(rename(view.directory.appending("f.part"), view.directory.appending("f")) == 0)
         let entry = try view.lookUp("f")
         #expect(entry.id == before.id)
-        let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
-        let opened = try view.system.open(
-            entry.id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
-            deferring: { { outcome in answer.update { $0 = outcome } } })
-        #expect(opened == nil)
-        _ = try answer.wait { $0 }.get()
+        _ = try view.openDeferred(entry.id).wait { $0 }.get()
         #expect(try String(contentsOfFile: asked, encoding: .utf8) == "f\n")
     }
 
@@ -127,12 +122,7 @@ struct ViewFileSystemTests {
         try Data(MountedView.key).write(to: URL(filePath: key))
         let view = try MountedView(keyCommand: "sleep 0.1; cat \(key)")
         try view.write(pattern(300), to: "f")
-        let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
-        let opened = try view.system.open(
-            view.lookUp("f").id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
-            deferring: { { outcome in answer.update { $0 = outcome } } })
-        #expect(opened == nil)
-        let handle = try answer.wait { $0 }.get()
+        let handle = try view.openDeferred(view.lookUp("f").id).wait { $0 }.get()
         view.gate.enter(.locked)
         _ = view.system.forgetKeys(everything: false)
         let started = ContinuousClock.now
@@ -160,16 +150,6 @@ struct ViewFileSystemTests {
             try view.write(pattern(5000), to: "f")
         }
 
-        /// The reply to the request, once it has come.
-        func open(_ entry: NodeEntry) throws -> Monitor<Result<ViewHandle, StoreError>?> {
-            let answer = Monitor<Result<ViewHandle, StoreError>?>(nil)
-            let opened = try view.system.open(
-                entry.id, flags: O_RDONLY, for: Caller(uid: 0, gid: 0), workspace: view.workspace,
-                deferring: { { outcome in answer.update { $0 = outcome } } })
-            #expect(opened == nil)
-            return answer
-        }
-
         func answerKey() throws {
             try Data(MountedView.key).write(to: URL(filePath: fifo), options: [])
         }
@@ -182,7 +162,7 @@ struct ViewFileSystemTests {
         slow.view.system.setAttributeObserver { inode in changed.update { $0.append(inode) } }
         let entry = try slow.view.lookUp("f")
         #expect(entry.attributes.st_size == 5008)
-        let answer = try slow.open(entry)
+        let answer = try slow.view.openDeferred(entry.id)
         try slow.answerKey()
         let handle = try answer.wait { $0 }.get()
         #expect(try slow.view.read(handle) == pattern(5000))
@@ -193,7 +173,7 @@ struct ViewFileSystemTests {
     @Test("A lock that comes while an open waits for its key: refused")
     func lockedWhileWaiting() throws {
         let slow = try SlowView()
-        let answer = try slow.open(try slow.view.lookUp("f"))
+        let answer = try slow.view.openDeferred(try slow.view.lookUp("f").id)
         slow.view.gate.enter(.locked)
         slow.view.gate.drain()
         try slow.answerKey()
@@ -203,7 +183,7 @@ struct ViewFileSystemTests {
     @Test("Keys are forgotten while an open waits: it is answered at once")
     func forgottenWhileWaiting() throws {
         let slow = try SlowView()
-        let answer = try slow.open(try slow.view.lookUp("f"))
+        let answer = try slow.view.openDeferred(try slow.view.lookUp("f").id)
         _ = slow.view.system.forgetKeys(everything: false)
         #expect(throws: StoreError.locked) { try answer.wait { $0 }.get() }
     }
@@ -211,8 +191,8 @@ struct ViewFileSystemTests {
     @Test("The end of the mount answers all requests that wait for a key")
     func endedWhileWaiting() throws {
         let slow = try SlowView()
-        let answer = try slow.open(try slow.view.lookUp("f"))
+        let answer = try slow.view.openDeferred(try slow.view.lookUp("f").id)
         slow.view.system.endDeferred()
-        #expect(throws: StoreError.self) { try #require(answer.update { $0 }).get() }
+        #expect(throws: StoreError.self) { try answer.wait { $0 }.get() }
     }
 }
