@@ -97,9 +97,12 @@ package final class Monitor<State>: @unchecked Sendable {
 package func monotonicMilliseconds() -> Int { monotonicNanoseconds() / 1_000_000 }
 
 /// CLOCK_MONOTONIC in nanoseconds (clock_gettime(2)).
-package func monotonicNanoseconds() -> Int {
+package func monotonicNanoseconds() -> Int { nanoseconds(of: CLOCK_MONOTONIC) }
+
+/// A clock's time in nanoseconds (clock_gettime(2)).
+package func nanoseconds(of clock: clockid_t) -> Int {
     var now = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &now)
+    clock_gettime(clock, &now)
     return now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 

@@ -153,10 +153,8 @@ package final class LockGate: Sendable {
     /// Notes that the mount is used.
     @inline(__always)
     package func noteActivity() {
-        var now = timespec()
         // At most a tick late (clock_gettime(2)), at a tenth of the cost.
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now)
-        let milliseconds = now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+        let milliseconds = nanoseconds(of: CLOCK_MONOTONIC_COARSE) / 1_000_000
         lastActivity.store(milliseconds, ordering: .relaxed)
         if milliseconds >= alarm.load(ordering: .relaxed) { ring() }
     }

@@ -193,11 +193,6 @@ package struct LeaseClock: Sendable {
 
     /// The kernel's clocks (clock_gettime(2)).
     package static let system = LeaseClock(
-        wall: { milliseconds(of: CLOCK_REALTIME) }, boot: { milliseconds(of: CLOCK_BOOTTIME) })
-
-    private static func milliseconds(of clock: clockid_t) -> Int64 {
-        var now = timespec()
-        clock_gettime(clock, &now)
-        return Int64(now.tv_sec) * 1000 + Int64(now.tv_nsec) / 1_000_000
-    }
+        wall: { Int64(nanoseconds(of: CLOCK_REALTIME) / 1_000_000) },
+        boot: { Int64(nanoseconds(of: CLOCK_BOOTTIME) / 1_000_000) })
 }

@@ -163,7 +163,8 @@ package final class RedoLog: Sendable {
         var entry = given
         entry.sequence = state.sequence
         entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
-        entry.time = Self.now()
+        // The coarse clock may be older than the time that the kernel gave the file last.
+        entry.time = UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))
         do throws(StoreError) {
             try Self.write(entry, in: buffer, to: descriptor, at: position.offset, state.header.salt, cipher, keys)
         } catch {
@@ -204,13 +205,6 @@ package final class RedoLog: Sendable {
                 keys: keys, into: buffer.slice(end..<entry.size))
         }
         try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
-    }
-
-    /// The coarse clock may be older than the time that the kernel gave the file last.
-    private static func now() -> UInt64 {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return UInt64(clamping: time.tv_sec) * 1_000_000_000 + UInt64(clamping: time.tv_nsec)
     }
 
     /// The space of an entry with one record.

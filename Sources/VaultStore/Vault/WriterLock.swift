@@ -254,9 +254,5 @@ package final class WriterLock: Sendable {
         isReleased.update { $0 = true }
     }
 
-    private static func bootMilliseconds() -> Int {
-        var now = timespec()
-        clock_gettime(CLOCK_BOOTTIME, &now)
-        return now.tv_sec * 1000 + now.tv_nsec / 1_000_000
-    }
+    private static func bootMilliseconds() -> Int { nanoseconds(of: CLOCK_BOOTTIME) / 1_000_000 }
 }
