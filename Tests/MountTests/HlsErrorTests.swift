@@ -120,10 +120,6 @@ extension PlainMountTests {
             }
             try hls.view.mountInForeground("hls")
             for problem in [
-                "a.m3u8:3: refers to another master playlist, sub/b.m3u8, which refers back to it",
-                "sub/b.m3u8:3: refers to another master playlist, a.m3u8, which refers back to it",
-                "self.m3u8:3: a master playlist that refers to itself",
-                "segment.m3u8:4: names a playlist as a segment: segment.m3u8",
                 "text.m3u8:1: not a playlist: its first line is not #EXTM3U",
                 "contradict each other on its encryption: twice1.m3u8:4 and twice2.m3u8:4",
             ] {

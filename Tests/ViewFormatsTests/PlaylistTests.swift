@@ -84,14 +84,14 @@ import Testing
         #expect(try references(text) == ["6 frame a 3..<10 k 1", "8 segment b k 1"])
     }
 
-    @Test("A master playlist's URIs")
+    @Test("A master playlist has no segments")
     func master() throws {
         let text = playlist(
             "#EXT-X-SESSION-KEY:METHOD=SAMPLE-AES,URI=\"skd://x\"",
             "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a,b\",URI=\"audio.m3u8\"", "#EXT-X-MEDIA:TYPE=CLOSED-CAPTIONS",
             "#EXT-X-STREAM-INF:BANDWIDTH=1,CODECS=\"x,y\"", "v.m3u8",
             "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=1,URI=\"i.m3u8\"")
-        #expect(try references(text) == ["3 playlist audio.m3u8", "6 playlist v.m3u8", "7 playlist i.m3u8"])
+        #expect(try references(text) == [])
         #expect(try Playlist.parse(text).kind == .master)
         #expect(try Playlist.parse(text).fault == nil)
     }

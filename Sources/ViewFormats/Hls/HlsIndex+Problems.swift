@@ -18,7 +18,7 @@ extension HlsIndex {
     /// The first `maximumProblems` problems, by path and line, each as `path:line: text`.
     package func problems() -> [String] {
         let found = state.withLock { state in
-            let own = state.playlists.values.flatMap { $0.problems + state.misplaced(in: $0) }
+            let own = state.playlists.values.flatMap(\.problems)
             let unreadable = state.unreadable.map {
                 HlsProblem(path: $0.key, line: 0, text: "cannot be read: \($0.value)")
             }
@@ -33,32 +33,10 @@ extension HlsIndex {
 }
 
 extension HlsState {
-    /// References to a playlist of the wrong kind. Loops are made of these.
-    fileprivate func misplaced(in record: HlsPlaylistRecord) -> [HlsProblem] {
-        let masters = record.playlists.compactMap { line, identity -> (Int, String)? in
-            guard let other = playlistFiles[identity] else {
-                return (line, "refers to a file that is not read as a playlist")
-            }
-            guard other.kind == .master else { return nil }
-            if identity == record.stamp.identity { return (line, "a master playlist that refers to itself") }
-            let isBack = playlists[other.path]?.playlists.contains { $0.identity == record.stamp.identity } ?? false
-            let text = "refers to another master playlist, \(shown(other.path))"
-            return (line, isBack ? text + ", which refers back to it" : text)
-        }
-        let segments = record.files.compactMap { identity -> (Int, String)? in
-            guard let other = playlistFiles[identity],
-                let claim = files[identity]?.claims.first(where: { $0.playlist === record })
-            else { return nil }
-            return (claim.line, "names a playlist as a segment: \(shown(other.path))")
-        }
-        return (masters + segments).prefix(HlsIndex.maximumProblems)
-            .map { HlsProblem(path: record.path, line: $0.0, text: $0.1) }
-    }
-
     /// Files on which playlists contradict each other, as problems of the first playlist.
     fileprivate func conflicts(limit: Int) -> [HlsProblem] {
         var found: [HlsProblem] = []
-        for (identity, file) in files where !file.rest.isEmpty && playlistFiles[identity] == nil {
+        for (identity, file) in files where file.claims.count > 1 && playlistFiles[identity] == nil {
             guard found.count < limit else { break }
             do throws(ViewError) {
                 _ = try HlsClaimMerge(file.claims, size: file.size).segment()

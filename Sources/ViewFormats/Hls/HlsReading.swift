@@ -71,9 +71,7 @@ struct HlsReading {
         _ uri: [UInt8], _ reference: Playlist.Reference, _ directory: [UInt8], in root: Descriptor
     ) -> Target? {
         let paths = HlsURI.paths(uri, directory: directory)
-        if reference.role != .playlist {
-            for path in paths { names.insert(HlsURI.normalized(path).hashValue) }
-        }
+        for path in paths { names.insert(HlsURI.normalized(path).hashValue) }
         var reason: String?
         for path in paths {
             do throws(StoreError) {
@@ -100,15 +98,12 @@ struct HlsReading {
 
     // MARK: Claims
 
-    /// Each reference with its file, except playlists.
+    /// Each reference with its file.
     var segments: some Sequence<(Playlist.Reference, Target)> {
-        zip(playlist?.references ?? [], targets).lazy.compactMap { reference, target in
-            target.flatMap { reference.role == .playlist ? nil : (reference, $0) }
-        }
+        zip(playlist?.references ?? [], targets).lazy.compactMap { reference, target in target.map { (reference, $0) } }
     }
 
-    /// Passes on each claim about a file, one by one, because there may be half a million. Only media playlists have
-    /// claims.
+    /// Passes on each claim about a file, one by one, because there may be half a million.
     func forEachClaim(of record: HlsPlaylistRecord, _ body: (Target, HlsClaim) -> Void) {
         let directory = HlsURI.directory(of: path)
         let keys = playlist?.keys.map { KeyName.uri($0, directory: directory) } ?? []
@@ -133,8 +128,8 @@ struct HlsReading {
 final class HlsPlaylistRecord: Sendable {
     let path: [UInt8]
     let stamp: FileStamp
-    /// Nil if the file is not a playlist.
-    let kind: Playlist.Kind?
+    /// False if the file is shown as it is.
+    let isPlaylist: Bool
     let fault: PlaylistError?
     /// Length in bytes of the mount's text, if no byte range in it changes.
     let sizeWithoutKeys: UInt64
@@ -144,32 +139,23 @@ final class HlsPlaylistRecord: Sendable {
     let claimCount: Int
     /// The files that the playlist's text has byte ranges of.
     let ranged: Set<FileIdentity>
-    /// The playlists that a master playlist refers to.
-    let playlists: [(line: Int, identity: FileIdentity)]
     let names: Set<Int>
 
     /// - Parameter refusal: why the playlist's claims are not used.
     init(_ reading: HlsReading, refusal: PlaylistError? = nil) {
         let playlist = reading.playlist
-        let references = playlist?.references ?? []
         path = reading.path
         stamp = reading.stamp
-        kind = refusal == nil ? playlist?.kind : nil
         fault = refusal ?? reading.fault
+        isPlaylist = playlist != nil || fault != nil
         sizeWithoutKeys = playlist?.sizeWithoutKeys ?? 0
         problems =
             (refusal.map { [HlsProblem(path: reading.path, line: $0.line, text: $0.text)] } ?? []) + reading.problems
         files = refusal == nil ? Array(Set(reading.segments.map(\.1.identity))) : []
         claimCount = refusal == nil ? reading.segments.reduce(0) { count, _ in count + 1 } : 0
-        ranged = Set(zip(references, reading.targets).compactMap { $0.bytes == nil ? nil : $1?.identity })
-        playlists = zip(references, reading.targets).compactMap { reference, target in
-            target.flatMap { reference.role == .playlist ? (reference.line, $0.identity) : nil }
-        }
+        ranged = Set(reading.segments.compactMap { $0.bytes == nil ? nil : $1.identity })
         names = reading.names
     }
-
-    /// False if the file is shown as it is.
-    var isPlaylist: Bool { kind != nil || fault != nil }
 
     var error: ViewError? { fault.map { .malformed("\(HlsProblem.location(path, line: $0.line)): \($0.text)") } }
 }

@@ -7,18 +7,14 @@ struct HlsState {
     private static let maximumDirectories = 1 << 18
 
     struct File {
-        // Nearly every segment has one claim, and an empty array takes no memory.
-        var first: HlsClaim
-        var rest: [HlsClaim] = []
+        var claims: [HlsClaim]
         /// The path and the size in bytes at the time a playlist was read.
         var path: [UInt8]
         var size: UInt64
         var merged: (size: UInt64, content: HlsContent)?
 
-        var claims: [HlsClaim] { [first] + rest }
-
         mutating func add(_ claim: HlsClaim, _ target: HlsReading.Target) {
-            rest.append(claim)
+            claims.append(claim)
             merged = nil
             (path, size) = (target.path, target.size)
         }
@@ -51,7 +47,7 @@ struct HlsState {
         } else {
             reading.forEachClaim(of: record) { target, claim in
                 if files[target.identity]?.add(claim, target) == nil {
-                    files[target.identity] = File(first: claim, path: target.path, size: target.size)
+                    files[target.identity] = File(claims: [claim], path: target.path, size: target.size)
                 }
             }
         }
@@ -80,14 +76,9 @@ struct HlsState {
         guard let record = playlists.removeValue(forKey: path) else { return }
         for identity in record.files {
             guard var file = files[identity] else { continue }
-            let kept = file.claims.filter { $0.playlist !== record }
-            guard let first = kept.first else {
-                files[identity] = nil
-                continue
-            }
-            (file.first, file.rest) = (first, Array(kept.dropFirst()))
+            file.claims.removeAll { $0.playlist === record }
             file.merged = nil
-            files[identity] = file
+            files[identity] = file.claims.isEmpty ? nil : file
         }
         for name in record.names where names[name] == path { names[name] = nil }
         let identity = record.stamp.identity

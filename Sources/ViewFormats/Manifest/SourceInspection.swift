@@ -18,15 +18,6 @@ package struct SourceInspection: Sendable {
         case other(String)
     }
 
-    /// A chunk size of `cbc-chunks` that the file's length allows.
-    package struct ChunkSize: Equatable, Sendable {
-        /// Plaintext bytes.
-        package let size: UInt64
-        package let pieces: UInt64
-        /// True if all pieces are full, as one file in `size` / 16 is by chance.
-        package let isExact: Bool
-    }
-
     private static let sampleSize = 64 << 10
     /// In bits per byte. Of that many random bytes, all but one sample in millions have more than 7.99.
     private static let randomEntropy = 7.98
@@ -92,19 +83,6 @@ package struct SourceInspection: Sendable {
             guard count > 0 else { return sum }
             let part = Double(count) / Double(bytes.count)
             return sum - part * log2(part)
-        }
-    }
-
-    /// If the file may be `cbc-chunks`: the powers of two from 4 KiB to 64 MiB of which it has more than one piece. Its
-    /// length excludes none of them.
-    package var chunkSizes: [ChunkSize] {
-        guard case .opaque = content else { return [] }
-        return (12...26).compactMap { power in
-            let chunk = UInt64(1) << power
-            let stride = ChunkPieces.stride(chunk, .pkcs7)
-            guard size > stride else { return nil }
-            let isExact = size % stride == 0
-            return ChunkSize(size: chunk, pieces: size / stride + (isExact ? 0 : 1), isExact: isExact)
         }
     }
 }

@@ -5,8 +5,8 @@ package struct PlaylistError: Error, Hashable, Sendable {
     package var text: String
 }
 
-/// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: its references, their encryption, and the
-/// parts of its text that change. All other bytes stay as they are.
+/// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: the references of a media playlist, their
+/// encryption, and the parts of its text that change. All other bytes stay as they are.
 package struct Playlist: Sendable {
     /// Maximum size, in bytes.
     package static let maximumSize = 16 << 20
@@ -26,8 +26,6 @@ package struct Playlist: Sendable {
         /// A byte range in an I-frame playlist. It is a range of the plaintext, and the resource is encrypted as a whole
         /// (RFC 8216, 6.2.3 and 6.3.6).
         case frame
-        /// A playlist that a master playlist refers to.
-        case playlist
     }
 
     package struct Encryption: Equatable, Sendable {

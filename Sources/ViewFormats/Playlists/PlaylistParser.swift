@@ -1,7 +1,7 @@
 internal import LinuxSystem
 
 /// Parses a playlist line by line. Follows players (ffmpeg's libavformat/hls.c and others) if they agree with RFC 8216 or
-/// it is silent: a URI is a segment after an `EXTINF`, and a variant after an `EXT-X-STREAM-INF`.
+/// it is silent: only a URI after an `EXTINF` is a segment.
 struct PlaylistParser {
     private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
 
@@ -35,7 +35,6 @@ struct PlaylistParser {
     private var isMedia = false
     private var isFramesOnly = false
     private var isSegmentNext = false
-    private var isVariantNext = false
     private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
     /// The previous segment if it was a byte range. The next range can begin at its end.
     private var previous: (uri: ArraySlice<UInt8>, end: UInt64)?
@@ -116,13 +115,7 @@ struct PlaylistParser {
         case "#EXT-X-MAP": map(line.number, value)
         case "#EXT-X-I-FRAMES-ONLY": isFramesOnly = true
         case "#EXT-X-SKIP": fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
-        case "#EXT-X-STREAM-INF":
-            isMaster = true
-            isVariantNext = true
-        case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF":
-            isMaster = true
-            guard let uri = PlaylistAttributes(value)?["URI"] else { return }
-            playlist.references.append(Playlist.Reference(role: .playlist, line: line.number, uri: uri.indices))
+        case "#EXT-X-STREAM-INF", "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF": isMaster = true
         default: break
         }
     }
@@ -193,11 +186,6 @@ struct PlaylistParser {
     // MARK: URIs
 
     private mutating func uri(_ line: PlaylistLines.Line) {
-        if isVariantNext {
-            isVariantNext = false
-            playlist.references.append(
-                Playlist.Reference(role: .playlist, line: line.number, uri: line.content.indices))
-        }
         guard isSegmentNext else { return }
         isSegmentNext = false
         var reference = Playlist.Reference(role: .segment, line: line.number, uri: line.content.indices)

@@ -9,15 +9,10 @@ struct ViewInfoReport: Encodable {
     struct PlaylistPart: Encodable {
         /// `master` or `media`
         let kind: String
-        let segments, encryptedSegments, playlists: Int
+        let segments, encryptedSegments: Int
         let keys: [String]
         let method: String
         let problem: String?
-    }
-
-    struct ChunkSize: Encodable {
-        let size, pieces: UInt64
-        let allFull: Bool
     }
 
     let path: String
@@ -27,7 +22,6 @@ struct ViewInfoReport: Encodable {
     let content: String
     let explanation: String
     let mayBeStream, mayBeStreamWithVector: Bool
-    let chunkSizes: [ChunkSize]
     let entropy: Double?
     let playlist: PlaylistPart?
     /// Command lines that would mount it.
@@ -66,7 +60,6 @@ struct ViewInfoReport: Encodable {
         isSalted = content == "openssl"
         mayBeStream = content == "ciphertext"
         mayBeStreamWithVector = mayBeStream && size >= 32
-        chunkSizes = found.chunkSizes.map { ChunkSize(size: $0.size, pieces: $0.pieces, allFull: $0.isExact) }
         commands = ViewCommandLines(path: path).lines(for: found)
     }
 
@@ -80,19 +73,12 @@ struct ViewInfoReport: Encodable {
             let vector = mayBeStreamWithVector ? ", its initial vector in the file or not" : ""
             Console.printField("one CBC stream", "may be\(vector)")
         }
-        let text = chunkSizes.map { chunk in
-            let full = chunk.allFull ? ", all full" : ""
-            return "\(ByteSize(Int(chunk.size))) (\(AmountText.counted(Int(chunk.pieces), "piece"))\(full))"
-        }
-        if !text.isEmpty { Console.printField("chunk sizes", text.joined(separator: ", ")) }
         if let playlist { print(playlist) }
         for line in commands { Console.printField("to mount", line) }
     }
 
     private func print(_ playlist: PlaylistPart) {
-        if playlist.kind == "master" {
-            Console.printField("playlists", "\(playlist.playlists)")
-        } else {
+        if playlist.kind == "media" {
             Console.printField("segments", "\(playlist.segments), \(playlist.encryptedSegments) of them encrypted")
         }
         for key in playlist.keys { Console.printField("key", key) }
@@ -102,11 +88,10 @@ struct ViewInfoReport: Encodable {
 
 extension ViewInfoReport.PlaylistPart {
     fileprivate init(_ playlist: Playlist) {
-        let parts = playlist.references.filter { $0.role != .playlist }
         kind = playlist.kind == .master ? "master" : "media"
-        segments = parts.count { $0.role != .map }
-        encryptedSegments = parts.count { $0.role != .map && $0.encryption != nil }
-        playlists = playlist.references.count - parts.count
+        let parts = playlist.references.filter { $0.role != .map }
+        segments = parts.count
+        encryptedSegments = parts.count { $0.encryption != nil }
         keys = playlist.keys.map { shown($0) }
         method = playlist.keys.isEmpty ? "without keys that can be used" : "METHOD=AES-128"
         problem = (playlist.fault ?? playlist.complaint).map { "line \($0.line): \($0.text)" }
@@ -127,11 +112,10 @@ struct ViewCommandLines {
             let directory = path.removingLastComponent()
             return ["vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"]
         case .opaque:
-            let exact = found.chunkSizes.filter(\.isExact).map { "\(ByteSize(Int($0.size)))" }
-            let sizes = exact.isEmpty && !found.chunkSizes.isEmpty ? ["SIZE"] : exact
-            let chunks = sizes.map { line("cbc-chunks", "--chunk-size \($0) --key-file KEY") }
-            return chunks + [line("cbc", "--key-file KEY --iv HEX")]
-                + (found.size >= 32 ? [line("cbc", "--key-file KEY --iv-in-file")] : [])
+            let lines = [
+                line("cbc-chunks", "--chunk-size SIZE --key-file KEY"), line("cbc", "--key-file KEY --iv HEX"),
+            ]
+            return lines + (found.size >= 32 ? [line("cbc", "--key-file KEY --iv-in-file")] : [])
         case .empty, .base64, .plaintext, .other: return []
         }
     }
