@@ -81,8 +81,9 @@ let package = Package(
         tests("LinuxSystemTests", "LinuxSystem", "TestSupport", system),
         tests("VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
         tests("VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
-        tests("FileSystemTests", "FileSystem", "TestSupport"),
-        tests("LockingTests", "Locking", "CLinux", "TestSupport", system),
+        tests("StrictJSONTests", "StrictJSON"),
+        tests("FileSystemTests", "FileSystem", "LinuxSystem", "TestSupport"),
+        tests("LockingTests", "Locking", "LinuxSystem", "CLinux", "TestSupport", system),
         tests(
             "VaultStoreTests", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
             "TestSupport", system),

@@ -392,7 +392,7 @@ import VaultStore
             }
         }
         // Nothing shows this that could be awaited: the test is that the call does not return.
-        #expect(stopped.wait(until: deadline(milliseconds: 50)) { $0 > 0 ? () : nil } == nil)
+        #expect(stopped.wait(until: monotonicDeadline(inMilliseconds: 50)) { $0 > 0 ? () : nil } == nil)
         setup.caches.isHeld.update { $0 = false }
         for thread in threads { thread.join() }
         #expect(setup.next() == "did-lock")

@@ -1,13 +1,9 @@
 import Glibc
 import LinuxSystem
 import Synchronization
-import SystemPackage
 import Testing
-import VaultStore
 
-@testable import FileSystem
 @testable import Locking
-@testable import VaultFileSystem
 
 /// Requests that pass the gate, and requests that a lock waits for.
 @Suite struct LockGateTests {
@@ -28,7 +24,7 @@ import VaultStore
                 isDrained.update { $0 = true }
             }
             // Nothing shows this that could be awaited: the test is that the call does not return.
-            #expect(isDrained.wait(until: deadline(milliseconds: milliseconds)) { $0 ? () : nil } == nil)
+            #expect(isDrained.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0 ? () : nil } == nil)
             gate.leave(busy)
             // drain does not wait for the worker's next request.
             gate.enter(busy)
@@ -53,20 +49,20 @@ import VaultStore
 
     @Test("A request notices a lock file before any watch does, and reports it once", arguments: [0, 1000])
     func sign(grace: Int) throws {
-        let place = try LockPlace()
-        let file = try LockFile(path: place.file)
+        let place = try Place()
+        let file = try place.file()
         let gate = LockGate(LockOptions(lockFiles: [file], graceMilliseconds: grace))
         let told = Atomic<Int>(0)
         gate.whenSighted { told.add(1, ordering: .relaxed) }
         #expect(gate.isUnlocked())
-        try place.create()
+        try place.create(place.lock)
         for _ in 0..<3 { #expect(gate.isUnlocked() == (grace > 0)) }
         #expect(told.load(ordering: .relaxed) == 1)
         // The lock controller has checked: the next sighting is reported again.
         _ = gate.lockingFiles()
         _ = gate.isUnlocked()
         #expect(told.load(ordering: .relaxed) == 2)
-        try place.remove()
+        try place.remove(place.lock)
         #expect(gate.isUnlocked())
         gate.enter(.locking)
         #expect(!gate.isUnlocked())
@@ -89,9 +85,4 @@ import VaultStore
         limiter.failed(at: now)
         #expect(limiter.wait(at: now + .seconds(1)) == 0)
     }
-}
-
-func deadline(milliseconds: Int) -> timespec {
-    let time = monotonicMilliseconds() + milliseconds
-    return timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
 }

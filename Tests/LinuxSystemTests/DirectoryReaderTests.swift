@@ -1,28 +1,26 @@
-import FileSystem
 import Glibc
 import LinuxSystem
+import SystemPackage
+import TestSupport
 import Testing
-
-@testable import VaultStore
 
 /// getdents64(2) with the store's own offsets.
 @Suite struct DirectoryReaderTests {
-    private let fixture: TestStore
+    private let directory: TemporaryDirectory
     /// More entries than fit one buffer of 32 KiB.
     private let count = 1500
 
     init() throws {
-        fixture = try TestStore()
-        #expect(mkdir(fixture.path + "/d", 0o700) == 0)
+        directory = try TemporaryDirectory()
         for number in 0..<count {
-            close(Glibc.open(fixture.path + "/d/" + name(number), O_CREAT | O_WRONLY, 0o600))
+            close(Glibc.open(directory.appending(name(number)), O_CREAT | O_WRONLY, 0o600))
         }
     }
 
     private func name(_ number: Int) -> String { "an entry with a name as long as they are \(number)" }
 
     private func open() throws -> DirectoryReader {
-        DirectoryReader(try Descriptor(at: fixture.root.fd, ascii("d"), flags: O_RDONLY | O_DIRECTORY))
+        DirectoryReader(try Descriptor(path: FilePath(directory.path), flags: O_RDONLY | O_DIRECTORY))
     }
 
     @Test("Every entry is listed once, without the dots")
@@ -31,7 +29,7 @@ import Testing
         var names: [[UInt8]] = []
         while let entry = try reader.next() { names.append(entry.name) }
         #expect(names.count == count)
-        #expect(Set(names) == Set((0..<count).map { ascii(name($0)) }))
+        #expect(Set(names) == Set((0..<count).map { Array(name($0).utf8) }))
         #expect(try reader.next() == nil)
     }
 
@@ -69,10 +67,10 @@ import Testing
     func fresh() throws {
         var reader = try open()
         while try reader.next() != nil {}
-        close(Glibc.open(fixture.path + "/d/new", O_CREAT | O_WRONLY, 0o600))
+        close(Glibc.open(directory.appending("new"), O_CREAT | O_WRONLY, 0o600))
         try reader.seek(to: 0)
         var found = false
-        while let entry = try reader.next() { found = found || entry.name == ascii("new") }
+        while let entry = try reader.next() { found = found || entry.name == Array("new".utf8) }
         #expect(found)
     }
 }
