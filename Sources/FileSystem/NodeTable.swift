@@ -113,26 +113,16 @@ package final class NodeTable<Item: TableNode>: Sendable {
     package func forget(_ id: NodeID, count: Int) {
         state.withLock { state in
             guard id != .root, let node = state.byID[id.rawValue] else { return }
-            node.references -= count
-            dropIfUnused(node, &state)
+            release(node, &state, count: count)
         }
     }
 
     /// Takes back `count` references to a node that was retained, or that the daemon itself looked up.
-    package func forget(_ node: Item, count: Int) {
-        state.withLock { state in
-            node.references -= count
-            dropIfUnused(node, &state)
-        }
-    }
+    package func forget(_ node: Item, count: Int) { state.withLock { release(node, &$0, count: count) } }
 
-    private func release(_ node: TableNode, _ state: inout State) {
-        node.references -= 1
-        dropIfUnused(node, &state)
-    }
-
-    private func dropIfUnused(_ unused: TableNode, _ state: inout State) {
-        var node = unused
+    private func release(_ released: TableNode, _ state: inout State, count: Int = 1) {
+        var node = released
+        node.references -= count
         // Removing a node releases its parents. Do not recurse, because a tree can be deep.
         var pending: [TableNode] = []
         while true {
@@ -182,6 +172,11 @@ package final class NodeTable<Item: TableNode>: Sendable {
     /// The names that lead from the root to the node. They start elsewhere if a directory above has no name.
     package func path(of node: Item) -> [NodeName<Item>] {
         state.withLock { _ in namesAbove(node).reversed().map { name($0) } }
+    }
+
+    /// The same names in the store, joined by `/`. Empty for the root.
+    package func storedPath(of node: Item) -> [UInt8] {
+        Array(path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
     }
 
     /// The name of the node and of each directory above it, at most PATH_MAX. Names changed behind our back can form a

@@ -26,6 +26,11 @@ package final class Descriptor: Sendable {
         return Descriptor(owning: try retrying { open(path, flags | O_CLOEXEC) })
     }
 
+    /// Opens this directory for reading, with a position of its own.
+    package func openedForReading() throws(StoreError) -> Descriptor {
+        try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+    }
+
     /// fstat(2).
     package func status() throws(StoreError) -> stat {
         var result = stat()

@@ -17,11 +17,7 @@ extension VaultFileSystem {
             try Completion.isIncomplete(pin), let name = nodes.name(of: node)
         else { return }
         let parentClass = try directory(name.parent).protectionClass
-        try completion.complete(pin, class: parentClass, shownPath: backingPath(of: node), in: store)
-    }
-
-    private func backingPath(of node: Node) -> [UInt8] {
-        Array(nodes.path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
+        try completion.complete(pin, class: parentClass, shownPath: nodes.storedPath(of: node), in: store)
     }
 
     /// Runs `body`, a rename of `objects`. The walk may miss what it completes, or a directory, that is moved meanwhile.

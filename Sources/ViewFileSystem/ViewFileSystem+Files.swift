@@ -205,9 +205,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 
     /// The path from the source's root. Empty for a node without a name.
-    func path(of node: ViewNode) -> [UInt8] {
-        Array(nodes.path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
-    }
+    func path(of node: ViewNode) -> [UInt8] { nodes.storedPath(of: node) }
 
     /// The keys of a file. Nil if one is not in memory.
     func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {

@@ -62,7 +62,7 @@ extension ViewFileSystem {
 
     /// - Parameter depth: levels of directories below.
     private func prefetch(_ directory: Descriptor, _ path: [UInt8], depth: Int) throws(StoreError) {
-        let listed = try Descriptor(at: directory.fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+        let listed = try directory.openedForReading()
         var reader = DirectoryReader(listed)
         var wanted: [KeyName] = []
         // For messages: a file that needs the key.

@@ -138,8 +138,7 @@ package final class ViewFileSystem: Sendable {
     package func openDirectory(_ id: NodeID) throws(StoreError) -> ViewDirectoryHandle {
         let node = try nodes.node(id)
         try admit()
-        let descriptor = try Descriptor(at: try directory(node).fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-        return ViewDirectoryHandle(node: node, descriptor: descriptor)
+        return ViewDirectoryHandle(node: node, descriptor: try directory(node).openedForReading())
     }
 
     package func release(_ handle: ViewDirectoryHandle) {}

@@ -6,11 +6,6 @@ internal import VaultFormat
 
 /// Calls on a directory's entries by their backing names, and on whole files.
 extension Descriptor {
-    /// Opens this directory for reading, with a position of its own.
-    package func openedForReading() throws(StoreError) -> Descriptor {
-        try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-    }
-
     /// flock(2) with `LOCK_EX` or `LOCK_SH`. Retries for up to `wait`. The lock lasts until the descriptor and all its
     /// duplicates are closed.
     /// - Throws: `EAGAIN` if another process keeps it for all of `wait`.
