@@ -97,7 +97,7 @@ package final class ViewSecrets: Sendable {
         }
         do {
             guard case .keyFile(let path, let cipher) = origin else { return try sharedKey(nil) }
-            return KeyMaterial(key: try KeyFile.read(path, cipher: cipher).key)
+            return try KeyFile.read(path, cipher: cipher)
         } catch ViewError.noKey(let reason) {
             throw .failed(reason)
         } catch {

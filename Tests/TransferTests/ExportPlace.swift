@@ -77,7 +77,7 @@ final class ExportPlace {
         let viewed = ViewSource(
             root: root, onlyName: name.map { Array($0.utf8) },
             format: ViewFormat(layout: .stream(isVectorInFile: false), vector: vector, padding: padding),
-            manifest: nil, keys: KeyStore(KeySources(root: root, notice: { _ in }), shared: KeyMaterial(key: key)),
+            manifest: nil, keys: KeyStore(KeySources(root: root), shared: KeyMaterial(key: key)),
             hasSharedKey: true)
         let system = try ViewFileSystem(
             source: viewed, secrets: ViewSecrets(.none, secret: nil), gate: LockGate(),

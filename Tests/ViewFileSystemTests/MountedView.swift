@@ -33,7 +33,7 @@ final class MountedView {
         let root = Descriptor(owning: Glibc.open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
         let format = ViewFormat(layout: layout, vector: Self.vector.withUnsafeBytes { InitialVector($0) })
         let command = keyCommand.map { KeyCommand(Array($0.utf8), log: { _ in }) }
-        let sources = KeySources(root: root, command: command, derive: derive, notice: { _ in })
+        let sources = KeySources(root: root, command: command, derive: derive)
         let key = Self.key.withUnsafeBytes { KeyMaterial(key: SecretBytes(copying: $0)) }
         let shared = keyCommand == nil ? key : nil
         let source = ViewSource(

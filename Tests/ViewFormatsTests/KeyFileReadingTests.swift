@@ -13,7 +13,7 @@ import VaultCrypto
 
     init() throws { place = try KeyPlace() }
 
-    private func read(_ path: String) throws(ViewError) -> KeyFile.Found {
+    private func read(_ path: String) throws(ViewError) -> KeyMaterial {
         try KeyFile.read([UInt8](path.utf8), in: place.root, cipher: .aes128CBC)
     }
 

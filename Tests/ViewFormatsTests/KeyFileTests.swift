@@ -14,7 +14,7 @@ import VaultCrypto
         }
     }
 
-    private func parse(_ bytes: [UInt8], _ cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
+    private func parse(_ bytes: [UInt8], _ cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try KeyFile.parse(bytes, cipher: cipher, name: "key file k")
     }
 
@@ -24,19 +24,15 @@ import VaultCrypto
         for bytes in [Self.binary(size), [UInt8](repeating: 0x0A, count: size), [UInt8](repeating: 0x20, count: size)] {
             let found = try parse(bytes, cipher)
             #expect(found.key.exposed == bytes)
-            #expect(found.notice == nil)
         }
     }
 
-    @Test("A binary key with a newline is used without it, with a notice", arguments: [nil] + ViewCipher.allCases)
+    @Test("A binary key with a newline is used without it", arguments: [nil] + ViewCipher.allCases)
     func newline(cipher: ViewCipher?) throws {
         for size in cipher.map({ [$0.keySize] }) ?? [16, 24, 32] {
             for end in ["\n", "\r\n"] {
                 let found = try parse(Self.binary(size) + [UInt8](end.utf8), cipher)
                 #expect(found.key.exposed == Self.binary(size))
-                let notice =
-                    "key file k: \(size + end.utf8.count) bytes are taken as a key without the newline at the end"
-                #expect(found.notice == notice)
             }
         }
     }
@@ -48,7 +44,6 @@ import VaultCrypto
             for (start, end) in [("", ""), ("", "\n"), ("0x", ""), ("0X", "\r\n"), ("0x", " \t\n\n")] {
                 let found = try parse([UInt8](start.utf8) + digits + [UInt8](end.utf8), cipher)
                 #expect(found.key.exposed == Self.value(digits))
-                #expect(found.notice == nil)
             }
         }
     }
@@ -61,7 +56,6 @@ import VaultCrypto
         #expect(try parse(digits, .aes128CBC).key.exposed == Self.value(digits))
         let binary = try parse(digits, .aes256CBC)
         #expect(binary.key.exposed == digits)
-        #expect(binary.notice == "key file k: 32 hexadecimal digits are taken as the 32 bytes of a key")
     }
 
     @Test("Any other length is an error that names it")

@@ -97,7 +97,7 @@ final class KeyPlace: Sendable {
     func sources(
         _ uriFiles: [[UInt8]: FilePath] = [:], command: KeyCommand? = nil, derive: KeySources.Derivation? = nil
     ) -> KeySources {
-        KeySources(root: root, uriFiles: uriFiles, command: command, derive: derive) { [self] in note($0) }
+        KeySources(root: root, uriFiles: uriFiles, command: command, derive: derive)
     }
 }
 

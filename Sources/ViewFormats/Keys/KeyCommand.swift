@@ -42,7 +42,7 @@ package final class KeyCommand: Sendable {
 
     /// Runs the command.
     /// - Throws: `noKey` if it fails, takes too long, prints too much or no key, or is cancelled.
-    package func key(for subject: Subject, cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
+    package func key(for subject: Subject, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         // One byte more than the maximum, to detect more output.
         let output = WipedBytes(capacity: KeyFile.maximumSize + 1)
         let errors = WipedBytes(capacity: CommandRun.errorSize)

@@ -2,25 +2,19 @@ internal import CLinux
 internal import Glibc
 package import LinuxSystem
 package import SystemPackage
-package import VaultCrypto
+internal import VaultCrypto
 
 /// Reads keys from files: in binary or as hexadecimal digits, as the length shows. Any thread.
 package enum KeyFile {
     /// Maximum size of a key file or of a key command's output.
     static let maximumSize = 4096
 
-    package struct Found: Sendable {
-        package let key: SecretBytes
-        /// For the user: an ambiguity in the file, and how it was resolved.
-        package let notice: String?
-    }
-
     // MARK: Reading
 
     /// Reads a key file of the command line, which can be a pipe (`/dev/fd/3`). Blocks until the writer closes it, so only
     /// for use before the mount.
     /// - Throws: `noKey`.
-    package static func readOnce(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> Found {
+    package static func readOnce(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
             let file = try open(path, flags: O_RDONLY | O_NOCTTY)
             var count = 0
@@ -36,7 +30,7 @@ package enum KeyFile {
 
     /// Reads a key from a file of the user. Follows links. Does not block: the file must be a regular file.
     /// - Throws: `noKey`.
-    package static func read(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> Found {
+    package static func read(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
             try open(path, flags: linux_O_PATH).openedRegularFile().read(at: 0, into: buffer)
         }
@@ -45,7 +39,8 @@ package enum KeyFile {
     /// Reads a key from a regular file inside the source. Follows no links.
     /// - Parameter path: relative to `root`, without `..`.
     /// - Throws: `noKey`.
-    package static func read(_ path: [UInt8], in root: Descriptor, cipher: ViewCipher?) throws(ViewError) -> Found {
+    package static func read(_ path: [UInt8], in root: Descriptor, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial
+    {
         try read("key file \(shown(path))", cipher) { (buffer) throws(StoreError) in
             try Descriptor(object: path, in: root).openedRegularFile().read(at: 0, into: buffer)
         }
@@ -58,7 +53,7 @@ package enum KeyFile {
     private static func read(
         _ name: String, _ cipher: ViewCipher?,
         fill: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
-    ) throws(ViewError) -> Found {
+    ) throws(ViewError) -> KeyMaterial {
         // One byte more than the maximum, to detect a longer file.
         let bytes = WipedBytes(capacity: maximumSize + 1)
         do throws(StoreError) { try bytes.fill(fill) } catch { throw .noKey("cannot read \(name): \(error.reason)") }
@@ -75,25 +70,16 @@ package enum KeyFile {
     ///   - cipher: nil if a key of any length will do.
     ///   - name: the file's name in messages.
     /// - Throws: `noKey`, with the actual and the expected length.
-    package static func parse(_ bytes: [UInt8], cipher: ViewCipher?, name: String) throws(ViewError) -> Found {
+    package static func parse(_ bytes: [UInt8], cipher: ViewCipher?, name: String) throws(ViewError) -> KeyMaterial {
         guard bytes.count <= maximumSize else {
             throw .noKey("\(name) has more than \(maximumSize) bytes, where \(expectation(cipher)) is expected")
         }
         let sizes = cipher.map { [$0.keySize] } ?? ViewCipher.allCases.map(\.keySize)
         // First, because 32 digits without a cipher are AES-128. With one size, no length is ambiguous.
-        if let key = try hexadecimal(bytes, sizes: sizes) { return Found(key: key, notice: nil) }
-        if sizes.contains(bytes.count) {
-            // Without this notice, an AES-128 key in hexadecimal given for AES-256 would fail without a hint.
-            let looksWrong = bytes.count == ViewCipher.aes256CBC.keySize && bytes.allSatisfy(isDigit)
-            return Found(
-                key: bytes.withUnsafeBytes { SecretBytes(copying: $0) },
-                notice: looksWrong ? "\(name): 32 hexadecimal digits are taken as the 32 bytes of a key" : nil)
-        }
+        if let key = try hexadecimal(bytes, sizes: sizes) { return KeyMaterial(key: key) }
         let newline = bytes.last != UInt8(ascii: "\n") ? 0 : bytes.dropLast().last == UInt8(ascii: "\r") ? 2 : 1
-        if newline > 0, sizes.contains(bytes.count - newline) {
-            return Found(
-                key: bytes.dropLast(newline).withUnsafeBytes { SecretBytes(copying: $0) },
-                notice: "\(name): \(bytes.count) bytes are taken as a key without the newline at the end")
+        for end in [0, newline] where sizes.contains(bytes.count - end) {
+            return KeyMaterial(key: bytes.dropLast(end).withUnsafeBytes { SecretBytes(copying: $0) })
         }
         throw .noKey("\(name) has \(bytes.count) bytes, which is not \(expectation(cipher))")
     }
@@ -131,18 +117,14 @@ package struct KeySources: Sendable {
     let uriFiles: [[UInt8]: FilePath]
     let command: KeyCommand?
     let derive: Derivation?
-    /// Receives notices about key files for the user.
-    let notice: @Sendable (String) -> Void
 
     package init(
-        root: Descriptor, uriFiles: [[UInt8]: FilePath] = [:], command: KeyCommand? = nil, derive: Derivation? = nil,
-        notice: @escaping @Sendable (String) -> Void
+        root: Descriptor, uriFiles: [[UInt8]: FilePath] = [:], command: KeyCommand? = nil, derive: Derivation? = nil
     ) {
         self.root = root
         self.uriFiles = uriFiles
         self.command = command
         self.derive = derive
-        self.notice = notice
     }
 
     /// Reads, derives or asks for a key. Blocks for little more than the key command's timeout at most, unless the disk
@@ -150,20 +132,17 @@ package struct KeySources: Sendable {
     /// - Throws: `noKey`, with the key's subject and what was tried.
     func load(_ name: KeyName) throws(ViewError) -> KeyMaterial {
         do throws(ViewError) {
-            let found: KeyFile.Found
             switch name {
             case .shared: throw .noKey("the view's key is not in memory: unlock the view")
-            case .manifest(let path, let cipher): found = try manifestKey(path, cipher: cipher)
+            case .manifest(let path, let cipher): return try manifestKey(path, cipher: cipher)
             case .path(let path, let cipher):
                 guard let command else { throw .noKey("give --key-file or --key-command, or name one in view.json") }
-                found = try command.key(for: .path(path), cipher: cipher)
-            case .uri(let uri, let directory): found = try uriKey(uri, directory: directory)
+                return try command.key(for: .path(path), cipher: cipher)
+            case .uri(let uri, let directory): return try uriKey(uri, directory: directory)
             case .derived(let salt, let cipher):
                 guard let derive else { throw .noKey("no passphrase was given") }
                 return try derive(salt, cipher)
             }
-            if let notice = found.notice { self.notice(notice) }
-            return KeyMaterial(key: found.key)
         } catch .noKey(let reason) {
             switch name {
             case .path(let path, _): throw .noKey("no key for \(shown(path)): \(reason)")
@@ -182,7 +161,7 @@ package struct KeySources: Sendable {
         }
     }
 
-    private func manifestKey(_ path: [UInt8], cipher: ViewCipher?) throws(ViewError) -> KeyFile.Found {
+    private func manifestKey(_ path: [UInt8], cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         if path.first == UInt8(ascii: "/") {
             return try KeyFile.read(withCString(path) { FilePath(platformString: $0) }, cipher: cipher)
         }
@@ -190,7 +169,7 @@ package struct KeySources: Sendable {
     }
 
     /// The first of these that is configured decides: `--key`, `--key-command`, a file in the source.
-    private func uriKey(_ uri: [UInt8], directory: [UInt8]) throws(ViewError) -> KeyFile.Found {
+    private func uriKey(_ uri: [UInt8], directory: [UInt8]) throws(ViewError) -> KeyMaterial {
         let cipher = ViewCipher.aes128CBC
         if let file = uriFiles[uri] { return try KeyFile.read(file, cipher: cipher) }
         if HlsURI.isData(uri) {

@@ -74,8 +74,7 @@ package final class KeyStore: Sendable {
 
     /// Tries to read keys from files, and returns the reasons why that fails, each once. Does not ask the key command.
     func missing(_ names: Set<KeyName>) -> [String] {
-        // The notices come when a key is used.
-        let files = KeySources(root: sources.root, uriFiles: sources.uriFiles) { _ in }
+        let files = KeySources(root: sources.root, uriFiles: sources.uriFiles)
         var reasons: Set<String> = []
         for name in names where !sources.asksCommand(for: name) {
             do throws(ViewError) { _ = try files.load(name) } catch .noKey(let reason) {

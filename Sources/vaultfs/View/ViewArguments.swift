@@ -99,7 +99,7 @@ struct ViewArguments: Codable, Sendable {
     /// Opens the view of a source.
     /// - Parameters:
     ///   - keyFile: the key if `--key-file` was given.
-    ///   - log: called with notices for the user.
+    ///   - log: called with the errors of the key command.
     func source(
         _ location: ViewLocation, secrets: ViewSecrets, keyFile: SecretBytes, log: @escaping @Sendable (String) -> Void
     ) throws -> ViewSource {
@@ -112,7 +112,7 @@ struct ViewArguments: Codable, Sendable {
             derive: { [weak secrets] (salt, cipher) throws(ViewError) in
                 guard let secrets else { throw .store(.locked) }
                 return try secrets.derive(salt: salt, cipher: cipher)
-            }, notice: log)
+            })
         return ViewSource(
             root: location.root, onlyName: location.onlyName, format: format, manifest: manifest,
             keys: KeyStore(sources, shared: shared), hasSharedKey: shared != nil)
@@ -125,8 +125,6 @@ struct ViewArguments: Codable, Sendable {
         if let file = try? Descriptor(path: keyFile, flags: linux_O_PATH) {
             SecretWarning.checkMode(of: file, path: keyFile)
         }
-        let found = try KeyFile.readOnce(keyFile, cipher: format.cipher)
-        if let notice = found.notice { Console.report(notice) }
-        return found.key
+        return try KeyFile.readOnce(keyFile, cipher: format.cipher).key
     }
 }
