@@ -68,7 +68,7 @@ package protocol FileSystem: AnyObject, Sendable {
         _ handle: Directory, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
     ) throws(StoreError)
 
-    /// open(2) of an existing file, or the part of it that takes no long time.
+    /// open(2) of an existing file. Defers the part that may take long.
     func beginOpening(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
     ) throws(StoreError) -> Opening<File>
@@ -111,8 +111,8 @@ package enum NewObject: Sendable {
 /// The result of open(2).
 package enum Opening<File> {
     case opened(File)
-    /// The rest of the open may take long. The function does it. It must be called once, on a thread that may block and is
-    /// not inside the gate.
+    /// The function opens the file, which may take long. Call it once, on a thread that may block and is not inside the
+    /// gate.
     case deferred(@Sendable () throws(StoreError) -> File)
 }
 

@@ -9,6 +9,8 @@ import Testing
     private let parent = TableNode(key: FileIdentity(stat()), kind: S_IFDIR)
     private let other = TableNode(key: FileIdentity(stat()), kind: S_IFDIR)
 
+    private func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
+
     private func expect(_ names: NodeNames, _ shown: String) {
         let all = names.all.map { ($0.parent === parent ? "" : "other/") + String(decoding: $0.entry, as: UTF8.self) }
         #expect(all.joined(separator: " ") == shown && (names.first == nil) == shown.isEmpty)
