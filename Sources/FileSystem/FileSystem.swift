@@ -113,7 +113,8 @@ package enum Opening<File> {
     case opened(File)
     /// The function opens the file, which may take long. Call it once, on a thread that may block and is not inside the
     /// gate.
-    case deferred(@Sendable () throws(StoreError) -> File)
+    /// - Parameter runsCommand: true if it may wait for a command. Other opens must not wait for those.
+    case deferred(runsCommand: Bool, @Sendable () throws(StoreError) -> File)
 }
 
 /// The use of the kernel's page cache for a file that is being opened.

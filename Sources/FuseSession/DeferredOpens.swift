@@ -13,10 +13,11 @@ final class DeferredOpens: Sendable {
         var threads = 0
     }
 
-    /// Number of opens at a time. More are queued.
-    private static let mostThreads = 32
-
+    private let mostThreads: Int
     private let state = Monitor(State())
+
+    /// - Parameter mostThreads: number of opens at a time. More are queued.
+    init(mostThreads: Int) { self.mostThreads = mostThreads }
 
     /// Answers `request` later. Called on the request's own thread, before any reply.
     /// - Parameter open: opens the file. It gets a function that returns true if `open` must reply, and false if an
@@ -24,7 +25,7 @@ final class DeferredOpens: Sendable {
     func add(_ request: Request, _ open: @escaping @Sendable (Request, _ mustReply: () -> Bool) -> Void) {
         let pending = PendingRequest(request)
         let isTaken = state.update { state in
-            if state.threads < Self.mostThreads, let thread = try? BackgroundThread({ [self] in work() }) {
+            if state.threads < mostThreads, let thread = try? BackgroundThread({ [self] in work() }) {
                 thread.detach()
                 state.threads += 1
             }

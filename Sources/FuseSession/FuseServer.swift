@@ -22,7 +22,8 @@ final class FuseServer: Sendable {
     /// True if the kernel may cache that a name does not exist.
     let keepsMissingNames = Atomic<Bool>(true)
     let refusals = RepeatedRefusals()
-    let deferredOpens = DeferredOpens()
+    let quickOpens = DeferredOpens(mostThreads: 4)
+    let commandOpens = DeferredOpens(mostThreads: 32)
     let scheduler = WorkerScheduler()
     /// `max_read` of the mount options, in bytes. 0 if none was given.
     let maximumRead: UInt32

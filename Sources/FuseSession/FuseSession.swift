@@ -157,7 +157,8 @@ package final class FuseSession: @unchecked Sendable {
         for thread in workers { thread.join() }
         server.scheduler.dismiss()
         server.fileSystem.endDeferred()
-        server.deferredOpens.end()
+        server.quickOpens.end()
+        server.commandOpens.end()
         server.refusals.stop()
         for thread in helpers { thread.join() }
         whenUnmounted()

@@ -44,8 +44,9 @@ extension FileSystem {
         let caller = request.caller(withGroups: info.flags & O_TRUNC != 0)
         switch try beginOpening(id, flags: info.flags, for: caller, workspace: workspace(request)) {
         case .opened(let file): reply(file, to: request, info)
-        case .deferred(let finish):
-            request.server.deferredOpens.add(request) { [self] request, mustReply in
+        case .deferred(let runsCommand, let finish):
+            let server = request.server
+            (runsCommand ? server.commandOpens : server.quickOpens).add(request) { [self] request, mustReply in
                 do throws(StoreError) {
                     let file = try finish()
                     if mustReply() { reply(file, to: request, info) } else { release(file) }

@@ -124,7 +124,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         switch try system.beginOpening(item.id, flags: flags, for: caller, workspace: workspace) {
         case .opened(let file): return Content(system, file, of: item)
         // Such as one for which keys have to be fetched.
-        case .deferred(let finish): return Content(system, try finish(), of: item)
+        case .deferred(_, let finish): return Content(system, try finish(), of: item)
         }
     }
 

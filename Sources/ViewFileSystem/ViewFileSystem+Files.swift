@@ -47,7 +47,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .opened(let handle): return .opened(handle)
         case .missing(let names):
             // The kernel keeps its reference to the node while it waits.
-            return .deferred { [self] () throws(StoreError) in try open(node, fetching: names) }
+            return .deferred(runsCommand: names.contains(where: \.mayTakeCommand)) { [self] () throws(StoreError) in
+                try open(node, fetching: names)
+            }
         }
     }
 

@@ -73,7 +73,7 @@ final class MountedView {
 
     /// Opens a file whose key must be fetched, on another thread. The result comes later.
     func openDeferred(_ id: NodeID) throws -> Monitor<Result<ViewHandle, StoreError>?> {
-        guard case .deferred(let finish) = try beginOpening(id) else { throw TestFailure("not deferred") }
+        guard case .deferred(_, let finish) = try beginOpening(id) else { throw TestFailure("not deferred") }
         let outcome = Monitor<Result<ViewHandle, StoreError>?>(nil)
         try BackgroundThread {
             let result = Result { () throws(StoreError) in try finish() }

@@ -16,6 +16,14 @@ package enum KeyName: Hashable, Sendable {
     /// A key derived from the view's passphrase. All files have the same derivation, but for the cipher.
     case derived(salt: [UInt8], cipher: ViewCipher)
 
+    /// True if it can come from the key command.
+    package var mayTakeCommand: Bool {
+        switch self {
+        case .path, .uri: true
+        case .shared, .manifest, .derived: false
+        }
+    }
+
     /// True if another fetch can return another key.
     var mayChange: Bool {
         switch self {
