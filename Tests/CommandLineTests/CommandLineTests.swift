@@ -65,7 +65,8 @@ import VaultStore
         #expect(list.fuseOptions.isEmpty)
     }
 
-    @Test func `what fstab says for us`() throws {
+    @Test("options of fstab for vaultfs, and those for mount(8)")
+    func fstabOptions() throws {
         let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p"])
         #expect(
             list.ours == ["passfile": "/p", "cache_size": "64M", "keyfile": "/k", "extpass": "cat /p"])

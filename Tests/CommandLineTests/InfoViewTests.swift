@@ -32,7 +32,8 @@ import Testing
             first == "vaultfs view openssl \(directory.appending("salted")) MOUNTPOINT --pbkdf2")
     }
 
-    @Test func `ciphertext in chunks or in one`() throws {
+    @Test("ciphertext in chunks or in one")
+    func ciphertextChunksOne() throws {
         try make("chunks", "head -c \(10 * ((1 << 20) + 16)) /dev/urandom")
         let found = try info("chunks")
         #expect(found["content"] as? String == "ciphertext")

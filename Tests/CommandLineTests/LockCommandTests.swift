@@ -15,20 +15,22 @@ import Testing
         try Command([Products.binary] + arguments).run()
     }
 
-    @Test(arguments: [
-        (["lock", "/a", "--all"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-        (["unlock", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-        (
-            ["unlock", "--passfile", "a", "--keyfile", "b"],
-            "vaultfs: only one of --passfile, --keyfile can be given\n"
-        ),
-        (["unlock", "--passphrase-fd", "0"], "vaultfs: unknown option '--passphrase-fd'"),
-        (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
-        (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-        (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
-        (["unlock", ""], ""),
-    ])
-    func `wrong usage is one line and exit code 2`(arguments: [String], message: String) throws {
+    @Test(
+        "wrong usage is one line and exit code 2",
+        arguments: [
+            (["lock", "/a", "--all"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+            (["unlock", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+            (
+                ["unlock", "--passfile", "a", "--keyfile", "b"],
+                "vaultfs: only one of --passfile, --keyfile can be given\n"
+            ),
+            (["unlock", "--passphrase-fd", "0"], "vaultfs: unknown option '--passphrase-fd'"),
+            (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
+            (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
+            (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
+            (["unlock", ""], ""),
+        ])
+    func wrongUsageOneLine(arguments: [String], message: String) throws {
         let result = try Command([Products.binary] + arguments).run()
         #expect(result.exitCode == FailureCode.usage.rawValue, "\(result)")
         #expect(result.errors.hasPrefix(message), "\(result)")
@@ -93,7 +95,8 @@ import Testing
         #expect(try Self.receipt(json).left == left)
     }
 
-    @Test func `fields as people read them`() {
+    @Test("fields as people read them")
+    func fieldsPeopleReadThem() {
         struct Inner {
             let cacheHits = 1
             let none: Int? = nil

@@ -43,7 +43,8 @@ import Testing
         #expect(try place.slots()[1]["label"] as? String == "safe" && place.opens(recovery))
     }
 
-    @Test func `with several passphrase slots, or none, it needs the id`() throws {
+    @Test("with several passphrase slots, or none, it needs the id")
+    func withSeveralPassphraseSlots() throws {
         try place.slot("add", recovery + ["--new-passfile", place.file("new")] + cheap).succeeded()
         let change = recovery + ["--new-keyfile", place.file("keyfile")]
         let slots = "the slots are 1 (passphrase), 2 (recovery), 3 (passphrase)"

@@ -122,8 +122,8 @@ import Testing
         }
     }
 
-    @Test(arguments: Source.allCases)
-    func `one that is not there, or cannot be read`(source: Source) throws {
+    @Test("one that is not there, or cannot be read", arguments: Source.allCases)
+    func oneNotThereCannot(source: Source) throws {
         let option = source == .provider ? "--provider" : "--extpass"
         if source.isDescriptor {
             try expect(source, 4, "standard input is empty", redirection: "<&-")
@@ -139,8 +139,10 @@ import Testing
         }
     }
 
-    @Test(arguments: [Source.command, .provider])
-    func `a command that closes its output, is killed, or fails after it has spoken`(source: Source) throws {
+    @Test(
+        "a command that closes its output, is killed, or fails after it has spoken",
+        arguments: [Source.command, .provider])
+    func commandClosesOutputKilled(source: Source) throws {
         let option = source == .provider ? "--provider" : "--extpass"
         for (script, exitCode, words) in [
             ("exec >&-", 4, "the output of the \(option) command is empty"),
@@ -156,8 +158,8 @@ import Testing
         }
     }
 
-    @Test(arguments: ["--passfile", "--new-passfile"])
-    func `a pipe that does not block is waited for`(option: String) throws {
+    @Test("a pipe that does not block is waited for", arguments: ["--passfile", "--new-passfile"])
+    func pipeDoesNotBlock(option: String) throws {
         let script = """
             import os, subprocess, sys, time
             reading, writing = os.pipe()

@@ -41,10 +41,13 @@ import Testing
         #expect(try place.slot("list", place.opening).succeeded().errors.isEmpty)
     }
 
-    @Test(arguments: [
-        ("correct horse\r\n", true), ("correct horse\n\n", true), ("correct\nhorse", true), ("correct horse\n", false),
-    ])
-    func `a line break in a passphrase`(text: String, warns: Bool) throws {
+    @Test(
+        "a line break in a passphrase",
+        arguments: [
+            ("correct horse\r\n", true), ("correct horse\n\n", true), ("correct\nhorse", true),
+            ("correct horse\n", false),
+        ])
+    func lineBreakPassphrase(text: String, warns: Bool) throws {
         for (option, input) in [("--passfile=/dev/fd/0", text), ("--passfile=-", text), ("--extpass=cat", text)] {
             let result = try place.slot("list", [option], input: input)
             let name = option.prefix { $0 != "=" }

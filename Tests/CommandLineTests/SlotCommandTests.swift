@@ -148,7 +148,8 @@ import VaultFormat
         #expect(try place.slots()[1]["keyDerivation"] as? String == "scrypt N=2^18 r=8 p=1")
     }
 
-    @Test func `Store-22: guessing gets no cheaper`() throws {
+    @Test("Store-22: guessing gets no cheaper")
+    func guessing() throws {
         func change(_ options: [String]) throws -> String? {
             let result = try place.slot("change", place.opening + ["--keep-secret"] + options).succeeded()
             #expect(result.errors.isEmpty)
@@ -165,7 +166,8 @@ import VaultFormat
         #expect(try place.opens(place.opening))
     }
 
-    @Test func `removing: the last slot stays without force, and what is left is looked at`() throws {
+    @Test("removing: the last slot stays without force, and what is left is looked at")
+    func removingLastSlotStays() throws {
         let keyfile = ["--keyfile", place.file("keyfile")]
         try place.expectRefusal(1, "can never be opened again") { try place.slot("remove", place.opening + ["1"]) }
         try place.expectRefusal(1, "there is no slot 2; the slots are: 1") {

@@ -6,7 +6,8 @@ import VaultCrypto
 @testable import Control
 
 @Suite struct ControlMessageTests {
-    @Test func `a status comes back as it was`() throws {
+    @Test("a status comes back as it was")
+    func statusComesBackWas() throws {
         var status = status()
         status.memory = MemoryProtection(keys: .locked, cache: .unlocked, coreDumpsOff: true, notDumpable: false)
         status.problems = ["text\n\u{0}"]
@@ -39,7 +40,8 @@ import VaultCrypto
         #expect(try ControlResponse.parse(Data(line.dropLast()), to: request) == response)
     }
 
-    @Test func `an answer that is none`() {
+    @Test("an answer that is none")
+    func answerNone() {
         for request in [ControlRequest.status, .sync, .lock(forgetsKeys: false), .unlock(nil), .events] {
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data("{}".utf8), to: request) }
             #expect(throws: ControlError.self) { try ControlResponse.parse(Data([0xFF]), to: request) }

@@ -94,7 +94,8 @@ import VaultFormat
         try expect(new: step == .synchronize)
     }
 
-    @Test func `who was to be told and could not be: nothing has changed`() throws {
+    @Test("nothing has changed if somebody could not be told")
+    func notTold() throws {
         #expect(throws: VaultError.refused("no")) {
             try change(onReady: { () throws(VaultError) in throw .refused("no") }, before: { _ in })
         }

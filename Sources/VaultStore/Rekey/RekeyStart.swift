@@ -13,20 +13,20 @@ package enum RekeyStart {
     /// - Parameters:
     ///   - slot: the slot to keep.
     ///   - isForced: allows to keep only a slot that expires.
-    /// - Throws: `slotRefused`, `damaged`, `system`, `format`.
+    /// - Throws: `refused`, `damaged`, `system`, `format`.
     package static func check(
         _ vault: VaultDirectory, keeping slot: KeySlot, masterKey: SecretBytes, isForced: Bool
     ) throws(VaultError) {
         guard !vault.isOnReadOnlyStore else {
-            throw .slotRefused("\(vault.path.shown) cannot be rekeyed: its file system is read-only")
+            throw .refused("\(vault.path.shown) cannot be rekeyed: its file system is read-only")
         }
         guard (vault.configuration.epoch?.number ?? 0) < KeyEpoch.maximum else {
-            throw .slotRefused(
+            throw .refused(
                 "\(vault.path.shown) was rekeyed \(KeyEpoch.maximum) times, which is all there are: export it, and "
                     + "import it into a new vault")
         }
         if slot.isLimited && !isForced {
-            throw .slotRefused(
+            throw .refused(
                 "slot \(slot.id) would be the only one, and it expires: use the secret of a slot that does not, or --force"
             )
         }
@@ -37,7 +37,7 @@ package enum RekeyStart {
     private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
         guard try !vault.hasRekeyStep() else {
-            throw .slotRefused(
+            throw .refused(
                 "\(vault.path.shown): vaultfs.rekey is there, though no rekey is unfinished: move it out of the vault; "
                     + "nothing was changed")
         }
@@ -60,7 +60,7 @@ package enum RekeyStart {
     ///   - slot: the slot to keep.
     ///   - secret: opens `slot`.
     /// - Returns: the new master key.
-    /// - Throws: `inUse`, `slotRefused`, `damaged`, `system`, `format`.
+    /// - Throws: `inUse`, `refused`, `damaged`, `system`, `format`.
     package static func begin(
         _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
         created: String = UtcTime.now()
@@ -72,7 +72,7 @@ package enum RekeyStart {
         try checkContents(current, masterKey: masterKey)
         // Only the slots that the user has seen go.
         guard current.configuration == vault.configuration, current.configuration.slot(slot.id) == slot else {
-            throw .slotRefused("\(vault.path.shown): slots were changed meanwhile; nothing was changed")
+            throw .refused("\(vault.path.shown): slots were changed meanwhile; nothing was changed")
         }
         let newMaster = try VaultCreation.drawMasterKey()
         let bytes = try SlotEditor.wrapping { () throws(FormatError) in
