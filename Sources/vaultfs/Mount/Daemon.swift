@@ -140,7 +140,7 @@ final class Daemon: Sendable {
         // sysfs-class-bdi, in the kernel's documentation.
         let settings = FilePath("/sys/class/bdi/\(linux_major(device)):\(linux_minor(device))/read_ahead_kb")
         do throws(StoreError) {
-            try writeAll(Array("\(bytes >> 10)".utf8), to: Descriptor(path: settings, flags: O_WRONLY).fd)
+            try Descriptor(path: settings, flags: O_WRONLY).write(Array("\(bytes >> 10)".utf8), at: 0)
         } catch {
             logger.warning("read-ahead stays as it is: \(error.reason); it takes root, as in fstab")
         }
