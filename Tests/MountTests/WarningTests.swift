@@ -41,8 +41,10 @@ extension PlainMountTests {
                     + arguments, environment: vault.environment.merging(environment) { $1 }
             ).start()
             defer { process.kill(SIGKILL) }
-            try poll("the mount") {
-                try vault.isMounted() && vault.vaultfs(["status", vault.mountpoint]).exitCode == 0
+            // An unmount before the first answer is a mount that failed.
+            try poll("the first answer") {
+                let status = try vault.isMounted() ? vault.vaultfs(["status", vault.mountpoint, "--json"]) : nil
+                return status.map { $0.exitCode == 0 && !$0.output.contains(/"served" ?: ?0\b/) } ?? false
             }
             Products.countMount()
             try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
