@@ -233,6 +233,7 @@ extension VaultFileSystem {
     }
 
     package func synchronize(_ handle: FileHandle, dataOnly: Bool) throws(StoreError) {
+        store.log.awaitRenewal()
         try handle.synchronize(dataOnly: dataOnly)
     }
 
@@ -302,7 +303,7 @@ extension VaultFileSystem {
             if !store.isReadOnly { try? file.synchronize(dataOnly: true) }
             sealLater(file, of: node)
         }
-        store.durability.sealAll()
+        store.durability.sealer.sealAll()
         // Everything is in place, so what an older build or another program reads is complete.
         try? store.log.clear()
         // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.

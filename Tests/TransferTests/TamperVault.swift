@@ -92,7 +92,7 @@ final class TamperVault {
             let (_, content) = try tree.makeFile(names[index], in: tree.root)
             try Self.write(plaintexts[index], at: 0, to: content, tree, workspace)
         }
-        open.durability.sealAll()
+        open.durability.sealer.sealAll()
         for index in plans.indices { try note(index) }
 
         // The second state. Files that stay unsealed are written last, because closing any file seals the others too.
@@ -103,7 +103,7 @@ final class TamperVault {
                 let item = try #require(try tree.find(names[index], in: tree.root))
                 try Self.change(&plaintexts[index], plans[index], chunkSize, &random, item, tree, workspace)
             }
-            if isSealed { open.durability.sealAll() }
+            if isSealed { open.durability.sealer.sealAll() }
         }
         // The changes are made to the backing files, so nothing may be in the log.
         try open.log.clear()

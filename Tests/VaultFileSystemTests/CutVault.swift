@@ -53,7 +53,7 @@ final class CutVault: Sendable {
     }
 
     /// Does what the daemon's threads do in the background.
-    static func workInBackground(_ system: VaultFileSystem) { system.store.durability.sealAll() }
+    static func workInBackground(_ system: VaultFileSystem) { system.store.durability.sealer.sealAll() }
 
     /// Makes the record of this process in the lock file one of another boot, as a cut leaves it.
     static func reboot(_ path: String) throws {

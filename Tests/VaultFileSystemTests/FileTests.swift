@@ -57,7 +57,7 @@ import VaultStore
         try vault.write(handle, pattern(100))
         try set(entry.id, "security.capability", value)
         system.release(handle)
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         #expect(try system.attribute(entry.id, ascii("security.capability")) == value)
         #expect(system.statistics().filesSealed == 1)
     }
@@ -103,7 +103,7 @@ import VaultStore
         try vault.write(handle, content, at: 5000)
         try system.synchronize(handle, dataOnly: false)
         // The seal of the first close happens now, while the file is open and longer.
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         try vault.write(handle, [1, 2, 3], at: 10000)
         system.release(handle)
         system.forget(again, count: 1)

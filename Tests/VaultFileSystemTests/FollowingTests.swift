@@ -60,7 +60,7 @@ import VaultFormat
     @Test("An open file shows overwritten data and its current length, sealed or not", arguments: [false, true])
     func changes(isSealed: Bool) throws {
         try vault.file("file", bytes(10_000, 1))
-        if isSealed { vault.system.store.durability.sealAll() }
+        if isSealed { vault.system.store.durability.sealer.sealAll() }
         let handle = try open("file")
         defer { follower.release(handle) }
         #expect(try read(handle) == bytes(10_000, 1))
@@ -68,7 +68,7 @@ import VaultFormat
         look(handle)
         #expect(try read(handle, at: 3000, count: 5000) == bytes(5000, 2))
         try rewrite("file", bytes(9000, 3), at: 9000)
-        if isSealed { vault.system.store.durability.sealAll() }
+        if isSealed { vault.system.store.durability.sealer.sealAll() }
         #expect(try follower.attributes(follower.nodes.id(of: handle.node)).st_size == 18_000)
         #expect(try read(handle, at: 9000) == bytes(9000, 3))
         #expect(follower.counters.damagedReads.total == 0)
@@ -82,7 +82,7 @@ import VaultFormat
         var changes = AttributeChanges()
         changes.length = 1_998_848
         _ = try vault.system.change(id, changes, handle: nil, workspace: vault.workspace)
-        vault.system.store.durability.sealAll()
+        vault.system.store.durability.sealer.sealAll()
         let handle = try open("file")
         defer { follower.release(handle) }
         expect(.noSuchAddressOrDevice) { _ = try follower.seek(handle, from: 1_000_000, toHole: false) }
@@ -96,7 +96,7 @@ import VaultFormat
     @Test("A file that was cut short is read up to its new end")
     func shrinking() throws {
         try vault.file("file", bytes(20_000, 1))
-        vault.system.store.durability.sealAll()
+        vault.system.store.durability.sealer.sealAll()
         let handle = try open("file")
         defer { follower.release(handle) }
         let id = try vault.system.lookUp(ascii("file"), in: .root).id

@@ -44,7 +44,7 @@ import VaultFormat
     @Test("a file with changes in the log has the same size and times before and after it is opened")
     func logged() throws {
         for name in ["changed", "other"] { try vault.file(name, pattern(10_000)) }
-        vault.system.store.durability.sealAll()
+        vault.system.store.durability.sealer.sealAll()
         let old = [timespec(tv_sec: 1_000_000_000, tv_nsec: 0), timespec(tv_sec: 1_000_000_000, tv_nsec: 7)]
         for name in ["changed", "other"] { #expect(utimensat(AT_FDCWD, try vault.backing(name), old, 0) == 0) }
         let id = try vault.system.lookUp(ascii("changed"), in: .root).id

@@ -130,7 +130,7 @@ final class MountedVault {
 
     var nodes: Int {
         // A file that waits for its seal keeps its node.
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         return system.statistics().nodes
     }
 }

@@ -235,7 +235,7 @@ import Testing
     func full() throws {
         let vault = try MountedVault()
         let used = try vault.file("used", pattern(5000)).id
-        vault.system.store.durability.sealAll()
+        vault.system.store.durability.sealer.sealAll()
         for tries in 1...2 {
             if tries == 2 { try useLog(vault, used) }
             let refused = Monitor(0)

@@ -67,7 +67,7 @@ import VaultStore
         let long = ascii(String(repeating: "l", count: 200))
         let other = try vault.directory("other")
         let old = try vault.file(String(repeating: "l", count: 200), [1]).id
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         let (system, caller) = (self.system, vault.caller)
         let made = Mutex<NodeEntry?>(nil)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
@@ -95,7 +95,7 @@ import VaultStore
         let file = try vault.file("f", [1]).id
         if links > 1 { _ = try system.make(ascii("g"), in: .root, .hardLink(of: file), for: vault.caller) }
         _ = try vault.file("new", [2])
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         let system = self.system
         let refuse = { @Sendable (call: WatchedCall) -> Int32 in [.remove, .rename].contains(call.kind) ? EIO : 0 }
         CallWatcher.watch(vault.path, refuse) {
@@ -120,7 +120,7 @@ import VaultStore
     func lookedUpWhileLeaving(isReplaced: Bool) throws {
         let file = try vault.file("f", [1]).id
         _ = try vault.file("new", [2])
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         let system = self.system
         let refuse = { @Sendable (call: WatchedCall) -> Int32 in
             guard [.remove, .rename].contains(call.kind) else { return 0 }
@@ -145,7 +145,7 @@ import VaultStore
         "A name that another object has by now is looked for again, whatever that object is", arguments: [true, false])
     func replacedBehindOurBack(isLink: Bool) throws {
         let file = try vault.file("f", [1]).id
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         let (path, caller) = (try vault.backing("f"), vault.caller)
         // Made before, so that it does not get the file's inode number.
         #expect((isLink ? symlink("/", path + "x") : mkdir(path + "x", 0o700)) == 0)

@@ -99,7 +99,7 @@ import VaultStore
         try backingAttribute("f")
         expect(.noData) { _ = try system.attribute(file, name) }
         #expect(try system.attribute(file, ascii("user.mine")) == [1])
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         system.forget(file, count: 1)
         #expect(try system.attribute(try system.lookUp(ascii("f"), in: .root).id, name) == list)
     }

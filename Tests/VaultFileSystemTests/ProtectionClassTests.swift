@@ -193,7 +193,7 @@ import VaultStore
     @Test("A file that is not open keeps its times, and is not kept open")
     func closedFile() throws {
         let file = try vault.file("f", pattern(5000)).id
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         let before = try system.attributes(file)
         try set(file, "none")
         let after = try system.attributes(file)

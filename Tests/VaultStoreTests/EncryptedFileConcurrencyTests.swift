@@ -164,7 +164,7 @@ import VaultFormat
             },
         ])
         store.durability.sealer.add(file)
-        store.durability.sealAll()
+        store.durability.sealer.sealAll()
         #expect(try fixture.header().isSealed)
         #expect(try fixture.header().length == 300 * 2500)
     }

@@ -148,7 +148,7 @@ private struct Model {
             try reopen()
         case .seal:
             store.durability.sealer.add(file)
-            store.durability.sealAll()
+            store.durability.sealer.sealAll()
             // Nobody has opened the file for writing since it was opened, so there is no descriptor to seal with.
             if file.writing.withLock({ $0.writer != nil }) { isSealed = true }
         }

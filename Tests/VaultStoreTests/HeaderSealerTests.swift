@@ -113,7 +113,7 @@ import VaultFormat
         #expect(counter == 0)
         for (name, change) in changes {
             store.durability.sealer.add(file)
-            store.durability.sealAll()
+            store.durability.sealer.sealAll()
             #expect(try fixture.header().isSealed, "\(name)")
             let sealed = file.length
             #expect(try fixture.header().length == sealed)
@@ -125,7 +125,7 @@ import VaultFormat
             counter = header.sealCounter
         }
         store.durability.sealer.add(file)
-        store.durability.sealAll()
+        store.durability.sealer.sealAll()
         try file.put([], at: 0)
         #expect(try fixture.header().isSealed)
     }

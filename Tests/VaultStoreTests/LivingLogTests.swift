@@ -131,34 +131,6 @@ import VaultFormat
         }
     }
 
-    @Test("Log-14: when the store answers again, a write and a sync wait for the new log, and fail no more")
-    func awaitedRenewal() throws {
-        let place = try LogPlace(TestStore())
-        let thread = try BackgroundThread { place.store.durability.run() }
-        defer {
-            place.store.durability.stop()
-            thread.join()
-        }
-        try place.overwrite(chunk: 1, seed: 35)
-        try place.files[0].put([1], at: 0)
-        let isGone = Atomic<Bool>(true)
-        let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            call.path.contains("/vaultfs.log") && isGone.load(ordering: .relaxed) ? EIO : 0
-        }
-        try CallWatcher.watch(place.vault.path, answer) {
-            #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
-            isGone.store(false, ordering: .relaxed)
-            try place.files[0].synchronize(dataOnly: true)
-            isGone.store(true, ordering: .relaxed)
-            #expect(throws: StoreError.system(.ioError)) { try place.files[0].put([2], at: 0) }
-            isGone.store(false, ordering: .relaxed)
-            try place.files[0].put([3], at: 0)
-        }
-        // The request may be quicker than the thread's report.
-        try poll("the checkpoint", timeout: .seconds(20)) { place.store.problems.isEmpty }
-        #expect(try place.vault.reopen("a", in: try place.vault.open()).get(1) == [3])
-    }
-
     @Test("Store-9: after a failed sync of a file, its data is written again before another sync counts")
     func failedSyncOfFile() throws {
         let vault = try TestStore()

@@ -202,7 +202,7 @@ final class LogFaultRun {
             try? file.file.synchronize(dataOnly: true)
             store.durability.sealer.add(file.file)
         }
-        store.durability.sealAll()
+        store.durability.sealer.sealAll()
         try? store.log.clear()
         store.durability.synchronizeNames()
         store.releaseWriterLock()

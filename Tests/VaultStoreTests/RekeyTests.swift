@@ -140,7 +140,7 @@ import VaultFormat
                 Descriptor(at: writer.root.descriptor.fd, entry, flags: O_RDONLY), in: writer.store)
             try writer.write(3, to: old, at: 100_000)
             try old.changeClass(to: .none)
-            writer.store.durability.sealAll()
+            writer.store.durability.sealer.sealAll()
         }
         let written = try RekeyVault.tree(at: vault.path, isReadOnly: true)
         #expect(written["chunk"]?.contents.count == 100_003 && written["made meanwhile"]?.contents.count == 5000)

@@ -83,7 +83,7 @@ final class RekeyVault {
         try root.makeLink(ascii("link"), target: ascii("../somewhere"), owner: nil)
         try inner.link(ascii("hard link"), to: try root.encode(ascii("link")).entry, in: root.descriptor)
         try root.makeNode(ascii("fifo"), mode: S_IFIFO | 0o640, device: 0, owner: nil)
-        writer.store.durability.sealAll()
+        writer.store.durability.sealer.sealAll()
         let times = [timespec(tv_sec: 1_000_000_000, tv_nsec: 5), timespec(tv_sec: 1_100_000_000, tv_nsec: 7)]
         for directory in [outer, inner, longDirectory] {
             let listing = try directory.reopenedForListing().descriptor

@@ -52,7 +52,7 @@ final class VerifierVault {
     func write(_ fill: (VerifierVaultWriter) throws -> Void) throws {
         let writer = try VerifierVaultWriter(VaultDirectory.open(FilePath(path)), keyRing)
         try fill(writer)
-        writer.store.durability.sealAll()
+        writer.store.durability.sealer.sealAll()
         try writer.store.log.clear()
     }
 

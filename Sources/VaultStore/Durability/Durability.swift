@@ -39,12 +39,12 @@ package final class Durability: Sendable {
             case .checkpoint: checkpoint()
             // If one cannot be made durable, its next growth tries again, and its next fsync reports it.
             case .durableLengths(let files): for file in files { try? file.noteDurableLength() }
-            case .sealing: sealAll()
+            case .sealing: sealer.sealAll()
             }
         }
     }
 
-    /// Ends `run`. What still waits is left for `sealAll`.
+    /// Ends `run`. What still waits is left for `HeaderSealer.sealAll`.
     package func stop() { schedule.stop() }
 
     private func checkpoint() {
@@ -55,13 +55,6 @@ package final class Durability: Sendable {
         } catch {
             schedule.noteCheckpoint(hasFailed: true)
         }
-    }
-
-    /// Puts everything in place, and seals every file that waits for it.
-    package func sealAll() {
-        // A file whose length only the log has stays unsealed, and can be read all the same.
-        try? log.checkpoint()
-        sealer.sealWaiting()
     }
 
     /// Puts everything in place, durably, and seals every file that waits for it.

@@ -16,8 +16,10 @@ final class DurabilitySchedule: Sendable {
         /// Times of the first and the last entry since the last checkpoint began.
         var firstEntry: Int?
         var lastEntry = 0
-        /// True if a checkpoint is needed without a pause after the last entry.
+        /// True if a checkpoint, or a new log, is wanted at once.
         var isHurried = false
+        /// As the last entry has found the log.
+        var isHalfFull = false
         /// Time before which a checkpoint that has failed is not tried again.
         var nextTry = 0
         var sealing: Int?
@@ -31,7 +33,8 @@ final class DurabilitySchedule: Sendable {
             firstEntry.map { first in
                 max(
                     nextTry,
-                    isHurried ? 0 : min(lastEntry + DurabilitySchedule.idle, first + DurabilitySchedule.longest))
+                    isHurried || isHalfFull
+                        ? 0 : min(lastEntry + DurabilitySchedule.idle, first + DurabilitySchedule.longest))
             }
         }
     }
@@ -57,7 +60,7 @@ final class DurabilitySchedule: Sendable {
             }
             let now = monotonicMilliseconds()
             if let time = state.checkpoint, time <= now {
-                (state.firstEntry, state.isHurried) = (nil, false)
+                (state.firstEntry, state.isHurried, state.isHalfFull) = (nil, false, false)
                 return .item(.checkpoint)
             }
             if let time = state.sealing, time <= now {
@@ -83,9 +86,9 @@ final class DurabilitySchedule: Sendable {
             state.lastEntry = monotonicMilliseconds()
             defer {
                 state.firstEntry = state.firstEntry ?? state.lastEntry
-                state.isHurried = state.isHurried || isHalfFull
+                state.isHalfFull = isHalfFull
             }
-            return state.firstEntry == nil || isHalfFull && !state.isHurried
+            return state.firstEntry == nil || isHalfFull && !state.isHalfFull
         }
         if mustWake { state.update { _ in } }
     }
@@ -100,7 +103,11 @@ final class DurabilitySchedule: Sendable {
 
     /// Notes how a checkpoint of the thread ended. One that has failed is tried again later, also without another entry.
     func noteCheckpoint(hasFailed: Bool) {
-        state.access { state in state.nextTry = hasFailed ? monotonicMilliseconds() + Self.idle : 0 }
+        state.access { state in
+            state.nextTry = hasFailed ? monotonicMilliseconds() + Self.idle : 0
+            // Entries that were appended meanwhile have found the log as it was before.
+            state.isHalfFull = false
+        }
         if hasFailed { hurry() }
     }
 

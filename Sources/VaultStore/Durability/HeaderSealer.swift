@@ -56,10 +56,7 @@ package final class HeaderSealer: Sendable {
             return (isNew, waiting.count)
         }
         schedule.addSealing(isMany: count >= limit)
-        if count >= 2 * limit {
-            try? log.checkpoint()
-            sealWaiting()
-        }
+        if count >= 2 * limit { sealAll() }
         return isNew
     }
 
@@ -68,6 +65,13 @@ package final class HeaderSealer: Sendable {
         file.store.faults.clear(.syncing(file.token))
         schedule.forgetGrown(file)
         waiting.withLock { $0.removeValue(forKey: file.token) }?.onRelease()
+    }
+
+    /// Puts everything in place, and seals every waiting file.
+    package func sealAll() {
+        // A file whose length only the log has stays unsealed, and can be read all the same.
+        try? log.checkpoint()
+        sealWaiting()
     }
 
     /// Seals every waiting file that is in place.

@@ -195,7 +195,10 @@ extension EncryptedFile {
     /// Makes sure, before a chunk is written behind the end, that a power cut cannot leave it there without the last chunk of
     /// now. Until then the durable tail's old record ends the file.
     func beginGrowth(_ state: inout WriteState) throws(StoreError) {
-        if state.tail.sequence > 0 { try store.log.synchronize(through: state.tail.sequence) }
+        if state.tail.sequence > 0 {
+            store.log.awaitRenewal()
+            try store.log.synchronize(through: state.tail.sequence)
+        }
         state.tail.sequence = 0
         state.tail.chunk = nil
         state.tail.loggedGrowth = 0

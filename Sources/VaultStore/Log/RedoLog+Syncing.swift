@@ -9,7 +9,6 @@ extension RedoLog {
     /// - Throws: the sync's error. The entries then stay doubtful until a new log has them.
     func synchronize(through sequence: UInt64) throws(StoreError) {
         if durable.load(ordering: .acquiring) >= sequence { return }
-        _ = awaitRenewal()
         // A new log is durable.
         if try !syncEntries(through: sequence) { try renewIfNeeded() }
     }
@@ -67,9 +66,12 @@ extension RedoLog {
         schedule.hurry()
     }
 
-    /// Waits for the thread to begin a new log, because the store may be back already. The caller has no lock of the log.
+    /// Waits for the durability thread to begin a new log, because the store may be back already. Only for a program's request,
+    /// without a lock of the log: the thread itself would wait for nothing, once for each file that it syncs, and a lock must
+    /// not wait.
     /// - Returns: true if the log did not work, and does now.
-    func awaitRenewal() -> Bool {
+    @discardableResult
+    package func awaitRenewal() -> Bool {
         let renewals = schedule.renewals
         return state.withLock { $0.fault != nil } && schedule.awaitRenewal(after: renewals)
     }

@@ -65,7 +65,7 @@ final class VaultSession {
     func sealSometimes() {
         guard let system, !isReadOnly, ContinuousClock.now >= nextSealing else { return }
         let started = ContinuousClock.now
-        system.store.durability.sealAll()
+        system.store.durability.sealer.sealAll()
         let ended = ContinuousClock.now
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
@@ -74,7 +74,7 @@ final class VaultSession {
     /// made durable.
     func reopen() throws -> FileSystemTree<VaultFileSystem> {
         system?.sealEverything()
-        system?.store.durability.sealAll()
+        system?.store.durability.sealer.sealAll()
         try system?.store.log.clear()
         try synchronize()
         return try open()
