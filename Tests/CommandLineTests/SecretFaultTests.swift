@@ -158,6 +158,21 @@ import Testing
         }
     }
 
+    @Test(
+        "a descriptor that is not open, or is none",
+        arguments: [
+            ("/dev/fd/99", "cannot read file descriptor 99: Bad file descriptor"),
+            ("/dev/fd/-1", "cannot open /dev/fd/-1: No such file or directory"),
+            ("/dev/fd/x", "cannot open /dev/fd/x: No such file or directory"),
+        ])
+    func noDescriptor(path: String, words: String) throws {
+        try place.expectRefusal(1, words) {
+            try place.run(
+                ["slot", "add", place.vault, "--new-keyfile", place.file("keyfile"), "--passfile", path],
+                launcher: ["timeout", "20"])
+        }
+    }
+
     @Test("a pipe that does not block is waited for", arguments: ["--passfile", "--new-passfile"])
     func pipeDoesNotBlock(option: String) throws {
         let script = """

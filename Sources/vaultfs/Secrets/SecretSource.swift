@@ -37,7 +37,9 @@ struct SecretSource {
     init(_ option: String, textFile path: FilePath) {
         let name = path.string
         let descriptor = name == "-" ? STDIN_FILENO : name.hasPrefix("/dev/fd/") ? Int32(name.dropFirst(8)) : nil
-        self.init(option, descriptor.map { .descriptor($0) } ?? .file(path))
+        // poll(2) waits for ever for a negative one.
+        let kind = descriptor.flatMap { $0 >= 0 ? Kind.descriptor($0) : nil }
+        self.init(option, kind ?? .file(path))
     }
 
     /// The descriptor that is read. Nil if it is not open yet.
