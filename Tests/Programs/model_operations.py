@@ -228,7 +228,7 @@ class Operations(Contents):
                 return
             with slot.file.exclusive():
                 slot.file.note("reopen")
-                slot.file.close()
+                self.call(slot.file.close)
                 self.open_all(slot.file)
 
     def rename(self):
@@ -264,4 +264,4 @@ class Operations(Contents):
         with file.exclusive():
             self.same_length(file)
             self.compare(file, "at its end", "plain", 0, len(file.content) + 1)
-            file.close()
+            self.call(file.close)

@@ -104,6 +104,9 @@ class Worker(threading.Thread):
         file.in_flight.append(change)
         try:
             result = self.call(function, *arguments)
+        except Closed:
+            file.in_flight.remove(change)
+            raise
         except OSError as error:
             file.in_flight.remove(change)
             self.full(error)
