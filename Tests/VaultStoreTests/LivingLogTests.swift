@@ -235,6 +235,52 @@ import VaultFormat
         }
     }
 
+    @Test(
+        "growths are taken back on a full disk, also after others filled the log, or a new one began",
+        arguments: [false, true])
+    func takenBack(afterNewLog: Bool) throws {
+        let vault = try TestStore()
+        try vault.write(LogHeader(logSize: 1 << 20).bytes, to: "vaultfs.log")
+        let place = try LogPlace(vault)
+        let (log, path, growing) = (place.store.log, place.vault.path, place.files[1])
+        try place.overwrite(chunk: 1, seed: 61)
+        try growing.truncate(to: 4 * LogPlace.c - 1)
+        // Once the disk is full, the log has only the space that is kept.
+        let mostWrites = Atomic<Int>(.max)
+        let isFull = Atomic<Bool>(!afterNewLog)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard isFull.load(ordering: .relaxed), call.kind == .write, call.path != path + "/b" else { return 0 }
+            guard call.path.hasSuffix("/vaultfs.log") else { return ENOSPC }
+            return mostWrites.wrappingSubtract(1, ordering: .relaxed).newValue < 0 ? ENOSPC : 0
+        }
+        try CallWatcher.watch(path, answer) {
+            try log.keepingUndoSpace { () throws(StoreError) in
+                try log.keepingUndoSpace { () throws(StoreError) in
+                    if afterNewLog {
+                        try log.checkpointing.withLock { (_) throws(StoreError) in
+                            try log.renewHoldingCheckpoints { _ in false }
+                        }
+                    } else {
+                        let bytes = pattern(LogPlace.c, seed: 62)
+                        while (try? place.files[0].put(bytes, at: 0)) != nil {}
+                    }
+                    mostWrites.store(2, ordering: .relaxed)
+                    isFull.store(true, ordering: .relaxed)
+                    let workspace = try Workspace(layout: growing.layout)
+                    for cut in 2..<UInt64(4) {
+                        try growing.writing.withLock { (state) throws(StoreError) in
+                            let length = 4 * UInt64(LogPlace.c) - cut
+                            let writer = try growing.writer(&state)
+                            try growing.shrink(&state, writer, to: length, undoes: true, workspace)
+                        }
+                    }
+                }
+            }
+        }
+        #expect(growing.length == 4 * UInt64(LogPlace.c) - 3)
+        #expect(try growing.contents() == LogPlace.content([1: 61]).dropLast(3))
+    }
+
     @Test("Log-6: on a full disk, a file that cannot be put in place gets the space of removed files")
     func fullDisk() throws {
         let place = try LogPlace(TestStore())

@@ -47,7 +47,10 @@ extension EncryptedFile {
             linux_fallocate(writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(max(end, start + 1) - start))
         }
         state.space.isAhead = state.space.isAhead || range.upperBound > length
-        if !keepsSize && range.upperBound > length { try extend(&state, writer, to: range.upperBound, workspace) }
+        if keepsSize || range.upperBound <= length { return }
+        try growing(&state, writer, workspace) { (state) throws(StoreError) in
+            try extend(&state, writer, to: range.upperBound, workspace)
+        }
     }
 
     /// Writes zeros to the parts of chunks at both ends and makes holes of the chunks between. The caller holds the write

@@ -18,7 +18,9 @@ extension EncryptedFile {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
             if newLength > length {
-                try extend(&state, writer, to: newLength, workspace)
+                try growing(&state, writer, workspace) { (state) throws(StoreError) in
+                    try extend(&state, writer, to: newLength, workspace)
+                }
             } else if newLength < length || newLength == 0 && isLogged {
                 try shrink(&state, writer, to: newLength, workspace)
             } else if !isLogged {
@@ -36,12 +38,26 @@ extension EncryptedFile {
         }
     }
 
-    /// Extends the file with zeros. The caller holds the write lock.
+    /// Runs `body`, which extends the file. If it fails, the file has its former length again: the log keeps space for that.
+    /// The caller holds the write lock.
+    func growing<Result>(
+        _ state: inout WriteState, _ writer: Descriptor, _ workspace: Workspace,
+        _ body: (inout WriteState) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        let oldLength = length
+        return try store.log.keepingUndoSpace { () throws(StoreError) in
+            do throws(StoreError) { return try body(&state) } catch {
+                if length > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
+                throw error
+            }
+        }
+    }
+
+    /// Extends the file with zeros. Called by the body of `growing`.
     func extend(
         _ state: inout WriteState, _ writer: Descriptor, to newLength: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         let oldLength = length
-        try store.log.keepUndoSpace()
         let chunkSize = UInt64(layout.chunkSize)
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
         // A partial last record is written as encrypted zeros: one that is zero was torn.
@@ -53,47 +69,35 @@ extension EncryptedFile {
         try unseal(&state, writer)
         // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
-        do throws(StoreError) {
-            if records.log.hasMostHoles { try settle(&state) }
-            if !records.log.hasLength { try beginGrowth(&state) }
-            try changes.during { () throws(StoreError) in
-                if records.log.hasLength {
-                    let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
-                    try log(state.header.sealCounter, hole: chunks, exactLength: holeEnd, writer, workspace)
-                } else {
-                    // A fragment behind the last record must not become part of the hole.
-                    let end = layout.backingSize(ofPlaintextLength: length)
-                    if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
-                    try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
-                    syncs.noteWrite()
-                }
-                setLength(&state, holeEnd)
+        if records.log.hasMostHoles { try settle(&state) }
+        if !records.log.hasLength { try beginGrowth(&state) }
+        try changes.during { () throws(StoreError) in
+            if records.log.hasLength {
+                let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
+                try log(state.header.sealCounter, hole: chunks, exactLength: holeEnd, writer, workspace)
+            } else {
+                // A fragment behind the last record must not become part of the hole.
+                let end = layout.backingSize(ofPlaintextLength: length)
+                if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
+                try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
+                syncs.noteWrite()
             }
-            try writeZeros(&state, writer, holeEnd..<newLength, workspace)
-        } catch {
-            if length > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
-            throw error
+            setLength(&state, holeEnd)
         }
+        try writeZeros(&state, writer, holeEnd..<newLength, workspace)
     }
 
     /// Writes encrypted zeros over a range that begins at or before the end. The caller holds the write lock.
     func writeZeros(
         _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>, _ workspace: Workspace
     ) throws(StoreError) {
-        let oldLength = length
         var position = range.lowerBound
         while position < range.upperBound {
             let count = Int(min(UInt64(Self.zeros.count), range.upperBound - position))
-            do throws(StoreError) {
-                position += UInt64(
-                    try Self.zeros.withBytes { (zeros) throws(StoreError) -> Int in
-                        try writeChunks(&state, writer, zeros.slice(..<count), at: position, workspace)
-                    })
-            } catch {
-                // All or nothing: a file that could not be extended keeps its length.
-                if length > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
-                throw error
-            }
+            position += UInt64(
+                try Self.zeros.withBytes { (zeros) throws(StoreError) -> Int in
+                    try writeChunks(&state, writer, zeros.slice(..<count), at: position, workspace)
+                })
         }
     }
 

@@ -31,14 +31,12 @@ extension EncryptedFile {
         guard !overflow, end <= Self.largestLength else { throw .system(.fileTooLarge) }
         return try writing.withLock { (state) throws(StoreError) -> Int in
             let writer = try writer(&state)
-            let oldLength = length
-            if plaintextOffset > oldLength { try extend(&state, writer, to: plaintextOffset, workspace) }
-            do throws(StoreError) {
+            guard plaintextOffset > length else {
                 return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
-            } catch {
-                // Nothing was written, so the gap before it is removed again.
-                if plaintextOffset > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
-                throw error
+            }
+            return try growing(&state, writer, workspace) { (state) throws(StoreError) in
+                try extend(&state, writer, to: plaintextOffset, workspace)
+                return try writeChunks(&state, writer, data, at: plaintextOffset, workspace)
             }
         }
     }

@@ -170,11 +170,10 @@ extension RedoLog {
     package func freeSpace() throws(StoreError) {
         try checkpoint()
         try state.withLock { (state) throws(StoreError) in
-            guard state.used == 0, state.fault == nil, let log = state.descriptor, state.prepared > keptSize else {
-                return
-            }
-            try log.truncate(to: keptSize)
-            state.prepared = keptSize
+            let kept = max(keptSize, LogHeader.areaSize + undoSpace(state.growths))
+            guard state.used == 0, state.fault == nil, let log = state.descriptor, state.prepared > kept else { return }
+            try log.truncate(to: kept)
+            state.prepared = kept
         }
     }
 

@@ -59,6 +59,11 @@ extension RedoLog {
         var reader = try LogReader(old, state.header, keys: keys, layout)
         let kept = state.entries.filter { !isInPlace($0.entry) }
         let entries = try copy(kept, &reader, state.unsynced, to: log, header)
+        // As long as what it has room for, so that a log that is cut is noticed.
+        let end = entries.last.map { $0.logged.offset + $0.logged.entry.space } ?? LogHeader.areaSize
+        try log.truncate(to: end)
+        let room = min(undoSpace(state.growths), header.logSize - end)
+        try log.write([UInt8](repeating: 0, count: Int(room)), at: end)
         try log.synchronize(dataOnly: false)
         try checkLost(entries, kept, &reader)
         let isOldThere = self.isInPlace(state.identity, size: state.prepared)
@@ -104,8 +109,6 @@ extension RedoLog {
             copied.append(CopiedEntry(logged: LoggedEntry(entry: entry, offset: offset), isNewlyLost: !isThere))
             offset += entry.space
         }
-        // As long as what it has room for, so that a log that is cut is noticed.
-        try log.truncate(to: offset)
         return copied
     }
 
@@ -159,7 +162,7 @@ extension RedoLog {
         state.sequence = header.startSequence + UInt64(entries.count)
         state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
         state.used = state.offset - LogHeader.areaSize
-        state.prepared = state.offset
+        state.prepared = min(header.logSize, state.offset + undoSpace(state.growths))
         state.needsSalt = false
         // The new numbers are durable, or the next new log is made from this one.
         state.unsynced.forget()

@@ -39,6 +39,8 @@ package final class RedoLog: Sendable {
         var used: UInt64 = 0
         /// The log is written with zeros up to here, so that a sync need not write the store's metadata.
         var prepared: UInt64 = 0
+        /// Growths of files that are running. Each may have to be taken back, for which space is kept.
+        var growths: UInt64 = 0
         /// In the order of their numbers.
         var entries: [LoggedEntry] = []
         var targets: [UInt64: Target] = [:]
@@ -127,7 +129,7 @@ package final class RedoLog: Sendable {
     /// Changes the log. If it does not work, waits for a new one to begin.
     /// - Throws: `ENOSPC`; the error for which a new log must begin, because the file may have a part of an entry, or may not
     ///   be readable there.
-    private func withLog<Result>(
+    func withLog<Result>(
         _ body: (inout State) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         while true {
@@ -152,14 +154,13 @@ package final class RedoLog: Sendable {
     ) throws(StoreError) -> Bool {
         let descriptor = try open(&state)
         let position = state.header.position(ofSpace: given.space, after: state.offset)
-        // A change that fails half way must be taken back also on a full disk.
-        let reserve = undoes ? 0 : undoSpace
-        guard !state.needsSalt,
-            state.used + position.skipped + given.space + 2 * reserve <= state.header.logSize - LogHeader.areaSize,
+        let growths = undoes ? 0 : state.growths
+        guard !state.needsSalt, hasRoom(state, for: position.skipped + given.space, growths: growths),
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
             state.entries.count < 2 * Self.mostEntries
         else { return false }
-        try prepare(descriptor, upTo: min(state.header.logSize, position.offset + given.space + reserve), &state)
+        let end = position.offset + given.space + undoSpace(growths)
+        try prepare(descriptor, upTo: min(state.header.logSize, end), &state)
         var entry = given
         entry.sequence = state.sequence
         entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
@@ -207,23 +208,6 @@ package final class RedoLog: Sendable {
         try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
     }
 
-    /// The space of an entry with one record.
-    private var undoSpace: UInt64 {
-        var entry = LogEntry(.records, fileID: 0)
-        entry.bodySize = layout.recordSize
-        return entry.space
-    }
-
-    /// Makes sure that a change which will be made in place can be taken back on a full disk.
-    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
-    func keepUndoSpace() throws(StoreError) {
-        try withLog { (state) throws(StoreError) in
-            let descriptor = try open(&state)
-            let end = state.header.position(ofSpace: undoSpace, after: state.offset).offset + undoSpace
-            try prepare(descriptor, upTo: end, &state)
-        }
-    }
-
     /// Makes the log's file if there is none, durably.
     func makeFile() throws(StoreError) {
         try state.withLock { (state) throws(StoreError) in
@@ -232,7 +216,7 @@ package final class RedoLog: Sendable {
     }
 
     /// The log's file, made if there is none, with a new salt in its header.
-    private func open(_ state: inout State) throws(StoreError) -> Descriptor {
+    func open(_ state: inout State) throws(StoreError) -> Descriptor {
         if let descriptor = state.descriptor { return descriptor }
         let (descriptor, header) = try Self.openToWrite(root, size: state.header.logSize)
         state.header = try Self.newHeader(size: max(header.logSize, LogHeader.smallestSize(layout)))
@@ -245,7 +229,7 @@ package final class RedoLog: Sendable {
     }
 
     /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.
-    private func prepare(_ descriptor: Descriptor, upTo end: UInt64, _ state: inout State) throws(StoreError) {
+    func prepare(_ descriptor: Descriptor, upTo end: UInt64, _ state: inout State) throws(StoreError) {
         guard end > state.prepared else { return }
         let start = max(state.prepared, LogHeader.areaSize)
         var failure = StoreError.system(.noSpace)
