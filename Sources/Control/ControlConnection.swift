@@ -110,7 +110,7 @@ final class ControlConnection {
     }
 
     /// Starts or stops the client's timeout. Returns true if the connection is over.
-    func settle(now: ContinuousClock.Instant) -> Bool {
+    func updateTimeout(now: ContinuousClock.Instant) -> Bool {
         let isIncomplete = phase == .listening && received.count > 0
         if phase != .subscribed && !unsent.isEmpty || isIncomplete {
             if deadline == nil { deadline = now + timeout }

@@ -31,7 +31,7 @@ struct ControlLoop {
                 deliver(messages)
             }
             for connection in connections { serve(connection) }
-            connections.removeAll { $0.settle(now: now) }
+            connections.removeAll { $0.updateTimeout(now: now) }
             countSubscribers()
             if let pause = acceptsFrom, pause <= now { acceptsFrom = nil }
             if descriptors[1].revents != 0 { accept(now: now) }

@@ -53,10 +53,10 @@ struct LockThread {
             let isToLock = gate.state == .unlocked && (isAsked || !reasons.isEmpty)
             if !isToLock { checkLease() }
             for job in inbox.jobs { work(job) }
-            settle()
+            lockOrUnlock()
             if isToLock {
                 checkLease()
-                settle()
+                lockOrUnlock()
             }
             watchLease()
             if inbox.isToNoteTime { noteTime() }
@@ -155,13 +155,13 @@ struct LockThread {
             reply(receipt, !hasKeys)
         case .unlock(let secret, let reply):
             // Finish a lock that was requested before.
-            settle()
+            lockOrUnlock()
             let outcome = Result { () throws(UnlockRefusal) in try unlock(secret) }
             publishReasons()
             reply(outcome)
             look()
         case .restore(let secret):
-            settle()
+            lockOrUnlock()
             guard reasons.isEmpty else { return }
             do throws(UnlockRefusal) { _ = try unlock(secret) } catch {
                 controller.logger.error("not unlocked with the secret asked for: \(error)")
@@ -180,7 +180,7 @@ struct LockThread {
     }
 
     /// Locks if there is a reason. Unlocks if there is none and no secret is missing.
-    private mutating func settle() {
+    private mutating func lockOrUnlock() {
         while true {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }

@@ -52,21 +52,21 @@ package final class ViewHandle: Sendable {
     /// Identifies the content that was opened.
     private let token: UInt64
     /// True if the kernel has dropped the pages of earlier content.
-    private let isSettled: Atomic<Bool>
+    private let hasDroppedPages: Atomic<Bool>
 
     /// - Parameter node: has a file open for this handle.
     init(node: ViewNode, token: UInt64, caching: PageCaching) {
         self.node = node
         self.token = token
         self.caching = caching
-        isSettled = Atomic(caching == .keep)
+        hasDroppedPages = Atomic(caching == .keep)
     }
 
     /// Call this at each read: the first one shows that the kernel has finished the open.
     @inline(__always)
-    func settle() {
-        if isSettled.load(ordering: .relaxed) { return }
-        isSettled.store(true, ordering: .relaxed)
+    func confirmDroppedPages() {
+        if hasDroppedPages.load(ordering: .relaxed) { return }
+        hasDroppedPages.store(true, ordering: .relaxed)
         node.hasDroppedPages(for: token)
     }
 

@@ -136,7 +136,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     ) throws(StoreError) -> Int {
         try admit()
         let file = handle.file
-        handle.settle()
+        handle.confirmDroppedPages()
         do throws(ViewError) {
             do throws(ViewError) {
                 return try file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)

@@ -23,7 +23,7 @@ extension EncryptedFile {
             try reserve(&state, writer, range, keepsSize: true, workspace)
             try punch(&state, writer, range.clamped(to: 0..<length), workspace)
             // The hole must be made before space is allocated in it.
-            try settle(&state)
+            try putEverythingInPlace(&state)
             try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
         }
     }
@@ -72,7 +72,7 @@ extension EncryptedFile {
         }
         try checkHoles(writer)
         try markSparse(&state, writer)
-        if records.log.hasMostHoles { try settle(&state) }
+        if records.log.hasMostHoles { try putEverythingInPlace(&state) }
         // The hole may remove the record that the file ended with.
         let isEnd = isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try changes.during { () throws(StoreError) in

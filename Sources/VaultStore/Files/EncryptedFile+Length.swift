@@ -69,7 +69,7 @@ extension EncryptedFile {
         try unseal(&state, writer)
         // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(&state, writer, oldLength..<chunkEnd, workspace)
-        if records.log.hasMostHoles { try settle(&state) }
+        if records.log.hasMostHoles { try putEverythingInPlace(&state) }
         if !records.log.hasLength { try beginGrowth(&state) }
         try changes.during { () throws(StoreError) in
             if records.log.hasLength {

@@ -18,7 +18,7 @@ extension EncryptedFile {
         try syncs.synced.withLock { (synced) throws(StoreError) in
             let made = syncs.writes.load(ordering: .acquiring)
             let failures = syncs.failures.load(ordering: .acquiring)
-            let isRewritten = synced.settledFailures != failures
+            let isRewritten = synced.handledFailures != failures
             // Attributes are not counted.
             if dataOnly && made == synced.writes && !isRewritten { return }
             do throws(StoreError) {
@@ -35,7 +35,7 @@ extension EncryptedFile {
                 throw error
             }
             store.faults.clear(.syncing(token))
-            (synced.writes, synced.settledFailures) = (made, failures)
+            (synced.writes, synced.handledFailures) = (made, failures)
             if isRewritten { store.durability.removeDoubtful(self) }
             // Data that the kernel had dropped is durable as something else now.
             if isRewritten { try checkDoubtful() }

@@ -172,7 +172,7 @@ extension EncryptedFile {
             return false
         }
         guard state.loggedBytes > Self.mostLogged else { return true }
-        try settle(&state)
+        try putEverythingInPlace(&state)
         return false
     }
 
@@ -183,7 +183,7 @@ extension EncryptedFile {
     }
 
     /// Puts everything in place, so that the backing file's size is that of the file again.
-    func settle(_ state: inout WriteState) throws(StoreError) {
+    func putEverythingInPlace(_ state: inout WriteState) throws(StoreError) {
         try store.log.checkpoint()
         state.loggedBytes = 0
         state.tail.chunk = layout.partialChunk(of: length)

@@ -6,7 +6,7 @@ package struct FileSyncs: ~Copyable, Sendable {
         /// Number of writes to the backing file that are durable.
         var writes: UInt64 = 0
         /// Number of failed syncs since which the data was written again.
-        var settledFailures = 0
+        var handledFailures = 0
     }
 
     /// Counts the writes to the backing file. Each is counted when it has been made.
@@ -26,7 +26,7 @@ package struct FileSyncs: ~Copyable, Sendable {
     init(hasUnknownWrites: Bool) { writes = Atomic(hasUnknownWrites ? 1 : 0) }
 
     /// True if a sync has failed, and what it should have made durable was not written again since.
-    var isDoubtful: Bool { synced.withLock { $0.settledFailures != failures.load(ordering: .acquiring) } }
+    var isDoubtful: Bool { synced.withLock { $0.handledFailures != failures.load(ordering: .acquiring) } }
 
     /// Counts a write, which has been made. The next sync covers it.
     func noteWrite() { writes.add(1, ordering: .acquiringAndReleasing) }

@@ -40,12 +40,12 @@ struct RekeySteps: Sendable {
     /// Completes or undoes the step that a killed rekey has left, in a vault that is opened for writing.
     /// - Throws: `.damaged` for a file that does not authenticate, and if the step can be neither done nor undone. Then the
     ///   file stays.
-    static func settle(in root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
+    static func completeOrUndo(in root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
         let steps = RekeySteps(root: root, keyRing: keyRing) { (_) throws(StoreError) in try writerLock?.verify() }
         guard let steps, let intent = try steps.read() else { return }
         let before = try root.status()
         // The next rekey tries again what was undone, and reports why it fails.
-        _ = try steps.settle(intent)
+        _ = try steps.completeOrUndo(intent)
         futimens(root.fd, [before.st_atim, before.st_mtim])
     }
 
@@ -56,13 +56,13 @@ struct RekeySteps: Sendable {
         let reserve = try reserve(space + Self.leastSpace)
         defer { root.removeQuietly(reserve) }
         try write(intent)
-        if let failure = try settle(intent) { throw failure }
+        if let failure = try completeOrUndo(intent) { throw failure }
     }
 
     /// Does the step or undoes it, and removes the intent. The intent stays until one of them is complete. Both can
     /// continue what a kill leaves.
     /// - Returns: the error because of which the step was undone.
-    private func settle(_ intent: RekeyIntent) throws(StoreError) -> StoreError? {
+    private func completeOrUndo(_ intent: RekeyIntent) throws(StoreError) -> StoreError? {
         var failure: StoreError?
         do throws(StoreError) {
             try performInReserve(intent)

@@ -73,7 +73,7 @@ package final class Store: Sendable {
             try RekeySteps.checkComplete(in: self.root, keyRing: keyRing)
         } else {
             // Before anything is looked up, made or swept.
-            try RekeySteps.settle(in: self.root, keyRing: keyRing, writerLock: self.writerLock)
+            try RekeySteps.completeOrUndo(in: self.root, keyRing: keyRing, writerLock: self.writerLock)
         }
         isOnFuse = FileSystemType(of: self.root) == .fuse
         isShared = self.writerLock?.isRemote ?? false

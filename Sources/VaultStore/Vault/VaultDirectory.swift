@@ -240,7 +240,7 @@ extension VaultDirectory {
         try claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
         try VaultError.wrapping("cannot continue the rekey of", path) { () throws(StoreError) in
-            try RekeySteps.settle(in: descriptor, keyRing: keyRing, writerLock: writerLock)
+            try RekeySteps.completeOrUndo(in: descriptor, keyRing: keyRing, writerLock: writerLock)
         }
     }
 }
