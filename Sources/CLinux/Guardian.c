@@ -22,7 +22,7 @@ struct linux_guardian {
     // True when it has its own name and no descriptor of the daemon.
     _Atomic int is_apart;
     // True when it has tried to open the connection's file.
-    _Atomic int has_looked;
+    _Atomic int has_answered;
 };
 
 // Signals that nothing else uses.
@@ -95,7 +95,7 @@ static _Noreturn void guard(struct linux_guardian *guardian, pid_t process) {
             unsigned connection = atomic_load(&guardian->connection);
             file = open_abort(connection);
             if (file < 0) file = open_abort_apart(connection);
-            atomic_store(&guardian->has_looked, 1);
+            atomic_store(&guardian->has_answered, 1);
             continue;
         }
         // The signal comes a moment before the state changes.
@@ -150,5 +150,5 @@ struct linux_guardian *linux_start_guardian(char *arguments, size_t size) {
 void linux_guard_connection(struct linux_guardian *guardian, unsigned connection) {
     atomic_store(&guardian->connection, connection);
     if (kill(guardian->process, CONNECTION_KNOWN) != 0) return;
-    for (int tries = 0; tries < 1000 && !atomic_load(&guardian->has_looked); tries++) pause_milliseconds(1);
+    for (int tries = 0; tries < 1000 && !atomic_load(&guardian->has_answered); tries++) pause_milliseconds(1);
 }

@@ -170,7 +170,7 @@ package final class LockController: Sendable {
     var isToLock: Bool { hasLockFile || inbox.access { $0.asksToLock } }
 
     /// True if a lock file exists, or its directory has changed.
-    var hasLockFile: Bool { fileSystem.gate.lockFiles.contains { $0.look().isLocked } }
+    var hasLockFile: Bool { fileSystem.gate.lockFiles.contains { $0.check().isLocked } }
 
     /// Locks because the lock files can no longer be watched.
     package func watchFailed(_ reason: String) { inbox.update { $0.watchFailure = reason } }

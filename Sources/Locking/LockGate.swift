@@ -96,7 +96,7 @@ package final class LockGate: Sendable {
     /// The files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
         isSighted.store(false, ordering: .sequentiallyConsistent)
-        return lockFiles.map { ($0, $0.look()) }.filter { $0.1.isLocked }
+        return lockFiles.map { ($0, $0.check()) }.filter { $0.1.isLocked }
     }
 
     // MARK: Requests in progress

@@ -31,7 +31,7 @@ struct LockThread {
 
     /// Locks at the mount if there is a reason. Call before the first request.
     mutating func begin() {
-        look()
+        checkLockFiles()
         checkLease()
         guard !reasons.isEmpty else { return }
         gate.beLockedFromTheStart()
@@ -42,7 +42,7 @@ struct LockThread {
     mutating func run() {
         while true {
             let inbox = take()
-            look()
+            checkLockFiles()
             if let failure = inbox.watchFailure {
                 controller.logger.error("lock files: \(failure): locked")
                 reasons.insert(.lockDirectory)
@@ -95,7 +95,7 @@ struct LockThread {
 
     /// Updates the reasons from the lock files. A changed directory stays a reason until an unlock accepts the directory
     /// that is there then.
-    private mutating func look() {
+    private mutating func checkLockFiles() {
         let states = gate.lockingFiles()
         reasons.remove(.lockFile)
         for (_, state) in states { reasons.insert(state == .parentChanged ? .lockDirectory : .lockFile) }
@@ -159,7 +159,7 @@ struct LockThread {
             let outcome = Result { () throws(UnlockRefusal) in try unlock(secret) }
             publishReasons()
             reply(outcome)
-            look()
+            checkLockFiles()
         case .restore(let secret):
             lockOrUnlock()
             guard reasons.isEmpty else { return }
@@ -168,7 +168,7 @@ struct LockThread {
                 // Do not ask again after a wrong secret.
                 if case .failed = error { isSecretUnused = true }
             }
-            look()
+            checkLockFiles()
         case .purge(let inode, let forgetKeys):
             LockSequence(controller, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
                 .purge(inode: inode, forgetKeys: forgetKeys)
@@ -193,7 +193,7 @@ struct LockThread {
             } else {
                 break
             }
-            look()
+            checkLockFiles()
         }
         publishReasons()
         for reply in waiting { reply(receipt, false) }
@@ -236,7 +236,7 @@ struct LockThread {
             }
             if isOver ?? true { break }
             checkLease(graceEnd: end)
-            look()
+            checkLockFiles()
             if reasons.contains(.expired) { break }
             if reasons.isEmpty {
                 announce(.didUnlock)

@@ -168,9 +168,9 @@ extension VaultFileSystem {
         // Another thread may rename the object. It then waits here, and makes this unknown again.
         try node.attributes.withLock { (known) throws(StoreError) -> Bool in
             if known.others == .unknown {
-                let look = { () throws(StoreError) -> Bool in try self.lookForOtherAttributes(node) }
-                let found = if let file = node.openFile { try file.unlessSealing(look) } else { try look() }
-                guard let isNone = found else { return try look() }
+                let check = { () throws(StoreError) -> Bool in try self.checkForOtherAttributes(node) }
+                let found = if let file = node.openFile { try file.unlessSealing(check) } else { try check() }
+                guard let isNone = found else { return try check() }
                 // Beside a writer on another machine, that machine can set one at any time.
                 if store.followsWriter { return isNone }
                 known.others = isNone ? .none : .some
@@ -179,7 +179,7 @@ extension VaultFileSystem {
         }
     }
 
-    private func lookForOtherAttributes(_ node: Node) throws(StoreError) -> Bool {
+    private func checkForOtherAttributes(_ node: Node) throws(StoreError) -> Bool {
         if let open = openDescriptor(node) { return try ExtendedAttributes(open).areOnlyUser() }
         return try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Bool in
             let isNone = try ExtendedAttributes.areOnlyUser(of: entry, in: directory)

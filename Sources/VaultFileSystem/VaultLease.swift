@@ -20,7 +20,7 @@ package final class VaultLease: LeaseKeeper {
     private struct State {
         var term: Term
         /// The `vaultfs.json` from which the term was read last. Nil to read it again.
-        var lookedAt: FileStamp?
+        var readFrom: FileStamp?
     }
 
     /// Timeout for another process that changes slots, when a window must be started.
@@ -50,9 +50,9 @@ package final class VaultLease: LeaseKeeper {
         let now = origin.wall / 1000
         changes = Self.watch(vault)
         // Before reading it, so that a later change is found.
-        let lookedAt = Self.stamp(of: vault)
+        let readFrom = Self.stamp(of: vault)
         let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-        state = Mutex(State(term: term, lookedAt: lookedAt))
+        state = Mutex(State(term: term, readFrom: readFrom))
     }
 
     /// The stamp of `vaultfs.json`, or nil if fstatat(2) fails.
@@ -97,7 +97,7 @@ package final class VaultLease: LeaseKeeper {
     /// Makes that slot the one that opened the vault.
     package func adopt(_ new: Term) {
         // It may have been revoked since it was read.
-        state.withLock { $0 = State(term: new, lookedAt: nil) }
+        state.withLock { $0 = State(term: new, readFrom: nil) }
     }
 
     package var isOver: Bool { isOver(term) }
@@ -107,18 +107,18 @@ package final class VaultLease: LeaseKeeper {
     package func hasEnded() -> Bool {
         let state = state.withLock { $0 }
         let (term, isOver) = (state.term, isOver(state.term))
-        // Taken before reading, so that a change during it causes another look.
+        // Taken before reading, so that a change during it causes another read.
         let current = Self.stamp(of: vault)
-        guard isOver || state.lookedAt != current else { return false }
+        guard isOver || state.readFrom != current else { return false }
         // Without the key a change of vaultfs.json cannot be authenticated.
         guard !keyRing.configurationKey.isForgotten else { return isOver }
         do throws(VaultError) {
             let new =
                 isOver
                 ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-                : try lookAgain(at: term)
+                : try rereadSlot(at: term)
             guard let new else { return true }
-            adopt(new, insteadOf: term, lookedAt: current)
+            adopt(new, insteadOf: term, readFrom: current)
             return false
         } catch {
             log("\(error)")
@@ -130,7 +130,7 @@ package final class VaultLease: LeaseKeeper {
     /// Reads the slot again, before its known end.
     /// - Returns: nil if the lease has ended. If the slot was removed, a lease with an end is revoked. One without an end
     ///   continues: its secret just cannot open the vault again.
-    private func lookAgain(at term: Term) throws(VaultError) -> Term? {
+    private func rereadSlot(at term: Term) throws(VaultError) -> Term? {
         let configuration = try vault.reread(configurationKey: keyRing.configurationKey)
         guard let slot = configuration.slot(term.slot) else {
             if term.end != nil { log("slot \(term.slot) was removed") }
@@ -144,8 +144,8 @@ package final class VaultLease: LeaseKeeper {
     }
 
     /// Replaces the term, unless an unlock has changed it meanwhile.
-    private func adopt(_ new: Term, insteadOf old: Term, lookedAt: FileStamp?) {
-        state.withLock { if $0.term == old { $0 = State(term: new, lookedAt: lookedAt) } }
+    private func adopt(_ new: Term, insteadOf old: Term, readFrom: FileStamp?) {
+        state.withLock { if $0.term == old { $0 = State(term: new, readFrom: readFrom) } }
     }
 
     package func noteTime() {

@@ -16,7 +16,7 @@ import Testing
     @Test("a name too long is refused")
     func aNameTooLongIsRefused() throws {
         let place = try Place()
-        #expect(try place.file(String(repeating: "x", count: 255)).look() == .absent)
+        #expect(try place.file(String(repeating: "x", count: 255)).check() == .absent)
         #expect {
             try place.file(String(repeating: "x", count: 256))
         } throws: { error in
@@ -64,7 +64,7 @@ import Testing
         let place = try Place()
         guard geteuid() == 0 else {
             // A directory of root is as acceptable as one of this user.
-            #expect(try LockFile(path: "/usr/device.lock").look() == .absent)
+            #expect(try LockFile(path: "/usr/device.lock").check() == .absent)
             return
         }
         chown(place.locks, 65534, 65534)
@@ -84,7 +84,7 @@ import Testing
         #expect(file.path == FilePath(place.lock))
         #expect(file.directory == FilePath(place.locks))
         try place.remove(link)
-        #expect(file.look() == .absent)
+        #expect(file.check() == .absent)
     }
 
     @Test("a relative path is made absolute")
@@ -101,11 +101,11 @@ import Testing
         let place = try Place()
         let bytes = Array(place.locks.utf8CString.dropLast()) + [0x2F, -1, -2, 0]
         let file = try bytes.withUnsafeBufferPointer { try LockFile(path: FilePath(platformString: Array($0))) }
-        #expect(file.look() == .absent)
+        #expect(file.check() == .absent)
         let fd = bytes.withUnsafeBufferPointer { bytes in bytes.baseAddress.map { open($0, O_CREAT | O_WRONLY, 0o600) }
         }
         close(try place.check(fd ?? -1, "create", "a name that is not text in \(place.locks)"))
-        #expect(file.look() == .present)
+        #expect(file.check() == .present)
     }
 
     @Test("sightings name the path")

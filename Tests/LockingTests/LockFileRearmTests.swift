@@ -14,9 +14,9 @@ import Testing
         try file.rearm()
         var status = stat()
         #expect(stat(place.locks, &status) == 0 && status.st_mode & 0o7777 == 0o700)
-        #expect(file.look() == .absent)
+        #expect(file.check() == .absent)
         try place.create(place.lock)
-        #expect(file.look() == .present)
+        #expect(file.check() == .present)
     }
 
     @Test("takes the directory that is there")
@@ -25,9 +25,9 @@ import Testing
         let file = try place.file()
         try place.move(place.locks, place.locks + ".away")
         try place.makeDirectory(place.locks)
-        #expect(file.look() == .parentChanged)
+        #expect(file.check() == .parentChanged)
         try file.rearm()
-        #expect(file.look() == .absent)
+        #expect(file.check() == .absent)
     }
 
     @Test("makes no more than the last directory")
@@ -38,7 +38,7 @@ import Testing
         #expect(throws: LockFileError("directory \(place.locks) of the lock file does not exist; make it first")) {
             try file.rearm()
         }
-        #expect(file.look() == .parentChanged)
+        #expect(file.check() == .parentChanged)
     }
 
     @Test("refuses a directory that others can write and a link")
@@ -55,7 +55,7 @@ import Testing
         try place.makeDirectory(place.locks)
         chmod(place.locks, 0o777)
         #expect(throws: LockFileError.self) { try file.rearm() }
-        #expect(file.look() == .parentChanged)
+        #expect(file.check() == .parentChanged)
     }
 
     @Test("checks go on meanwhile")
@@ -66,7 +66,7 @@ import Testing
         let isDone = DispatchSemaphore(value: 0)
         nonisolated(unsafe) var sawAbsent = false
         Thread.detachNewThread {
-            for _ in 0..<20_000 where file.look() == .absent { sawAbsent = true }
+            for _ in 0..<20_000 where file.check() == .absent { sawAbsent = true }
             isDone.signal()
         }
         var rounds = 0

@@ -15,7 +15,7 @@ import Testing
     func anythingThereLocks(_ thing: Thing) throws {
         let place = try Place()
         let file = try place.file()
-        #expect(file.look() == .absent)
+        #expect(file.check() == .absent)
         switch thing {
         case .file: try place.create(place.lock)
         case .directory: try place.makeDirectory(place.lock)
@@ -25,18 +25,18 @@ import Testing
             try place.create(place.lock)
             chmod(place.lock, 0)
         }
-        #expect(file.look() == .present)
-        #expect(file.look().isLocked)
+        #expect(file.check() == .present)
+        #expect(file.check().isLocked)
         if thing == .directory { try place.removeDirectory(place.lock) } else { try place.remove(place.lock) }
-        #expect(file.look() == .absent)
-        #expect(!file.look().isLocked)
+        #expect(file.check() == .absent)
+        #expect(!file.check().isLocked)
     }
 
     @Test("a lock file that was there before locks")
     func lockFileThatWasThere() throws {
         let place = try Place()
         try place.create(place.lock)
-        #expect(try place.file().look() == .present)
+        #expect(try place.file().check() == .present)
     }
 
     @Test("a directory that may not be searched locks")
@@ -45,9 +45,9 @@ import Testing
         let file = try place.file()
         for closed in [place.locks, place.ancestor] {
             chmod(closed, 0)
-            withoutPrivilege { #expect(file.look() == .unknown(.permissionDenied)) }
+            withoutPrivilege { #expect(file.check() == .unknown(.permissionDenied)) }
             chmod(closed, 0o755)
-            withoutPrivilege { #expect(file.look() == .absent) }
+            withoutPrivilege { #expect(file.check() == .absent) }
         }
     }
 
@@ -56,7 +56,7 @@ import Testing
         let place = try Place()
         let file = try place.file()
         try place.removeDirectory(place.locks)
-        #expect(file.look() == .parentChanged)
+        #expect(file.check() == .parentChanged)
     }
 
     /// On ext4 the new file often has the inode number of the old one.
@@ -67,7 +67,7 @@ import Testing
             let file = try place.file()
             try place.removeDirectory(place.locks)
             try place.makeDirectory(place.locks)
-            #expect(file.look() == .parentChanged)
+            #expect(file.check() == .parentChanged)
             try place.awaitTick()
         }
     }
@@ -78,9 +78,9 @@ import Testing
         let file = try place.file()
         for moved in [place.locks, place.parent, place.ancestor] {
             try place.move(moved, moved + ".away")
-            #expect(file.look() == .parentChanged)
+            #expect(file.check() == .parentChanged)
             try place.move(moved + ".away", moved)
-            #expect(file.look() == .absent)
+            #expect(file.check() == .absent)
         }
     }
 
@@ -92,9 +92,9 @@ import Testing
             let other = "\(place.ancestor)/other"
             try FileManager.default.createDirectory(atPath: "\(other)/locks", withIntermediateDirectories: true)
             try place.exchange(replaced, other)
-            #expect(file.look() == .parentChanged)
+            #expect(file.check() == .parentChanged)
             try place.exchange(replaced, other)
-            #expect(file.look() == .absent)
+            #expect(file.check() == .absent)
             try FileManager.default.removeItem(atPath: other)
         }
     }
@@ -106,15 +106,15 @@ import Testing
         let away = "\(place.ancestor)/away"
         try place.move(place.locks, away)
         try place.create(place.locks)
-        #expect(file.look() == .parentChanged)
+        #expect(file.check() == .parentChanged)
         try place.remove(place.locks)
         // Refused even if the link leads to the directory: it could lead elsewhere the next moment.
         try place.check(symlink(away, place.locks), "symlink", place.locks)
-        #expect(file.look() == .parentChanged)
+        #expect(file.check() == .parentChanged)
         try place.remove(place.locks)
         try place.move(place.parent, "\(place.ancestor)/parent.away")
         try place.check(symlink("parent", place.parent), "symlink", place.parent)
-        #expect(file.look() == .unknown(.tooManySymbolicLinkLevels))
+        #expect(file.check() == .unknown(.tooManySymbolicLinkLevels))
     }
 
     /// One thread checks continuously while the directory, with the lock file in it, is exchanged for an empty one.
@@ -145,7 +145,7 @@ private final class Looker: @unchecked Sendable {
         Thread.detachNewThread {
             let deadline = ContinuousClock.now + .seconds(10)
             repeat {
-                let state = file.look()
+                let state = file.check()
                 if state != self.found.last { self.found.append(state) }
                 isLooking.signal()
             } while self.found.last != .parentChanged && ContinuousClock.now < deadline

@@ -71,7 +71,7 @@ final class WatchedPlace {
 
     /// Waits for the report that these are the current sightings.
     func expect(_ states: LockFileState..., within timeout: TimeInterval = 10) throws {
-        try expect(.looked(states), within: timeout)
+        try expect(.checked(states), within: timeout)
     }
 
     func expect(_ report: LockFileWatch.Report, within timeout: TimeInterval = 10) throws {

@@ -8,7 +8,7 @@ struct DirectoryWatches {
     enum Effect: Comparable {
         case nothing
         /// A lock file may have appeared or disappeared.
-        case look
+        case check
         /// The way to a lock file may have changed. The watches must be set again.
         case arm
     }
@@ -96,7 +96,7 @@ struct DirectoryWatches {
         guard let directory = directories[event.wd] else { return .nothing }
         // Includes IN_UNMOUNT, and IN_IGNORED: the kernel has ended the watch.
         if name.isEmpty || directory.childNames.contains(where: name.elementsEqual) { return .arm }
-        return directory.lockNames.contains(where: name.elementsEqual) ? .look : .nothing
+        return directory.lockNames.contains(where: name.elementsEqual) ? .check : .nothing
     }
 
     /// Sets the watches for the directories as they are now. Later changes give events.

@@ -14,7 +14,7 @@ package final class LockFile: @unchecked Sendable {
 
     private let cPath, cDirectory: UnsafeMutablePointer<CChar>
 
-    // The directory's identity at `init`, or at the last `rearm`. A `look` during a `rearm` may see some old and some new
+    // The directory's identity at `init`, or at the last `rearm`. A `check` during a `rearm` may see some old and some
     // numbers. They then match neither directory or one of the two, but never a third, which would need the device of one
     // and the inode and birth time of the other.
     private let device: Atomic<UInt64>
@@ -40,7 +40,7 @@ package final class LockFile: @unchecked Sendable {
         cPath = Self.copy(path)
         cDirectory = Self.copy(directory)
         // It would lock for ever.
-        guard look() != .unknown(.fileNameTooLong) else {
+        guard check() != .unknown(.fileNameTooLong) else {
             throw LockFileError("lock file \(path.string): the name is too long")
         }
     }
@@ -56,7 +56,7 @@ package final class LockFile: @unchecked Sendable {
     /// the directory detects that. In the other order, a directory replaced between the two looks would count as
     /// unlocked. Two calls cannot detect a directory that is moved away before the first and back before the second. The
     /// next look finds the lock file in it.
-    package func look() -> LockFileState {
+    package func check() -> LockFileState {
         var status = stat()
         guard Self.retrying({ fstatat(AT_FDCWD, cPath, &status, AT_SYMLINK_NOFOLLOW) }) == -1 else { return .present }
         let failure = errno
@@ -69,13 +69,13 @@ package final class LockFile: @unchecked Sendable {
         return failure == ENOENT ? .absent : .unknown(Errno(rawValue: failure))
     }
 
-    /// As `look`, but with a single system call while a watch reports every change of the directories. That the directory
+    /// As `check`, but with a single system call while a watch reports every change of the directories. That the
     /// was removed or replaced is then left to the watch. For each request.
     package func glance() -> LockFileState {
-        guard watches.load(ordering: .acquiring) > 0 else { return look() }
+        guard watches.load(ordering: .acquiring) > 0 else { return check() }
         var status = stat()
         guard Self.retrying({ fstatat(AT_FDCWD, cPath, &status, AT_SYMLINK_NOFOLLOW) }) == -1 else { return .present }
-        return errno == ENOENT ? .absent : look()
+        return errno == ENOENT ? .absent : check()
     }
 
     /// For a watch, when it begins and ends to report every change.
@@ -119,9 +119,9 @@ package final class LockFile: @unchecked Sendable {
     private static func identifySafe(_ path: FilePath) throws(LockFileError) -> linux_file_identity {
         var found = linux_file_identity()
         guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else {
-            throw LockFileError(errno, looking: path)
+            throw LockFileError(errno, checking: path)
         }
-        guard found.mode & S_IFMT == S_IFDIR else { throw LockFileError(ENOTDIR, looking: path) }
+        guard found.mode & S_IFMT == S_IFDIR else { throw LockFileError(ENOTDIR, checking: path) }
         guard found.owner == geteuid() || found.owner == 0 else {
             throw .unsafe(path, "it belongs to user \(found.owner)")
         }
@@ -144,7 +144,7 @@ package final class LockFile: @unchecked Sendable {
     private static func resolve(_ parent: FilePath) throws(LockFileError) -> FilePath {
         let parent: FilePath = parent.isEmpty ? "." : parent
         guard let resolved = parent.withPlatformString({ realpath($0, nil) }) else {
-            throw LockFileError(errno, looking: parent)
+            throw LockFileError(errno, checking: parent)
         }
         defer { free(resolved) }
         return FilePath(platformString: resolved)
@@ -156,7 +156,7 @@ package final class LockFile: @unchecked Sendable {
     }
 }
 
-/// The result of `LockFile.look`. Every state except `absent` locks.
+/// The result of `LockFile.check`. Every state except `absent` locks.
 package enum LockFileState: Equatable, Sendable {
     /// Nothing exists there, and its directory is unchanged.
     case absent
@@ -176,7 +176,7 @@ package struct LockFileError: Error, Equatable, Sendable, CustomStringConvertibl
 
     init(_ description: String) { self.description = description }
 
-    fileprivate init(_ error: Int32, looking path: FilePath) {
+    fileprivate init(_ error: Int32, checking path: FilePath) {
         switch error {
         case ENOENT: self.init("directory \(path.string) of the lock file does not exist; make it first")
         case ENOTDIR: self.init("\(path.string), where the lock file is to be, is not a directory")

@@ -8,7 +8,7 @@ package import SystemPackage
 package final class LockFileWatch: Sendable {
     package enum Report: Equatable, Sendable {
         /// The state of each file, in their order.
-        case looked([LockFileState])
+        case checked([LockFileState])
         /// The watch has ended. Treat the files as present. A new watch may be started.
         case failed(Errno)
     }
@@ -108,10 +108,10 @@ private struct WatchLoop {
 
     private mutating func step() throws(Ending) {
         let (awaited, isRefreshing) = try awaitEffect()
-        let effect = isComplete ? awaited : max(awaited, .look)
+        let effect = isComplete ? awaited : max(awaited, .check)
         guard effect > .nothing else { return }
         // First, because others wait for the report.
-        let isChanged = look(reportsAnyway: false)
+        let isChanged = check(reportsAnyway: false)
         guard effect == .arm || (isChanged && !isComplete) else { return }
         arm(reportsAnyway: isRefreshing)
     }
@@ -120,7 +120,7 @@ private struct WatchLoop {
     private mutating func arm(reportsAnyway: Bool) {
         let armed = (directories?.arm() ?? false) && mountTable != nil
         if !armed { noteComplete(false) }
-        look(reportsAnyway: reportsAnyway)
+        check(reportsAnyway: reportsAnyway)
         if armed { noteComplete(true) }
     }
 
@@ -132,12 +132,12 @@ private struct WatchLoop {
 
     /// - Returns: true if the states differ from those of the last report.
     @discardableResult
-    private mutating func look(reportsAnyway: Bool) -> Bool {
-        let states = watch.files.map { $0.look() }
+    private mutating func check(reportsAnyway: Bool) -> Bool {
+        let states = watch.files.map { $0.check() }
         let isChanged = states != reported
         if isChanged || reportsAnyway {
             reported = states
-            watch.onChange(.looked(states))
+            watch.onChange(.checked(states))
         }
         return isChanged
     }

@@ -115,8 +115,8 @@ package final class EncryptedFile: Sendable {
         guard let completion = store.completion, completion.isActive else {
             return try open(descriptor, in: store, cutsTornTail: store.followsUncleanEnd)
         }
-        return try completion.proving(descriptor) { (mustLook) throws(StoreError) in
-            try open(descriptor, in: store, cutsTornTail: mustLook)
+        return try completion.proving(descriptor) { (mustCheck) throws(StoreError) in
+            try open(descriptor, in: store, cutsTornTail: mustCheck)
         }
     }
 

@@ -23,8 +23,8 @@ final class FoundChanges: Sendable {
     private struct State {
         var found = Found()
         var stamp: FileStamp?
-        /// Time of the last look, in milliseconds of CLOCK_MONOTONIC.
-        var lastLook = 0
+        /// Time of the last check, in milliseconds of CLOCK_MONOTONIC.
+        var lastCheck = 0
     }
 
     private let root: Descriptor
@@ -35,24 +35,24 @@ final class FoundChanges: Sendable {
     /// - Parameter isFollowing: another process may be writing the log.
     init(_ root: Descriptor, _ keyRing: KeyRing, isFollowing: Bool) {
         (self.root, self.keyRing, self.isFollowing) = (root, keyRing, isFollowing)
-        state.withLock { look(&$0) }
+        state.withLock { refresh(&$0) }
     }
 
     var current: Found { isFollowing ? refreshed(isRetry: false) : state.withLock { $0.found } }
 
     /// The changes of now, or if another process writes the log, of at most a second ago.
-    /// - Parameter isRetry: looks again in any case.
+    /// - Parameter isRetry: checks again in any case.
     func refreshed(isRetry: Bool) -> Found {
         state.withLock { state in
-            if isFollowing && (isRetry || monotonicMilliseconds() - state.lastLook >= EncryptedFile.checkInterval) {
-                look(&state)
+            if isFollowing && (isRetry || monotonicMilliseconds() - state.lastCheck >= EncryptedFile.checkInterval) {
+                refresh(&state)
             }
             return state.found
         }
     }
 
-    private func look(_ state: inout State) {
-        state.lastLook = monotonicMilliseconds()
+    private func refresh(_ state: inout State) {
+        state.lastCheck = monotonicMilliseconds()
         let stamp = (try? root.statusIfPresent(of: RedoLog.entry))?.map(FileStamp.init)
         if isFollowing && state.found.number > 0 && stamp == state.stamp { return }
         state.stamp = stamp

@@ -111,7 +111,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     /// Returns true if an entry without a name belongs to the vault.
     private func isNameless(_ entry: [UInt8]) throws(StoreError) -> Bool {
         do throws(StoreError) {
-            return try LostObject.look(at: entry, in: descriptor, keyRing) != nil
+            return try LostObject.identify(entry, in: descriptor, keyRing) != nil
         } catch .system(let errno) where !StoreError.system(errno).endsRekey {
             if isFileSystems(entry) { return false }
             throw .damaged("\(Self.shown(entry)) cannot be read, and may belong to the vault: \(errno)")

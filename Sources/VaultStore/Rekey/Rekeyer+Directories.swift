@@ -7,7 +7,7 @@ internal import VaultFormat
 /// Finds the work of a rekey, and gives the directories of the previous epoch new secrets.
 extension Rekeyer {
     /// Removes the leftovers of interrupted operations, counts the work, and finds the names of each object.
-    func lookAround() throws(StoreError) -> Names {
+    func findWork() throws(StoreError) -> Names {
         var names: Names = [:]
         try walk(
             visit: { (object) throws(StoreError) in

@@ -83,7 +83,7 @@ package final class Rekeyer: Sendable {
     package func run(workspaces: [Workspace]) throws(VaultError) -> RekeyOutcome {
         defer { restoreRoot() }
         do throws(StoreError) {
-            let names = try lookAround()
+            let names = try findWork()
             try rekeyLinkSets(names, workspaces)
             try rekeyFiles(names, workspaces)
             // A directory's step takes the times from the directory.

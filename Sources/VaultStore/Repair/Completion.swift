@@ -23,7 +23,7 @@ package final class Completion: Sendable {
         var moving = 0
         /// The files whose end was looked at, and those made since.
         var proven: Set<FileIdentity> = []
-        /// The objects that a thread is looking at.
+        /// The objects that a thread is checking or completing.
         var taken: Set<FileIdentity> = []
     }
 
@@ -58,9 +58,9 @@ package final class Completion: Sendable {
 
     /// Runs `body`, which opens a file and cuts off its torn tail, or makes the file. Nobody else looks at the file's end
     /// meanwhile. The tail of a file that was looked at is not torn any more.
-    /// - Parameter body: gets true if it must look.
+    /// - Parameter body: gets true if it must check the tail.
     func proving<Result>(
-        _ descriptor: Descriptor, _ body: (_ mustLook: Bool) throws(StoreError) -> Result
+        _ descriptor: Descriptor, _ body: (_ mustCheck: Bool) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         let identity = FileIdentity(try descriptor.status())
         return try taking(identity) { () throws(StoreError) -> Result in
@@ -75,8 +75,8 @@ package final class Completion: Sendable {
     package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
         let reader = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return false }
-        return try proving(reader) { (mustLook) throws(StoreError) -> Bool in
-            guard mustLook else { return false }
+        return try proving(reader) { (mustCheck) throws(StoreError) -> Bool in
+            guard mustCheck else { return false }
             let file = try EncryptedFile.open(reader, in: store, cutsTornTail: true)
             try file.prepareForWriting(evenIfClosed: true)
             _ = try file.seal(ifStill: file.lengthMark, isDurable: false)

@@ -13,13 +13,13 @@ struct LostObject {
 
     /// Returns nil if the entry does not authenticate or cannot be read, and for fifos, sockets and devices.
     static func find(_ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
-        try? look(at: entry, in: directory, keyRing)
+        try? identify(entry, in: directory, keyRing)
     }
 
     /// As `find`, but distinguishes an entry that cannot be read from one that does not belong to the vault.
     /// - Throws: `system`, `crypto`.
-    static func look(
-        at entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing
+    static func identify(
+        _ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing
     ) throws(StoreError) -> LostObject? {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)

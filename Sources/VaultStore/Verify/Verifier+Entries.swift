@@ -17,14 +17,14 @@ extension Verifier {
     func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
-        confirmed(isThere: isThere) { found = look(at: entry, in: directory) }
+        confirmed(isThere: isThere) { found = checkOnce(entry, in: directory) }
         // Outside of the look, which may be repeated: objects below are confirmed on their own.
         if let found { descend(found, in: directory.descriptor) }
         progress()
     }
 
     /// Checks an entry. Returns it if it is a directory.
-    private func look(at entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
+    private func checkOnce(_ entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry)
         if EntryName.isObject(entry) && !EntryName.canBeEncrypted(entry) { return checkUnencrypted(plain, directory) }
         switch EntryName.kind(of: entry) {

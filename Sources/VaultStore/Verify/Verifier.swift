@@ -14,9 +14,9 @@ internal import VaultFormat
 package final class Verifier {
     /// Maximum number of files with several names that are remembered, so that each is read once.
     private static let rememberedFiles = 1 << 16
-    /// Maximum number of looks at an object that keeps changing.
-    private static let mostLooks = 5
-    /// Time between two looks. A request of the daemon completes within it.
+    /// Maximum number of checks of an object that keeps changing.
+    private static let maximumChecks = 5
+    /// Time between two checks. A request of the daemon completes within it.
     private static let pause: Duration = .milliseconds(200)
 
     let keyRing: KeyRing
@@ -32,8 +32,8 @@ package final class Verifier {
     var hasOutdatedEntries = false
     /// True if the log has changes of a file that cannot be opened.
     var hasLostChanges = false
-    /// False when an object is looked at again.
-    private var isFirstLook = true
+    /// False when an object is checked again.
+    private var isFirstCheck = true
     /// True if a daemon may be writing.
     let isInUse: Bool
     /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
@@ -41,7 +41,7 @@ package final class Verifier {
     let isCompleted: Bool
     /// Findings that still have to be confirmed.
     private var unconfirmed: [VerifierFinding]?
-    /// The file of the current look, which may be repeated.
+    /// The file of the current check, which may be repeated.
     private var lastSeen: FileIdentity?
     private let directory: VaultDirectory
     private var filesSeen: Set<FileIdentity> = []
@@ -110,7 +110,7 @@ package final class Verifier {
     /// The changes of a file in the log. In use, they are of at most a second ago, and of now when the file is looked at
     /// again.
     func logged(_ fileID: UInt64) -> FileLog.Content? {
-        guard let found = changes?.refreshed(isRetry: !isFirstLook), let changes = found.files[fileID] else {
+        guard let found = changes?.refreshed(isRetry: !isFirstCheck), let changes = found.files[fileID] else {
             return nil
         }
         return FileLog.Content(changes: changes, log: found.log)
@@ -150,21 +150,20 @@ package final class Verifier {
         onFinding(finding)
     }
 
-    /// Checks an object by `look`. While a daemon has the vault, `look` is repeated until it finds nothing, or the same
-    /// twice.
+    /// Runs `check` of an object. While a daemon has the vault, repeats it until it finds nothing, or the same twice.
     /// - Parameter isThere: returns false once the object has been removed. Then it has no findings.
-    func confirmed(isThere: () -> Bool, _ look: () -> Void) {
-        guard isInUse else { return look() }
+    func confirmed(isThere: () -> Bool, _ check: () -> Void) {
+        guard isInUse else { return check() }
         let before = totals
         var last: [VerifierFinding] = []
-        // The findings of every look.
+        // The findings of every check.
         var always: [VerifierFinding]?
-        defer { isFirstLook = true }
-        for number in 0..<Self.mostLooks {
+        defer { isFirstCheck = true }
+        for number in 0..<Self.maximumChecks {
             totals = before
             unconfirmed = []
-            isFirstLook = number == 0
-            look()
+            isFirstCheck = number == 0
+            check()
             let found = unconfirmed ?? []
             unconfirmed = nil
             if found == last || found.isEmpty {

@@ -42,7 +42,7 @@ enum DaemonLaunch {
         try runInBackground(request, on: mountpoint, secret: secret)
         // Everything on a locked mount is refused.
         for file in request.lock.lockFiles {
-            let state = file.look()
+            let state = file.check()
             if state.isLocked {
                 Console.report("\(request.mountpoint.shown) is locked: \(file.describe(state))")
             }

@@ -132,7 +132,7 @@ private final class LockWatch: Sendable {
         do throws(LockFileError) {
             let fresh = try LockFileWatch(files: files) { [self] report in
                 switch report {
-                case .looked: controller.poke()
+                case .checked: controller.poke()
                 case .failed(let errno): fail(controller, "\(errno)")
                 }
             }
