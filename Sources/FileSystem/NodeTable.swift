@@ -191,8 +191,8 @@ package final class NodeTable<Item: TableNode>: Sendable {
         return names
     }
 
-    /// Notes a directory in which a lookup was refused.
-    package func noteRefusal(in directory: Item) {
+    /// Adds a directory in which a lookup was refused.
+    package func addRefusal(in directory: Item) {
         state.withLock { $0.refusing[ObjectIdentifier(directory)] = directory }
     }
 

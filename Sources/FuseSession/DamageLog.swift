@@ -27,7 +27,7 @@ final class DamageLog: Sendable {
 
     /// Records damage. Returns true if it is to be reported now.
     /// - Parameter now: milliseconds of CLOCK_MONOTONIC.
-    func note(_ damage: Damage, at now: Int = monotonicMilliseconds()) -> Bool {
+    func add(_ damage: Damage, at now: Int = monotonicMilliseconds()) -> Bool {
         entries.withLock { entries in
             let key = damage.path?.stored
             if let known = entries.known[key] {

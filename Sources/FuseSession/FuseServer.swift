@@ -85,7 +85,7 @@ final class FuseServer: Sendable {
 
     func report(_ found: Damage) {
         var found = found
-        let isNew = damage.note(found)
+        let isNew = damage.add(found)
         // A request that has left the gate may come here after the lock has made the log forget its names.
         if gate.state != .unlocked {
             damage.forgetNames()
@@ -254,7 +254,7 @@ struct Request {
         guard let raw else { return }
         let server = Unmanaged<FuseServer>.fromOpaque(fuse_req_userdata(raw)).takeUnretainedValue()
         server.requests.add(1, ordering: .relaxed)
-        if isUse { server.gate.noteActivity() }
+        if isUse { server.gate.markActivity() }
         do throws(StoreError) {
             try body(Request(raw: raw, server: server))
         } catch {

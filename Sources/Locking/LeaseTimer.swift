@@ -52,7 +52,7 @@ final class LeaseTimer: Sendable {
     }
 }
 
-/// The lease of a mount. All calls except `noteTime` come from the lock thread.
+/// The lease of a mount. All calls except `saveTime` come from the lock thread.
 package protocol LeaseKeeper: Sendable {
     /// Its end. Nil if it never ends.
     var end: LeaseEnd? { get }
@@ -63,7 +63,7 @@ package protocol LeaseKeeper: Sendable {
     /// Readable when the lease may have changed. The bytes do not matter. Nil if changes cannot be watched.
     var changes: Descriptor? { get }
     /// Records the time in the vault, if the slot needs it and the keys are available. Any thread.
-    func noteTime()
+    func saveTime()
 }
 
 /// A time on two clocks. It is reached when either clock reaches it.

@@ -41,8 +41,8 @@ package final class LockController: Sendable {
         /// A lock file may have changed.
         var isPoked = false
         var watchFailure: String?
-        /// True if the lease must note the time again, because the mount has been used.
-        var isToNoteTime = false
+        /// True if the lease must save the time again, because the mount has been used.
+        var isToSaveTime = false
         var isStopping = false
         /// True once the thread takes no more jobs.
         var isEnded = false
@@ -70,8 +70,8 @@ package final class LockController: Sendable {
     private let published: Mutex<LockStatus>
     private let thread = Mutex<BackgroundThread?>(nil)
     private let leaseTimer = Mutex<LeaseTimer?>(nil)
-    /// Interval at which a mount in use notes the time.
-    private static let millisecondsBetweenNotes = 3_600_000
+    /// Interval at which a mount in use saves the time.
+    private static let millisecondsBetweenSaves = 3_600_000
     /// The error returned for requests that arrive after `stop()`.
     package static let stopped = "the vault is being unmounted"
 
@@ -104,7 +104,7 @@ package final class LockController: Sendable {
         if let lease {
             let timer = try LeaseTimer(changes: lease.changes) { [weak self] in self?.poke() }
             leaseTimer.withLock { $0 = timer }
-            noteTimeLater()
+            saveTimeAtNextUse()
         }
         var loop = LockThread(self)
         loop.begin()
@@ -127,17 +127,17 @@ package final class LockController: Sendable {
             running.join()
             leaseTimer.withLock { $0.take() }?.stop()
             // Once, and before any caller returns, because then the vault's writer lock is released.
-            _ = bounded { [lease] in lease?.noteTime() }
+            _ = bounded { [lease] in lease?.saveTime() }
         }
     }
 
     /// Makes the lock controller look again at `end`. Nil cancels it.
     func watchLease(until end: LeaseEnd?) { leaseTimer.withLock { $0?.set(end) } }
 
-    /// Notes the time at the first use after an interval. An unused mount does not wake.
-    func noteTimeLater() {
-        fileSystem.gate.callAtActivity(after: Self.millisecondsBetweenNotes) { [weak self] in
-            self?.inbox.update { $0.isToNoteTime = true }
+    /// Saves the time at the first use after an interval. An unused mount does not wake.
+    func saveTimeAtNextUse() {
+        fileSystem.gate.callAtActivity(after: Self.millisecondsBetweenSaves) { [weak self] in
+            self?.inbox.update { $0.isToSaveTime = true }
         }
     }
 

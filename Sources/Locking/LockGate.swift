@@ -38,7 +38,7 @@ package final class LockGate: Sendable {
     package init(_ options: LockOptions = LockOptions()) {
         lockFiles = options.lockFiles
         letsPassInGrace = options.graceMilliseconds > 0
-        noteActivity()
+        markActivity()
     }
 
     package var state: State {
@@ -152,7 +152,7 @@ package final class LockGate: Sendable {
 
     /// Notes that the mount is used.
     @inline(__always)
-    package func noteActivity() {
+    package func markActivity() {
         // At most a tick late (clock_gettime(2)), at a tenth of the cost.
         let milliseconds = nanoseconds(of: CLOCK_MONOTONIC_COARSE) / 1_000_000
         lastActivity.store(milliseconds, ordering: .relaxed)

@@ -140,7 +140,7 @@ struct LockSequence {
         _ = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
             fileSystem.sealEverything()
             // Needs a key that `forgetKeys` may wipe.
-            controller.lease?.noteTime()
+            controller.lease?.saveTime()
         }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
         receipt.missingData = fileSystem.missingData

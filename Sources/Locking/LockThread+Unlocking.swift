@@ -125,7 +125,7 @@ extension LockThread {
         announce(.willUnlock)
         areAllKeysForgotten = false
         isToForget = false
-        gate.noteActivity()
+        gate.markActivity()
         gate.setExpired(false)
         gate.enter(.unlocked)
         controller.publish { $0.since = UtcTime.now() }

@@ -59,7 +59,7 @@ struct LockThread {
                 lockOrUnlock()
             }
             watchLease()
-            if inbox.isToNoteTime { noteTime() }
+            if inbox.isToSaveTime { saveTime() }
             if inbox.isStopping && controller.endInbox() { return }
         }
     }
@@ -68,7 +68,7 @@ struct LockThread {
     private func take() -> LockController.Inbox {
         let take: (inout LockController.Inbox) -> LockController.Inbox? = { inbox in
             guard
-                inbox.isStopping || inbox.isPoked || inbox.isToNoteTime || !inbox.jobs.isEmpty
+                inbox.isStopping || inbox.isPoked || inbox.isToSaveTime || !inbox.jobs.isEmpty
                     || inbox.watchFailure != nil
             else {
                 return nil
@@ -136,11 +136,11 @@ struct LockThread {
         controller.publish { $0.leaseEnds = end.map { UtcTime.text(secondsSinceEpoch: $0.wall / 1000) } }
     }
 
-    private func noteTime() {
+    private func saveTime() {
         if gate.state == .unlocked {
-            _ = controller.bounded(unless: controller.asksToLock) { [controller] in controller.lease?.noteTime() }
+            _ = controller.bounded(unless: controller.asksToLock) { [controller] in controller.lease?.saveTime() }
         }
-        controller.noteTimeLater()
+        controller.saveTimeAtNextUse()
     }
 
     private mutating func work(_ job: LockController.Job) {

@@ -72,7 +72,7 @@ package final class Node: TableNode, @unchecked Sendable {
     }
 
     /// For `EncryptedFile.onSealing`.
-    func noteSealing(before: stat, after: stat?) {
+    func updateSealing(before: stat, after: stat?) {
         opening.withLock { state in
             guard let after else {
                 state.sealing = .atWork(Shown(Self.without(state.sealing, before)))

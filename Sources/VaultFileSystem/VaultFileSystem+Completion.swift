@@ -89,7 +89,7 @@ extension VaultFileSystem {
         if !isDone, object.status.st_mode & S_IFMT == S_IFREG {
             do throws(StoreError) {
                 let isCut = try completion.proveTail(object.entry, in: object.directory, in: store)
-                if isCut, let node = nodes.find(object.status) { noteCut(node) }
+                if isCut, let node = nodes.find(object.status) { invalidateSize(of: node) }
             } catch .damaged {}
         }
     }

@@ -13,7 +13,7 @@ extension VaultFileSystem {
     func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         let file = try onlyFile(of: node)
-        noteCut(file, node)
+        invalidateSizeIfCut(file, node)
         return file
     }
 
@@ -37,17 +37,17 @@ extension VaultFileSystem {
         }
     }
 
-    /// Notes that the file may have been cut by its opening, or by the opening of its descriptor for writing.
-    private func noteCut(_ file: EncryptedFile, _ node: Node) {
+    /// Makes the kernel ask for the size if the file was cut by its opening, or by that of its descriptor for writing.
+    private func invalidateSizeIfCut(_ file: EncryptedFile, _ node: Node) {
         // A read-only store shows the shorter length from the start.
         guard !store.isReadOnly, file.lengths.isCutBack.load(ordering: .acquiring),
             file.lengths.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
         else { return }
-        noteCut(node)
+        invalidateSize(of: node)
     }
 
     /// Makes the kernel ask for the size of a file that was cut without its knowledge. Its next open looks the file up.
-    func noteCut(_ node: Node) {
+    func invalidateSize(of node: Node) {
         node.isOutdated.store(true, ordering: .releasing)
         attributeObserver.notify(nodes.id(of: node).rawValue)
     }
@@ -65,7 +65,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.attributes.onSealing.set { node.noteSealing(before: $0.before, after: $0.after) }
+        file.attributes.onSealing.set { node.updateSealing(before: $0.before, after: $0.after) }
     }
 
     /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
@@ -117,7 +117,7 @@ extension VaultFileSystem {
             if isWriting { try file.prepareForWriting() }
             return file
         }
-        noteCut(file, node)
+        invalidateSizeIfCut(file, node)
         // The kernel reads the attributes again after this.
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
         // It sets the size of a truncated file itself.

@@ -28,7 +28,7 @@ extension VaultFileSystem {
             }
             return found
         } catch {
-            if error == .locked || error == .expired { nodes.noteRefusal(in: parentNode) }
+            if error == .locked || error == .expired { nodes.addRefusal(in: parentNode) }
             throw error
         }
     }
@@ -154,7 +154,7 @@ extension VaultFileSystem {
         // All its names may be removed at the same time. This descriptor keeps the inode until the table knows.
         let pin = try? Descriptor(at: directory.descriptor.fd, name.entry, flags: linux_O_PATH)
         try body()
-        noteRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
+        finishRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
     }
 
     private func losingLast(
@@ -170,10 +170,10 @@ extension VaultFileSystem {
             node.opening.withLock { $0.removedDirectory = nil }
             throw error
         }
-        noteRemoval(of: name, node, isLast: true)
+        finishRemoval(of: name, node, isLast: true)
     }
 
-    private func noteRemoval(of name: NodeName<Node>, _ node: Node, isLast: Bool) {
+    private func finishRemoval(of name: NodeName<Node>, _ node: Node, isLast: Bool) {
         nodes.removeName(node, parent: name.parent, entry: name.entry, isLast: isLast)
         if node.isDirectory { directories.remove(node) }
         if isLast, let file = node.openFile { store.durability.sealer.forget(file) }

@@ -148,12 +148,12 @@ package final class VaultLease: LeaseKeeper {
         state.withLock { if $0.term == old { $0 = State(term: new, readFrom: readFrom) } }
     }
 
-    package func noteTime() {
+    package func saveTime() {
         let term = term
         guard term.hasWindow, !keyRing.configurationKey.isForgotten else { return }
         do throws(VaultError) {
             // Do not wait, because there will be a next time.
-            try vault.noteTime(
+            try vault.saveTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: term.slot,
                 configurationKey: keyRing.configurationKey, wait: .zero)
         } catch {
@@ -169,7 +169,7 @@ package final class VaultLease: LeaseKeeper {
         // Before noting the time. A slot that cannot be used must not get the time of a clock that was set back.
         try vault.checkLease(of: slot, at: now)
         if slot.window != nil {
-            configuration = try vault.noteTime(
+            configuration = try vault.saveTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: id, configurationKey: configurationKey,
                 wait: slotChangeTimeout)
             slot = try find(id, in: configuration)

@@ -165,10 +165,10 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .noKey(let text) where !isMounted: return .crypto(text)
         case .malformed(let text):
             counters.damagedReads.count()
-            fileProblems.note(text, of: path)
+            fileProblems.add(text, of: path)
             return .system(.ioError)
         case .noKey(let text):
-            fileProblems.note(text, of: path)
+            fileProblems.add(text, of: path)
             return .locked
         case .store(let error): return error
         }

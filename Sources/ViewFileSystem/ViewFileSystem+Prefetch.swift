@@ -88,7 +88,7 @@ extension ViewFileSystem {
             // An open may have fetched it meanwhile.
             guard case .failure(.noKey(let text)) = outcome, source.keys.find(name) == nil, let file = files[name]
             else { return }
-            fileProblems.note(text, of: file)
+            fileProblems.add(text, of: file)
         }
     }
 

@@ -107,7 +107,7 @@ package final class ViewFileSystem: Sendable {
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
         do throws(StoreError) { try admit() } catch {
-            nodes.noteRefusal(in: parentNode)
+            nodes.addRefusal(in: parentNode)
             throw error
         }
         let directory = try directory(parentNode)
@@ -171,7 +171,7 @@ final class ViewProblems: Sendable {
     init(logger: Logger) { self.logger = logger }
 
     /// Records and logs a problem, unless it is the last one of the file.
-    func note(_ text: String, of path: [UInt8]) {
+    func add(_ text: String, of path: [UInt8]) {
         let isNew = lines.withLock { lines in
             if let index = lines.firstIndex(where: { $0.path == path }) {
                 if lines[index].text == text { return false }

@@ -13,12 +13,12 @@ import Testing
 
     @Test("once a minute for each file, whatever its chunk")
     func interval() {
-        #expect(log.note(damage("a"), at: 0))
-        #expect(!log.note(damage("a"), at: 1))
-        #expect(!log.note(damage("a", "chunk 2: tag does not verify"), at: 59_999))
-        #expect(log.note(damage("b"), at: 59_999))
-        #expect(log.note(Damage("header: cut short", at: nil), at: 59_999))
-        #expect(log.note(damage("a", "chunk 3: tag does not verify"), at: 60_000))
+        #expect(log.add(damage("a"), at: 0))
+        #expect(!log.add(damage("a"), at: 1))
+        #expect(!log.add(damage("a", "chunk 2: tag does not verify"), at: 59_999))
+        #expect(log.add(damage("b"), at: 59_999))
+        #expect(log.add(Damage("header: cut short", at: nil), at: 59_999))
+        #expect(log.add(damage("a", "chunk 3: tag does not verify"), at: 60_000))
         #expect(
             Set(log.all.map(\.message)) == [
                 "damaged: a: chunk 3: tag does not verify", "damaged: b: chunk 1: tag does not verify",
@@ -29,17 +29,17 @@ import Testing
 
     @Test("a vault of which everything is damaged fills neither the log nor the memory")
     func many() {
-        let reported = (0..<3 * DamageLog.maximumCount).filter { log.note(damage("\($0)"), at: 0) }
+        let reported = (0..<3 * DamageLog.maximumCount).filter { log.add(damage("\($0)"), at: 0) }
         #expect(reported.count == DamageLog.maximumCount)
         #expect(log.all.count == DamageLog.maximumCount)
-        #expect(!log.note(damage("later"), at: 59_999))
-        #expect(log.note(damage("later"), at: 60_000))
+        #expect(!log.add(damage("later"), at: 59_999))
+        #expect(log.add(damage("later"), at: 60_000))
         #expect(log.all.count == DamageLog.maximumCount)
     }
 
     @Test("a lock removes the plaintext names")
     func names() {
-        _ = log.note(damage("a\n"), at: 0)
+        _ = log.add(damage("a\n"), at: 0)
         #expect(log.all.map(\.message) == ["damaged: a?: chunk 1: tag does not verify"])
         log.forgetNames()
         #expect(log.all.map(\.message) == ["damaged: encrypted path x-a?: chunk 1: tag does not verify"])

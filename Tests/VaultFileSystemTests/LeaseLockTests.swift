@@ -42,7 +42,7 @@ import VaultStore
             return isOver
         }
         var changes: Descriptor? { nil }
-        func noteTime() { notes.add(1, ordering: .sequentiallyConsistent) }
+        func saveTime() { notes.add(1, ordering: .sequentiallyConsistent) }
         func set(hasEnded: Bool, end: LeaseEnd? = nil) { state.withLock { $0 = (end, hasEnded) } }
     }
 
@@ -291,11 +291,11 @@ import VaultStore
         let gate = LockGate()
         let calls = Atomic<Int>(0)
         gate.callAtActivity(after: 1_000_000) { calls.add(1, ordering: .relaxed) }
-        gate.noteActivity()
+        gate.markActivity()
         #expect(calls.load(ordering: .relaxed) == 0)
         gate.callAtActivity(after: -1000) { calls.add(1, ordering: .relaxed) }
         #expect(calls.load(ordering: .relaxed) == 0)
-        for _ in 0..<3 { gate.noteActivity() }
+        for _ in 0..<3 { gate.markActivity() }
         #expect(calls.load(ordering: .relaxed) == 1)
     }
 }

@@ -163,8 +163,8 @@ import VaultStore
         var (meanwhile, after) = (before, before)
         (meanwhile.st_mode, meanwhile.st_mtim.tv_sec, meanwhile.st_ctim.tv_sec) = (S_IFREG | 0o755, 30, 30)
         after.st_ctim.tv_sec = 40
-        file.noteSealing(before: before, after: nil)
-        file.noteSealing(before: before, after: after)
+        file.updateSealing(before: before, after: nil)
+        file.updateSealing(before: before, after: after)
         for status in [meanwhile, after] {
             let shown = file.withoutSealing(status)
             #expect(shown.st_mode == before.st_mode && shown.st_mtim.tv_sec == 10 && shown.st_ctim.tv_sec == 20)

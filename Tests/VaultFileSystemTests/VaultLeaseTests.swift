@@ -315,7 +315,7 @@ import VaultStore
         #expect(try place.slot?.window?.started == started && place.slot?.window?.seen == started)
         #expect(lease.end?.wall == (place.start + 100) * 1000)
         place.clocks.pass(60)
-        lease.noteTime()
+        lease.saveTime()
         #expect(try place.slot?.window?.seen == UtcTime.text(secondsSinceEpoch: place.start + 60))
         #expect(try place.lease().end?.wall == (place.start + 100) * 1000)
         place.clocks.pass(40)
@@ -334,7 +334,7 @@ import VaultStore
         let place = try Place(window: 1000)
         let lease = try place.lease()
         place.clocks.pass(500)
-        lease.noteTime()
+        lease.saveTime()
         let before = try VaultDirectory.open(place.path).configuration
         let (clock, seen) = (place.start + 499, place.start + 500)
         let setBack = VaultError.slotEnded(

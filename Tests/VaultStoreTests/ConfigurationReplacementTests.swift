@@ -184,7 +184,7 @@ import VaultFormat
         let key = try KeyDerivation.configurationKey(
             master: directory.openSlot(with: vault.secret).masterKey, vault: directory.configuration.vault)
         func note(_ time: String) throws -> VaultConfiguration {
-            try directory.noteTime(time, inWindowOf: 1, configurationKey: key, wait: .seconds(60))
+            try directory.saveTime(time, inWindowOf: 1, configurationKey: key, wait: .seconds(60))
         }
         #expect(try note("2030-01-01T00:00:00Z").generation == 1)
         _ = try vault.editor().change(
@@ -197,7 +197,7 @@ import VaultFormat
         let other = try KeyDerivation.configurationKey(
             master: .random(count: 32), vault: directory.configuration.vault)
         #expect(throws: VaultError.self) {
-            try directory.noteTime("2031-01-01T00:00:00Z", inWindowOf: 1, configurationKey: other, wait: .seconds(60))
+            try directory.saveTime("2031-01-01T00:00:00Z", inWindowOf: 1, configurationKey: other, wait: .seconds(60))
         }
     }
 

@@ -51,10 +51,10 @@ import VaultFormat
         try file.truncate(to: 4096)
         try store.log.checkpoint()
         try file.put(pattern(3 * 4096), at: 4096)
-        try file.noteDurableLength()
+        try file.writeDurableLength()
         #expect(file.writing.withLock { $0.header.length } == 4096)
         file.writing.withLock { $0.awaitedLength = 4 * 4096 }
-        try file.noteDurableLength()
+        try file.writeDurableLength()
         #expect(file.writing.withLock { $0.header.length } == 4 * 4096)
     }
 }

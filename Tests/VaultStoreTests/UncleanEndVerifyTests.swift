@@ -64,7 +64,7 @@ import VaultFormat
             #expect(findings.count == (isComplete ? 0 : 2) && findings.allSatisfy { $0.remedy == .complete })
             let repairer = try Repairer(directory: directory, masterKey: vault.masterKey)
             #expect(try repairer.run(findings).isEmpty)
-            if isComplete { directory.noteCompletion() }
+            if isComplete { directory.clearUncleanEnd() }
             directory.releaseWriterLock()
             #expect(try lockFile() == (isComplete ? "\n" : "incomplete\n"))
         }

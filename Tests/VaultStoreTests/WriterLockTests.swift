@@ -125,7 +125,7 @@ import VaultFormat
             #expect(hold.followsUncleanEnd == nil)
             try hold.claim(waitMilliseconds: 0)
             #expect(hold.followsUncleanEnd == (isUnclean && round < 3))
-            if round == 2 { hold.noteCompletion() }
+            if round == 2 { hold.clearUncleanEnd() }
             hold.release()
             #expect(WriterLockFile.isUnclean(vault.root) == (isUnclean && round < 2))
             #expect(WriterLockFile.record(in: vault.root) == nil)

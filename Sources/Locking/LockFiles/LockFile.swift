@@ -79,7 +79,7 @@ package final class LockFile: @unchecked Sendable {
     }
 
     /// For a watch, when it begins and ends to report every change.
-    func noteWatch(_ isComplete: Bool) { watches.add(isComplete ? 1 : -1, ordering: .acquiringAndReleasing) }
+    func countWatch(_ isComplete: Bool) { watches.add(isComplete ? 1 : -1, ordering: .acquiringAndReleasing) }
 
     /// Makes the directory again if it no longer exists and was this user's. Checks it as `init` does, and remembers it
     /// from now on. Only for an explicit unlock.

@@ -97,7 +97,7 @@ private struct WatchLoop {
 
     /// Runs until `stop`, or until waiting for events fails, which it reports.
     mutating func run() {
-        defer { noteComplete(false) }
+        defer { setComplete(false) }
         arm(reportsAnyway: true)
         do throws(Ending) {
             while true { try step() }
@@ -119,14 +119,14 @@ private struct WatchLoop {
     /// Sets the watches, then looks, because something may have changed before.
     private mutating func arm(reportsAnyway: Bool) {
         let armed = (directories?.arm() ?? false) && mountTable != nil
-        if !armed { noteComplete(false) }
+        if !armed { setComplete(false) }
         check(reportsAnyway: reportsAnyway)
-        if armed { noteComplete(true) }
+        if armed { setComplete(true) }
     }
 
     /// Requests then rely on the watch, or no longer.
-    private mutating func noteComplete(_ complete: Bool) {
-        if complete != isComplete { for file in watch.files { file.noteWatch(complete) } }
+    private mutating func setComplete(_ complete: Bool) {
+        if complete != isComplete { for file in watch.files { file.countWatch(complete) } }
         isComplete = complete
     }
 

@@ -38,7 +38,7 @@ package final class Durability: Sendable {
             switch task {
             case .checkpoint: checkpoint()
             // If one cannot be made durable, its next growth tries again, and its next fsync reports it.
-            case .durableLengths(let files): for file in files { try? file.noteDurableLength() }
+            case .durableLengths(let files): for file in files { try? file.writeDurableLength() }
             case .sealing: sealer.sealAll()
             }
         }
@@ -51,9 +51,9 @@ package final class Durability: Sendable {
         do throws(StoreError) {
             try log.checkpoint()
             try synchronizeDoubtful()
-            schedule.noteCheckpoint(hasFailed: false)
+            schedule.finishCheckpoint(hasFailed: false)
         } catch {
-            schedule.noteCheckpoint(hasFailed: true)
+            schedule.finishCheckpoint(hasFailed: true)
         }
     }
 
@@ -73,7 +73,7 @@ package final class Durability: Sendable {
             try retrying { linux_syncfs(root.fd) }
             faults.clear(.names)
         } catch {
-            faults.note(.names, "names and attributes could not be made durable (\(error.reason))")
+            faults.add(.names, "names and attributes could not be made durable (\(error.reason))")
         }
     }
 

@@ -101,8 +101,8 @@ final class DurabilitySchedule: Sendable {
         }
     }
 
-    /// Notes how a checkpoint of the thread ended. One that has failed is tried again later, also without another entry.
-    func noteCheckpoint(hasFailed: Bool) {
+    /// Ends a checkpoint of the thread. One that has failed is tried again later, also without another entry.
+    func finishCheckpoint(hasFailed: Bool) {
         state.access { state in
             state.nextTry = hasFailed ? monotonicMilliseconds() + Self.idle : 0
             // Entries that were appended meanwhile have found the log as it was before.
@@ -140,7 +140,7 @@ final class DurabilitySchedule: Sendable {
     /// Number of new logs that have begun.
     var renewals: Int { state.access { $0.renewals } }
 
-    func noteRenewal() { state.update { $0.renewals += 1 } }
+    func completeRenewal() { state.update { $0.renewals += 1 } }
 
     /// Waits for the thread to begin a new log, because the store may be back already. Returns false if it has not.
     /// - Parameter renewals: their number before.

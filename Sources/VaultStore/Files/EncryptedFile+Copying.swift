@@ -84,7 +84,7 @@ extension EncryptedFile {
         guard newLength > length else { return }
         try writing.withLock { (state) throws(StoreError) in
             try writer(&state).truncate(to: layout.backingSize(ofPlaintextLength: newLength))
-            syncs.noteWrite()
+            syncs.countWrite()
             setLength(&state, newLength)
         }
     }

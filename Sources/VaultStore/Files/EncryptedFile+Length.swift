@@ -80,7 +80,7 @@ extension EncryptedFile {
                 let end = layout.backingSize(ofPlaintextLength: length)
                 if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
-                syncs.noteWrite()
+                syncs.countWrite()
             }
             setLength(&state, holeEnd)
         }
@@ -120,7 +120,7 @@ extension EncryptedFile {
             } else {
                 try log(state.header.sealCounter, length: newLength, undoes: undoes, writer, workspace)
             }
-            noteCut(&state, to: newLength, last)
+            applyCut(&state, to: newLength, last)
         }
     }
 
@@ -133,7 +133,7 @@ extension EncryptedFile {
         return UnsafeRawBufferPointer(piece)
     }
 
-    private func noteCut(_ state: inout WriteState, to newLength: UInt64, _ last: UInt64) {
+    private func applyCut(_ state: inout WriteState, to newLength: UInt64, _ last: UInt64) {
         setLength(&state, newLength)
         state.awaitedLength = state.awaitedLength.map { min($0, newLength) }
         state.loggedBytes = 0
@@ -187,9 +187,9 @@ extension EncryptedFile {
                 try keepingAttributes(writer) { (_) throws(StoreError) in
                     try writer.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
                 }
-                syncs.noteWrite()
+                syncs.countWrite()
             }
-            noteCut(&state, to: newLength, first)
+            applyCut(&state, to: newLength, first)
         }
     }
 
@@ -245,9 +245,9 @@ extension EncryptedFile {
                 } catch .damaged {}
             }
             try writer.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
-            syncs.noteWrite()
+            syncs.countWrite()
         }
-        noteCut(&state, to: sealedLength, last)
+        applyCut(&state, to: sealedLength, last)
         lengths.setAuthentic(.max)
     }
 

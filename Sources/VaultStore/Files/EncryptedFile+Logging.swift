@@ -72,7 +72,7 @@ extension EncryptedFile {
         let changes = found.changes(of: fileID, sealCounter: sealCounter)
         // A writer may have sealed the file since the log was read.
         if !store.followsWriter, found.files[fileID]?.outdated(sealCounter) ?? 0 > 0 {
-            store.faults.note(.foundLog, LogRecovery.outdated)
+            store.faults.add(.foundLog, LogRecovery.outdated)
         }
         records.log.adopt(changes, in: found.log)
         if changes.isEmpty { return }

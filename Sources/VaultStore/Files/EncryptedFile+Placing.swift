@@ -22,7 +22,7 @@ extension EncryptedFile {
             if changes.exactLength != nil || !changes.holes.isEmpty {
                 if syncs.failures.load(ordering: .acquiring) > 0 { try rewriteHeader(writer) }
                 do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
-                    noteFailedBackingSync()
+                    countFailedBackingSync()
                     throw error
                 }
             }

@@ -48,8 +48,8 @@ extension EncryptedFile {
         }
     }
 
-    /// Makes what a growing file has durable, and notes its length in the header.
-    func noteDurableLength() throws(StoreError) {
+    /// Makes what a growing file has durable, and writes its length into the header.
+    func writeDurableLength() throws(StoreError) {
         guard try reader.status().st_nlink > 0 else { return }
         defer { writing.withLock { $0.awaitedLength = nil } }
         try synchronize(dataOnly: true)
@@ -138,7 +138,7 @@ extension EncryptedFile {
             try writer.write(bytes, at: 0)
             written = bytes
         }
-        syncs.noteWrite()
+        syncs.countWrite()
         state.header = header
     }
 }

@@ -7,8 +7,8 @@ internal import VaultFormat
 
 /// Syncs of the backing file, and what follows if one fails (FileFormat: Store-9).
 extension EncryptedFile {
-    /// Notes that a sync of the backing file has failed. Takes no lock of the file.
-    func noteFailedBackingSync() {
+    /// Counts a failed sync of the backing file. Takes no lock of the file.
+    func countFailedBackingSync() {
         syncs.failures.add(1, ordering: .acquiringAndReleasing)
         store.durability.addDoubtful(self)
     }
@@ -25,10 +25,10 @@ extension EncryptedFile {
                 if isRewritten { try rewriteDoubtful() }
                 try descriptor.synchronize(dataOnly: dataOnly)
             } catch {
-                noteFailedBackingSync()
+                countFailedBackingSync()
                 // Nobody misses a file without a name.
                 if (try? reader.status().st_nlink) != 0 {
-                    store.faults.note(
+                    store.faults.add(
                         .syncing(token),
                         "the data of a file could not be made durable (\(error.reason)); this is tried again")
                 }
@@ -88,6 +88,6 @@ extension EncryptedFile {
         let lost = try writing.withLock { (state) throws(StoreError) -> UInt64? in
             hasKeys && !state.header.isSealed ? try firstTornChunk(state.header) : nil
         }
-        if let lost { store.faults.note(LostChunks(file: self, chunks: lost..<(lost + 1))) }
+        if let lost { store.faults.add(LostChunks(file: self, chunks: lost..<(lost + 1))) }
     }
 }

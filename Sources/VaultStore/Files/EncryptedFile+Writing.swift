@@ -237,8 +237,8 @@ extension EncryptedFile {
             state.space.end = 0
             throw error
         }
-        syncs.noteWrite()
-        self.records.log.noteTime(of: writer)
+        syncs.countWrite()
+        self.records.log.raiseTime(from: writer)
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 

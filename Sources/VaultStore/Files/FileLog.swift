@@ -113,8 +113,9 @@ package struct FileLog: ~Copyable, Sendable {
         return result
     }
 
-    /// Notes the time of a write to the backing file while the log has changes. A checkpoint that runs would restore an older one.
-    func noteTime(of writer: Descriptor) {
+    /// Raises the time to that of a write to the backing file, if the log has changes. A checkpoint that is running
+    /// would restore an older one.
+    func raiseTime(from writer: Descriptor) {
         guard !isEmpty, let status = try? writer.status() else { return }
         time.max(status.st_mtim.nanoseconds, ordering: .acquiringAndReleasing)
     }

@@ -29,7 +29,7 @@ package struct FileSyncs: ~Copyable, Sendable {
     var isDoubtful: Bool { synced.withLock { $0.handledFailures != failures.load(ordering: .acquiring) } }
 
     /// Counts a write, which has been made. The next sync covers it.
-    func noteWrite() { writes.add(1, ordering: .acquiringAndReleasing) }
+    func countWrite() { writes.add(1, ordering: .acquiringAndReleasing) }
 
     /// Makes each handle's next fsync fail.
     func report() { reports.add(1, ordering: .acquiringAndReleasing) }

@@ -45,11 +45,11 @@ struct LogRecovery {
             return try DamagedRoot.setLogAside(in: store.root)
         }
         guard let contents = found else {
-            if store.followsUncleanEnd { store.faults.note(.foundLog, missing) }
+            if store.followsUncleanEnd { store.faults.add(.foundLog, missing) }
             return
         }
         if store.followsCleanEnd && !contents.isEmpty {
-            store.faults.note(.foundLog, afterCleanEnd)
+            store.faults.add(.foundLog, afterCleanEnd)
             return try DamagedRoot.setLogAside(in: store.root)
         }
         var recovery = LogRecovery(store, contents)
@@ -62,7 +62,7 @@ struct LogRecovery {
             }
         }
         if contents.damagedEntries > 0 || recovery.hasOutdatedEntries {
-            store.faults.note(.foundLog, contents.damagedEntries > 0 ? damaged(contents.damagedEntries) : outdated)
+            store.faults.add(.foundLog, contents.damagedEntries > 0 ? damaged(contents.damagedEntries) : outdated)
             return try DamagedRoot.setLogAside(in: store.root)
         }
         guard try contents.log.status().st_size > off_t(LogHeader.areaSize) else { return }

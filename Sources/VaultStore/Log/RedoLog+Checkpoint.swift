@@ -23,7 +23,7 @@ extension RedoLog {
                 throw .system(.ioError)
             }
         } catch {
-            faults.note(
+            faults.add(
                 .checkpoint, "changes in vaultfs.log cannot be put in place (\(error.reason)); this is tried again")
             throw error
         }
@@ -130,7 +130,7 @@ extension RedoLog {
             } catch {
                 failed.insert(fileID)
                 failure = failure ?? error
-                faults.note(.placing(fileID), "changes of a file cannot be put in place (\(error.reason))")
+                faults.add(.placing(fileID), "changes of a file cannot be put in place (\(error.reason))")
             }
         }
         do throws(StoreError) {
@@ -138,7 +138,7 @@ extension RedoLog {
                 changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: !removed.isEmpty)
         } catch {
             // New chunks past the files' ends may be lost too, and the kernel returns the error only once.
-            for target in changed { target.file.noteFailedBackingSync() }
+            for target in changed { target.file.countFailedBackingSync() }
             throw error
         }
         // Others may need their space before the log's start moves.

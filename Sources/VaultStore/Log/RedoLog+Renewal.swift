@@ -38,11 +38,11 @@ extension RedoLog {
             root.removeQuietly(temporary)
             throw error
         }
-        for loss in losses { faults.note(loss) }
+        for loss in losses { faults.add(loss) }
         // Only if its name is durable can anything be acknowledged.
         if let fault = state.withLock({ $0.fault }) { throw fault }
         faults.clear(.log)
-        schedule.noteRenewal()
+        schedule.completeRenewal()
     }
 
     /// - Parameters:

@@ -59,7 +59,7 @@ extension RedoLog {
             return true
         }
         guard isNew else { return }
-        faults.note(
+        faults.add(
             .log,
             "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there"
         )

@@ -103,18 +103,18 @@ package final class RedoLog: Sendable {
     /// - Parameters:
     ///   - undoes: the entry takes back a change that failed. It may use the space that is kept for this.
     ///   - buffer: room for a head, the entry's body, room for a tag.
-    ///   - note: called with the entry, its body's offset and the log, before any other entry is appended.
+    ///   - onAppend: called with the entry, its body's offset and the log, before any other entry is appended.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
     func append(
         _ entry: LogEntry, undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
-        _ writer: Descriptor, _ note: (LogEntry, UInt64, Descriptor) -> Void
+        _ writer: Descriptor, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) {
         // It would end the log for every reader.
         guard entry.isValid(layout) else { throw .system(.ioError) }
         while true {
             do throws(StoreError) {
                 if try withLog({ (state) throws(StoreError) in
-                    try append(entry, undoes, in: buffer, of: file, writer, &state, note)
+                    try append(entry, undoes, in: buffer, of: file, writer, &state, onAppend)
                 }) {
                     return
                 }
@@ -150,7 +150,7 @@ package final class RedoLog: Sendable {
     /// Returns false if the log is full.
     private func append(
         _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
-        _ writer: Descriptor, _ state: inout State, _ note: (LogEntry, UInt64, Descriptor) -> Void
+        _ writer: Descriptor, _ state: inout State, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) -> Bool {
         let descriptor = try open(&state)
         let position = state.header.position(ofSpace: given.space, after: state.offset)
@@ -181,7 +181,7 @@ package final class RedoLog: Sendable {
             entry, UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<(LogEntry.headSize + entry.bodySize))),
             durable: durable.load(ordering: .acquiring))
         state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
-        note(entry, position.offset + UInt64(LogEntry.headSize), descriptor)
+        onAppend(entry, position.offset + UInt64(LogEntry.headSize), descriptor)
         schedule.addEntry(
             isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
                 || state.entries.count >= Self.mostEntries)

@@ -29,7 +29,7 @@ package final class Completion: Sendable {
 
     /// Milliseconds between two checks whether the vault is still locked.
     private static let pause = 1000
-    /// Maximum number of objects that are logged, one line for each. One more line notes that there may be others.
+    /// Maximum number of objects that are logged, one line for each. One more line says that there may be others.
     private static let mostLines: UInt64 = 20
 
     private let writerLock: WriterLock
@@ -111,11 +111,11 @@ package final class Completion: Sendable {
             }
             return true
         }
-        if isDone { note(isDirectory, shownPath()) }
+        if isDone { logCompleted(isDirectory, shownPath()) }
         return isDone
     }
 
-    private func note(_ isDirectory: Bool, _ path: [UInt8]) {
+    private func logCompleted(_ isDirectory: Bool, _ path: [UInt8]) {
         let number = counters.completedObjects.add(1, ordering: .relaxed).newValue
         guard number <= Self.mostLines else { return }
         let what = isDirectory ? "a directory without a record" : "a file without a header"
@@ -239,7 +239,7 @@ package final class Completion: Sendable {
             if state.moves == moves && state.moving == 0 { state.isOver = true }
             return state.isOver
         }
-        if isOver { writerLock.noteCompletion() }
+        if isOver { writerLock.clearUncleanEnd() }
         return isOver
     }
 }

@@ -17,15 +17,15 @@ extension VaultDirectory {
         return configuration
     }
 
-    /// Notes the time in the window of a slot. A window that was not started starts. Writes nothing if a later time is
-    /// noted already, or if the slot has no window.
+    /// Saves the time in the window of a slot. A window that was not started starts. Writes nothing if a later time is
+    /// there already, or if the slot has no window.
     /// - Parameters:
     ///   - time: `YYYY-MM-DDThh:mm:ssZ`.
     ///   - wait: for another process that changes slots.
     /// - Returns: the configuration after that.
     /// - Throws: `inUse`, `refused`, `unusable`, `system`.
     @discardableResult
-    package func noteTime(
+    package func saveTime(
         _ time: String, inWindowOf id: Int, configurationKey: SecretBytes, wait: Duration
     ) throws(VaultError) -> VaultConfiguration {
         guard !isOnReadOnlyStore else {

@@ -124,9 +124,9 @@ package final class Store: Sendable {
         try writerLock?.verify()
     }
 
-    /// Notes that this process has no right to write the vault any more. Nothing is changed from now on.
-    package func noteLoss() {
-        faults.note(
+    /// Adds the fault that this process has no right to write the vault any more. Nothing is changed from now on.
+    package func addWriterLockFault() {
+        faults.add(
             .writerLock, "vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it")
     }
 

@@ -37,17 +37,17 @@ package final class StoreFaults: Sendable {
 
     package init() {}
 
-    /// Notes that a part does not work. A new fault is logged once.
-    func note(_ part: Part, _ text: String) {
+    /// Adds the fault that a part does not work. A new fault is logged once.
+    func add(_ part: Part, _ text: String) {
         let isNew = state.withLock { $0.faults.updateValue(text, forKey: part) == nil }
         if isNew { onFault.notify(text) }
     }
 
-    /// Notes that a part works again.
+    /// Removes the fault of a part that works again.
     func clear(_ part: Part) { state.withLock { _ = $0.faults.removeValue(forKey: part) } }
 
-    /// Notes chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
-    func note(_ loss: LostChunks) {
+    /// Adds chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
+    func add(_ loss: LostChunks) {
         state.withLock { $0.lostChunks += UInt64(loss.chunks.count) }
         loss.file.syncs.report()
         onLoss.notify(loss)

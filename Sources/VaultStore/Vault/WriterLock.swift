@@ -233,8 +233,8 @@ package final class WriterLock: Sendable {
     /// True if a former writer has noted that everything is in place. Nil before `claim`.
     var followsCleanEnd: Bool? { state.withLock { $0.record == nil ? nil : $0.followsCleanEnd } }
 
-    /// Notes that all remains of an unclean end are completed, durably.
-    func noteCompletion() { state.withLock { $0.followsUncleanEnd = false } }
+    /// Call when all remains of an unclean end are completed, durably.
+    func clearUncleanEnd() { state.withLock { $0.followsUncleanEnd = false } }
 
     /// Removes the record and drops the lock, after the last change. The next machine then need not wait. On a network
     /// store the record stays unless everything has reached the server. Another process's record stays.

@@ -39,7 +39,9 @@ extension HlsIndex {
         try scan(start, &waiting)
         while let path = waiting.popLast() {
             if !again, state.withLock({ $0.directories[path] != nil }) { continue }
-            do throws(StoreError) { try scan(path, &waiting) } catch { state.withLock { $0.note(path, error) } }
+            do throws(StoreError) { try scan(path, &waiting) } catch {
+                state.withLock { $0.addUnreadable(path, error) }
+            }
         }
     }
 
@@ -56,13 +58,15 @@ extension HlsIndex {
                 if depth < Self.maximumDepth {
                     waiting.append(inside)
                 } else {
-                    state.withLock { $0.note(inside, .damaged("more than \(Self.maximumDepth) directories deep")) }
+                    state.withLock {
+                        $0.addUnreadable(inside, .damaged("more than \(Self.maximumDepth) directories deep"))
+                    }
                 }
             } else if Self.isPlaylistName(entry.name) {
                 refresh(inside)
             }
         }
-        state.withLock { $0.noteDirectory(path, stamp) }
+        state.withLock { $0.addDirectory(path, stamp) }
     }
 
     private static func isDirectory(_ entry: DirectoryReader.Entry, in directory: Descriptor) -> Bool {

@@ -124,7 +124,7 @@ package final class HlsIndex: Sendable {
         } catch {
             state.withLock {
                 $0.remove(path)
-                $0.note(path, error)
+                $0.addUnreadable(path, error)
             }
             throw error
         }

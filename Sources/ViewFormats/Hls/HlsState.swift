@@ -59,12 +59,12 @@ struct HlsState {
     }
 
     /// Records why a playlist or directory cannot be read, unless it does not exist.
-    mutating func note(_ path: [UInt8], _ error: StoreError) {
+    mutating func addUnreadable(_ path: [UInt8], _ error: StoreError) {
         guard error != .system(.noSuchFileOrDirectory), unreadable.count < HlsIndex.maximumProblems else { return }
         unreadable[path] = HlsReading.text(error)
     }
 
-    mutating func noteDirectory(_ path: [UInt8], _ stamp: FileStamp) {
+    mutating func addDirectory(_ path: [UInt8], _ stamp: FileStamp) {
         unreadable[path] = nil
         guard directories[path] != nil || directories.count < Self.maximumDirectories else { return }
         directories[path] = stamp

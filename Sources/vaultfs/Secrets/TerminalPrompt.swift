@@ -70,7 +70,7 @@ struct TerminalPrompt: ~Copyable {
         var old: [sigaction] = []
         for number in Self.signals {
             var action = sigaction()
-            action.__sigaction_handler.sa_handler = noteSignal
+            action.__sigaction_handler.sa_handler = storeSignal
             var previous = sigaction()
             // Without SA_RESTART, so that the read ends.
             sigaction(number, &action, &previous)
@@ -143,4 +143,4 @@ struct TerminalPrompt: ~Copyable {
 private let arrivedSignal = Atomic<Int32>(0)
 
 /// A signal handler: nothing but an atomic store.
-private func noteSignal(_ number: Int32) { arrivedSignal.store(number, ordering: .relaxed) }
+private func storeSignal(_ number: Int32) { arrivedSignal.store(number, ordering: .relaxed) }

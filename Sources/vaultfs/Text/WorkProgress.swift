@@ -21,7 +21,7 @@ struct WorkProgress {
         /// The rate takes the amount into account. Nil without a total.
         func secondsLeft(by rate: inout WorkRate, at seconds: Double) -> Double? {
             guard let totalWork else { return nil }
-            rate.note(work: workDone - workPresent, at: seconds)
+            rate.update(work: workDone - workPresent, at: seconds)
             return rate.secondsLeft(for: totalWork - workDone)
         }
     }

@@ -8,8 +8,8 @@ struct WorkRate {
     private var last = (work: 0.0, seconds: 0.0)
     private var work = 0.0, seconds = 0.0
 
-    /// Notes the work done since the start, in bytes.
-    mutating func note(work now: Double, at time: Double) {
+    /// Updates the rate with the work done since the start, in bytes.
+    mutating func update(work now: Double, at time: Double) {
         work = work * Self.memory + now - last.work
         seconds = seconds * Self.memory + time - last.seconds
         last = (now, time)

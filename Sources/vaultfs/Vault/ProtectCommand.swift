@@ -140,9 +140,9 @@ struct ProtectionTree {
         let attributes = ExtendedAttributes(pinned)
         if let newClass {
             try attributes.set(Self.attribute, Array(newClass.name.utf8), flags: 0)
-            note(path, newClass.name)
+            show(path, newClass.name)
         } else {
-            note(path, String(decoding: try attributes.value(of: Self.attribute), as: UTF8.self))
+            show(path, String(decoding: try attributes.value(of: Self.attribute), as: UTF8.self))
         }
         // A directory first, so that new entries have the new class.
         if isRecursive && kind == S_IFDIR { try visitEntries(of: pinned, path) }
@@ -161,7 +161,7 @@ struct ProtectionTree {
         }
     }
 
-    private mutating func note(_ path: FilePath, _ name: String) {
+    private mutating func show(_ path: FilePath, _ name: String) {
         if isSilent {
             visited.append(Visited(path: path.string, class: name))
         } else if newClass == nil {

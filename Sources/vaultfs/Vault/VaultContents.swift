@@ -35,7 +35,7 @@ extension MountContents {
             directory.releaseWriterLock()
             throw error
         }
-        directory.writerLock?.onLoss.set { store.noteLoss() }
+        directory.writerLock?.onLoss.set { store.addWriterLockFault() }
         var status = stat()
         if fstat(directory.root.rawValue, &status) == 0, (try? MountTable.read())?.isSoft(status.st_dev) == true {
             directory.writerLock?.limitChecks(seconds: 20)

@@ -150,7 +150,7 @@ struct VerifyCommand: ParsableCommand {
                 if [.incomplete, .unreadable].contains(finding.kind) { isComplete = false }
             }, onProgress: report.showProgress)
         report.end("leftSummary", left)
-        if isComplete { directory.noteCompletion() }
+        if isComplete { directory.clearUncleanEnd() }
         return left
     }
 
