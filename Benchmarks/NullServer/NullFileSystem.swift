@@ -139,7 +139,7 @@ extension NullFileSystem: FileSystem {
 
     func synchronize(_ handle: NullListing, dataOnly: Bool) {}
 
-    func list(_ handle: NullListing, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool) {
+    func list(_ handle: NullListing, from offset: Int64, withAttributes: Bool, _ accept: (ListedEntry) -> Bool) {
         tree.withLock { _ in
             for position in min(Int(offset), handle.entries.count)..<handle.entries.count {
                 let (name, node) = handle.entries[position]
@@ -148,7 +148,7 @@ extension NullFileSystem: FileSystem {
                     let entry = node.entry()
                     (listed.id, listed.attributes) = (entry.id, entry.attributes)
                 }
-                if take(listed) { continue }
+                if accept(listed) { continue }
                 if listed.id != nil { node.forget(1) }
                 return
             }

@@ -47,7 +47,7 @@ uint32_t linux_fuse_offered_flags(const void *request, size_t size) {
     return init.flags & (FUSE_HANDLE_KILLPRIV_V2 | FUSE_SETXATTR_EXT);
 }
 
-int linux_fuse_take_flags(struct iovec *reply, int count, uint32_t flags) {
+int linux_fuse_add_flags(struct iovec *reply, int count, uint32_t flags) {
     struct fuse_out_header header;
     struct fuse_init_out init;
     size_t fields = offsetof(struct fuse_init_out, flags) + sizeof init.flags;

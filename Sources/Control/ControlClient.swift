@@ -75,7 +75,7 @@ package final class ControlClient: @unchecked Sendable {
         do {
             try socket.setTimeout(seconds: timeout)
             while true {
-                if let line = try received.takeLine({ Data($0) }) { return line }
+                if let line = try received.withNextLine({ Data($0) }) { return line }
                 if let output, !waitUntilReadable(whileReading: output) { return nil }
                 let count = try received.fill { (room) throws(StoreError) in
                     try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
@@ -113,7 +113,7 @@ package final class ControlClient: @unchecked Sendable {
                     try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
                 }
                 if count == 0 { return true }
-                while let line = try received.takeLine({ Data($0) }) {
+                while let line = try received.withNextLine({ Data($0) }) {
                     if let event = try? JSONDecoder().decode(ControlEvent.self, from: line) { body(event) }
                 }
             } catch {

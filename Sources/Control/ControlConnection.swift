@@ -66,10 +66,10 @@ final class ControlConnection {
     }
 
     /// Returns the next complete request. Answers invalid lines itself.
-    func takeRequest() -> ControlRequest? {
+    func nextRequest() -> ControlRequest? {
         do throws(LineBuffer.Failure) {
             while phase == .listening, unsent.isEmpty, !isEnding,
-                let parsed = try received.takeLine({ line in
+                let parsed = try received.withNextLine({ line in
                     Result { () throws(ControlFailure) in try ControlRequest.parse(line) }
                 })
             {

@@ -27,7 +27,7 @@ struct ControlLoop {
             // Clients first: `connections` still matches `descriptors`.
             transfer(descriptors[2...], now: now)
             if descriptors[0].revents != 0 {
-                guard let messages = server.takeMessages() else { return }
+                guard let messages = server.removeMessages() else { return }
                 deliver(messages)
             }
             for connection in connections { serve(connection) }
@@ -64,7 +64,7 @@ struct ControlLoop {
     }
 
     private func serve(_ connection: ControlConnection) {
-        while let request = connection.takeRequest() {
+        while let request = connection.nextRequest() {
             if case .events = request, subscriberCount >= ControlServer.maximumSubscribers {
                 connection.refuse(ControlFailure(.busy, "too many clients listen to events"))
                 continue

@@ -140,8 +140,8 @@ package final class ControlServer: Sendable {
         }
     }
 
-    /// Takes all messages, oldest first. Nil after `stop`.
-    func takeMessages() -> [Message]? {
+    /// Removes all messages, oldest first. Nil after `stop`.
+    func removeMessages() -> [Message]? {
         // First, so that a message posted from now on wakes the loop again.
         waker.clear()
         return mailbox.withLock { mailbox in

@@ -33,8 +33,8 @@ final class LineBuffer {
         return added
     }
 
-    /// Calls `body` with the next line, without its LF, and then zeroes it. Nil if no line is complete.
-    func takeLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
+    /// Calls `body` with the next line, without its LF, and then zeroes and removes it. Nil if no line is complete.
+    func withNextLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
         let end = storage.baseAddress.flatMap { base in
             memchr(base + searched, Int32(UInt8(ascii: "\n")), count - searched).map {
                 UnsafeMutableRawPointer($0) - base

@@ -62,10 +62,10 @@ package protocol FileSystem: AnyObject, Sendable {
     func openDirectory(_ id: NodeID) throws(StoreError) -> Directory
     func release(_ handle: Directory)
     func synchronize(_ handle: Directory, dataOnly: Bool) throws(StoreError)
-    /// getdents(2) from an offset of an earlier listing, or 0 for the start, until `take` returns false. That entry is the
-    /// first of the next call.
+    /// getdents(2) from an offset of an earlier listing, or 0 for the start, until `accept` returns false. That entry
+    /// is the first of the next call.
     func list(
-        _ handle: Directory, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
+        _ handle: Directory, from offset: Int64, withAttributes: Bool, _ accept: (ListedEntry) -> Bool
     ) throws(StoreError)
 
     /// open(2) of an existing file. Defers the part that may take long.
@@ -186,7 +186,7 @@ extension FileSystem {
     ///   that programs see, or returns false to leave it out.
     @discardableResult
     package func list(
-        _ reader: borrowing Mutex<DirectoryReader>, from offset: Int64, _ take: (ListedEntry) -> Bool,
+        _ reader: borrowing Mutex<DirectoryReader>, from offset: Int64, _ accept: (ListedEntry) -> Bool,
         complete: (Descriptor, inout ListedEntry) throws(StoreError) -> Bool
     ) throws(StoreError) -> Bool {
         try reader.withLock { (reader) throws(StoreError) in
@@ -195,7 +195,7 @@ extension FileSystem {
                 var listed = ListedEntry(found)
                 let isDot = found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8)
                 if !isDot, try !complete(reader.directory, &listed) { continue }
-                if take(listed) { continue }
+                if accept(listed) { continue }
                 if let id = listed.id { forget(id, count: 1) }
                 reader.putBack()
                 return false

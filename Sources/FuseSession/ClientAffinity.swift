@@ -46,10 +46,10 @@ struct ClientAffinity {
     /// Notes a request that was served.
     /// - Parameters:
     ///   - thread: its sender. 0 if no thread waits for the reply, `linux_fuse_unknown_thread` if it is unknown.
-    ///   - taken: its duration. Nil if the worker slept for most of it, as in fsync(2): no other worker would be faster.
+    ///   - duration: nil if the worker slept for most of it, as in fsync(2): no other worker would be faster.
     ///   - isSingle: true if the other workers rest.
-    mutating func served(_ thread: UInt32, taken: Int?, isSingle: Bool) -> Finding {
-        if let taken { cost += (taken - cost) / 16 }
+    mutating func served(_ thread: UInt32, duration: Int?, isSingle: Bool) -> Finding {
+        if let duration { cost += (duration - cost) / 16 }
         if thread == 0 { return .nothing }
         if isSingle {
             if thread != client { others += 1 }

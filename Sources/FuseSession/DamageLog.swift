@@ -25,7 +25,7 @@ final class DamageLog: Sendable {
 
     private let entries = Mutex(Entries())
 
-    /// Records damage. Returns true if it is to be reported now.
+    /// Adds damage. Returns true if it is to be reported now.
     /// - Parameter now: milliseconds of CLOCK_MONOTONIC.
     func add(_ damage: Damage, at now: Int = monotonicMilliseconds()) -> Bool {
         entries.withLock { entries in

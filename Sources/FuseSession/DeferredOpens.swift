@@ -24,15 +24,15 @@ final class DeferredOpens: Sendable {
     ///   interrupt has been answered.
     func add(_ request: Request, _ open: @escaping @Sendable (Request, _ mustReply: () -> Bool) -> Void) {
         let pending = PendingRequest(request)
-        let isTaken = state.update { state in
+        let isQueued = state.update { state in
             if state.threads < mostThreads, let thread = try? BackgroundThread({ [self] in work() }) {
                 thread.detach()
                 state.threads += 1
             }
-            if state.threads > 0 { state.waiting.append { open(pending.request, pending.take) } }
+            if state.threads > 0 { state.waiting.append { open(pending.request, pending.claimReply) } }
             return state.threads > 0
         }
-        if !isTaken, pending.take() { fuse_reply_err(request.raw, EAGAIN) }
+        if !isQueued, pending.claimReply() { fuse_reply_err(request.raw, EAGAIN) }
     }
 
     /// Returns when all opens have been answered. No more requests come.
@@ -59,14 +59,14 @@ private final class PendingRequest: @unchecked Sendable {
 
     init(_ request: Request) {
         self.request = request
-        // `take` removes the function again before this object can go.
+        // `claimReply` removes the function again before this object can go.
         fuse_req_interrupt_func(request.raw, onInterrupt, Unmanaged.passUnretained(self).toOpaque())
-        if replies.begin(), replies.take() { fuse_reply_err(request.raw, EINTR) }
+        if replies.begin(), replies.claim() { fuse_reply_err(request.raw, EINTR) }
     }
 
     /// Returns true if the caller must reply. False if the interrupt has been answered.
-    func take() -> Bool {
-        guard replies.take() else { return false }
+    func claimReply() -> Bool {
+        guard replies.claim() else { return false }
         // Waits for a call that is running. libfuse makes none after this.
         fuse_req_interrupt_func(request.raw, nil, nil)
         return true
@@ -74,7 +74,7 @@ private final class PendingRequest: @unchecked Sendable {
 
     fileprivate func interrupt() {
         let request = request
-        if replies.interrupt(), replies.take() { fuse_reply_err(request.raw, EINTR) }
+        if replies.interrupt(), replies.claim() { fuse_reply_err(request.raw, EINTR) }
     }
 }
 
@@ -100,7 +100,7 @@ final class ReplyOnce: Sendable {
     }
 
     /// Returns true to the first caller only, which must reply.
-    func take() -> Bool { stage.exchange(.answered, ordering: .acquiringAndReleasing) != .answered }
+    func claim() -> Bool { stage.exchange(.answered, ordering: .acquiringAndReleasing) != .answered }
 }
 
 private func onInterrupt(_ raw: fuse_req_t?, _ pending: UnsafeMutableRawPointer?) {

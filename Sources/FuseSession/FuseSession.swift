@@ -94,7 +94,7 @@ package final class FuseSession: @unchecked Sendable {
             if let userdata, let parts {
                 let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
                 let flags = server.offeredFlags.load(ordering: .relaxed)
-                if flags != 0, linux_fuse_take_flags(parts, count, flags) != 0 {
+                if flags != 0, linux_fuse_add_flags(parts, count, flags) != 0 {
                     // Set this before the kernel has the reply, because it sends longer requests from then on.
                     server.extendsSetxattr.store(linux_fuse_extends_setxattr(flags) != 0, ordering: .relaxed)
                     server.offeredFlags.store(0, ordering: .relaxed)

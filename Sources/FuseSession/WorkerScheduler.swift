@@ -157,7 +157,7 @@ struct WorkerSchedule {
     mutating func ended() {
         if isSingle { scheduler.singleEnded() }
         finished = monotonicNanoseconds()
-        switch affinity.served(client, taken: synchronizes ? nil : finished - started, isSingle: isSingle) {
+        switch affinity.served(client, duration: synchronizes ? nil : finished - started, isSingle: isSingle) {
         case .nothing: break
         case .oneClient: if !isSingle { scheduler.beginSingle(wake) }
         case .severalClients: scheduler.endSingle()

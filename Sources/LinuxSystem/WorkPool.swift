@@ -62,14 +62,14 @@ package final class WorkPool<Work: Sendable>: Sendable {
     }
 
     private func work(_ body: (Work) -> Void) {
-        while let work = take() {
+        while let work = nextWork() {
             body(work)
             state.update { $0.working -= 1 }
         }
         state.update { $0.running -= 1 }
     }
 
-    private func take() -> Work? {
+    private func nextWork() -> Work? {
         state.next { state in
             if !state.isStopped, let work = state.waiting.popLast() {
                 state.working += 1

@@ -62,7 +62,7 @@ package protocol LeaseKeeper: Sendable {
     var isOver: Bool { get }
     /// Readable when the lease may have changed. The bytes do not matter. Nil if changes cannot be watched.
     var changes: Descriptor? { get }
-    /// Records the time in the vault, if the slot needs it and the keys are available. Any thread.
+    /// Saves the time in the vault, if the slot needs it and the keys are available. Any thread.
     func saveTime()
 }
 

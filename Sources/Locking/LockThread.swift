@@ -41,7 +41,7 @@ struct LockThread {
     /// Runs until `stop`.
     mutating func run() {
         while true {
-            let inbox = take()
+            let inbox = awaitWork()
             checkLockFiles()
             if let failure = inbox.watchFailure {
                 controller.logger.error("lock files: \(failure): locked")
@@ -64,9 +64,9 @@ struct LockThread {
         }
     }
 
-    /// Waits for work and takes it.
-    private func take() -> LockController.Inbox {
-        let take: (inout LockController.Inbox) -> LockController.Inbox? = { inbox in
+    /// Waits for work, and removes it from the inbox.
+    private func awaitWork() -> LockController.Inbox {
+        let remove: (inout LockController.Inbox) -> LockController.Inbox? = { inbox in
             guard
                 inbox.isStopping || inbox.isPoked || inbox.isToSaveTime || !inbox.jobs.isEmpty
                     || inbox.watchFailure != nil
@@ -75,16 +75,16 @@ struct LockThread {
             }
             // Leave jobs after an unlock in the inbox, where the unlock finds a lock that came in the meantime.
             let end = inbox.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? inbox.jobs.endIndex
-            var taken = inbox
-            taken.jobs = Array(inbox.jobs[..<end])
+            var removed = inbox
+            removed.jobs = Array(inbox.jobs[..<end])
             inbox = LockController.Inbox(jobs: Array(inbox.jobs[end...]), isStopping: inbox.isStopping)
-            return taken
+            return removed
         }
         guard let idle = controller.options.idleMilliseconds, gate.state == .unlocked else {
-            return controller.inbox.wait(for: take)
+            return controller.inbox.wait(for: remove)
         }
         let left = gate.lastActivityMilliseconds + idle - monotonicMilliseconds()
-        return controller.inbox.wait(until: monotonicDeadline(inMilliseconds: left), for: take)
+        return controller.inbox.wait(until: monotonicDeadline(inMilliseconds: left), for: remove)
             ?? LockController.Inbox()
     }
 

@@ -27,37 +27,37 @@ package struct JSONMembers<Failure: JSONFailure> {
     /// The error for a defect of these members.
     package func error(_ text: String) -> Failure { Failure(malformed: "\(context): \(text)") }
 
-    /// The value of `key`, without taking it; nil if there is none.
+    /// The value of `key`, without removing it; nil if there is none.
     package func peek(_ key: String) -> StrictJSON? { members[Array(key.utf8)] }
 
     /// The value of `key`, which must exist.
-    package mutating func take(_ key: String) throws(Failure) -> StrictJSON {
+    package mutating func remove(_ key: String) throws(Failure) -> StrictJSON {
         guard let value = members.removeValue(forKey: Array(key.utf8)) else { throw error("no \(key)") }
         return value
     }
 
-    package mutating func takeString(_ key: String) throws(Failure) -> [UInt8] {
-        try take(key, "a string") { if case .string(let bytes) = $0 { bytes } else { nil } }
+    package mutating func removeString(_ key: String) throws(Failure) -> [UInt8] {
+        try remove(key, "a string") { if case .string(let bytes) = $0 { bytes } else { nil } }
     }
 
-    package mutating func takeInteger(_ key: String) throws(Failure) -> UInt64 {
-        try take(key, "an integer") { if case .integer(let value) = $0 { value } else { nil } }
+    package mutating func removeInteger(_ key: String) throws(Failure) -> UInt64 {
+        try remove(key, "an integer") { if case .integer(let value) = $0 { value } else { nil } }
     }
 
-    package mutating func takeArray(_ key: String) throws(Failure) -> [StrictJSON] {
-        try take(key, "an array") { if case .array(let values) = $0 { values } else { nil } }
+    package mutating func removeArray(_ key: String) throws(Failure) -> [StrictJSON] {
+        try remove(key, "an array") { if case .array(let values) = $0 { values } else { nil } }
     }
 
-    private mutating func take<Value>(
+    private mutating func remove<Value>(
         _ key: String, _ kind: String, as value: (StrictJSON) -> Value?
     ) throws(Failure) -> Value {
-        guard let value = value(try take(key)) else { throw error("\(key) is not \(kind)") }
+        guard let value = value(try remove(key)) else { throw error("\(key) is not \(kind)") }
         return value
     }
 
     /// An integer inside `range`.
-    package mutating func takeInteger(_ key: String, in range: ClosedRange<Int>) throws(Failure) -> Int {
-        let value = try takeInteger(key)
+    package mutating func removeInteger(_ key: String, in range: ClosedRange<Int>) throws(Failure) -> Int {
+        let value = try removeInteger(key)
         guard let value = Int(exactly: value), range.contains(value) else {
             throw error("\(key) \(value) is not in \(range.lowerBound)…\(range.upperBound)")
         }
@@ -65,14 +65,14 @@ package struct JSONMembers<Failure: JSONFailure> {
     }
 
     /// Exactly `count` bytes in canonical base64url.
-    package mutating func takeBytes(_ key: String, count: Int) throws(Failure) -> [UInt8] {
-        guard let bytes = Base64.url.decode(try takeString(key)), bytes.count == count else {
+    package mutating func removeBytes(_ key: String, count: Int) throws(Failure) -> [UInt8] {
+        guard let bytes = Base64.url.decode(try removeString(key)), bytes.count == count else {
             throw error("\(key) is not \(count) bytes in base64url")
         }
         return bytes
     }
 
-    /// Throws if a member has not been taken.
+    /// Throws if a member has not been removed.
     package func refuseRest() throws(Failure) {
         guard let key = members.keys.min(by: { $0.lexicographicallyPrecedes($1) }) else { return }
         throw error("unknown key '\(shown(key))'")

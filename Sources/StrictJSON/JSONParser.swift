@@ -70,29 +70,29 @@ struct JSONParser<Failure: JSONFailure> {
     private mutating func object(depth: Int) throws(Failure) -> [[UInt8]: StrictJSON] {
         var members: [[UInt8]: StrictJSON] = [:]
         try open(depth: depth)
-        if take(UInt8(ascii: "}")) { return members }
+        if skip(UInt8(ascii: "}")) { return members }
         repeat {
             skipWhitespace()
             guard next == UInt8(ascii: "\"") else { throw error("no key here") }
             let start = position
             let key = try string()
-            guard take(UInt8(ascii: ":")) else { throw error("no ':' after a key") }
+            guard skip(UInt8(ascii: ":")) else { throw error("no ':' after a key") }
             let value = try self.value(depth: depth)
             guard members.updateValue(value, forKey: key) == nil else {
                 position = start
                 throw error("duplicate key '\(shown(key))'")
             }
-        } while take(UInt8(ascii: ","))
-        guard take(UInt8(ascii: "}")) else { throw error("no ',' or '}' after a member") }
+        } while skip(UInt8(ascii: ","))
+        guard skip(UInt8(ascii: "}")) else { throw error("no ',' or '}' after a member") }
         return members
     }
 
     private mutating func array(depth: Int) throws(Failure) -> [StrictJSON] {
         var values: [StrictJSON] = []
         try open(depth: depth)
-        if take(UInt8(ascii: "]")) { return values }
-        repeat { values.append(try value(depth: depth)) } while take(UInt8(ascii: ","))
-        guard take(UInt8(ascii: "]")) else { throw error("no ',' or ']' after an element") }
+        if skip(UInt8(ascii: "]")) { return values }
+        repeat { values.append(try value(depth: depth)) } while skip(UInt8(ascii: ","))
+        guard skip(UInt8(ascii: "]")) else { throw error("no ',' or ']' after an element") }
         return values
     }
 
@@ -192,7 +192,7 @@ struct JSONParser<Failure: JSONFailure> {
         while let next, next == 0x20 || next == 0x0A || next == 0x09 || next == 0x0D { position += 1 }
     }
 
-    private mutating func take(_ byte: UInt8) -> Bool {
+    private mutating func skip(_ byte: UInt8) -> Bool {
         skipWhitespace()
         guard next == byte else { return false }
         position += 1

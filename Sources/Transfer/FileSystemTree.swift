@@ -94,17 +94,17 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     package func next(_ listing: inout Listing) throws(StoreError) -> [UInt8]? {
         while true {
             if let name = listing.names.popFirst() { return name }
-            var taken: [[UInt8]] = []
+            var found: [[UInt8]] = []
             var offset = listing.offset
             try system.list(listing.handle, from: offset, withAttributes: false) { entry in
-                if taken.count == Self.namesAtOnce { return false }
-                taken.append(entry.name)
+                if found.count == Self.namesAtOnce { return false }
+                found.append(entry.name)
                 offset = entry.nextOffset
                 return true
             }
-            if taken.isEmpty { return nil }
+            if found.isEmpty { return nil }
             listing.offset = offset
-            listing.names = taken.filter { $0 != Array(".".utf8) && $0 != Array("..".utf8) }[...]
+            listing.names = found.filter { $0 != Array(".".utf8) && $0 != Array("..".utf8) }[...]
         }
     }
 

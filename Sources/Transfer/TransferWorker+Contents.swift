@@ -71,10 +71,10 @@ extension TransferWorker {
         transfer.damaged(object.path, damage.ranges, reason)
     }
 
-    /// Passes all data from an offset on to `take`, in order. No batch crosses a multiple of the resume interval.
+    /// Passes all data from an offset on to `deliver`, in order. No batch crosses a multiple of the resume interval.
     private func readAll(
         _ content: Source.Content, from start: UInt64, _ damage: inout DamagedRanges,
-        _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
+        _ deliver: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) {
         var offset = start
         let interval = options.resumeInterval
@@ -90,7 +90,7 @@ extension TransferWorker {
                 guard !transfer.isStopped() else { throw .stopped }
                 let left = min(min(run.upperBound, end) - offset, interval - offset % interval)
                 let buffer = workspace.reply.slice(..<Int(min(UInt64(workspace.reply.count), left)))
-                let count = try read(content, at: offset, into: buffer, &damage, take)
+                let count = try read(content, at: offset, into: buffer, &damage, deliver)
                 // The file was cut meanwhile. Its times show that.
                 if count == 0 { return }
                 offset += UInt64(count)
@@ -102,7 +102,7 @@ extension TransferWorker {
     /// - Returns: the number of bytes read or skipped; 0 at the end.
     private func read(
         _ content: Source.Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer,
-        _ damage: inout DamagedRanges, _ take: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
+        _ damage: inout DamagedRanges, _ deliver: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) -> Int {
         let count: Int
         do throws(StoreError) { count = try source.read(content, at: offset, into: buffer, workspace) } catch {
@@ -116,13 +116,13 @@ extension TransferWorker {
             while done < buffer.count {
                 let position = offset + UInt64(done)
                 let piece = buffer.slice(done..<min(done + unit(at: position), buffer.count))
-                let count = try read(content, at: position, into: piece, &damage, take)
+                let count = try read(content, at: position, into: piece, &damage, deliver)
                 if count == 0 { break }
                 done += count
             }
             return done
         }
-        if count > 0 { try take(UnsafeRawBufferPointer(buffer.slice(..<count)), offset) }
+        if count > 0 { try deliver(UnsafeRawBufferPointer(buffer.slice(..<count)), offset) }
         return count
     }
 }

@@ -42,7 +42,7 @@ package enum SecretMemory {
         var uncut: UnsafeMutableRawPointer?
         var uncutSize = 0
         var weakestKind = SecretMemoryKind.memfdSecret
-        var takesMemfdSecret = true
+        var usesMemfdSecret = true
     }
     private static let state = Mutex(State())
 
@@ -65,7 +65,7 @@ package enum SecretMemory {
 
     /// From now on memory is at most locked: for tests that look for secrets through /proc/self/mem, which does not
     /// show memfd_secret memory, so that they would find none in any case.
-    static func renounceMemfdSecret() { state.withLock { $0.takesMemfdSecret = false } }
+    static func renounceMemfdSecret() { state.withLock { $0.usesMemfdSecret = false } }
 
     /// A zeroed slot of at least `count` bytes. Throws `.library` if the kernel gives no memory.
     static func allocate(count: Int) throws(CryptoError) -> SecretSlot {
@@ -97,7 +97,7 @@ package enum SecretMemory {
     }
 
     private static func map(_ size: Int, _ state: inout State, mayBeUnlocked: Bool) -> UnsafeMutableRawPointer? {
-        if state.takesMemfdSecret, let base = linux_map_memfd_secret(size) { return base }
+        if state.usesMemfdSecret, let base = linux_map_memfd_secret(size) { return base }
         var locked: Int32 = 0
         guard let base = linux_map_secret_memory(size, &locked) else { return nil }
         guard locked != 0 || mayBeUnlocked else {

@@ -28,14 +28,14 @@ package final class Node: TableNode, @unchecked Sendable {
     /// Hides the effect of sealing on the backing file's attributes from programs.
     indirect enum Sealing {
         /// Sealing is in progress. Programs see these attributes.
-        case atWork(Shown)
+        case running(Shown)
         /// Sealing has changed the backing ctime from `since` to `moved`, in nanoseconds, at `at`, in milliseconds of
         /// CLOCK_MONOTONIC.
         case done(Shown, since: Int, moved: Int, at: Int)
 
         var shown: Shown {
             switch self {
-            case .atWork(let shown), .done(let shown, _, _, _): shown
+            case .running(let shown), .done(let shown, _, _, _): shown
             }
         }
     }
@@ -75,7 +75,7 @@ package final class Node: TableNode, @unchecked Sendable {
     func updateSealing(before: stat, after: stat?) {
         opening.withLock { state in
             guard let after else {
-                state.sealing = .atWork(Shown(Self.without(state.sealing, before)))
+                state.sealing = .running(Shown(Self.without(state.sealing, before)))
                 return
             }
             state.sealing = .done(
@@ -88,19 +88,19 @@ package final class Node: TableNode, @unchecked Sendable {
     func withoutSealing(_ status: stat) -> stat { Self.without(opening.withLock { $0.sealing }, status) }
 
     /// Maximum time, in milliseconds, from a stat of the backing file to the use of its result.
-    private static let answerTakes = 60_000
+    private static let maximumStatAge = 60_000
 
     private static func without(_ sealing: Sealing?, _ status: stat) -> stat {
         var result = status
         switch sealing {
-        case .atWork(let shown):
+        case .running(let shown):
             (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
         case .done(let shown, let since, let moved, let time):
             let changed = status.changedNanoseconds
             if changed == moved {
                 // The file's times may still be newer, because the clock ticks.
                 result.st_ctim = shown.changed
-            } else if since < changed && changed < moved && monotonicMilliseconds() < time + answerTakes {
+            } else if since < changed && changed < moved && monotonicMilliseconds() < time + maximumStatAge {
                 // The stat was taken during the sealing. The limit is needed because clocks can be set back.
                 (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
             }

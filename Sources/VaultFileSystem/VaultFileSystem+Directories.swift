@@ -30,14 +30,14 @@ extension VaultFileSystem {
 
     /// Entries that do not authenticate are left out. Those that may belong to the vault are counted and reported.
     package func list(
-        _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
+        _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ accept: (ListedEntry) -> Bool
     ) throws(StoreError) {
         // Once for all entries, because each check is a system call for each lock file.
         let wasUnlocked = gate.isUnlocked()
         if !wasUnlocked { try admitWhileLocked(handle.node, .names) }
         // Without keys every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
-        try list(handle.reader, from: offset, take) { (_, listed) throws(StoreError) in
+        try list(handle.reader, from: offset, accept) { (_, listed) throws(StoreError) in
             try complete(&listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
         }
         try confirmKeys(of: handle.directory, handle.node)

@@ -166,7 +166,7 @@ package final class VaultLease: LeaseKeeper {
     ) throws(VaultError) -> Term {
         var configuration = try vault.reread(configurationKey: configurationKey)
         var slot = try find(id, in: configuration)
-        // Before noting the time. A slot that cannot be used must not get the time of a clock that was set back.
+        // Before saving the time. A slot that cannot be used must not get the time of a clock that was set back.
         try vault.checkLease(of: slot, at: now)
         if slot.window != nil {
             configuration = try vault.saveTime(

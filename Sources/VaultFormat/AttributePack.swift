@@ -48,9 +48,9 @@ package struct AttributePack: Sendable, Equatable {
         var rest = bytes.dropFirst()
         var last: ArraySlice<UInt8>?
         while let size = rest.popFirst() {
-            guard let name = Self.take(Int(size), from: &rest), let sizes = Self.take(2, from: &rest),
+            guard let name = Self.removePrefix(Int(size), from: &rest), let sizes = Self.removePrefix(2, from: &rest),
                 let low = sizes.first, let high = sizes.last,
-                let value = Self.take(Int(high) << 8 | Int(low), from: &rest)
+                let value = Self.removePrefix(Int(high) << 8 | Int(low), from: &rest)
             else { throw Self.malformed }
             // Refuse a name that could not have been set, or not in this order.
             guard AttributeCodec.isStorable(inner: name),
@@ -61,7 +61,7 @@ package struct AttributePack: Sendable, Equatable {
         }
     }
 
-    private static func take(_ count: Int, from bytes: inout ArraySlice<UInt8>) -> ArraySlice<UInt8>? {
+    private static func removePrefix(_ count: Int, from bytes: inout ArraySlice<UInt8>) -> ArraySlice<UInt8>? {
         guard bytes.count >= count else { return nil }
         defer { bytes.removeFirst(count) }
         return bytes.prefix(count)

@@ -13,27 +13,28 @@ extension VaultConfiguration {
     package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
         var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
         try require(
-            try members.takeString("format") == Array("vaultfs".utf8), .malformed, "\(context): format is not vaultfs")
+            try members.removeString("format") == Array("vaultfs".utf8), .malformed,
+            "\(context): format is not vaultfs")
         // Before anything else is judged: a newer version may mean anything by it.
-        let version = try members.takeInteger("version")
+        let version = try members.removeInteger("version")
         try require(version != 0, .malformed, "\(context): version 0")
         guard version == 1 else { throw newer("version \(version)") }
-        let features = try parseFeatures(try members.takeArray("features"))
+        let features = try parseFeatures(try members.removeArray("features"))
 
-        let vaultText = try members.takeString("vault")
+        let vaultText = try members.removeString("vault")
         guard let vault = VaultID(hex: vaultText) else {
             throw FormatError(.malformed, "\(context): vault '\(shown(vaultText))' is not 32 lower-case hex digits")
         }
-        let chunkSize = try members.takeInteger("chunkSize", in: ChunkLayout.chunkSizes)
+        let chunkSize = try members.removeInteger("chunkSize", in: ChunkLayout.chunkSizes)
         try require(
             ChunkLayout.isValid(chunkSize: chunkSize), .malformed,
             "\(context): chunkSize \(chunkSize) is not a power of two")
-        let generation = try members.takeInteger("generation")
+        let generation = try members.removeInteger("generation")
         let epoch = features.contains(epochsFeature) ? try parseEpoch(&members) : nil
-        let slots = try parseSlots(try members.takeArray("slots"), features: features)
+        let slots = try parseSlots(try members.removeArray("slots"), features: features)
         let configuration = VaultConfiguration(
             vault: vault, chunkSize: chunkSize, generation: generation, epoch: epoch, slots: slots,
-            mac: try members.takeBytes("mac", count: 32))
+            mac: try members.removeBytes("mac", count: 32))
         try members.refuseRest()
         try require(
             configuration.features == features, .malformed,
@@ -59,12 +60,12 @@ extension VaultConfiguration {
     }
 
     private static func parseEpoch(_ members: inout Members) throws(FormatError) -> KeyEpoch {
-        let number = try members.takeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
+        let number = try members.removeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
         guard members.peek("previous") == .null else {
             return KeyEpoch(
-                number: UInt8(number), previous: try members.takeBytes("previous", count: KeyEpoch.sealedSize))
+                number: UInt8(number), previous: try members.removeBytes("previous", count: KeyEpoch.sealedSize))
         }
-        _ = try members.take("previous")
+        _ = try members.remove("previous")
         return KeyEpoch(number: UInt8(number), previous: nil)
     }
 
@@ -85,17 +86,17 @@ extension VaultConfiguration {
     }
 
     private static func parseSlot(_ members: inout Members, mayHaveWindow: Bool) throws(FormatError) -> KeySlot {
-        let id = try members.takeInteger("id", in: 0...Int.max)
-        let kindText = try members.takeString("kind")
+        let id = try members.removeInteger("id", in: 0...Int.max)
+        let kindText = try members.removeString("kind")
         guard let kind = SlotKind.allCases.first(where: { Array($0.rawValue.utf8) == kindText }) else {
             throw newer("slot kind '\(shown(kindText))'")
         }
-        let expires = try members.takeOptionalTime("expires")
+        let expires = try members.removeOptionalTime("expires")
         let slot = KeySlot(
-            id: id, kind: kind, label: String(decoding: try members.takeString("label"), as: UTF8.self),
-            created: try members.takeTime("created"), expires: expires,
-            kdf: try parseKdf(try members.take("kdf"), kind: kind, context: "\(members.context): kdf"),
-            sealed: try members.takeBytes("sealed", count: KeySlot.sealedSize),
+            id: id, kind: kind, label: String(decoding: try members.removeString("label"), as: UTF8.self),
+            created: try members.removeTime("created"), expires: expires,
+            kdf: try parseKdf(try members.remove("kdf"), kind: kind, context: "\(members.context): kdf"),
+            sealed: try members.removeBytes("sealed", count: KeySlot.sealedSize),
             // Without the feature it is an unknown key, as for readers that know no windows.
             window: mayHaveWindow ? try parseWindow(&members) : nil)
         try members.refuseRest()
@@ -104,11 +105,11 @@ extension VaultConfiguration {
 
     private static func parseWindow(_ slot: inout Members) throws(FormatError) -> PlayWindow? {
         guard slot.peek("window") != nil else { return nil }
-        let value = try slot.take("window")
+        let value = try slot.remove("window")
         if value == .null { return nil }
         var members = try Members(value, context: "\(slot.context): window")
-        let seconds = try members.takeInteger("seconds", in: PlayWindow.lengths)
-        let (started, seen) = (try members.takeOptionalTime("started"), try members.takeOptionalTime("seen"))
+        let seconds = try members.removeInteger("seconds", in: PlayWindow.lengths)
+        let (started, seen) = (try members.removeOptionalTime("started"), try members.removeOptionalTime("seen"))
         try members.refuseRest()
         switch (started, seen) {
         case (nil, nil): break
@@ -122,20 +123,21 @@ extension VaultConfiguration {
         _ value: StrictJSON, kind: SlotKind, context: String
     ) throws(FormatError) -> KdfParameters {
         var members = try Members(value, context: context)
-        let name = try members.takeString("name")
+        let name = try members.removeString("name")
         let kdf: KdfParameters
         switch (String(decoding: name, as: UTF8.self), kind) {
         case ("scrypt", .passphrase):
             let (logN, r, p) = (
-                try members.takeInteger("logN", in: ScryptCost.logNRange),
-                try members.takeInteger("r", in: ScryptCost.rRange), try members.takeInteger("p", in: ScryptCost.pRange)
+                try members.removeInteger("logN", in: ScryptCost.logNRange),
+                try members.removeInteger("r", in: ScryptCost.rRange),
+                try members.removeInteger("p", in: ScryptCost.pRange)
             )
-            let salt = try members.takeBytes("salt", count: KdfParameters.saltSize)
+            let salt = try members.removeBytes("salt", count: KdfParameters.saltSize)
             do throws(FormatError) { kdf = .scrypt(try ScryptCost(logN: logN, r: r, p: p), salt: salt) } catch {
                 throw FormatError(.malformed, "\(context): \(error.reason)")
             }
         case ("hkdf-sha256", .keyfile), ("hkdf-sha256", .recovery):
-            kdf = .hkdfSha256(salt: try members.takeBytes("salt", count: KdfParameters.saltSize))
+            kdf = .hkdfSha256(salt: try members.removeBytes("salt", count: KdfParameters.saltSize))
         case ("scrypt", _), ("hkdf-sha256", _):
             throw FormatError(.malformed, "\(context): '\(shown(name))' does not go with kind \(kind.rawValue)")
         default: throw newer("key derivation '\(shown(name))'")
@@ -151,8 +153,8 @@ extension VaultConfiguration {
 
 extension JSONMembers where Failure == FormatError {
     /// A valid time, as text.
-    mutating func takeTime(_ key: String) throws(FormatError) -> String {
-        let text = try takeString(key)
+    mutating func removeTime(_ key: String) throws(FormatError) -> String {
+        let text = try removeString(key)
         try require(
             UtcTime.seconds(text) != nil, .malformed,
             "\(context): \(key) '\(shown(text))' is not a time YYYY-MM-DDThh:mm:ssZ")
@@ -160,9 +162,9 @@ extension JSONMembers where Failure == FormatError {
     }
 
     /// A valid time, as text, or nil if it is `null`.
-    mutating func takeOptionalTime(_ key: String) throws(FormatError) -> String? {
-        guard peek(key) == .null else { return try takeTime(key) }
-        _ = try take(key)
+    mutating func removeOptionalTime(_ key: String) throws(FormatError) -> String? {
+        guard peek(key) == .null else { return try removeTime(key) }
+        _ = try remove(key)
         return nil
     }
 }

@@ -47,7 +47,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         case .opened(let handle): return .opened(handle)
         case .missing(let names):
             // The kernel keeps its reference to the node while it waits.
-            return .deferred(runsCommand: names.contains(where: \.mayTakeCommand)) { [self] () throws(StoreError) in
+            return .deferred(runsCommand: names.contains(where: \.mayComeFromCommand)) { [self] () throws(StoreError) in
                 try open(node, fetching: names)
             }
         }

@@ -144,11 +144,11 @@ package final class ViewFileSystem: Sendable {
     package func release(_ handle: ViewDirectoryHandle) {}
 
     package func list(
-        _ handle: ViewDirectoryHandle, from offset: Int64, withAttributes: Bool, _ take: (ListedEntry) -> Bool
+        _ handle: ViewDirectoryHandle, from offset: Int64, withAttributes: Bool, _ accept: (ListedEntry) -> Bool
     ) throws(StoreError) {
         try admit()
         let isRoot = handle.node === nodes.root
-        let isAtEnd = try list(handle.reader, from: offset, take) { directory, listed in
+        let isAtEnd = try list(handle.reader, from: offset, accept) { directory, listed in
             guard source.shows(listed.name, inRoot: isRoot) else { return false }
             if !withAttributes { return true }
             // Removed since getdents(2).
@@ -170,7 +170,7 @@ final class ViewProblems: Sendable {
 
     init(logger: Logger) { self.logger = logger }
 
-    /// Records and logs a problem, unless it is the last one of the file.
+    /// Adds and logs a problem, unless it is the last one of the file.
     func add(_ text: String, of path: [UInt8]) {
         let isNew = lines.withLock { lines in
             if let index = lines.firstIndex(where: { $0.path == path }) {

@@ -11,7 +11,7 @@ import Testing
             var lines: [String] = []
             for start in stride(from: 0, to: text.count, by: size) {
                 buffer.append(Array(text[start..<min(text.count, start + size)]))
-                while let line = try buffer.takeLine({ String(decoding: $0, as: UTF8.self) }) { lines.append(line) }
+                while let line = try buffer.withNextLine({ String(decoding: $0, as: UTF8.self) }) { lines.append(line) }
             }
             #expect(lines == ["one", "", "three"])
             #expect(buffer.count > 0)
@@ -19,13 +19,13 @@ import Testing
     }
 
     @Test("the longest line", arguments: [("12345\n", true), ("12345", true), ("123456", false), ("123456\n", false)])
-    func longestLine(text: String, isTaken: Bool) throws {
+    func longestLine(text: String, isAccepted: Bool) throws {
         let buffer = LineBuffer(maximumLineSize: 5)
         buffer.append(Array(text.utf8))
-        if isTaken {
-            _ = try buffer.takeLine { $0.count }
+        if isAccepted {
+            _ = try buffer.withNextLine { $0.count }
         } else {
-            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.takeLine { $0.count } }
+            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.withNextLine { $0.count } }
         }
     }
 
@@ -46,7 +46,7 @@ import Testing
                 return piece.count
             }
             position += count
-            while let line = try buffer.takeLine({ String(decoding: $0, as: UTF8.self) }) { received.append(line) }
+            while let line = try buffer.withNextLine({ String(decoding: $0, as: UTF8.self) }) { received.append(line) }
         }
         #expect(received == lines)
         #expect(buffer.count == 0)

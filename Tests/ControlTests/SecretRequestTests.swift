@@ -109,7 +109,7 @@ import VaultFormat
         buffer.append(Array("secret\nrest".utf8))
         // The buffer's memory does not move while it has room.
         let place = buffer.storage
-        #expect(try buffer.takeLine { $0.count } == 6)
+        #expect(try buffer.withNextLine { $0.count } == 6)
         #expect(buffer.storage.baseAddress == place.baseAddress)
         // The rest has moved to the front.
         #expect(Array(place.prefix(11)) == Array("rest".utf8) + [0, 0, 0, 0, 0, 0, 0])

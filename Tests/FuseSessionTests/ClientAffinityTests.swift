@@ -16,9 +16,9 @@ import Testing
 
     /// The results after each of this many requests.
     private func serve(
-        _ affinity: inout ClientAffinity, _ threads: [UInt32], taken: Int? = quick, isSingle: Bool = false
+        _ affinity: inout ClientAffinity, _ threads: [UInt32], duration: Int? = quick, isSingle: Bool = false
     ) -> [ClientAffinity.Finding] {
-        threads.map { affinity.served($0, taken: taken, isSingle: isSingle) }
+        threads.map { affinity.served($0, duration: duration, isSingle: isSingle) }
     }
 
     private func many(_ thread: UInt32, _ count: Int = window) -> [UInt32] { Array(repeating: thread, count: count) }
@@ -53,19 +53,20 @@ import Testing
     @Test("Long requests are served faster by several workers")
     func slow() {
         var affinity = ClientAffinity()
-        let before = serve(&affinity, many(7, 200), taken: Self.slow)
+        let before = serve(&affinity, many(7, 200), duration: Self.slow)
         #expect(before.allSatisfy { $0 == .nothing })
         // A thread that was alone then is no longer alone.
         affinity = ClientAffinity()
         #expect(serve(&affinity, many(7, 100)).contains(.oneClient))
-        #expect(serve(&affinity, many(7, 2 * Self.window), taken: Self.slow, isSingle: true).contains(.severalClients))
+        let findings = serve(&affinity, many(7, 2 * Self.window), duration: Self.slow, isSingle: true)
+        #expect(findings.contains(.severalClients))
     }
 
     @Test("A thread that waits for the disk is served by one worker all the same")
     func synchronizing() {
         var affinity = ClientAffinity()
         let found = (0..<100).map { number in
-            affinity.served(7, taken: number % 4 == 3 ? nil : Self.quick, isSingle: number > Self.window)
+            affinity.served(7, duration: number % 4 == 3 ? nil : Self.quick, isSingle: number > Self.window)
         }
         #expect(found[Self.window] == .oneClient)
         #expect(!found.contains(.severalClients))
@@ -118,7 +119,7 @@ import Testing
             let before = Self.allowed()
             let own = Self.ownNumber()
             var affinity = ClientAffinity()
-            _ = affinity.served(own, taken: Self.quick, isSingle: false)
+            _ = affinity.served(own, duration: Self.quick, isSingle: false)
             // One late return is not enough. Requests of other threads and quick returns do not count either.
             Self.take(&affinity, 1, of: own, waited: Self.slow)
             Self.take(&affinity, 9, of: own + 1, waited: Self.slow)
@@ -142,7 +143,7 @@ import Testing
             var affinity = ClientAffinity()
             // No thread has this number (PID_MAX_LIMIT, proc(5)).
             let gone: UInt32 = 1 << 22 + 1
-            _ = affinity.served(gone, taken: Self.quick, isSingle: false)
+            _ = affinity.served(gone, duration: Self.quick, isSingle: false)
             Self.take(&affinity, 10_000, of: gone, waited: Self.slow)
             return (before, Self.allowed(), affinity.longWaitLimit)
         }

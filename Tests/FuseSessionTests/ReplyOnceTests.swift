@@ -10,8 +10,8 @@ import Testing
         let replies = ReplyOnce()
         #expect(!replies.interrupt())
         #expect(replies.begin())
-        #expect(replies.take())
-        #expect(!replies.take())
+        #expect(replies.claim())
+        #expect(!replies.claim())
     }
 
     @Test("A later interrupt is answered at once, by one thread only")
@@ -19,8 +19,8 @@ import Testing
         let replies = ReplyOnce()
         #expect(!replies.begin())
         #expect(replies.interrupt())
-        #expect(replies.take())
+        #expect(replies.claim())
         #expect(replies.interrupt())
-        #expect(!replies.take())
+        #expect(!replies.claim())
     }
 }

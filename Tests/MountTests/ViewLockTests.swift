@@ -12,7 +12,7 @@ extension MountTests {
             case openssl = "openssl's passphrase"
             case hashed = "a hashed passphrase"
 
-            var takesPassphrase: Bool { self == .openssl || self == .hashed }
+            var needsPassphrase: Bool { self == .openssl || self == .hashed }
 
             func mount(_ view: ViewUnderTest, _ arguments: [String], launcher: [String] = []) throws {
                 let (format, making, options) = recipe(view)
@@ -41,7 +41,7 @@ extension MountTests {
             }
 
             /// Arguments that `vaultfs unlock` needs.
-            func unlocking(_ view: ViewUnderTest) -> [String] { takesPassphrase ? ["--passfile", view.passfile] : [] }
+            func unlocking(_ view: ViewUnderTest) -> [String] { needsPassphrase ? ["--passfile", view.passfile] : [] }
         }
 
         private func lock(_ keys: Keys, _ policy: String, _ account: Account) throws {
@@ -69,7 +69,7 @@ extension MountTests {
             try lock(keys, "forget", .current)
         }
 
-        @Test("unlocking takes the passphrase, the same again", arguments: Keys.allCases.filter(\.takesPassphrase))
+        @Test("unlocking takes the passphrase, the same again", arguments: Keys.allCases.filter(\.needsPassphrase))
         func wrongPassphrase(keys: Keys) throws {
             let view = try ViewUnderTest()
             try keys.mount(view, ["--on-lock", "forget"])
@@ -120,7 +120,7 @@ extension MountTests {
                 ] + keys.unlocking(view)
             ).succeeded()
             let lines = result.output.split(separator: "\n").map(String.init)
-            let kinds = keys.takesPassphrase ? 3 : 2
+            let kinds = keys.needsPassphrase ? 3 : 2
             let before = lines.filter { $0.hasPrefix("unlocked") }
             #expect(before.count == 2 * kinds && before.allSatisfy { !$0.contains(": 0 of ") }, "\(before)")
             let after = lines.filter { $0.hasPrefix("locked") }

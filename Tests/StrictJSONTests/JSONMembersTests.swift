@@ -22,14 +22,14 @@ import Testing
     func taking() throws {
         var members = try parse(
             #" {"a": "\u0062\ud83d\ude00\n", "n": 18446744073709551615, "l": [1, null, true], "r": 7} "#)
-        #expect(try members.takeString("a") == Array("b😀\n".utf8))
-        #expect(try members.takeInteger("n") == .max)
-        #expect(try members.takeArray("l") == [.integer(1), .null, .boolean(true)])
+        #expect(try members.removeString("a") == Array("b😀\n".utf8))
+        #expect(try members.removeInteger("n") == .max)
+        #expect(try members.removeArray("l") == [.integer(1), .null, .boolean(true)])
         #expect(reason { () throws(Failure) in try members.refuseRest() } == "x.json: unknown key 'r'")
         #expect(members.peek("r") == .integer(7))
-        #expect(try members.takeInteger("r", in: 7...9) == 7)
+        #expect(try members.removeInteger("r", in: 7...9) == 7)
         try members.refuseRest()
-        #expect(reason { () throws(Failure) in _ = try members.take("r") } == "x.json: no r")
+        #expect(reason { () throws(Failure) in _ = try members.remove("r") } == "x.json: no r")
     }
 
     @Test(
@@ -37,7 +37,7 @@ import Testing
         arguments: [("\"1\"", "n is not an integer"), ("6", "n 6 is not in 7…9"), ("10", "n 10 is not in 7…9")])
     func wrongValues(value: String, text: String) throws {
         var members = try parse("{\"n\": \(value)}")
-        #expect(reason { () throws(Failure) in _ = try members.takeInteger("n", in: 7...9) } == "x.json: \(text)")
+        #expect(reason { () throws(Failure) in _ = try members.removeInteger("n", in: 7...9) } == "x.json: \(text)")
     }
 
     @Test(

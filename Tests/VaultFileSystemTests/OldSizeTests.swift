@@ -34,7 +34,7 @@ import VaultFormat
         try Bytes.put(record.bytes, at: vault.path + "/vaultfs.lock")
         let root = try Descriptor(at: AT_FDCWD, ascii(vault.path), flags: O_RDONLY | O_DIRECTORY)
         let lock =
-            isReadOnly ? nil : try WriterLock.take(root: root, .exclusive, wait: .seconds(60), isRemote: false)
+            isReadOnly ? nil : try WriterLock.acquire(root: root, .exclusive, wait: .seconds(60), isRemote: false)
         return try VaultFileSystem(
             store: try Store(
                 root: FileDescriptor(rawValue: root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,

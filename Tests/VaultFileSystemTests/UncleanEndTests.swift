@@ -35,7 +35,7 @@ import VaultFormat
     /// Returns the vault as the next mount sees it, without the background thread.
     private func mount(isReadOnly: Bool = false) throws -> VaultFileSystem {
         let hold = try #require(
-            try WriterLock.take(root: root, isReadOnly ? .shared : .exclusive, wait: .seconds(60), isRemote: false))
+            try WriterLock.acquire(root: root, isReadOnly ? .shared : .exclusive, wait: .seconds(60), isRemote: false))
         let store = try Store(
             root: FileDescriptor(rawValue: root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20, isReadOnly: isReadOnly,
             writerLock: hold)

@@ -50,7 +50,7 @@ final class LogFaultRun {
         workspace = try Workspace(layout: vault.layout)
         let lengths = ["a": 6 * c + 500, "b": 2 * c + 700, "removed": 2 * c, "open": 2 * c]
         for (name, length) in lengths { try vault.make(pattern(length), entry: name) }
-        let lock = try WriterLock.take(root: vault.root, .exclusive, wait: .seconds(60), isRemote: false)
+        let lock = try WriterLock.acquire(root: vault.root, .exclusive, wait: .seconds(60), isRemote: false)
         store = try Store(
             root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 0, isReadOnly: false,
             writerLock: lock)

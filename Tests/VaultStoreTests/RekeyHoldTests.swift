@@ -60,7 +60,7 @@ import VaultFormat
     func lostBeforeBegin() throws {
         let before = try VerifierVault.contents(vault.path + "/vaultfs.json")
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
-        let other = try WriterLock.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
+        let other = try WriterLock.acquire(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
         #expect(throws: VaultError.self) { try begin() }
         withExtendedLifetime(other) {}
         #expect(try VerifierVault.contents(vault.path + "/vaultfs.json") == before)
@@ -106,7 +106,7 @@ import VaultFormat
     @Test("Store-30: a repair records that it writes before it moves anything aside")
     func repairing() throws {
         hold.state.withLock { $0.file = Descriptor(owning: open(noteFile, O_RDWR)) }
-        let other = try WriterLock.take(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
+        let other = try WriterLock.acquire(root: directory.descriptor, .exclusive, wait: .seconds(60), isRemote: true)
         let stray = vault.path + "/vaultfs.log"
         unlink(stray)
         #expect(mkdir(stray, 0o755) == 0)

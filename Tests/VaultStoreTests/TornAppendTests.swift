@@ -22,7 +22,7 @@ struct TornAppendTests {
 
     private func openAfterUncleanEnd(_ vault: TestStore) throws -> Store {
         try vault.write(Array("a writer that did not end\n".utf8), to: "vaultfs.lock")
-        let lock = try #require(try WriterLock.take(root: vault.root, .exclusive, wait: .zero, isRemote: false))
+        let lock = try #require(try WriterLock.acquire(root: vault.root, .exclusive, wait: .zero, isRemote: false))
         return try Store(
             root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
             isReadOnly: false, writerLock: lock)

@@ -105,7 +105,7 @@ import Testing
         let copies = try killed()
         try copies.putBack(try #require(copies.paths.last))
         let before = try directory.entries(of: "vault")
-        let hold = try WriterLock.take(root: VaultDirectory.openDirectory(path), .exclusive, wait: .zero)
+        let hold = try WriterLock.acquire(root: VaultDirectory.openDirectory(path), .exclusive, wait: .zero)
         #expect(throws: VaultError.inUse(path, nil)) { try create() }
         #expect(try directory.entries(of: "vault") == before)
         hold?.release()

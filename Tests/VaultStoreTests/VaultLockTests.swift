@@ -50,7 +50,7 @@ import VaultFormat
         try reader.lock(.shared, wait: .seconds(60))
         let writer = try VaultDirectory.open(path)
         #expect(throws: StoreError.system(.wouldBlock)) {
-            _ = try WriterLock.take(root: writer.descriptor, .exclusive, wait: .zero)
+            _ = try WriterLock.acquire(root: writer.descriptor, .exclusive, wait: .zero)
         }
         withExtendedLifetime(reader) {}
     }

@@ -20,10 +20,10 @@ import VaultFormat
     init() throws { vault = try TestStore() }
 
     /// Waits for a released lock, because a child that another test starts also has it, until it runs its program.
-    private func take(
+    private func acquire(
         _ sharing: VaultDirectory.Sharing = .exclusive, isRemote: Bool = true, wait: Duration = .seconds(60)
     ) throws -> WriterLock? {
-        try WriterLock.take(root: vault.root, sharing, wait: wait, isRemote: isRemote)
+        try WriterLock.acquire(root: vault.root, sharing, wait: wait, isRemote: isRemote)
     }
 
     private func expectRefusal(
@@ -31,7 +31,7 @@ import VaultFormat
         sourceLocation: SourceLocation = #_sourceLocation
     ) {
         expect(.resourceTemporarilyUnavailable, sourceLocation: sourceLocation) {
-            _ = try take(sharing, isRemote: isRemote, wait: .zero)
+            _ = try acquire(sharing, isRemote: isRemote, wait: .zero)
         }
     }
 
@@ -46,12 +46,12 @@ import VaultFormat
 
     @Test("Store-29: one writer at a time, and none beside readers: also if the flock on the directory is not visible")
     func exclusion() throws {
-        var writer = try take()
+        var writer = try acquire()
         expectRefusal()
         expectRefusal(.shared)
         try #require(writer).claim()
         writer = nil
-        let readers = [try take(.shared), try take(.shared)]
+        let readers = [try acquire(.shared), try acquire(.shared)]
         #expect(readers.allSatisfy { $0 != nil })
         expectRefusal()
         withExtendedLifetime(readers) {}
@@ -59,7 +59,7 @@ import VaultFormat
 
     @Test("Store-35: a check that the store does not answer ends after the time that is set, and later goes on")
     func limitedCheck() throws {
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         try hold.claim(waitMilliseconds: 0)
         hold.limitChecks(seconds: 1)
         let state = Monitor((isHeld: false, mayEnd: false))
@@ -85,30 +85,30 @@ import VaultFormat
 
     @Test("A released lock is free, although a child that was just forked has its descriptor, too")
     func inherited() throws {
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         try hold.claim()
         let copy = try #require(hold.state.withLock { state in state.file.map { fcntl($0.fd, F_DUPFD_CLOEXEC, 0) } })
         defer { close(copy) }
         hold.release()
-        #expect(try take(wait: .zero) != nil)
+        #expect(try acquire(wait: .zero) != nil)
     }
 
     @Test("A reader locks nothing if no writer existed, and makes no file")
     func reader() throws {
-        #expect(try take(.shared) == nil)
+        #expect(try acquire(.shared) == nil)
         #expect(!FileManager.default.fileExists(atPath: noteFile))
     }
 
     @Test("The writer record exists from the claim to the release")
     func note() throws {
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         #expect(WriterLockFile.record(in: vault.root) == nil)
         try hold.claim()
         let note = try #require(WriterLockFile.record(in: vault.root))
         #expect(note.processID == getpid() && note.isOfThisMachine)
         hold.release()
         #expect(WriterLockFile.record(in: vault.root) == nil)
-        #expect(try take() != nil)
+        #expect(try acquire() != nil)
     }
 
     @Test(
@@ -121,7 +121,7 @@ import VaultFormat
         if let content { try Data(content.utf8).write(to: URL(fileURLWithPath: noteFile)) }
         #expect(WriterLockFile.isUnclean(vault.root) == isUnclean)
         for round in 1...3 {
-            let hold = try #require(try take(isRemote: false))
+            let hold = try #require(try acquire(isRemote: false))
             #expect(hold.followsUncleanEnd == nil)
             try hold.claim(waitMilliseconds: 0)
             #expect(hold.followsUncleanEnd == (isUnclean && round < 3))
@@ -136,12 +136,12 @@ import VaultFormat
     func fullDisk() throws {
         let disk = try SmallDisk(size: 1 << 20)
         let root = Descriptor(owning: open(disk.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
-        let first = try #require(try WriterLock.take(root: root, .exclusive, wait: .seconds(60)))
+        let first = try #require(try WriterLock.acquire(root: root, .exclusive, wait: .seconds(60)))
         try first.claim()
         first.release()
         let filler = try disk.fill(leaving: 0)
         try filler.extend()
-        let second = try #require(try WriterLock.take(root: root, .exclusive, wait: .seconds(60)))
+        let second = try #require(try WriterLock.acquire(root: root, .exclusive, wait: .seconds(60)))
         try second.claim()
         #expect(WriterLockFile.record(in: root)?.processID == getpid())
     }
@@ -150,7 +150,7 @@ import VaultFormat
         "Another machine's record: nothing is changed any more, reported once; not before the check is old",
         arguments: [true, false])
     func loss(isRemote: Bool) throws {
-        let hold = try #require(try take(isRemote: isRemote))
+        let hold = try #require(try acquire(isRemote: isRemote))
         try hold.claim()
         let losses = Monitor(0)
         hold.onLoss.set { losses.update { $0 += 1 } }
@@ -176,10 +176,10 @@ import VaultFormat
     @Test("Store-29: a lock file that is removed or replaced is a loss: no second writer beside the first")
     func replaced() throws {
         for isReplaced in [false, true] {
-            let first = try #require(try take(isRemote: isReplaced))
+            let first = try #require(try acquire(isRemote: isReplaced))
             try first.claim()
             unlink(noteFile)
-            let second = isReplaced ? try take() : nil
+            let second = isReplaced ? try acquire() : nil
             try second?.claim()
             age(first)
             expect(.ioError) { try first.verify() }
@@ -195,7 +195,7 @@ import VaultFormat
         "A loss is noticed while nothing is changed, and at the release", .timeLimit(.minutes(20)),
         arguments: [true, false])
     func watched(isWatched: Bool) throws {
-        let hold = try #require(try take(isRemote: false))
+        let hold = try #require(try acquire(isRemote: false))
         try hold.claim()
         let losses = Monitor(0)
         hold.onLoss.set { losses.update { $0 += 1 } }
@@ -210,7 +210,7 @@ import VaultFormat
 
     @Test("The watch ends at the release, which is no loss", .timeLimit(.minutes(20)))
     func watchedUntilReleased() throws {
-        let hold = try #require(try take(isRemote: false))
+        let hold = try #require(try acquire(isRemote: false))
         try hold.claim()
         let watch = try BackgroundThread { hold.watch() }
         hold.release()
@@ -220,7 +220,7 @@ import VaultFormat
 
     @Test("A lock file that is restored from a copy is locked again")
     func restored() throws {
-        let first = try #require(try take())
+        let first = try #require(try acquire())
         try first.claim()
         let copy = try Data(contentsOf: URL(fileURLWithPath: noteFile))
         unlink(noteFile)
@@ -242,7 +242,7 @@ import VaultFormat
         }
         // Another process that has got its number.
         try writeNote(of: holder.pid, startedLater: 1)
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         try writeNote(of: holder.pid)
         expect(.resourceTemporarilyUnavailable) { try hold.claim() }
         #expect(WriterLockFile.record(in: vault.root)?.processID == holder.pid)
@@ -275,8 +275,8 @@ import VaultFormat
         for root in others {
             try writeNote(of: holder.pid, root: root)
             #expect(LockOwner(try #require(WriterLockFile.record(in: vault.root)), in: here) == nil)
-            _ = try #require(try take(.shared))
-            let hold = try #require(try take(isRemote: false))
+            _ = try #require(try acquire(.shared))
+            let hold = try #require(try acquire(isRemote: false))
             try hold.claim(waitMilliseconds: 60_000)
             #expect(hold.followsUncleanEnd == true)
             hold.release()
@@ -291,7 +291,7 @@ import VaultFormat
         let note = WriterRecord(id: "1", boot: own.boot, process: process, host: "container")
         try Data(note.bytes).write(to: URL(fileURLWithPath: noteFile), options: [])
         let started = ContinuousClock.now
-        let hold = try #require(try take(isRemote: false))
+        let hold = try #require(try acquire(isRemote: false))
         try hold.claim(waitMilliseconds: 60)
         #expect(ContinuousClock.now - started >= .milliseconds(60))
     }
@@ -312,22 +312,22 @@ import VaultFormat
     @Test("Store-29: a reader refuses what is not a regular file rather than lock nothing")
     func strangeFile() throws {
         #expect(mkfifo(noteFile, 0o600) == 0)
-        #expect(throws: StoreError.self) { _ = try take(.shared) }
+        #expect(throws: StoreError.self) { _ = try acquire(.shared) }
         unlink(noteFile)
         #expect(symlink("vaultfs.dir", noteFile) == 0)
-        #expect(throws: StoreError.self) { _ = try take(.shared) }
+        #expect(throws: StoreError.self) { _ = try acquire(.shared) }
     }
 
     @Test("Another process's lock is a loss, too; a store that returns the lock to its former owner causes none")
     func lockAndDescriptor() throws {
-        var hold = try take()
+        var hold = try acquire()
         try hold?.claim()
         let own = try #require(hold)
         own.loseDescriptor()
         age(own)
         try own.verify()
         own.loseDescriptor(reopening: false)
-        let other = try #require(try take())
+        let other = try #require(try acquire())
         age(own)
         expect(.ioError) { try own.verify() }
         withExtendedLifetime(other) {}
@@ -336,7 +336,7 @@ import VaultFormat
 
     @Test("A release keeps another machine's record, even if nobody has checked since")
     func releaseAfterLoss() throws {
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         try hold.claim()
         try takeOver()
         hold.release()
@@ -345,7 +345,7 @@ import VaultFormat
 
     @Test("Store-36: a writer waits for the timeout of a machine that did not release the vault")
     func waiting() throws {
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         try takeOver()
         let started = ContinuousClock.now
         try hold.claim(waitMilliseconds: 60)
@@ -354,7 +354,7 @@ import VaultFormat
 
     @Test("Changes of a vault fail once another process has its lock; reads continue")
     func store() throws {
-        let hold = try #require(try take())
+        let hold = try #require(try acquire())
         let store = try Store(
             root: FileDescriptor(rawValue: vault.root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20,
             isReadOnly: false, writerLock: hold)

@@ -119,7 +119,7 @@ int linux_fuse_synchronizes(const void *request, size_t size);
 // them: FUSE_HANDLE_KILLPRIV_V2 and FUSE_SETXATTR_EXT. Returns 0 for any other request.
 uint32_t linux_fuse_offered_flags(const void *request, size_t size);
 // Adds flags to libfuse's INIT reply. Returns 0 if this is another message.
-int linux_fuse_take_flags(struct iovec *reply, int count, uint32_t flags);
+int linux_fuse_add_flags(struct iovec *reply, int count, uint32_t flags);
 // Returns true if a kernel that was sent these flags uses the longer SETXATTR request.
 int linux_fuse_extends_setxattr(uint32_t flags);
 // Shortens the longer SETXATTR request, in place, to the one that libfuse 3.14 knows. Returns its `setxattr_flags`.

@@ -66,7 +66,7 @@ struct DirectoryWatches {
 
     /// Reads waiting events, at most one buffer.
     /// - Returns: their strongest effect.
-    mutating func takeEvents() throws(StoreError) -> Effect {
+    mutating func readEvents() throws(StoreError) -> Effect {
         let count: Int
         do throws(StoreError) {
             count = try buffer.withMutableBytes { [inotify] (bytes) throws(StoreError) in

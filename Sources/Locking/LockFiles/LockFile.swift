@@ -15,8 +15,8 @@ package final class LockFile: @unchecked Sendable {
     private let cPath, cDirectory: UnsafeMutablePointer<CChar>
 
     // The directory's identity at `init`, or at the last `rearm`. A `check` during a `rearm` may see some old and some
-    // numbers. They then match neither directory or one of the two, but never a third, which would need the device of one
-    // and the inode and birth time of the other.
+    // new numbers. They then match neither directory or one of the two, but never a third, which would need the device
+    // of one and the inode and birth time of the other.
     private let device: Atomic<UInt64>
     private let inode, birth: Atomic<UInt64>
     /// Number of watches that report every change of the directories on the path.
@@ -70,7 +70,7 @@ package final class LockFile: @unchecked Sendable {
     }
 
     /// As `check`, but with a single system call while a watch reports every change of the directories. That the
-    /// was removed or replaced is then left to the watch. For each request.
+    /// directory was removed or replaced is then left to the watch. For each request.
     package func glance() -> LockFileState {
         guard watches.load(ordering: .acquiring) > 0 else { return check() }
         var status = stat()

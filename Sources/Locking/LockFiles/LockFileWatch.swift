@@ -159,7 +159,7 @@ private struct WatchLoop {
         }
 
         var effect = descriptors[1].revents == 0 ? Effect.nothing : .arm
-        if descriptors[2].revents != 0 { effect = max(effect, takeEvents()) }
+        if descriptors[2].revents != 0 { effect = max(effect, readEvents()) }
         guard descriptors[0].revents != 0 else { return (effect, false) }
         watch.waker.clear()
         guard !watch.isStopping.load(ordering: .acquiring) else { throw .stopped }
@@ -167,9 +167,9 @@ private struct WatchLoop {
         return (isRefreshing ? .arm : effect, isRefreshing)
     }
 
-    private mutating func takeEvents() -> Effect {
+    private mutating func readEvents() -> Effect {
         do throws(StoreError) {
-            return try directories?.takeEvents() ?? .nothing
+            return try directories?.readEvents() ?? .nothing
         } catch {
             // Look at intervals from now on.
             directories = nil

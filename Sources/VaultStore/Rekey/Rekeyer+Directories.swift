@@ -63,7 +63,7 @@ extension Rekeyer {
                     if store.isOnFuse { try directory.descriptor.synchronize(dataOnly: false) }
                 } catch {
                     try checkStep(error)
-                    take(error, about: directory.shown)
+                    handle(error, about: directory.shown)
                 }
             })
         return left == 0 && totals.problems == 0
@@ -93,7 +93,7 @@ extension Rekeyer {
 
     /// Reports what is wrong with a directory. Returns true if it is of the previous epoch.
     private func isLeft(_ directory: RekeyDirectory) throws(StoreError) -> Bool {
-        if let error = directory.unread { take(error, about: directory.shown) }
+        if let error = directory.unread { handle(error, about: directory.shown) }
         guard let record = directory.record, let keys = directory.keys else {
             if directory.isNamed {
                 problem(directory.shown, "vaultfs.dir: missing, or it does not authenticate")
@@ -115,7 +115,7 @@ extension Rekeyer {
                     try removeOrphan(entry, directory)
                 }
             } catch {
-                take(error, about: directory.shownPath(of: entry))
+                handle(error, about: directory.shownPath(of: entry))
             }
         }
         return false

@@ -36,7 +36,7 @@ extension Rekeyer {
                         if !pool.offer(object) { replace(object, names, workspace) }
                     })
                 } catch {
-                    take(error, about: [])
+                    handle(error, about: [])
                 }
             }
         }
@@ -65,7 +65,7 @@ extension Rekeyer {
             }
             count(old)
         } catch {
-            take(error, about: object.shownPath)
+            handle(error, about: object.shownPath)
         }
     }
 

@@ -35,7 +35,7 @@ extension Rekeyer {
                 try rekeyLinkSet(paths, workspace)
             } catch {
                 try checkStep(error)
-                take(error, about: shownPath(paths[0]))
+                handle(error, about: shownPath(paths[0]))
             }
         }
     }

@@ -167,7 +167,7 @@ package final class Rekeyer: Sendable {
     }
 
     /// Ends the work if the error concerns the whole vault. Otherwise reports it as the problem of one object.
-    func take(_ error: StoreError, about path: [UInt8]) {
+    func handle(_ error: StoreError, about path: [UInt8]) {
         if error.endsRekey { return fail(error) }
         problem(path, error.reason, isDenied: error == .system(.permissionDenied))
     }
@@ -182,7 +182,7 @@ package final class Rekeyer: Sendable {
             try check()
             switch step {
             case .left(let directory): try leave(directory)
-            case .failed(nil, let directory, let error): take(error, about: directory.shown)
+            case .failed(nil, let directory, let error): handle(error, about: directory.shown)
             case .failed(let entry?, let directory, let error): failed(entry, directory, error)
             case .found(let found) where found.status.st_mode & S_IFMT == S_IFDIR: continue
             case .found(let found):
@@ -196,7 +196,7 @@ package final class Rekeyer: Sendable {
 
     private func failed(_ entry: [UInt8], _ directory: RekeyDirectory, _ error: StoreError) {
         if error == .system(.noSuchFileOrDirectory) || directory.isFileSystems(entry) { return }
-        take(error, about: directory.shownPath(of: entry))
+        handle(error, about: directory.shownPath(of: entry))
     }
 }
 

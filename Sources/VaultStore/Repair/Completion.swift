@@ -24,7 +24,7 @@ package final class Completion: Sendable {
         /// The files whose end was looked at, and those made since.
         var proven: Set<FileIdentity> = []
         /// The objects that a thread is checking or completing.
-        var taken: Set<FileIdentity> = []
+        var objects: Set<FileIdentity> = []
     }
 
     /// Milliseconds between two checks whether the vault is still locked.
@@ -48,11 +48,11 @@ package final class Completion: Sendable {
 
     /// Runs `body` while no other thread works on the same object here. Two threads at once would each write a different
     /// header or record.
-    private func taking<Result>(
-        _ identity: FileIdentity, _ body: () throws(StoreError) -> Result
+    private func withExclusiveAccess<Result>(
+        to identity: FileIdentity, _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        state.wait { state in state.taken.insert(identity).inserted ? () : nil }
-        defer { state.update { _ = $0.taken.remove(identity) } }
+        state.wait { state in state.objects.insert(identity).inserted ? () : nil }
+        defer { state.update { _ = $0.objects.remove(identity) } }
         return try body()
     }
 
@@ -63,7 +63,7 @@ package final class Completion: Sendable {
         _ descriptor: Descriptor, _ body: (_ mustCheck: Bool) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         let identity = FileIdentity(try descriptor.status())
-        return try taking(identity) { () throws(StoreError) -> Result in
+        return try withExclusiveAccess(to: identity) { () throws(StoreError) -> Result in
             let result = try body(!state.access { $0.proven.contains(identity) })
             state.access { _ = $0.proven.insert(identity) }
             return result
@@ -101,7 +101,7 @@ package final class Completion: Sendable {
         guard isActive, try Self.isIncomplete(pin) else { return false }
         let status = try pin.status()
         let isDirectory = status.st_mode & S_IFMT == S_IFDIR
-        let isDone = try taking(FileIdentity(status)) { () throws(StoreError) -> Bool in
+        let isDone = try withExclusiveAccess(to: FileIdentity(status)) { () throws(StoreError) -> Bool in
             // Another thread may have completed it already.
             guard try Self.isIncomplete(pin) else { return false }
             if isDirectory {

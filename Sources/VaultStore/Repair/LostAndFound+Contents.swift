@@ -84,7 +84,7 @@ extension LostAndFound {
         for entry in entries {
             switch EntryName.kind(of: entry) {
             case .name, .longName:
-                do throws(StoreError) { try take(entry, from: directory) } catch .damaged {}
+                do throws(StoreError) { try moveHere(entry, from: directory) } catch .damaged {}
             case .sidecar:
                 if (try? directory.isSidecarOrphaned(entry)) == true { OpenDirectory.remove(entry, from: directory) }
             case .temporary: OpenDirectory.remove(entry, from: directory)

@@ -62,7 +62,7 @@ struct LostAndFound {
 
     /// Moves an entry here, and the content of a long name's sidecar into a file beside it.
     /// - Throws: `.damaged` for an entry that does not authenticate.
-    func take(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
+    func moveHere(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
         guard let object = LostObject.find(entry, in: directory, store.keyRing) else {
             throw .damaged("it does not authenticate, and stays where it is")
         }
@@ -102,7 +102,7 @@ struct LostAndFound {
         case S_IFREG: try keepCopy(of: entry, from: directory, as: name)
         case S_IFLNK: try keep(try directory.linkTarget(of: entry), as: name)
         case S_IFDIR where LostObject.find(entry, in: directory, store.keyRing) != nil:
-            return try take(entry, from: directory)
+            return try moveHere(entry, from: directory)
         case S_IFDIR:
             let moved = try move(entry, LostObject(name: name, status: status), from: directory)
             // After the move: with its name here, a directory without a record belongs to the vault. Whatever it has under

@@ -165,7 +165,7 @@ package final class Repairer {
             if EntryName.kind(of: entry) == .reserved {
                 try lostAndFound.keep(entry, from: parent, as: entry)
             } else {
-                try lostAndFound.take(entry, from: parent)
+                try lostAndFound.moveHere(entry, from: parent)
             }
         }
     }

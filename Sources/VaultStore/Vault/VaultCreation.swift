@@ -43,7 +43,7 @@ package enum VaultCreation {
             try VaultDirectory.lock(root, LOCK_EX, wait: .zero, path: path)
             _ = try findRemains(in: root, path: path)
             try onReady(configuration)
-            let writerLock = try takeWriterLock(of: root, path: path)
+            let writerLock = try acquireWriterLock(of: root, path: path)
             defer { writerLock?.release() }
             let remains = try findRemains(in: root, path: path)
             try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
@@ -98,10 +98,10 @@ package enum VaultCreation {
         }
     }
 
-    /// Takes the writer lock, so that an `init` on another machine does not take the files made here for the remains of
-    /// one that was killed. It also makes `vaultfs.lock`, which readers lock.
-    private static func takeWriterLock(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
-        do throws(StoreError) { return try WriterLock.take(root: root, .exclusive, wait: .zero) } catch {
+    /// Acquires the writer lock, so that an `init` on another machine does not take the files made here for the remains
+    /// of one that was killed. It also makes `vaultfs.lock`, which readers lock.
+    private static func acquireWriterLock(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
+        do throws(StoreError) { return try WriterLock.acquire(root: root, .exclusive, wait: .zero) } catch {
             throw VaultDirectory.refusal(error, root, path)
         }
     }

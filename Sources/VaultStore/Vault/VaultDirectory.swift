@@ -26,16 +26,16 @@ package final class VaultDirectory: Sendable {
     package let isOnReadOnlyStore: Bool
     /// The root directory.
     package let descriptor: Descriptor
-    private let takenLock: Mutex<WriterLock?>
+    private let acquiredLock: Mutex<WriterLock?>
 
     /// The lock that other machines see, while the vault is locked.
-    package var writerLock: WriterLock? { takenLock.withLock { $0 } }
+    package var writerLock: WriterLock? { acquiredLock.withLock { $0 } }
 
     /// The root directory's descriptor, open for reading.
     package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
 
     private init(path: FilePath, descriptor: Descriptor, writerLock: WriterLock? = nil) throws(VaultError) {
-        takenLock = Mutex(writerLock)
+        acquiredLock = Mutex(writerLock)
         self.path = path
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
@@ -104,14 +104,14 @@ extension VaultDirectory {
     /// Takes the flock on the root directory and the writer lock. Both last until their descriptors and all duplicates
     /// are closed.
     /// Retries for up to `wait`, because a daemon that shuts down keeps them until everything is flushed.
-    /// - Parameter isRemote: as for `WriterLock.take`.
+    /// - Parameter isRemote: as for `WriterLock.acquire`.
     /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration, isRemote: Bool? = nil) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
         try Self.lock(descriptor, sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait, path: path)
         do throws(StoreError) {
-            let taken = try WriterLock.take(root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
-            takenLock.withLock { $0 = taken }
+            let acquired = try WriterLock.acquire(root: descriptor, sharing, wait: deadline - .now, isRemote: isRemote)
+            acquiredLock.withLock { $0 = acquired }
         } catch {
             releaseLock()
             throw Self.refusal(error, descriptor, path)
@@ -134,7 +134,7 @@ extension VaultDirectory {
         do throws(StoreError) { try writerLock?.claim() } catch { throw Self.refusal(error, descriptor, path) }
     }
 
-    /// The error if the writer lock cannot be taken.
+    /// The error if the writer lock cannot be acquired.
     static func refusal(_ error: StoreError, _ root: Descriptor, _ path: FilePath) -> VaultError {
         error == .system(.wouldBlock)
             ? .inUse(path, recordedOwner(in: root)) : .system(error.errno, "cannot lock vaultfs.lock in", path)
@@ -149,7 +149,7 @@ extension VaultDirectory {
     package func findLockOwner() -> LockOwner? {
         if let owner = LockOwner.find(descriptor: root) { return owner }
         do throws(StoreError) {
-            _ = try WriterLock.take(root: descriptor, .shared, wait: .zero)
+            _ = try WriterLock.acquire(root: descriptor, .shared, wait: .zero)
             return nil
         } catch {
             return error == .system(.wouldBlock) ? Self.recordedOwner(in: descriptor) : nil
@@ -173,7 +173,7 @@ extension VaultDirectory {
 
     /// Drops both locks, for a vault that was locked only to see if it can be.
     package func releaseLock() {
-        takenLock.withLock { $0 = nil }
+        acquiredLock.withLock { $0 = nil }
         flock(descriptor.fd, LOCK_UN)
     }
 

@@ -59,11 +59,11 @@ package final class WriterLock: Sendable {
         state = Mutex(State(file: file))
     }
 
-    /// Takes the lock. Retries for up to `wait`.
+    /// Acquires the lock. Retries for up to `wait`.
     /// - Parameter isRemote: nil to ask the store.
     /// - Returns: nil if there is nothing to lock: a reader found no file, or a local store has no locks.
     /// - Throws: `EAGAIN` if another process keeps it for all of `wait`.
-    static func take(
+    static func acquire(
         root: Descriptor, _ sharing: VaultDirectory.Sharing, wait: Duration, isRemote: Bool? = nil
     ) throws(StoreError) -> WriterLock? {
         let isRemote = isRemote ?? FileSystemType(of: root).isRemote
@@ -102,12 +102,12 @@ package final class WriterLock: Sendable {
     /// that writer has checked its lock again. The first change checks whether another process did the same at the same
     /// time.
     /// - Parameter waitMilliseconds: how long to wait for the former writer. Must be longer than `checkInterval`.
-    /// - Throws: `EAGAIN` if another process has taken the lock, or uses the vault another way, since `take`; the
+    /// - Throws: `EAGAIN` if another process has acquired the lock, or uses the vault another way, since `acquire`; the
     ///   store's error.
     package func claim(waitMilliseconds: Int = 5000) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
             guard let file = state.file, state.record == nil else { return nil }
-            // Since `take`, a person may have typed a passphrase, or the machine may have slept.
+            // Since `acquire`, a person may have typed a passphrase, or the machine may have slept.
             try WriterLockFile.lock(file, F_WRLCK)
             let content = try WriterLockFile.read(inPlaceOf: file, root: root)
             let former = WriterRecord(parsing: content)

@@ -60,13 +60,13 @@ package struct ChainMap: Sendable {
         }
     }
 
-    /// The position of the first piece for which `isBehind` is true, as it is for all behind it.
+    /// The position of the first piece for which `isAfter` is true, as it is for all behind it.
     @inline(__always)
-    private static func first(of pieces: [Piece], where isBehind: (Piece) -> Bool) -> Int {
+    private static func first(of pieces: [Piece], where isAfter: (Piece) -> Bool) -> Int {
         var range = 0..<pieces.count
         while !range.isEmpty {
             let middle = (range.lowerBound + range.upperBound) / 2
-            range = isBehind(pieces[middle]) ? range.lowerBound..<middle : (middle + 1)..<range.upperBound
+            range = isAfter(pieces[middle]) ? range.lowerBound..<middle : (middle + 1)..<range.upperBound
         }
         return range.lowerBound
     }

@@ -12,10 +12,10 @@ extension ChainedFile {
         let end = plaintextOffset + UInt64(target.count)
         var position = plaintextOffset
         while position < end {
-            let (source, taken) = reach(from: position, to: end, capacity: workspace.ciphertext.count)
+            let (source, reached) = reach(from: position, to: end, capacity: workspace.ciphertext.count)
             let ciphertext = workspace.ciphertext.slice(..<source.count)
             try read(at: source.lowerBound, into: ciphertext)
-            while position < taken, let part = part(at: position, to: taken) {
+            while position < reached, let part = part(at: position, to: reached) {
                 let start = Int(part.source.lowerBound - source.lowerBound)
                 let done = Int(position - plaintextOffset)
                 try open(
@@ -34,17 +34,17 @@ extension ChainedFile {
     /// The bytes of the source file that one pread(2) takes from a plaintext offset, and the offset that they reach.
     private func reach(
         from plaintextOffset: UInt64, to end: UInt64, capacity: Int
-    ) -> (source: Range<UInt64>, taken: UInt64) {
+    ) -> (source: Range<UInt64>, reached: UInt64) {
         guard let first = part(at: plaintextOffset, to: end) else {
             preconditionFailure("internal error: offset \(plaintextOffset) of a file of \(map.length)")
         }
         var source = first.source
-        var taken = first.plaintext.upperBound
-        while taken < end, let next = part(at: taken, to: end), next.follows(source, capacity: capacity) {
+        var reached = first.plaintext.upperBound
+        while reached < end, let next = part(at: reached, to: end), next.follows(source, capacity: capacity) {
             source = source.lowerBound..<next.source.upperBound
-            taken = next.plaintext.upperBound
+            reached = next.plaintext.upperBound
         }
-        return (source, taken)
+        return (source, reached)
     }
 
     private func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {

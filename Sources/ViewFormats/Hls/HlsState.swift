@@ -58,7 +58,7 @@ struct HlsState {
         return record
     }
 
-    /// Records why a playlist or directory cannot be read, unless it does not exist.
+    /// Adds the reason why a playlist or directory cannot be read, unless it does not exist.
     mutating func addUnreadable(_ path: [UInt8], _ error: StoreError) {
         guard error != .system(.noSuchFileOrDirectory), unreadable.count < HlsIndex.maximumProblems else { return }
         unreadable[path] = HlsReading.text(error)

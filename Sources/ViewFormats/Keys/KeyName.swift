@@ -17,7 +17,7 @@ package enum KeyName: Hashable, Sendable {
     case derived(salt: [UInt8], cipher: ViewCipher)
 
     /// True if it can come from the key command.
-    package var mayTakeCommand: Bool {
+    package var mayComeFromCommand: Bool {
         switch self {
         case .path, .uri: true
         case .shared, .manifest, .derived: false

@@ -125,14 +125,14 @@ package final class KeyStore: Sendable {
     package func prefetch(_ names: [KeyName], completion: @escaping Completion) -> Int {
         state.update { state in
             guard state.refusal == nil else { return 0 }
-            let taken = names.prefix(Self.queueLimit - state.queue.count)
-            state.queue += taken.map { ($0, completion) }
-            for _ in 0..<min(Self.threadCount - state.threads.count, taken.count) {
+            let accepted = names.prefix(Self.queueLimit - state.queue.count)
+            state.queue += accepted.map { ($0, completion) }
+            for _ in 0..<min(Self.threadCount - state.threads.count, accepted.count) {
                 // Fewer threads will do. Without any, keys are fetched when files are opened.
                 guard let thread = try? BackgroundThread({ [self] in work() }) else { break }
                 state.threads.append(thread)
             }
-            return taken.count
+            return accepted.count
         }
     }
 

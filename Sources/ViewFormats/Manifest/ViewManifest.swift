@@ -78,8 +78,10 @@ package struct ViewManifest: Sendable {
     /// - Throws: `malformed`, with the name of the member.
     package static func parse(_ bytes: [UInt8]) throws(ViewError) -> ViewManifest {
         var members = try Members(parsing: bytes, context: "view.json", maximumSize: maximumSize)
-        let format: ViewFormatName = try takeName("format", of: &members)
-        guard case .object(let files) = try members.take("files") else { throw members.error("files is not an object") }
+        let format: ViewFormatName = try removeChoice("format", of: &members)
+        guard case .object(let files) = try members.remove("files") else {
+            throw members.error("files is not an object")
+        }
         try members.refuseRest()
         var entries: [[UInt8]: Entry] = [:]
         var patterns: [PathPattern] = []
@@ -103,29 +105,29 @@ package struct ViewManifest: Sendable {
     private static func parseEntry(_ members: consuming Members) throws(ViewError) -> Entry {
         var entry = Entry()
         if members.peek("key") != nil {
-            let path = try members.takeString("key")
+            let path = try members.removeString("key")
             guard path.first == UInt8(ascii: "/") ? isPath(path) : isInside(path) else {
                 throw members.error("key '\(shown(path))' leads out of the source or to nothing")
             }
             entry.key = path
         }
         if members.peek("iv") != nil {
-            let digits = try members.takeString("iv")
+            let digits = try members.removeString("iv")
             entry.vector = InitialVector(hexadecimal: digits)
             if entry.vector == nil { throw members.error("iv '\(shown(digits))' is not 32 hexadecimal digits") }
         }
-        if members.peek("cipher") != nil { entry.cipher = try takeName("cipher", of: &members) }
+        if members.peek("cipher") != nil { entry.cipher = try removeChoice("cipher", of: &members) }
         if members.peek("chunkSize") != nil {
-            entry.chunkSize = UInt64(try members.takeInteger("chunkSize", in: chunkSizes))
+            entry.chunkSize = UInt64(try members.removeInteger("chunkSize", in: chunkSizes))
         }
         try members.refuseRest()
         return entry
     }
 
-    private static func takeName<Name: RawRepresentable<String> & CaseIterable>(
+    private static func removeChoice<Name: RawRepresentable<String> & CaseIterable>(
         _ key: String, of members: inout Members
     ) throws(ViewError) -> Name {
-        let text = try members.takeString(key)
+        let text = try members.removeString(key)
         if let name = Name.allCases.first(where: { text.elementsEqual($0.rawValue.utf8) }) { return name }
         let names = Name.allCases.map(\.rawValue).joined(separator: ", ")
         throw members.error("\(key) '\(shown(text))' is none of \(names)")

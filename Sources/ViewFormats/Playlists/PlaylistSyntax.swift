@@ -22,13 +22,14 @@ struct PlaylistLines: IteratorProtocol {
         rest = rest[content.endIndex...]
         rest = rest.dropFirst(rest.starts(with: "\r\n".utf8) ? 2 : 1)
         number += 1
-        return Line(number: number, content: withoutBlanksBehind(content), whole: content.startIndex..<rest.startIndex)
+        return Line(
+            number: number, content: withoutTrailingBlanks(content), whole: content.startIndex..<rest.startIndex)
     }
 }
 
 private func isBlank(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
 
-private func withoutBlanksBehind(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+private func withoutTrailingBlanks(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
     text[...(text.lastIndex { !isBlank($0) } ?? text.startIndex - 1)]
 }
 
@@ -56,7 +57,7 @@ struct PlaylistAttributes {
                 guard rest.isEmpty || rest.first == UInt8(ascii: ",") else { return nil }
             } else {
                 let end = rest.firstIndex(of: UInt8(ascii: ",")) ?? rest.endIndex
-                value = withoutBlanksBehind(rest[..<end])
+                value = withoutTrailingBlanks(rest[..<end])
                 rest = rest[end...]
             }
             attributes.append((name, value))

@@ -49,7 +49,7 @@ final class Daemon: Sendable {
             session.onDamage { [announcer] in announcer.announce(.integrityError($0)) }
             do {
                 lock = try MountLock(request, contents, caches: session, announcer: announcer, logger: logger)
-                try Self.takeSignals(lock, session)
+                try Self.handleSignals(lock, session)
             } catch {
                 session.cancel(device: self.device)
                 throw error
@@ -152,7 +152,7 @@ final class Daemon: Sendable {
         }
     }
 
-    private static func takeSignals(_ lock: MountLock, _ session: FuseSession) throws(CommandFailure) {
+    private static func handleSignals(_ lock: MountLock, _ session: FuseSession) throws(CommandFailure) {
         do throws(CommandFailure) {
             try Signals.onArrival(of: Signals.ending + Signals.locking) { number in
                 switch number {

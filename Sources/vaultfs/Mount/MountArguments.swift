@@ -53,8 +53,8 @@ struct MountArguments: ParsableArguments {
     private static let cacheSizes = (1 << 20)...(64 << 30)
     private static let readAheads = (4 << 10)...(64 << 20)
 
-    /// Takes the values from `-o`, and adds the flags to it.
-    mutating func take(_ list: inout MountOptionList) throws(CommandFailure) {
+    /// Applies the values from `-o`, and adds the flags to it.
+    mutating func apply(_ list: inout MountOptionList) throws(CommandFailure) {
         for name in list.unknown {
             Console.report("unknown mount option '\(name)' is left out: 'man vaultfs' lists the options")
         }
@@ -119,8 +119,8 @@ struct LockArguments: ParsableArguments {
             "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
     var grace = DurationArgument(milliseconds: 0)
 
-    /// Takes the values from `-o`.
-    mutating func take(_ list: MountOptionList) throws(CommandFailure) {
+    /// Applies the values from `-o`.
+    mutating func apply(_ list: MountOptionList) throws(CommandFailure) {
         let duration = "is not valid; it takes \(DurationArgument.form)"
         if let path: PathArgument = try list.value("lock_file", otherwise: "is not valid; it takes a path") {
             lockFile.append(path)

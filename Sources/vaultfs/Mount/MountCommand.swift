@@ -49,9 +49,9 @@ struct MountCommand: ParsableCommand {
     mutating func run() throws {
         ProcessSetup.protectMemory()
         var list = try MountOptionList(mount.options)
-        try secret.options.take(list)
-        try lock.take(list)
-        try mount.take(&list)
+        try secret.options.apply(list)
+        try lock.apply(list)
+        try mount.apply(&list)
         if list.prewarms { prewarm = true }
         if prewarm && (secret.options.provider == nil || lock.onLock != .forget) {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")

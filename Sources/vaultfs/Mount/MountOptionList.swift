@@ -88,14 +88,14 @@ struct MountOptionList: Codable, Equatable, Sendable {
             // Ours are spelt as on the command line too.
             let name = Self.isForOthers(parts[0]) ? parts[0] : parts[0].replacing("-", with: "_")
             if parts.count == 1 {
-                try takeFlag(name)
+                try addFlag(name)
             } else {
-                try takeSetting(name, value: parts[1])
+                try addSetting(name, value: parts[1])
             }
         }
     }
 
-    private mutating func takeFlag(_ name: String) throws(CommandFailure) {
+    private mutating func addFlag(_ name: String) throws(CommandFailure) {
         switch name {
         // ro goes on once, at the end: the last of ro and rw counts.
         case "ro", "rw": isReadOnly = name == "ro"
@@ -124,7 +124,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
         }
     }
 
-    private mutating func takeSetting(_ name: String, value: String) throws(CommandFailure) {
+    private mutating func addSetting(_ name: String, value: String) throws(CommandFailure) {
         if Self.own.contains(name) {
             ours[name] = value
         } else if Self.settings.contains(name) {

@@ -37,8 +37,8 @@ struct PassphraseOptions: ParsableArguments {
 
     func validate() throws { try SecretSource.check(given) }
 
-    /// Takes the values from `-o`.
-    mutating func take(_ list: MountOptionList) throws {
+    /// Applies the values from `-o`.
+    mutating func apply(_ list: MountOptionList) throws {
         passfile = try list.value("passfile") ?? passfile
         extpass = try list.value("extpass") ?? extpass
         keyring = try list.value("keyring") ?? keyring
@@ -89,9 +89,9 @@ struct SecretOptions: ParsableArguments {
         if recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
     }
 
-    /// Takes the values from `-o`.
-    mutating func take(_ list: MountOptionList) throws {
-        try passphrase.take(list)
+    /// Applies the values from `-o`.
+    mutating func apply(_ list: MountOptionList) throws {
+        try passphrase.apply(list)
         keyfile = try list.value("keyfile") ?? keyfile
         provider = try list.value("provider") ?? provider
         try validate()

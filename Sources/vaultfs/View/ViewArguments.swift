@@ -44,7 +44,7 @@ struct ViewArguments: Codable, Sendable {
     }
 
     /// True if a passphrase must be read.
-    var takesPassphrase: Bool {
+    var needsPassphrase: Bool {
         switch origin {
         case .passphrase, .hashedPassphrase: true
         case .keyFile, .none: false
@@ -52,7 +52,7 @@ struct ViewArguments: Codable, Sendable {
     }
 
     func check(_ passphrase: PassphraseOptions) throws(CommandFailure) {
-        guard !takesPassphrase, let given = passphrase.given.first else { return }
+        guard !needsPassphrase, let given = passphrase.given.first else { return }
         throw CommandFailure(.usage, "\(given.option) is for openssl, and for a key that --kdf makes")
     }
 
@@ -87,7 +87,7 @@ struct ViewArguments: Codable, Sendable {
                 .failure, "view.json is for the format \(manifest.format.rawValue), not for \(formatName.rawValue)")
         }
         guard manifest == nil, formatName == .cbc || formatName == .cbcChunks else { return }
-        if keyFile == nil && !takesPassphrase && keyCommand == nil {
+        if keyFile == nil && !needsPassphrase && keyCommand == nil {
             throw CommandFailure(
                 .usage, "no key: give --key-file, --key-command or --kdf, or name keys in a view.json in the source")
         }
@@ -120,7 +120,7 @@ struct ViewArguments: Codable, Sendable {
 
     /// Reads the passphrase or key of the files. Empty if they need none.
     func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
-        if takesPassphrase { return try passphrase.read().bytes }
+        if needsPassphrase { return try passphrase.read().bytes }
         guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }
         if let file = try? Descriptor(path: keyFile, flags: linux_O_PATH) {
             SecretWarning.checkMode(of: file, path: keyFile)

@@ -59,9 +59,9 @@ struct ViewCommand: ParsableCommand {
         if list.isShared {
             throw CommandFailure(.usage, "mount option 'shared' is for vaults: a view is always shared")
         }
-        try passphrase.take(list)
-        try lock.take(list)
-        try mount.take(&list)
+        try passphrase.apply(list)
+        try lock.apply(list)
+        try mount.apply(&list)
         list.isReadOnly = true
         if prewarm { list.prewarms = true }
         try options.makeAbsolute()
