@@ -75,7 +75,7 @@ struct Stopwatch {
         return atEnd ? text + space : space + text
     }
 
-    /// With one or two digits behind the point.
+    /// With one or two digits after the point.
     private static func fixed(_ value: Double, _ digits: Int) -> String {
         let scale = digits == 1 ? 10 : 100
         let scaled = Int((value * Double(scale)).rounded())

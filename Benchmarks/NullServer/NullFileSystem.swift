@@ -52,7 +52,7 @@ final class NullFileSystem: Sendable {
 }
 
 extension NullFileSystem: FileSystem {
-    /// As a vault's.
+    /// The same as a vault's.
     var ownsSource: Bool { true }
 
     func makeWorkspace() -> NullWorkspace { NullWorkspace() }

@@ -8,7 +8,7 @@ final class NullNode: @unchecked Sendable {
     var attributes = stat()
     /// Bytes. Apart, so that reads and writes take no lock.
     let length = Atomic<UInt64>(0)
-    /// Of a link.
+    /// The target of a link.
     var target: [UInt8] = []
     var children: [[UInt8]: NullNode] = [:]
     /// How often the kernel was told of it; as long as it was, the node stays, whatever its names.
@@ -31,7 +31,7 @@ final class NullNode: @unchecked Sendable {
     /// The kernel's number of it: its address, as the vault's nodes have.
     var id: NodeID { NodeID(UInt64(attributes.st_ino)) }
 
-    /// With the length as of now.
+    /// The attributes with the current length.
     var status: stat {
         var status = attributes
         let length = length.load(ordering: .relaxed)

@@ -83,7 +83,7 @@ final class ControlConnection {
         return nil
     }
 
-    /// Notes that the handler has the request.
+    /// Call when the handler has the request.
     func await(_ request: ControlRequest) { phase = if case .events = request { .subscribing } else { .awaitingReply } }
 
     /// Sends the handler's reply.

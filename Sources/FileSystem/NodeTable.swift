@@ -179,8 +179,8 @@ package final class NodeTable<Item: TableNode>: Sendable {
         Array(path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// The name of the node and of each directory above it, at most PATH_MAX. Names changed behind our back can form a
-    /// circle.
+    /// The name of the node and of each directory above it, at most PATH_MAX. Names that others changed in the
+    /// backing directories can form a circle.
     private func namesAbove(_ node: TableNode) -> [NodeName<TableNode>] {
         var names: [NodeName<TableNode>] = []
         var current = node
@@ -259,8 +259,8 @@ extension NodeTable {
         return base
     }
 
-    /// As `atName`, for a `body` that itself throws `ESTALE` if the entry is another object. Does not look at the latest name
-    /// before.
+    /// Does the same as `atName`, for a `body` that itself throws `ESTALE` if the entry is another object. Does not
+    /// look at the latest name before.
     package func atCheckedName<Result>(
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
         _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result

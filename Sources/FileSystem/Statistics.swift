@@ -66,7 +66,7 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var isCompleting: Bool
     /// Files and directories that the kernel knows.
     package var nodes: Int
-    /// Of a vault that can be written.
+    /// Statistics of the redo log. Nil for a vault that cannot be written.
     package var log: LogStatistics?
     package var keysNeverSwapped, cacheNeverSwapped: Bool
 

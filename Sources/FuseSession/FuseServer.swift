@@ -263,7 +263,7 @@ struct Request {
         }
     }
 
-    /// As `serve`, and replies success.
+    /// Does the same as `serve`, and replies success.
     static func perform(
         _ raw: fuse_req_t?, _ operation: StaticString, _ object: fuse_ino_t,
         _ body: (Request) throws(StoreError) -> Void

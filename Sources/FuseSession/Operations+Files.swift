@@ -64,7 +64,7 @@ extension FileSystem {
             release(file)
             // Linux then walks the path again, with lookups that set the size, and repeats the open once (do_filp_open in
             // fs/namei.c, fuse_dentry_revalidate in fs/fuse/dir.c). A notification cannot set it: a program could append at the
-            // old end, or map pages behind the new one, before the kernel asks for the attributes.
+            // old end, or map pages past the new one, before the kernel asks for the attributes.
             fuse_reply_err(request.raw, Errno.staleNFSFileHandle.rawValue)
             return
         }

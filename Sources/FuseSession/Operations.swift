@@ -25,8 +25,8 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
         FUSE_CAP_DONT_MASK | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ
         | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
     // Not requested:
-    // - Write-back caching in the kernel: acknowledged writes would be lost if the daemon dies, and a write(2) at work during a
-    //   lock would leave pages that other programs can read.
+    // - Write-back caching in the kernel: acknowledged writes would be lost if the daemon dies, and a write(2) running
+    //   during a lock would leave pages that other programs can read.
     // - Splice: it saves one copy but costs three more system calls.
     // - FUSE_CAP_ASYNC_DIO: the kernel drops cached pages when it submits an O_DIRECT write, not when the write is
     //   done. A buffered read in between keeps the old data for good (xfstests generic/451). libfuse's passthrough_ll

@@ -40,12 +40,12 @@ final class RepeatedRefusals: Sendable {
     private static let answeredAtOnce = 32
     private static let successionMilliseconds = 1000
     private static let delayMilliseconds = 20
-    /// Refused reads that are remembered. With more than these at work, each further one is delayed.
+    /// Refused reads that are remembered. If more than these are running, each further one is delayed.
     static let memory = 4096
 
     private let state = Monitor(State())
 
-    /// Notes a refused read. Returns true if its answer must be delayed.
+    /// Adds a refused read. Returns true if its answer must be delayed.
     func isRepeated(_ read: Read, at now: Int = monotonicMilliseconds()) -> Bool {
         state.access { state in
             if let known = state.refusals[read], now - known.last <= Self.successionMilliseconds {

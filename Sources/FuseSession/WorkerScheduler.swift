@@ -136,7 +136,7 @@ struct WorkerSchedule {
 
     init(_ scheduler: WorkerScheduler) { self.scheduler = scheduler }
 
-    /// As `WorkerScheduler.restIfNotNeeded`.
+    /// Calls `WorkerScheduler.restIfNotNeeded` with this worker.
     func restIfNotNeeded() -> Bool { scheduler.restIfNotNeeded(wake) }
 
     /// The worker has received a request.

@@ -17,7 +17,7 @@ package enum Hexadecimal {
         return stride(from: 0, to: values.count, by: 2).map { values[$0] << 4 | values[$0 + 1] }
     }
 
-    /// The digits behind `0x` or `0X`. Nil if there is no such prefix.
+    /// The digits after `0x` or `0X`. Nil if there is no such prefix.
     package static func withoutPrefix<Text: Collection<UInt8>>(_ text: Text) -> Text.SubSequence? {
         text.starts(with: "0x".utf8) || text.starts(with: "0X".utf8) ? text.dropFirst(2) : nil
     }

@@ -10,7 +10,7 @@ package enum Next<Item> {
     case end
 }
 
-/// State behind a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
+/// State protected by a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
 package final class Monitor<State>: @unchecked Sendable {
     // @unchecked: `mutex` guards `state`.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>

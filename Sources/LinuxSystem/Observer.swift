@@ -17,7 +17,7 @@ package final class Observer<Argument>: Sendable {
     /// Replaces the function.
     package func set(_ call: @escaping @Sendable (Argument) -> Void) { body.withLock { $0 = Body(call: call) } }
 
-    /// The function of now, for callers that must call the same one several times.
+    /// The current function, for callers that must call the same one several times.
     package var current: (@Sendable (Argument) -> Void)? { body.withLock { $0 }?.call }
 
     /// Calls the function, if there is one, without a lock.
@@ -25,6 +25,6 @@ package final class Observer<Argument>: Sendable {
 }
 
 extension Observer<Void> {
-    /// As above, without an argument.
+    /// The same without an argument.
     package func notify() { notify(()) }
 }

@@ -29,8 +29,8 @@ extension LockController {
         begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds, unless: isEnough)
     }
 
-    /// As `bounded`, for an unlock. If a lock is requested meanwhile, the unlock gets the time that a lock may take. So no
-    /// receipt reports a locked vault while the unlock still runs, unless it takes longer.
+    /// Does the same as `bounded`, for an unlock. If a lock is requested meanwhile, the unlock gets the time that a
+    /// lock may take. So no receipt reports a locked vault while the unlock still runs, unless it takes longer.
     func boundedUnlocking<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
         let started = monotonicMilliseconds()
         let task = begin(as: .unlocking, body)

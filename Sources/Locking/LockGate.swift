@@ -150,7 +150,7 @@ package final class LockGate: Sendable {
 
     // MARK: Idleness
 
-    /// Notes that the mount is used.
+    /// Marks the mount as used.
     @inline(__always)
     package func markActivity() {
         // At most a tick late (clock_gettime(2)), at a tenth of the cost.

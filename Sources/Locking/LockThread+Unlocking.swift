@@ -100,7 +100,7 @@ extension LockThread {
         }
     }
 
-    /// As `restoreKeys`, but logs the error.
+    /// Calls `restoreKeys`, and logs its error. Returns true if it has succeeded.
     mutating func areKeysBack() -> Bool {
         do throws(UnlockRefusal) { try restoreKeys() } catch {
             controller.logger.error("not unlocked: \(error)")

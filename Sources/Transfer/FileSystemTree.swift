@@ -153,7 +153,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
 
     package var sealsFiles: Bool { system is VaultFileSystem }
 
-    /// A tail that was added behind the sealed length is not content of the file.
+    /// A tail that was added past the sealed length is not content of the file.
     package func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
         guard let file = try open(item, workspace).vaultFile else { return true }
         return file.isSealed && !file.hasUnsealedTail

@@ -9,7 +9,7 @@ package struct TransferOptions: Sendable {
     package var comparesContents = false
     /// Writes what verifies of a damaged file. The rest becomes a hole.
     package var savesDamaged = false
-    /// Leaves behind what gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
+    /// Does not copy what gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
     /// (capabilities(7)), device nodes.
     package var dropsSpecial = false
     /// For a view, which knows only contents, names and times, and a file's exact length only while the file is open.
@@ -29,7 +29,7 @@ package struct TransferOptions: Sendable {
 
     package init() {}
 
-    /// Notes that copying begins now.
+    /// Call when copying begins.
     package mutating func beginCopying() {
         var now = timespec()
         // The kernel stamps files with this clock (current_time in fs/inode.c).

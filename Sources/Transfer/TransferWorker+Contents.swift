@@ -133,10 +133,10 @@ struct DamagedRanges {
     private static let limit = 1000
 
     private(set) var ranges: [Range<UInt64>] = []
-    /// Of the first range.
+    /// The reason of the first range.
     private(set) var reason: String?
 
-    /// - Parameter range: behind those added before.
+    /// - Parameter range: after those added before.
     mutating func add(_ range: Range<UInt64>, _ text: String) {
         if reason == nil { reason = text }
         if let last = ranges.last, last.upperBound == range.lowerBound || ranges.count == Self.limit {

@@ -26,7 +26,7 @@ package final class CbcKey: Sendable {
 
     package var isForgotten: Bool { identity == 0 }
 
-    /// Zeroes the key in place. A ``CbcDecryptor`` at work goes on to the end of its run, and keeps the schedule until
+    /// Zeroes the key in place. A running ``CbcDecryptor`` goes on to the end of its run, and keeps the schedule until
     /// its thread calls ``CbcDecryptor/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         currentIdentity.store(0, ordering: .releasing)

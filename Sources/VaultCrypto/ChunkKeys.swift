@@ -22,7 +22,7 @@ package final class ChunkKeys: Sendable {
     /// cipher that still has their schedules does not use them again. 0 while they are forgotten.
     package var identity: UInt64 { currentIdentity.load(ordering: .acquiring) }
 
-    /// Zeroes the keys in place. A ``ChunkCipher`` at work goes on to the end of its run, and keeps the schedules until
+    /// Zeroes the keys in place. A running ``ChunkCipher`` goes on to the end of its run, and keeps the schedules until
     /// its thread calls ``ChunkCipher/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         currentIdentity.store(0, ordering: .releasing)

@@ -55,7 +55,7 @@ extension VaultFileSystem {
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    /// As `EncryptedFile.excludingSeals` if the file is open.
+    /// Runs `body` with `EncryptedFile.excludingSeals` if the file is open.
     func excludingSeals<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         guard let file = node.openFile else { return try body() }
         return try file.excludingSeals(body)

@@ -29,7 +29,7 @@ extension VaultFileSystem {
         try admitWhileLocked(node, access)
     }
 
-    /// As `admit`, for an operation on names of two directories.
+    /// Does the same as `admit`, for an operation on names of two directories.
     func admit(_ first: Node, _ second: Node, _ access: Access) throws(StoreError) {
         if gate.isUnlocked() { return }
         try admitWhileLocked(first, access)

@@ -36,7 +36,7 @@ package enum EntryName {
     private static let associatedData: [[UInt8]] = [Array("name".utf8)]
     private static let tagSize = 16
     private static let paddingUnit = 16
-    /// Of SHA-256, in bytes.
+    /// Size of a SHA-256 digest, in bytes.
     private static let digestSize = 32
     /// A blob of more bytes than this has more than 255 digits.
     private static let maximumShortBlob = 191

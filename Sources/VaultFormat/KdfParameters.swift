@@ -20,7 +20,7 @@ package enum KdfParameters: Sendable, Equatable {
         if case .scrypt(let cost, _) = self { cost } else { nil }
     }
 
-    /// As the MAC's text has it: `scrypt,<logN>,<r>,<p>,<salt>` or `hkdf-sha256,<salt>`.
+    /// The parameters in the MAC's text: `scrypt,<logN>,<r>,<p>,<salt>` or `hkdf-sha256,<salt>`.
     var canonicalText: String {
         switch self {
         case .scrypt(let cost, let salt): "scrypt,\(cost.logN),\(cost.r),\(cost.p),\(Self.text(salt))"

@@ -18,7 +18,7 @@ package struct KeyEpoch: Sendable, Equatable {
 
 /// Which key epochs the objects of a vault may be of (FileFormat, Epochs).
 package struct KeyEpochs: Sendable, Equatable {
-    /// Of a vault that was never rekeyed.
+    /// The epochs of a vault that was never rekeyed.
     package static let first = KeyEpochs(current: 0, previous: nil)
 
     /// The epoch of new objects.

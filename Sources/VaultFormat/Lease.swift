@@ -5,7 +5,7 @@ internal import LinuxSystem
 package enum Lease: Sendable, Equatable {
     /// The end of the right. Nil for no end.
     case valid(until: Int64?)
-    /// As `valid`, once its window is started.
+    /// The same as `valid`, once its window is started.
     case starts(until: Int64)
     /// Since then it may not be used.
     case expired(at: Int64)

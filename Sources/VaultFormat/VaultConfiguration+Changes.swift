@@ -125,7 +125,7 @@ extension VaultConfiguration {
         let request = SlotRequest(
             secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,
             window: slot.window)
-        // The clock must not be set back behind the latest time of any slot, including the slots that are removed here.
+        // The clock must not be set back before the latest time of any slot, including the slots that are removed here.
         let latest = slots.map(\.created).reduce(created, max)
         let made = try KeySlot.make(id: slot.id, request: request, created: latest, masterKey: newMaster, head: head)
         let epoch = try KeyEpoch.make(

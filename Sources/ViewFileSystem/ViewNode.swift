@@ -29,7 +29,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
         func caching(_ token: UInt64) -> PageCaching { pages == token ? .keep : .drop }
     }
 
-    /// Of a directory: true after the end of a listing.
+    /// True after the end of a listing. Used for directories.
     let wasListed = Atomic<Bool>(false)
     private let content = Mutex(Content())
     /// The size that the kernel has received last.

@@ -60,7 +60,7 @@ struct DiskFile: Sendable {
         return start..<max(start, range.upperBound / pageSize * pageSize)
     }
 
-    /// The parts of a range before and behind its whole pages.
+    /// The parts of a range before and after its whole pages.
     static func edges(of range: Range<Int>) -> [Range<Int>] {
         let inner = wholePages(in: range)
         guard !inner.isEmpty else { return [range, range.upperBound..<range.upperBound] }

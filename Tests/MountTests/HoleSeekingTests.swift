@@ -12,7 +12,7 @@ extension PlainMountTests {
             "dd if=\"$1\" of=\"$2\" bs=64k conv=sparse",
         ]
 
-        /// Changes of a sealed file. The file has data and a hole, and in some cases data behind the hole, as their
+        /// Changes of a sealed file. The file has data and a hole, and in some cases data after the hole, as their
         /// names say.
         private static let changes = [
             ("hole1", ["grow", "1000000"]), ("hole2", ["grow", "100"]), ("hole3", ["cut", "-1000"]),

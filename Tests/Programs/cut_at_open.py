@@ -12,7 +12,7 @@ def check(path, what, found, wanted):
 
 
 def read(fd, at):
-    """The bytes at an offset, or the error. Neither zeros nor a record's bytes may come from behind the end."""
+    """The bytes at an offset, or the error. Neither zeros nor a record's bytes may come from past the end."""
     try:
         return os.pread(fd, 4096, at)
     except OSError as error:

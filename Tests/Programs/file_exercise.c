@@ -65,7 +65,7 @@ static void compare(off_t at, size_t size, const char *what)
         }
 }
 
-// Takes the bytes to write into the content, which becomes longer if they are behind its end.
+// Takes the bytes to write into the content, which becomes longer if they are past its end.
 static void store(off_t at, size_t size)
 {
     if (at + (off_t)size > length)

@@ -203,7 +203,7 @@ def reads(held):
         "pread": lambda: os.pread(h.big, 4096, h.offset()),
         "read": lambda: (os.lseek(h.big, h.offset(), os.SEEK_SET), os.read(h.big, 100)),
         "read across the end": lambda: os.pread(h.big, 8192, h.size - 4096),
-        "read behind the end": lambda: os.pread(h.big, 10, h.size + 5000),
+        "read past the end": lambda: os.pread(h.big, 10, h.size + 5000),
         "read of a removed file": lambda: os.pread(h.gone, 10, 0),
         "readv": lambda: os.preadv(h.big, [bytearray(10), bytearray(10)], h.offset()),
         "O_DIRECT": lambda: os.preadv(h.direct, [h.aligned], h.offset()),

@@ -135,7 +135,7 @@ def load(mount, options):
     until("the writers' files", lambda: all(flags[1:1 + FILES]))
     kids += [fork(reader, mount, n, board, flags, options.seed + n) for n in (FILES, FILES + 1)]
     kids += [fork(churner, mount, FILES + 2, flags, options.seed), fork(database, mount, FILES + 3, flags)]
-    until("all at work", lambda: all(flags[1:1 + len(kids)]))
+    until("all running", lambda: all(flags[1:1 + len(kids)]))
     first, last = lock_rounds(mount, rng, options.rounds, options.rounds // 4)
     flags[0] = 1
     finish(kids, "a process of the load")

@@ -16,7 +16,7 @@ from locking import SECRET, fork, main, refused, run, stop, until, wait
 cases = []
 LOCK_FILE_EXISTS = 10
 WRONG_SECRET = 4
-# The time on the daemon's clock, a coarse one that is a few milliseconds behind.
+# The time on the daemon's clock, a coarse one that is a few milliseconds late.
 ONE_SECOND = 0.98
 
 

@@ -6,7 +6,7 @@ Files go to DIRECTORY/source, /originals and /keys. The kinds:
   chunks SIZE CIPHER PADDING LENGTH...   cbc-chunks, by the Python package cryptography; the vector is VECTOR
   aescrypt SIZE LENGTH...                cbc-chunks as AESCrypt-ObjC has it: the key a SHA-256, the vector zero
   cbc CIPHER PADDING LENGTH...           one chain, by cryptography; the vector is VECTOR
-  cbc-with-vector CIPHER LENGTH...       the same behind its vector
+  cbc-with-vector CIPHER LENGTH...       the same after its vector
   enc CIPHER LENGTH...                   'openssl enc -K -iv'
   salted CIPHER OPTIONS LENGTH...        'openssl enc -pass file:' with more options, in one word"""
 

@@ -193,7 +193,7 @@ class LogTests(unittest.TestCase):
         self.expect(a={0: b"x"})
 
     def test_torn_with_later_entries(self):
-        """Log-3: entries behind the torn one do not count, if none of them knows that it was durable."""
+        """Log-3: entries after the torn one do not count, if none of them knows that it was durable."""
         self.change(self.a, 0, b"x")
         self.log.flip(self.change(self.a, 1, b"y"), BODY)
         self.change(self.b, 0, b"z", distance=2)
@@ -223,7 +223,7 @@ class LogTests(unittest.TestCase):
         self.expect(["vaultfs.log: 1 entries", "a: chunk 1", "a: 8192 of"], a={0: b"x", 1: None, 2: b"z"})
 
     def test_two_damaged(self):
-        """Two entries in a row are lost. Their heads lead to the one behind them."""
+        """Two entries in a row are lost. Their heads lead to the one after them."""
         self.log.flip(self.change(self.a, 0, b"x"), BODY)
         self.log.flip(self.change(self.b, 1, b"y"), BODY)
         self.change(self.b, 0, b"z")
@@ -244,7 +244,7 @@ class LogTests(unittest.TestCase):
         self.expect(["vaultfs.log: 1 entries"], b={0: b"z"})
 
     def test_damaged_cut(self):
-        """Of an entry whose body is damaged, the head still gives the length."""
+        """The head of an entry whose body is damaged still gives the length."""
         self.log.flip(self.log.add(self.a, first=1, records=[self.a.record(1, b"y" * 100)], exact=CHUNK + 100), BODY)
         self.change(self.b, 0, b"z")
         self.expect(["vaultfs.log: 1 entries", "a: chunk 1"], a={1: None, 2: None}, b={0: b"z"})

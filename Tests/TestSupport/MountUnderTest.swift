@@ -1,6 +1,6 @@
 import Foundation
 
-/// A mount made through the binary, as a user would. Releasing it leaves no mount, no daemon and no file behind,
+/// A mount made through the binary, as a user would. Releasing it removes the mount, the daemon and all files,
 /// whatever happened.
 package class MountUnderTest {
     package let account: Account

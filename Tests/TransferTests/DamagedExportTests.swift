@@ -58,7 +58,7 @@ import Testing
         #expect(access(place.path("out/d"), F_OK) != 0)
     }
 
-    /// Cut in its data, in the hole behind it, and in the data behind the hole.
+    /// Cut in its data, in the hole after it, and in the data after the hole.
     @Test("the part that is cut off a sparse file is no hole", arguments: [100_000, 2_000_000, 4_300_000])
     func partThatIsCutOff(size: Int) throws {
         let script = "cd \(place.path("tree")); rm ?; head -c 200000 /dev/urandom >e; truncate -s 4200000 e; "

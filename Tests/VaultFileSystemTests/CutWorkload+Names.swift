@@ -66,7 +66,7 @@ extension CutWorkload {
         try perform("close #\(name(file))") { system.release(handle) }
     }
 
-    /// As editors and databases do: writes another file, syncs it and gives it the name.
+    /// Writes another file, syncs it and gives it the name, as editors and databases do.
     func replace() throws {
         guard let target = files.isEmpty ? nil : files[random.below(files.count)] else { return }
         let temporary = target + "~"

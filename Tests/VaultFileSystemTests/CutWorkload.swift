@@ -148,7 +148,7 @@ final class CutWorkload {
         )
         let isHole = length - version.length >= 1 << 20 && lastEnd > firstWhole
         let end = isHole ? firstWhole : length
-        // Behind a hole, the last chunk is written as zeros again.
+        // After a hole, the last chunk is written as zeros again.
         let holeEnd = isHole ? lastEnd : length
         let pieces = Array(stride(from: version.length + (128 << 10), to: end, by: 128 << 10)) + [end, holeEnd]
         for next in pieces + stride(from: holeEnd + (128 << 10), to: length, by: 128 << 10) + [length] {
@@ -198,7 +198,7 @@ final class CutWorkload {
         if !keepsSize && range.upperBound > file.latest.length { grow(file, to: range.upperBound, span) }
     }
 
-    /// The parts of a range before and behind its whole chunks.
+    /// The parts of a range before and after its whole chunks.
     private func edges(of range: Range<Int>) -> [Range<Int>] {
         let start = (range.lowerBound + chunkSize - 1) / chunkSize * chunkSize
         let end = range.upperBound / chunkSize * chunkSize

@@ -76,7 +76,7 @@ import VaultStore
         let long = try #require(names.first { $0.count > 160 })
         #expect(unlink(try vault.backing(long) + ".name") == 0)
         #expect(try Set(vault.names()) == names.subtracting([long]))
-        // Counted each time it is met. An entry behind the last name shown is met again when the listing requests the
+        // Counted each time it is met. An entry after the last name shown is met again when the listing requests the
         // names after it.
         #expect(system.statistics().hiddenNames >= 2)
         let nameless = try vault.backing(long).dropFirst(vault.path.count + 1)

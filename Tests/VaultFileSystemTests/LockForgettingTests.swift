@@ -53,7 +53,7 @@ extension LockControllerTests {
 }
 
 extension LockControllerTests.Setup {
-    /// As `vaultfs lock --forget`.
+    /// Locks as `vaultfs lock --forget` does.
     func lockForgetting() throws -> (receipt: LockReceipt, already: Bool) {
         let answer = Monitor<(LockReceipt, Bool)?>(nil)
         controller.lock(.command, forgetsKeys: true) { receipt, already in answer.update { $0 = (receipt, already) } }

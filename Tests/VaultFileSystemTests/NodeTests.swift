@@ -290,14 +290,14 @@ import VaultStore
         #expect(try system.attributes(other).st_nlink >= 1)
     }
 
-    @Test("An inode number that another file has got behind our back is another file")
+    @Test("An inode number that another file has got in the backing directory is another file")
     func inodeReuse() throws {
         // The file system chooses the number, so a node under the number of the new file stands for the old one.
         let old = try vault.file("old", [1, 1, 1]).id
         _ = try vault.content(old)
         system.shutDown()
         let other = try vault.file("new", [2, 2]).id
-        // Behind its back: another file's content on the inode of this node.
+        // In the backing directory: another file's content on the inode of this node.
         let moved = try Array(dataOf(try vault.backing("new")))
         try moved.withUnsafeBytes { bytes in
             let file = open(try vault.backing("old"), O_WRONLY | O_TRUNC)
@@ -312,7 +312,7 @@ import VaultStore
     }
 
     @Test(
-        "A file, directory or link replaced by something else behind our back: stale, not followed, no hang",
+        "A file, directory or link replaced by something else in the backing directory: stale, not followed, no hang",
         .timeLimit(.minutes(20)))
     func swapped() throws {
         let file = try vault.file("f", [1]).id

@@ -133,7 +133,7 @@ import VaultStore
         #expect(try system.nodes.node(.root).directoryClass?.value == .unlessOpen)
     }
 
-    @Test("A record that was changed behind our back takes effect when the directory is opened again")
+    @Test("A record that was changed in the backing directory takes effect when the directory is opened again")
     func changedOutside() throws {
         let directory = try vault.directory("d")
         let path = try vault.backing("d") + "/vaultfs.dir"

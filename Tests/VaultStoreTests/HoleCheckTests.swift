@@ -21,7 +21,7 @@ import Testing
 
         let hasBegun = Monitor(false)
         let isOver = Monitor(false)
-        // Between the look at the size and the hole behind it, as late as possible.
+        // Between the look at the size and the hole after it, as late as possible.
         let beforeHole = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .write,
                 hasBegun.access({ wasBegun in

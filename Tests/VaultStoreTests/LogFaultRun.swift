@@ -106,7 +106,7 @@ final class LogFaultRun {
         change("b", .truncate(to: length("b") + (1 << 20) + c + 5000))
         change("b", .write(next(c / 2), at: length("b") - c / 2 - 100))
         synchronize("a", "b")
-        // An entry that is made during a checkpoint: the next ones are behind it, up to the log's end.
+        // An entry that is made during a checkpoint: the next ones are after it, up to the log's end.
         change("b", .write(next(100), at: 0))
         checkpoint { [self] in
             // A full log, and one that needs a new salt, would wait for the checkpoint.
@@ -232,7 +232,7 @@ final class LogFaultRun {
         return content
     }
 
-    /// The bytes of a range, with zeros behind the end.
+    /// The bytes of a range, with zeros past the end.
     private static func part(_ content: [UInt8], _ range: Range<Int>) -> [UInt8] {
         let part = Array(content[range.clamped(to: 0..<content.count)])
         return part + [UInt8](repeating: 0, count: range.count - part.count)

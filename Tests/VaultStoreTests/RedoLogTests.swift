@@ -193,7 +193,7 @@ import VaultFormat
         try file.synchronize(dataOnly: true)
         let old = try vault.bytes("vaultfs.log")
         try store.log.checkpoint()
-        // The old entries are still in the file's space, and the newest is behind one of them.
+        // The old entries are still in the file's space, and the newest is after one of them.
         try file.put(pattern(Self.c, seed: 3), at: Self.c)
         let log = try vault.bytes("vaultfs.log")
         #expect(log[(4096 + 5000)...].starts(with: old[(4096 + 5000)...]))

@@ -96,7 +96,7 @@ import VaultFormat
     }
 
     @Test(
-        "Store-33: an older header put back, sealed when the file was shorter: data behind that length is kept",
+        "Store-33: an older header put back, sealed when the file was shorter: data past that length is kept",
         arguments: [(10_000, 30_000), (8192, 20_000), (0, 5000), (10_000, 10_001), (4095, 4097), (5000, 8192)])
     func anOlderHeader(_ sealed: Int, _ count: Int) throws {
         let (vault, path, content) = try makeOlderHeader(sealed, count)

@@ -88,7 +88,7 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["damaged f@4096+4096", "unsealed f"])
     }
 
-    /// A tree deeper than the number of directories that the verifier keeps open, with files before and behind each
+    /// A tree deeper than the number of directories that the verifier keeps open, with files before and after each
     /// subdirectory.
     @Test("a deep tree")
     func aDeepTree() throws {

@@ -20,7 +20,7 @@ struct VerifierTreeTests {
         }
     }
 
-    /// Of the names only their entries can be shown. Their objects verify.
+    /// Only the entries of the names can be shown. Their objects verify.
     @Test("files below a damaged record", arguments: VerifierVault.vectors)
     func filesBelowADamagedRecord(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

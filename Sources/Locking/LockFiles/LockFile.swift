@@ -69,8 +69,8 @@ package final class LockFile: @unchecked Sendable {
         return failure == ENOENT ? .absent : .unknown(Errno(rawValue: failure))
     }
 
-    /// As `check`, but with a single system call while a watch reports every change of the directories. That the
-    /// directory was removed or replaced is then left to the watch. For each request.
+    /// Does the same as `check`, but with a single system call while a watch reports every change of the directories.
+    /// The watch then detects that the directory was removed or replaced. For each request.
     package func glance() -> LockFileState {
         guard watches.load(ordering: .acquiring) > 0 else { return check() }
         var status = stat()

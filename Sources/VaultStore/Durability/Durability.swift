@@ -66,7 +66,7 @@ package final class Durability: Sendable {
         if usesSyncfs { try retrying { linux_syncfs(root.fd) } }
     }
 
-    /// Makes names and attributes durable, as far as the store can. An error is noted as a fault.
+    /// Makes names and attributes durable, as far as the store can. An error is added as a fault.
     package func synchronizeNames() {
         guard usesSyncfs else { return }
         do throws(StoreError) {

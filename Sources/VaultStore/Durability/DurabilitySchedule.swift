@@ -18,7 +18,7 @@ final class DurabilitySchedule: Sendable {
         var lastEntry = 0
         /// True if a checkpoint, or a new log, is wanted at once.
         var isHurried = false
-        /// As the last entry has found the log.
+        /// True if the last entry has found the log half full.
         var isHalfFull = false
         /// Time before which a checkpoint that has failed is not tried again.
         var nextTry = 0
@@ -124,7 +124,8 @@ final class DurabilitySchedule: Sendable {
     /// Notes that all files are being sealed which wait now.
     func beginSealing() { state.access { $0.sealing = nil } }
 
-    /// Adds a file that has grown much, so that its durable length is noted soon. Returns false if no thread does that.
+    /// Adds a file that has grown much, so that its durable length is written soon. Returns false if no thread does
+    /// that.
     func addGrown(_ file: EncryptedFile) -> Bool {
         state.update { state in
             guard state.isRunning && !state.isStopping else { return false }

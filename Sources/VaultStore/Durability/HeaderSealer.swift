@@ -17,7 +17,7 @@ package final class HeaderSealer: Sendable {
     private struct Seen {
         let token: UInt64
         let additions: Int
-        /// As `EncryptedFile.lengthMark`.
+        /// The value of `EncryptedFile.lengthMark` then.
         let mark: UInt64
     }
 

@@ -82,8 +82,8 @@ extension EncryptedFile {
         }
     }
 
-    /// Throws `EOPNOTSUPP` if the store cannot make holes. Tries one of a byte behind the end, where it changes nothing. The
-    /// caller holds the write lock.
+    /// Throws `EOPNOTSUPP` if the store cannot make holes. Tries one of a byte past the end, where it changes nothing.
+    /// The caller holds the write lock.
     private func checkHoles(_ writer: Descriptor) throws(StoreError) {
         // A checkpoint holds this lock while it writes. Else it could make the file longer after the look at its size, and the
         // hole would be in a record.
@@ -140,7 +140,7 @@ extension EncryptedFile {
                     chunk = missing
                     continue
                 }
-                // Data behind the end of the last record may begin before the next record would.
+                // Data past the end of the last record may begin before the next record would.
                 chunk = max(chunk + 1, (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize))
                 continue
             }

@@ -8,7 +8,7 @@ extension EncryptedFile {
     /// False from `forgetKeys` until `restoreKeys`.
     package var hasKeys: Bool { !keys.isForgotten }
 
-    /// Wipes the keys of a file that stays open. Waits for a writer or a seal at work.
+    /// Wipes the keys of a file that stays open. Waits for a running writer or seal.
     package func forgetKeys() { writing.withLock { _ in keys.forget() } }
 
     /// Derives the keys again from the header on disk. Its secret is the same as before, or does not authenticate.

@@ -76,7 +76,7 @@ extension EncryptedFile {
                 let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
                 try log(state.header.sealCounter, hole: chunks, exactLength: holeEnd, writer, workspace)
             } else {
-                // A fragment behind the last record must not become part of the hole.
+                // A fragment after the last record must not become part of the hole.
                 let end = layout.backingSize(ofPlaintextLength: length)
                 if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
@@ -137,7 +137,7 @@ extension EncryptedFile {
         setLength(&state, newLength)
         state.awaitedLength = state.awaitedLength.map { min($0, newLength) }
         state.loggedBytes = 0
-        // The checkpoint frees what is behind the end.
+        // The checkpoint frees what is past the end.
         state.space.end = 0
         // The next checkpoint makes it durable.
         state.tail.chunk = layout.partialChunk(of: newLength)
@@ -157,9 +157,9 @@ extension EncryptedFile {
         return record.allSatisfy { $0 == 0 }
     }
 
-    /// Cuts off what an unclean end may have left behind the durable part of an unsealed file: new records that reached the
-    /// disk in part, or not at all. The file then ends before the first record that does not verify. A sealed file ends at
-    /// its length. Any other record that does not verify stays an error.
+    /// Cuts off what an unclean end may have left past the durable part of an unsealed file: new records that reached
+    /// the disk in part, or not at all. The file then ends before the first record that does not verify. A sealed file
+    /// ends at its length. Any other record that does not verify stays an error.
     ///
     /// A person who makes a file look so, and the vault's end unclean, has cut it at a chunk boundary, which an unsealed
     /// file cannot show in any case.
@@ -193,8 +193,8 @@ extension EncryptedFile {
         }
     }
 
-    /// The first chunk at or behind the header's durable length that does not verify. Nil if there is none, or if it is the
-    /// chunk in which that length ends: such a one is damaged.
+    /// The first chunk at or past the header's durable length that does not verify. Nil if there is none, or if it is
+    /// the chunk in which that length ends: such a one is damaged.
     func firstTornChunk(_ header: FileHeader) throws(StoreError) -> UInt64? {
         let count = layout.chunkCount(ofLength: length)
         let floor = layout.chunkCount(ofLength: header.length)

@@ -7,7 +7,7 @@ internal import VaultFormat
 extension EncryptedFile {
     /// Requests of more chunks than this bypass the block cache, where they would only replace what random reads use.
     private static let largestCachedRun = 16
-    /// Number of times that a record is read again while writers are at work, before writers are locked out.
+    /// Number of times that a record is read again while writers are running, before writers are locked out.
     private static let maximumRetries = 3
 
     /// Reads plaintext. Returns the number of bytes read, which is less than asked for only at the end of the file.
@@ -85,7 +85,7 @@ extension EncryptedFile {
         for _ in 0..<Self.maximumRetries {
             let seen = changes.value
             if try openRun(first, run, skipped, destination, isCached ? seen : nil, workspace) { return count }
-            // Without a writer at work, it is damage.
+            // Without a running writer, it is damage.
             if changes.value == seen && !ChangeCounter.isChanging(seen) { break }
         }
         return try writing.withLock { (_) throws(StoreError) -> Int in
@@ -157,7 +157,7 @@ extension EncryptedFile {
     }
 
     /// Verifies and decrypts adjacent records. A record that does not verify is a hole, is being written right now,
-    /// or is damaged. Returns false if a writer is at work.
+    /// or is damaged. Returns false if a writer is running.
     func open(
         _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
         started: UInt64, _ workspace: Workspace
@@ -198,7 +198,7 @@ extension EncryptedFile {
             records.read(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
     }
 
-    /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is at work.
+    /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is running.
     private func substitute(
         for record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, started: UInt64,
         _ workspace: Workspace
@@ -207,7 +207,7 @@ extension EncryptedFile {
             piece.fill(with: 0)
             return true
         }
-        // Under the write lock nobody else is at work, and `started` is the current value.
+        // Under the write lock no other writer is running, and `started` is the current value.
         let now = changes.value
         if now != started || ChangeCounter.isChanging(now) { return false }
         if try openAsSealed(record, chunk: chunk, into: piece, workspace) { return true }

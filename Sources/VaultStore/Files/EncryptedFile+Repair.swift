@@ -23,7 +23,7 @@ extension EncryptedFile {
         try file.synchronize(dataOnly: false)
     }
 
-    /// Copies data that verifies behind a sealed length to a file in `lost+found`. A header that is older than the data,
+    /// Copies data that verifies past a sealed length to a file in `lost+found`. A header that is older than the data,
     /// restored by a person or by a disk, has a former length. Called before anything that opens the file can cut it.
     static func keepTail(
         of descriptor: Descriptor, in store: Store, _ lostAndFound: () throws(StoreError) -> LostAndFound
@@ -59,7 +59,7 @@ extension EncryptedFile {
         }
     }
 
-    /// Cuts off bytes behind the last record that are too few for another.
+    /// Cuts off bytes after the last record that are too few for another.
     private func cutRest(_ writer: Descriptor) throws(StoreError) {
         try writing.withLock { (_) throws(StoreError) in
             let end = layout.backingSize(ofPlaintextLength: length)

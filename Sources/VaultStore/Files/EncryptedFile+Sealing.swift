@@ -69,7 +69,7 @@ extension EncryptedFile {
     /// Runs `body`, which writes to the backing file, and restores the attributes that this changes. Programs see those of
     /// before until it is done.
     /// - Parameters:
-    ///   - before: the attributes to restore. Nil for those of now.
+    ///   - before: the attributes to restore. Nil for the current ones.
     ///   - body: gets them.
     func keepingAttributes(
         _ writer: Descriptor, _ before: stat? = nil, _ body: (stat) throws(StoreError) -> Void
@@ -86,7 +86,7 @@ extension EncryptedFile {
         }
     }
 
-    /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is at work. A seal
+    /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is running. A seal
     /// would restore the old ones.
     package func excludingSeals<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try writing.withLock { (state) throws(StoreError) -> Result in
@@ -98,8 +98,8 @@ extension EncryptedFile {
         }
     }
 
-    /// Runs `body`, which looks at the backing file's attributes, while neither a seal nor a checkpoint is at work, which takes
-    /// some away for a while. Returns nil if one is, without waiting for it.
+    /// Runs `body`, which reads the backing file's attributes, while no seal and no checkpoint is running. Both take
+    /// some away for a while. Returns nil if one is running, without waiting for it.
     package func unlessSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
         try attributes.lock.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }
     }

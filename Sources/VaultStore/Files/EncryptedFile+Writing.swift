@@ -18,7 +18,7 @@ extension EncryptedFile {
     /// Space that is allocated at once for a file whose growth is logged.
     private static let reservedAhead: UInt64 = 128 << 10
 
-    /// Bytes behind the durable length that an open after an unclean end may have to verify.
+    /// Bytes past the durable length that an open after an unclean end may have to verify.
     private static let mostUnproven = 256 << 20
 
     /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
@@ -136,7 +136,7 @@ extension EncryptedFile {
         return UnsafeRawBufferPointer(assembled)
     }
 
-    /// Fills a chunk's part of the assembly with the file's content and zeros behind it.
+    /// Fills a chunk's part of the assembly with the file's content and zeros after it.
     private func loadChunk(
         _ chunk: UInt64, into assembled: UnsafeMutableRawBufferPointer, at start: Int, _ workspace: Workspace
     ) throws(StoreError) {
@@ -190,8 +190,8 @@ extension EncryptedFile {
         state.tail.sequence = 0
     }
 
-    /// Makes sure, before a chunk is written behind the end, that a power cut cannot leave it there without the last chunk of
-    /// now. Until then the durable tail's old record ends the file.
+    /// Makes sure, before a chunk is written past the end, that a power cut cannot leave it there without the current
+    /// last chunk. Until then the durable tail's old record ends the file.
     func beginGrowth(_ state: inout WriteState) throws(StoreError) {
         if state.tail.sequence > 0 {
             store.log.awaitRenewal()
@@ -224,7 +224,7 @@ extension EncryptedFile {
         }
     }
 
-    /// Writes new records behind the end of the file.
+    /// Writes new records past the end of the file.
     private func putInPlace(
         _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64
     ) throws(StoreError) {
@@ -242,7 +242,7 @@ extension EncryptedFile {
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 
-    /// Makes sure that records behind the end have space, and a few that may follow them.
+    /// Makes sure that records past the end have space, and a few that may follow them.
     private func reserveAhead(
         _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>
     ) throws(StoreError) {

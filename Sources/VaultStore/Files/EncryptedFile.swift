@@ -6,7 +6,7 @@ package import VaultFormat
 
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
-/// Reads take no lock. A record that does not verify while a writer was at work is read again. Every change of chunks,
+/// Reads take no lock. A record that does not verify while a writer was running is read again. Every change of chunks,
 /// length or header holds `writing`, which is taken before any lock of the log, the cache or the sealer.
 package final class EncryptedFile: Sendable {
     struct WriteState {
@@ -43,9 +43,9 @@ package final class EncryptedFile: Sendable {
 
     /// The state of a file that another process writes, when its header was read.
     struct Followed {
-        /// Of the backing file.
+        /// The stamp of the backing file.
         var stamp: FileStamp?
-        /// Of the log's changes that were adopted then.
+        /// The number of the log's changes that were adopted then.
         var logNumber = 0
     }
 
@@ -234,7 +234,7 @@ package final class EncryptedFile: Sendable {
         try store.admitChange()
         if let writer = state.writer { return writer }
         let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
-        // Before anything can be written behind the sealed length. If this fails, the next caller tries again.
+        // Before anything can be written past the sealed length. If this fails, the next caller tries again.
         if hasUnsealedTail {
             try cutBack(&state, writer)
             lengths.isCutBack.store(true, ordering: .releasing)

@@ -34,7 +34,7 @@ package struct FileLength: ~Copyable, Sendable {
 }
 
 extension FileHeader {
-    /// As `FileLength.authentic`, for a file of `length` bytes of plaintext.
+    /// The same as `FileLength.authentic`, for a file of `length` bytes of plaintext.
     fileprivate func authenticLength(of length: UInt64) -> UInt64 {
         isSealed && self.length < length ? self.length : .max
     }

@@ -3,7 +3,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// The chunks of a file behind some offset that verify, whatever length its header has. For one thread.
+/// The chunks of a file past some offset that verify, whatever length its header has. For one thread.
 final class FileTail {
     private let file: EncryptedFile
     /// Plaintext offset.

@@ -17,7 +17,7 @@ package final class Workspace {
     let batchChunks: Int
     /// Chunk records of one batch.
     let records: UnsafeMutableRawBufferPointer
-    /// The same memory, with room for the head of a log entry before the records and for its tag behind them.
+    /// The same memory, with room for the head of a log entry before the records and for its tag after them.
     let logEntry: UnsafeMutableRawBufferPointer
     /// Plaintext of one batch, while it is put together.
     let assembly: UnsafeMutableRawBufferPointer

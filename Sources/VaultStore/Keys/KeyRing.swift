@@ -12,9 +12,9 @@ package final class KeyRing: Sendable {
     package let epochs: KeyEpochs
     private let current: EpochKeys
     private let previous: EpochKeys?
-    /// Of `vaultfs.rekey`. Nil if there can be none.
+    /// The cipher of `vaultfs.rekey`. Nil if there can be none.
     let intentCipher: SivCipher?
-    /// The key of the MAC of `vaultfs.json`. With it a mount notices that its slot was renewed, and notes the time in a
+    /// The key of the MAC of `vaultfs.json`. With it a mount notices that its slot was renewed, and saves the time in a
     /// play window. Wiped with the others.
     package let configurationKey: SecretBytes
     /// The keys of the log's tags: of the current epoch, and of the previous one while a rekey is unfinished. They are kept

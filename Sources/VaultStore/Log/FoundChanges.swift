@@ -40,7 +40,7 @@ final class FoundChanges: Sendable {
 
     var current: Found { isFollowing ? refreshed(isRetry: false) : state.withLock { $0.found } }
 
-    /// The changes of now, or if another process writes the log, of at most a second ago.
+    /// The current changes, or if another process writes the log, those of at most a second ago.
     /// - Parameter isRetry: checks again in any case.
     func refreshed(isRetry: Bool) -> Found {
         state.withLock { state in

@@ -19,7 +19,7 @@ struct LogReader {
     private let keys: ChunkKeys
     private let layout: ChunkLayout
     private let cipher: ChunkCipher
-    /// The entry that was read last, and room for a computed tag behind the largest one.
+    /// The entry that was read last, and room for a computed tag after the largest one.
     private var buffer: [UInt8]
 
     init(_ descriptor: Descriptor, _ header: LogHeader, keys: ChunkKeys, _ layout: ChunkLayout) throws(StoreError) {

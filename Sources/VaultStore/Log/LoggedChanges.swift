@@ -23,7 +23,7 @@ struct LoggedChanges: Sendable {
     /// The file's exact plaintext length, and the sequence number of the entry that says so. While there is one, the backing
     /// file's size means nothing.
     private(set) var exactLength: (length: UInt64, sequence: UInt64)?
-    /// Of the last entry. 0 without one.
+    /// The sequence number of the last entry. 0 without one.
     private(set) var lastSequence: UInt64 = 0
     /// Time of the last entry, in nanoseconds since 1970.
     private(set) var time: UInt64 = 0
@@ -155,7 +155,7 @@ struct LoggedChanges: Sendable {
             let slot = records.slice(start..<min(start + layout.recordSize, records.count))
             switch source(chunk) {
             case (.log(let record), let log?)?:
-                // With another size, a writer is at work, and the tag does not verify.
+                // With another size, a writer is running, and the tag does not verify.
                 if record.size != slot.count { slot.fill(with: 0xFF) }
                 var part = record
                 part.size = min(slot.count, record.size)

@@ -29,7 +29,7 @@ package final class RedoLog: Sendable {
 
     struct State {
         var descriptor: Descriptor?
-        /// Of `descriptor`.
+        /// The identity of `descriptor`.
         var identity: FileIdentity?
         var header: LogHeader
         /// Number and offset of the next entry.

@@ -8,7 +8,7 @@ internal import VaultFormat
 /// Replaces the files and links of the previous epoch.
 extension Rekeyer {
     enum Kind {
-        /// Of the current epoch, or of a type in which only the name is encrypted.
+        /// An object of the current epoch, or of a type in which only the name is encrypted.
         case current
         /// A file of the previous epoch, open for reading.
         case previousFile(Descriptor)

@@ -16,7 +16,8 @@ struct LostObject {
         try? identify(entry, in: directory, keyRing)
     }
 
-    /// As `find`, but distinguishes an entry that cannot be read from one that does not belong to the vault.
+    /// Does the same as `find`, but distinguishes an entry that cannot be read from one that does not belong to the
+    /// vault.
     /// - Throws: `system`, `crypto`.
     static func identify(
         _ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing

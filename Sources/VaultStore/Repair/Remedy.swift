@@ -5,7 +5,7 @@ package enum Remedy: String, Sendable, CaseIterable, Codable {
     /// For an object under the log's name that is no log.
     case clearLog
     case cutTail, cutBack
-    /// For the few bytes behind the last record, which cannot hold plaintext.
+    /// For the few bytes after the last record, which cannot hold plaintext.
     case cutRest
     case seal, sealRest
     /// For a leftover of an interrupted operation.

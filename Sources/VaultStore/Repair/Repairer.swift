@@ -6,7 +6,7 @@ package import VaultCrypto
 internal import VaultFormat
 
 /// Carries out the remedies that the findings of a `Verifier` name. It deletes nothing that does not authenticate, except
-/// the leftovers of vaultfs's own operations and bytes behind a file's end.
+/// the leftovers of vaultfs's own operations and bytes past a file's end.
 ///
 /// A repair can be killed at any moment. The findings of a new check then name the remedies that remain. Used by one
 /// thread.

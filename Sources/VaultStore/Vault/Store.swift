@@ -106,7 +106,7 @@ package final class Store: Sendable {
         [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) + faults.texts
     }
 
-    /// Logs the problems of now, and later ones when they happen.
+    /// Logs the current problems, and later ones when they happen.
     /// - Parameter lose: called with chunks whose acknowledged content is lost.
     package func reportProblems(
         to log: @escaping @Sendable (String) -> Void, lose: @escaping @Sendable (LostChunks) -> Void = { _ in }

@@ -53,7 +53,7 @@ package final class StoreFaults: Sendable {
         onLoss.notify(loss)
     }
 
-    /// Calls `log` with the faults of now and later ones, a line each.
+    /// Calls `log` with the current faults and later ones, a line each.
     func report(to log: @escaping @Sendable (String) -> Void) {
         onFault.set(log)
         for text in state.withLock({ Array($0.faults.values) }) { log(text) }

@@ -160,7 +160,7 @@ extension VaultDirectory {
     /// yet (`Completion`). Valid only if the caller has locked the vault.
     package var followsUncleanEnd: Bool { writerLock?.followsUncleanEnd ?? WriterLockFile.isUnclean(descriptor) }
 
-    /// Ends the state after an unclean end: all of these files are completed.
+    /// Call when all of these files are completed.
     package func clearUncleanEnd() { writerLock?.clearUncleanEnd() }
 
     /// Removes the writer record, after the last change and when everything is durable.

@@ -107,8 +107,8 @@ package final class Verifier {
         return totals
     }
 
-    /// The changes of a file in the log. In use, they are of at most a second ago, and of now when the file is looked at
-    /// again.
+    /// The changes of a file in the log. In use, they are of at most a second ago, and current when the file is
+    /// checked again.
     func logged(_ fileID: UInt64) -> FileLog.Content? {
         guard let found = changes?.refreshed(isRetry: !isFirstCheck), let changes = found.files[fileID] else {
             return nil

@@ -62,7 +62,7 @@ package enum ChainFormat {
         return Array(header[8...])
     }
 
-    /// `openssl`: the chain behind the salt, which the file must have. The key and the vector are derived with the salt.
+    /// `openssl`: the chain after the salt, which the file must have. The key and the vector are derived with the salt.
     package static func salted(_ source: SourceFile, vector: InitialVector, key: CbcKey) throws(ViewError) -> ChainMap {
         try stream(of: source, from: 16, vector: .bytes(vector), padding: .pkcs7, key: key)
     }
@@ -92,7 +92,7 @@ package enum ChainFormat {
         }
     }
 
-    /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and behind them are plaintext.
+    /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and after them are plaintext.
     ///
     /// - Parameters:
     ///   - ranges: in ascending order, without overlap.

@@ -1,4 +1,4 @@
-/// The position of a file's plaintext: its chains, one behind the other. Any thread.
+/// The position of a file's plaintext: its chains, one after the other. Any thread.
 ///
 /// Every chain of a map lies within the source file of the map, and is at least as long as its plaintext.
 package struct ChainMap: Sendable {
@@ -55,12 +55,12 @@ package struct ChainMap: Sendable {
         switch pieces {
         case .computed(let chunks): return chunks[plaintextOffset / chunks.chunkSize]
         case .stored(let stored):
-            // The last piece that does not begin behind the offset. Empty pieces can begin at the same offset before it.
+            // The last piece that does not begin past the offset. Empty pieces can begin at the same offset before it.
             return stored[Self.first(of: stored) { $0.plaintext.lowerBound > plaintextOffset } - 1]
         }
     }
 
-    /// The position of the first piece for which `isAfter` is true, as it is for all behind it.
+    /// The position of the first piece for which `isAfter` is true, as it is for all after it.
     @inline(__always)
     private static func first(of pieces: [Piece], where isAfter: (Piece) -> Bool) -> Int {
         var range = 0..<pieces.count

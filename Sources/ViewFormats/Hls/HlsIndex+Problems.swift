@@ -3,7 +3,7 @@ internal import Synchronization
 
 /// A defect of a playlist, for people to read.
 struct HlsProblem: Sendable {
-    /// Of the playlist, relative to the source.
+    /// The path of the playlist, relative to the source.
     var path: [UInt8]
     /// Counted from 1. 0 for the whole playlist.
     var line: Int

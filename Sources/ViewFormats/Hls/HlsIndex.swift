@@ -43,7 +43,8 @@ package final class HlsIndex: Sendable {
         return state.withLock { $0.content(of: identity, size: size) }
     }
 
-    /// Checks for changes behind a result that a user would not expect. Returns true if something may have changed.
+    /// Checks for changes that explain a result that a user would not expect. Returns true if something may have
+    /// changed.
     private func refreshSources(of content: HlsContent, _ identity: FileIdentity, _ path: [UInt8]) -> Bool {
         switch content {
         // A new playlist, or one that came with its directory, may name the file.

@@ -101,7 +101,7 @@ enum HlsURI {
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
     }
 
-    /// Leaves a `%` without two digits behind it as it is.
+    /// Leaves a `%` without two digits after it as it is.
     private static func percentDecoded(_ text: ArraySlice<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         result.reserveCapacity(text.count)

@@ -91,7 +91,7 @@ package enum KeyFile {
 
     private static func isDigit(_ byte: UInt8) -> Bool { Hexadecimal.value(of: byte) != nil }
 
-    /// The key if the bytes are its digits, optionally with `0x` before and white space behind them.
+    /// The key if the bytes are its digits, optionally with `0x` before and white space after them.
     private static func hexadecimal(_ bytes: [UInt8], sizes: [Int]) throws(ViewError) -> SecretBytes? {
         let end = bytes.lastIndex { !" \t\r\n".utf8.contains($0) } ?? -1
         let digits = Hexadecimal.withoutPrefix(bytes[...end]) ?? bytes[...end]

@@ -6,7 +6,7 @@ internal import SystemPackage
 /// The ciphertext of a view's file, open for reading. Any thread.
 package struct SourceFile: Sendable {
     package let descriptor: Descriptor
-    /// Bytes at the time of the open. Nothing behind them is read.
+    /// Bytes at the time of the open. Nothing after them is read.
     package let size: UInt64
 
     package init(_ descriptor: Descriptor, size: UInt64) {

@@ -27,9 +27,9 @@ package struct ViewFormat: Codable, Equatable, Sendable {
         case chunks(size: UInt64)
         /// The file is one chain.
         case stream(isVectorInFile: Bool)
-        /// As `openssl enc` writes files with a passphrase.
+        /// The form in which `openssl enc` writes files with a passphrase.
         case openssl
-        /// As the playlists say.
+        /// The chains that the playlists name.
         case hls
     }
 

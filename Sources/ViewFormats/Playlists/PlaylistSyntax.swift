@@ -43,7 +43,7 @@ struct PlaylistAttributes {
     /// Nil if a name has no value, or a quote is not closed.
     init?(_ list: ArraySlice<UInt8>) {
         var rest = list.drop(while: isBlank)
-        // A comma behind the last attribute is allowed.
+        // A comma after the last attribute is allowed.
         while !rest.isEmpty {
             guard let equals = rest.firstIndex(of: UInt8(ascii: "=")), equals > rest.startIndex else { return nil }
             let name = rest[..<equals]

@@ -24,7 +24,7 @@ enum DaemonLaunch {
         case failed(CommandFailure)
     }
 
-    /// The daemon's end of the channel: the first descriptor behind stdio.
+    /// The daemon's end of the channel: the first descriptor after stdio.
     private static let channelDescriptor: Int32 = 3
     /// The mountpoint in the daemon: a directory, open as a path.
     private static let mountpointDescriptor: Int32 = 4

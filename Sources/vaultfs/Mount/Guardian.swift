@@ -13,7 +13,7 @@ struct Guardian: @unchecked Sendable {
         guard CommandLine.argc > 0, let first = CommandLine.unsafeArgv[0],
             let last = CommandLine.unsafeArgv[Int(CommandLine.argc) - 1]
         else { return nil }
-        // The arguments lie one behind the other (execve(2)).
+        // The arguments lie one after the other (execve(2)).
         let size = last + strlen(last) + 1 - first
         guard size > 0, let guardian = linux_start_guardian(first, size) else { return nil }
         return Guardian(guardian: guardian)

@@ -6,7 +6,7 @@ struct WorkProgress {
         var files = 0
         var bytes: UInt64 = 0
         var total: (files: Int, bytes: UInt64)?
-        /// Of an earlier run: they count as done, and not for the speed.
+        /// Files of an earlier run. They count as done, and not for the speed.
         var filesPresent = 0
         var bytesPresent: UInt64 = 0
 

@@ -11,7 +11,7 @@ final class WorkReport: Sendable {
         }
 
         let path: String
-        /// Of a damaged file.
+        /// The damaged ranges of a damaged file.
         let ranges: [Piece]?
         let message: String
     }

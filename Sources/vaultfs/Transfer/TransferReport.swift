@@ -21,7 +21,7 @@ struct TransferReport: Sendable {
     }
 
     let work: WorkReport
-    /// As it was typed.
+    /// The path as it was typed.
     let source: FilePath
     /// The format's name.
     var view: String?

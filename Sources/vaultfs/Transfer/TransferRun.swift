@@ -31,7 +31,7 @@ struct TransferRun {
     let report: TransferReport
     let interruption: Interruption
     var options: TransferOptions
-    /// As it was typed, for messages.
+    /// The path as it was typed, for messages.
     let destination: FilePath
     /// True if the right to open the vault has ended. Called by any thread.
     var hasEnded: @Sendable () -> Bool = { false }

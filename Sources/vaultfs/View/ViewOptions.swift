@@ -71,7 +71,7 @@ struct ViewOptions: ParsableArguments {
     /// The iterations of PBKDF2. Nil if the keys are derived without it.
     var pbkdf2Iterations: Int? { iterations ?? (pbkdf2 ? Self.usualIterations : nil) }
 
-    /// As of 'openssl enc -pbkdf2' without -iter (openssl-enc(1)).
+    /// The iterations of 'openssl enc -pbkdf2' without -iter (openssl-enc(1)).
     private static let usualIterations = 10_000
 
     /// The options, and the formats that have each.

@@ -44,7 +44,7 @@ enum made_kind {
 /// A call that has been made and has changed a file system, or made changes durable.
 typedef struct {
     enum made_kind kind;
-    /// Of the file, or of the directory in which `name` is.
+    /// The descriptor of the file, or of the directory in which `name` is.
     int fd;
     const char *name;
     /// MADE_RENAME: the directory and the name before. MADE_FILE: the opened file, and NULL.
@@ -53,7 +53,7 @@ typedef struct {
     /// MADE_WRITE, MADE_ALLOCATION: the range. MADE_SIZE: the new size.
     long long offset, size;
     const void *bytes;
-    /// Of openat, fallocate or renameat2. MADE_WRITE: O_DSYNC if the write is durable.
+    /// The flags of openat, fallocate or renameat2. MADE_WRITE: O_DSYNC if the write is durable.
     int flags;
 } made_call;
 
