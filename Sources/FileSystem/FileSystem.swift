@@ -158,7 +158,6 @@ package struct NodeEntry {
     package init(id: NodeID, attributes: stat) { (self.id, self.attributes) = (id, attributes) }
 }
 
-/// One entry of a listing.
 package struct ListedEntry {
     package var name: [UInt8]
     /// Inode number and type (S_IFMT), or all of them in a listing with attributes.

@@ -297,7 +297,6 @@ extension NodeTable {
     }
 }
 
-/// The content of a node table.
 private struct NodeTableState {
     /// The nodes whose inode is known to be theirs.
     var byKey: [FileIdentity: TableNode] = [:]

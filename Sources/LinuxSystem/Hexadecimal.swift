@@ -1,4 +1,3 @@
-/// Hexadecimal digits of bytes.
 package enum Hexadecimal {
     private static let digits: [UInt8] = Array("0123456789abcdef".utf8)
 

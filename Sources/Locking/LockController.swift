@@ -59,7 +59,6 @@ package final class LockController: Sendable {
     private let secretWanted: SecretWanted?
     let announce: @Sendable (LockEvent) -> Void
     let inbox = Monitor(Inbox())
-    /// True during a grace.
     let isInGrace = Atomic<Bool>(false)
     /// Work in progress that may wait for the vault's store.
     let storeWork = Monitor<[StoreUse]>([])
@@ -160,7 +159,6 @@ package final class LockController: Sendable {
         if !post(.unlock(secret, reply)) { reply(.failure(.failed(Self.stopped))) }
     }
 
-    /// Requests a secret.
     func wantSecret() { secretWanted? { [weak self] secret in _ = self?.post(.restore(secret)) } }
 
     /// Makes the lock thread check the lock files.

@@ -110,7 +110,6 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         count { $0.directories += 1 }
     }
 
-    /// Transfers one name of a directory.
     private func transfer(_ name: [UInt8], in directory: Directory, as newName: [UInt8]) throws(TransferFailure) {
         if directory.status != nil && TemporaryName.isOne(name) {
             if options.isComparing { return }

@@ -1,6 +1,5 @@
 internal import COpenSSL
 
-/// An error of a cryptographic operation.
 package enum CryptoError: Error, Equatable {
     /// The data was not made under this key, or has been changed.
     case doesNotAuthenticate

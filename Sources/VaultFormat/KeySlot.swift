@@ -81,7 +81,6 @@ package struct SlotRequest: Sendable {
     package let label: String
     /// `YYYY-MM-DDThh:mm:ssZ`, or nil for ever.
     package let expires: String?
-    /// A window for the slot, or nil.
     package let window: PlayWindow?
 
     package init(

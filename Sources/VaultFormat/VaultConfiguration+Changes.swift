@@ -38,7 +38,6 @@ package struct ConfigurationChange: Sendable {
 /// Changes of slots. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. A change that makes a slot takes as long as its key
 /// derivation.
 extension VaultConfiguration {
-    /// The slot of this id.
     package func slot(_ id: Int) -> KeySlot? { slots.first { $0.id == id } }
 
     /// With one slot more, in which the request's secret opens the master key. Throws `invalidValue` if there is no room

@@ -25,7 +25,6 @@ struct VaultFS: ParsableCommand {
             ImportCommand.self, ExportCommand.self,
         ])
 
-    /// The version of this program.
     static let version = "0.1.0"
 
     static func main() {

@@ -1,4 +1,3 @@
-/// One finding of a `Verifier`.
 package struct VerifierFinding: Sendable, Equatable {
     package enum Kind: String, Sendable, CaseIterable, Codable {
         /// Something does not authenticate, or violates the format.

@@ -70,7 +70,6 @@ struct FoundMount {
     }
 }
 
-/// The socket of a daemon.
 struct DaemonSocket: Sendable {
     /// The user to whom its directory, and so the daemon, belongs.
     let userID: UInt32

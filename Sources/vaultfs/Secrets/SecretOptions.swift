@@ -25,7 +25,6 @@ struct PassphraseOptions: ParsableArguments {
             valueName: "name"))
     var credential: String?
 
-    /// The sources given.
     var given: [SecretSource] {
         [
             passfile.map { SecretSource("--passfile", textFile: $0.path) },

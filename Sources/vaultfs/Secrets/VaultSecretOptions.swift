@@ -57,7 +57,6 @@ struct VaultSecretOptions: ParsableArguments {
     }
 }
 
-/// A slot that a secret has opened.
 struct OpenedSlot {
     let secret: SlotSecret
     let masterKey: SecretBytes

@@ -24,7 +24,6 @@ struct NewSecretOptions: ParsableArguments {
         ].compactMap { $0 }
     }
 
-    /// The options given.
     var options: [String] { sources.map(\.option) + (newRecoveryKey ? ["--new-recovery-key"] : []) }
 
     func validate() throws { try SecretSource.checkSingle(options) }

@@ -58,7 +58,6 @@ struct ProtectCommand: ParsableCommand {
     }
 }
 
-/// The arguments of `protect`.
 struct ProtectRequest: Equatable {
     /// Nil to show the classes.
     let newClass: ProtectionClass?
