@@ -97,6 +97,8 @@ extension NullFileSystem: FileSystem {
         return plaintextOffset < length ? Int(min(UInt64(buffer.count), length - plaintextOffset)) : 0
     }
 
+    func readAhead(_ handle: NullNode, at plaintextOffset: UInt64, workspace: NullWorkspace) -> UInt64? { nil }
+
     func write(
         _ handle: NullNode, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool,
         workspace: NullWorkspace

@@ -3,11 +3,12 @@ internal import Glibc
 internal import Synchronization
 
 /// One file, directory or link. A file has a length and no contents; itself it is what the kernel has open.
-final class NullNode: @unchecked Sendable {
+final class NullNode: OpenFile, @unchecked Sendable {
     // @unchecked: all but `length` is read and changed under the tree's mutex.
     var attributes = stat()
     /// Bytes. Apart, so that reads and writes take no lock.
     let length = Atomic<UInt64>(0)
+    let sequence = ReadSequence()
     /// The target of a link.
     var target: [UInt8] = []
     var children: [[UInt8]: NullNode] = [:]

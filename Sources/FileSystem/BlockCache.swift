@@ -56,13 +56,18 @@ package final class BlockCache: Sendable {
     }
 
     /// Copies `range` of a cached chunk's plaintext to `destination`. Returns false if the chunk is not cached or is shorter.
-    package func copy(file: UInt64, chunk: UInt64, range: Range<Int>, to destination: UnsafeMutableRawPointer) -> Bool {
+    /// - Parameter isLastUse: true if the chunk may be the next one to be replaced.
+    package func copy(
+        file: UInt64, chunk: UInt64, range: Range<Int>, isLastUse: Bool = false,
+        to destination: UnsafeMutableRawPointer
+    ) -> Bool {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         let shard = shard(of: key)
         return shards[shard].index.withLock { index in
             guard let found = index.find(key), found.size >= range.upperBound else { return false }
             destination.copyMemory(
                 from: shards[shard].memory + found.block * blockSize + range.lowerBound, byteCount: range.count)
+            if isLastUse { index.age(found.block) }
             return true
         }
     }

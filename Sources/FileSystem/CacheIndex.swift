@@ -72,6 +72,17 @@ struct CacheIndex {
         return Int(block)
     }
 
+    /// Makes the block of `key` the next one to be used again.
+    mutating func age(_ block: Int) {
+        let block = Int32(block)
+        if oldest == block { return }
+        unlink(block)
+        older[Int(block)] = Self.none
+        newer[Int(block)] = oldest
+        if oldest != Self.none { older[Int(oldest)] = block } else { newest = block }
+        oldest = block
+    }
+
     /// Removes `key`. Returns its block, which the caller must zero.
     mutating func remove(_ key: Key) -> Int? {
         guard let found = find(key) else { return nil }

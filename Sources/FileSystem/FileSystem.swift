@@ -8,7 +8,7 @@ internal import SystemPackage
 /// one request at a time change a directory, and checks permissions (default_permissions).
 package protocol FileSystem: AnyObject, Sendable {
     /// An open file and an open directory, until they are released.
-    associatedtype File: AnyObject & Sendable
+    associatedtype File: OpenFile
     associatedtype Directory: AnyObject & Sendable
     /// One thread's buffers and contexts.
     associatedtype Workspace: WorkerBuffers
@@ -82,6 +82,9 @@ package protocol FileSystem: AnyObject, Sendable {
     func read(
         _ handle: File, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int
+    /// Decrypts the piece at this offset into the block cache, ahead of a read. Returns its end. Nil if there is none, or it
+    /// cannot be read now. The handle may have been released.
+    func readAhead(_ handle: File, at plaintextOffset: UInt64, workspace: Workspace) -> UInt64?
     /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back.
     func write(
         _ handle: File, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool,

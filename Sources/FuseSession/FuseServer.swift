@@ -25,6 +25,9 @@ final class FuseServer: Sendable {
     let quickOpens = DeferredOpens(mostThreads: 4)
     let commandOpens = DeferredOpens(mostThreads: 32)
     let scheduler = WorkerScheduler()
+    let ahead = ReadAhead()
+    /// Of the block cache, in bytes.
+    let cacheSize: Int
     /// `max_read` of the mount options, in bytes. 0 if none was given.
     let maximumRead: UInt32
     /// The INIT flags from `linux_fuse_offered_flags` that are added to libfuse's reply to that request.
@@ -47,6 +50,7 @@ final class FuseServer: Sendable {
     init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) {
         self.fileSystem = fileSystem
         gate = fileSystem.gate
+        cacheSize = fileSystem.cache.capacity
         timeout = fileSystem.ownsSource ? 60 : 1
         bypassesKernelCache = options.bypassesKernelCache
         maximumRead = options.maximumRead
@@ -110,6 +114,30 @@ final class FuseServer: Sendable {
         // Creating files needs the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)).
         // Otherwise callers' umasks would mix.
         guard linux_unshare_fs() == 0 else { return logger.critical("unshare: \(currentErrno())") }
+        asWorker { serveRequests(session, $0) }
+    }
+
+    /// The body of the thread that decrypts ahead of reads in order. Like a request, a piece passes the gate, and a lock
+    /// wipes the buffers.
+    func workAhead(_ session: OpaquePointer) {
+        asWorker { worker in
+            var wiped = 0
+            while fuse_session_exited(session) == 0 {
+                wipeIfAsked(worker, &wiped)
+                guard let work = ahead.next() else { continue }
+                var goesOn = true
+                while goesOn && wipes.load(ordering: .acquiring) == wiped {
+                    gate.enter(worker.inFlight)
+                    // During a lock even a class that stays available gets nothing ahead: its last close purges it.
+                    goesOn = gate.isUnlocked() && work.step(worker.workspace)
+                    gate.leave(worker.inFlight)
+                }
+                ahead.finish()
+            }
+        }
+    }
+
+    private func asWorker(_ body: (Worker) -> Void) {
         // The thread that created this one may have blocked the signal.
         var wake = sigset_t()
         sigemptyset(&wake)
@@ -121,7 +149,7 @@ final class FuseServer: Sendable {
             let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
             pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
             workers.update { $0.append(worker) }
-            serveRequests(session, worker)
+            body(worker)
             workers.update { $0.removeAll { $0 === worker } }
             pthread_setspecific(workerKey, nil)
         } catch {
@@ -136,11 +164,7 @@ final class FuseServer: Sendable {
         var schedule = WorkerSchedule(scheduler)
         var wiped = 0
         while fuse_session_exited(session) == 0 {
-            let wipe = wipes.load(ordering: .acquiring)
-            if wipe != wiped {
-                wiped = wipe
-                self.wipe(worker)
-            }
+            wipeIfAsked(worker, &wiped)
             if schedule.restIfNotNeeded() { continue }
             let received = fuse_session_receive_buf(session, &worker.message)
             if received == -EINTR { continue }
@@ -194,12 +218,15 @@ final class FuseServer: Sendable {
         return ["the buffers of a thread that is busy"]
     }
 
-    private func wipe(_ worker: Worker) {
+    /// - Parameter wiped: the last round in which the thread has wiped its buffers.
+    private func wipeIfAsked(_ worker: Worker, _ wiped: inout Int) {
+        let round = wipes.load(ordering: .acquiring)
+        guard round != wiped else { return }
+        wiped = round
         // It may hold written plaintext. Freed memory is overwritten.
         free(worker.message.mem)
         worker.message = fuse_buf()
         worker.workspace.wipe()
-        let round = wipes.load(ordering: .acquiring)
         workers.update { _ in worker.wiped = round }
     }
 }

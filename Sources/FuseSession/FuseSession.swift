@@ -156,6 +156,7 @@ package final class FuseSession: @unchecked Sendable {
         if isAnswering { whenAnswering() }
         for thread in workers { thread.join() }
         server.scheduler.dismiss()
+        server.ahead.stop()
         server.fileSystem.endDeferred()
         server.quickOpens.end()
         server.commandOpens.end()
@@ -188,7 +189,7 @@ package final class FuseSession: @unchecked Sendable {
         return threads
     }
 
-    /// Starts the watch over the single worker, and the thread of delayed refusals.
+    /// Starts the watch over the single worker, the thread of delayed refusals, and the one that decrypts ahead.
     private func startHelpers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
             server.scheduler.watch {
@@ -200,7 +201,9 @@ package final class FuseSession: @unchecked Sendable {
         if watch == nil { server.scheduler.dismiss() }
         let refuser = try? BackgroundThread { [server] in server.refusals.run() }
         if refuser == nil { server.refusals.stop() }
-        return [watch, refuser].compactMap { $0 }
+        // Without it, nothing is decrypted ahead.
+        let ahead = try? BackgroundThread { [self] in server.workAhead(session) }
+        return [watch, refuser, ahead].compactMap { $0 }
     }
 
     /// Asks for the root's attributes, as a program does. The kernel does not have them yet, so it sends a request.

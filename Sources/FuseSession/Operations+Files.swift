@@ -104,8 +104,27 @@ extension FileSystem {
     fileprivate func read(_ request: Request, _ info: FileInfo?, at offset: off_t, size: Int) throws(StoreError) {
         let workspace = workspace(request)
         let buffer = workspace.reply(size)
-        let count = try read(try file(info), at: UInt64(offset), into: buffer, workspace: workspace)
+        let file = try file(info)
+        // Before the read, so that both are done at the same time.
+        if file.sequence.add(at: UInt64(offset), count: size, cacheSize: request.server.cacheSize) {
+            request.server.ahead.add(aheadOfReads(file))
+        }
+        let count = try read(file, at: UInt64(offset), into: buffer, workspace: workspace)
         request.reply(UnsafeRawBufferPointer(buffer.slice(..<count)))
+    }
+
+    private func aheadOfReads(_ file: File) -> ReadAhead.Work {
+        ReadAhead.Work(file: file) { [self] workspace in
+            guard let start = file.sequence.next() else { return false }
+            // This file system's `makeWorkspace` made it.
+            let workspace = unsafeDowncast(workspace, to: Workspace.self)
+            guard let end = readAhead(file, at: start, workspace: workspace) else {
+                file.sequence.rest()
+                return false
+            }
+            file.sequence.finish(end)
+            return true
+        }
     }
 
     fileprivate func write(

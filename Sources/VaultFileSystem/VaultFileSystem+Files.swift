@@ -205,7 +205,13 @@ extension VaultFileSystem {
         workspace: Workspace
     ) throws(StoreError) -> Int {
         try admit(handle)
-        return try handle.file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        return try handle.file.read(
+            at: plaintextOffset, into: buffer, isAhead: handle.sequence.isAhead, workspace: workspace)
+    }
+
+    package func readAhead(_ handle: FileHandle, at plaintextOffset: UInt64, workspace: Workspace) -> UInt64? {
+        // The read itself reports an error.
+        try? handle.file.readAhead(at: plaintextOffset, workspace: workspace)
     }
 
     /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back. The program wrote it before any lock began,
@@ -313,8 +319,9 @@ extension VaultFileSystem {
 }
 
 /// An open file and its flags: the result of open(2). Any thread.
-package final class FileHandle: Sendable {
+package final class FileHandle: OpenFile {
     package let file: EncryptedFile
+    package let sequence = ReadSequence()
     let node: Node
     let isWriting: Bool
     /// True if the file was cut since the kernel has its size.

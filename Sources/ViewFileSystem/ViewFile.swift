@@ -1,4 +1,4 @@
-internal import FileSystem
+package import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 internal import VaultCrypto
@@ -46,7 +46,8 @@ final class ViewFile: Sendable {
 }
 
 /// The result of open(2). Any thread.
-package final class ViewHandle: Sendable {
+package final class ViewHandle: OpenFile {
+    package let sequence = ReadSequence()
     let node: ViewNode
     let caching: PageCaching
     /// Identifies the content that was opened.

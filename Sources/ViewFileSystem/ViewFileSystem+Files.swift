@@ -139,7 +139,8 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         handle.confirmDroppedPages()
         do throws(ViewError) {
             do throws(ViewError) {
-                return try file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
+                return try file.content.read(
+                    at: plaintextOffset, into: buffer, isAhead: handle.sequence.isAhead, workspace: workspace)
             } catch .store(.locked) {
                 // The keys may have been fetched after the unlock.
                 file.restoreKeys(from: source.keys)
@@ -148,6 +149,11 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         } catch {
             throw storeError(error, of: path(of: handle.node))
         }
+    }
+
+    package func readAhead(_ handle: ViewHandle, at plaintextOffset: UInt64, workspace: ViewWorkspace) -> UInt64? {
+        // The read itself reports an error.
+        try? handle.node.openFile?.content.readAhead(at: plaintextOffset, workspace: workspace)
     }
 
     /// lseek(2): there are no holes in ciphertext.

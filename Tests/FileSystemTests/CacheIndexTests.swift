@@ -55,13 +55,18 @@ import Testing
                 UInt64.random(in: 0..<UInt64(blockCount * 2), using: &generator),
                 file: UInt64.random(in: 1...2, using: &generator))
             let known = keys.firstIndex(of: key)
-            switch Int.random(in: 0..<4, using: &generator) {
+            switch Int.random(in: 0..<5, using: &generator) {
             case 0:
                 #expect((index.remove(key) != nil) == (known != nil))
                 if let known { keys.remove(at: known) }
             case 1:
                 #expect((index.find(key) != nil) == (known != nil))
                 if let known { keys.append(keys.remove(at: known)) }
+            case 2:
+                if let known, let found = index.find(key) {
+                    index.age(found.block)
+                    keys.insert(keys.remove(at: known), at: 0)
+                }
             default:
                 let block = index.assign(key, size: 1)
                 #expect((0..<blockCount).contains(block))

@@ -34,6 +34,19 @@ class Contents(Worker):
                     raise Killed
                 self.expect("direct read", start, expected, bytes(part[:n]))
 
+    def read_in_order(self):
+        """So much that the daemon decrypts ahead of the reads."""
+        file = self.file()
+        start = pages(*self.span(file))[0]
+        size = self.rng.choice([PAGE, 65536, 131072])
+        with self.inside(file, start, start + MIB, False):
+            expected = bytes(file.content[start:start + MIB])
+            file.note("read in order", start, size)
+            for at in range(0, len(expected), size):
+                with memoryview(self.aligned) as buffer, buffer[:size] as part:
+                    n = self.call(os.preadv, file.fds["direct"], [part], start + at)
+                    self.expect("read in order", start + at, expected[at:at + size], bytes(part[:n]))
+
     def read_mapped(self):
         file = self.file()
         start, end = self.span(file)

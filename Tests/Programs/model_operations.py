@@ -12,7 +12,7 @@ from model_worker import MIB, Killed, check, libc
 class Operations(Contents):
     # The number of times that an operation is among those from which one is drawn.
     WEIGHTS = {
-        "read": 12, "write": 12, "read_direct": 2, "write_direct": 3, "read_mapped": 4, "write_mapped": 5,
+        "read": 12, "write": 12, "read_direct": 2, "read_in_order": 2, "write_direct": 3, "read_mapped": 4, "write_mapped": 5,
         "write_beyond": 3, "append": 4, "cut": 3, "grow": 3, "cut_and_grow": 1, "allocate": 3, "punch": 3, "zero": 2, "refused_mode": 1,
         "seek": 2, "synchronize": 3, "copy": 3, "length": 3, "attribute": 3, "create": 3, "rename": 1, "unlink": 1,
         "reopen": 1, "open_truncating": 1}

@@ -11,18 +11,36 @@ extension EncryptedFile {
     private static let maximumRetries = 3
 
     /// Reads plaintext. Returns the number of bytes read, which is less than asked for only at the end of the file.
+    /// - Parameter isAhead: true if the block cache may have the range because of `readAhead`. It is then not needed there
+    ///   any more.
     /// - Throws: `.damaged` if a chunk of the range does not verify.
     package func read(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
+        workspace: Workspace
     ) throws(StoreError) -> Int {
         store.followsWriter
             ? try readFollowing(at: plaintextOffset, into: buffer, workspace: workspace)
-            : try readKnown(at: plaintextOffset, into: buffer, workspace: workspace)
+            : try readKnown(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace: workspace)
+    }
+
+    /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end. Nil at the end of
+    /// the file, or if another machine may change it.
+    package func readAhead(at plaintextOffset: UInt64, workspace: Workspace) throws(StoreError) -> UInt64? {
+        let length = min(self.length, authenticLength)
+        guard plaintextOffset < length, !store.followsWriter, hasKeys else { return nil }
+        let first = layout.chunkIndex(ofPlaintextOffset: plaintextOffset)
+        let start = layout.plaintextOffset(ofChunk: first)
+        if store.cache.contains(file: token, chunk: first) { return min(length, start + UInt64(layout.chunkSize)) }
+        let count = Int(min(UInt64(workspace.batchChunks * layout.chunkSize), length - start))
+        let read = try readRun(
+            at: start, into: workspace.reply.slice(..<count), isCached: true, workspace: workspace)
+        return read == 0 ? nil : start + UInt64(read)
     }
 
     /// Reads by the known length.
     func readKnown(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
+        workspace: Workspace
     ) throws(StoreError) -> Int {
         let length = self.length
         let authentic = authenticLength
@@ -36,13 +54,16 @@ extension EncryptedFile {
         let chunks = Int((plaintextOffset + UInt64(count) - 1) / chunkSize - plaintextOffset / chunkSize) + 1
         // Data that another machine writes is read again each time.
         let isCached = chunks <= Self.largestCachedRun && !store.followsWriter
+        // After the first chunk that is missing, those behind it are, too.
+        var mayBeCached = isCached || isAhead
         var done = 0
         while done < count {
             let offset = plaintextOffset + UInt64(done)
             let rest = wanted.slice(done...)
-            if isCached, let hit = readFromCache(at: offset, into: rest) {
+            if mayBeCached, let hit = readFromCache(at: offset, into: rest, isAhead: isAhead) {
                 done += hit
             } else {
+                mayBeCached = isCached
                 let read = try readRun(at: offset, into: rest, isCached: isCached, workspace: workspace)
                 // The file has been cut while it was read.
                 if read == 0 { return done }
@@ -53,14 +74,16 @@ extension EncryptedFile {
     }
 
     /// Copies the wanted part of the chunk at this offset from the block cache. Nil if it is not there.
-    private func readFromCache(at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer) -> Int? {
+    private func readFromCache(
+        at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isAhead: Bool
+    ) -> Int? {
         let chunkSize = layout.chunkSize
         let start = Int(plaintextOffset % UInt64(chunkSize))
         let count = min(chunkSize - start, wanted.count)
         guard let destination = wanted.baseAddress,
             store.cache.copy(
                 file: token, chunk: plaintextOffset / UInt64(chunkSize), range: start..<(start + count),
-                to: destination)
+                isLastUse: isAhead && start + count == chunkSize, to: destination)
         else { return nil }
         store.counters.cacheHits.count()
         return count

@@ -37,38 +37,60 @@ package final class ChainedFile: Sendable {
     /// Reads plaintext. Returns the bytes read, less than the buffer only at the end of the file.
     /// - Throws: `.malformed` if the source file has been cut since it was opened. `.store`, also for a lock.
     package func read(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: ViewWorkspace
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
+        workspace: ViewWorkspace
     ) throws(ViewError) -> Int {
         let length = map.length
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
         let count = Int(min(UInt64(buffer.count), length - plaintextOffset))
         let pages = Self.page(plaintextOffset + UInt64(count) - 1) - Self.page(plaintextOffset) + 1
         let isCached = pages <= UInt64(ViewWorkspace.largestCachedRun)
+        // After the first page that is missing, those behind it are, too.
+        var mayBeCached = isCached || isAhead
         var done = 0
         while done < count {
             let offset = plaintextOffset + UInt64(done)
             let rest = buffer.slice(done..<count)
-            if !isCached {
+            if mayBeCached, let hit = readFromCache(at: offset, into: rest, isAhead: isAhead) {
+                done += hit
+            } else if isCached {
+                done += try readPages(at: offset, into: rest, workspace)
+            } else {
+                mayBeCached = false
                 let batch = min(rest.count, ViewWorkspace.batchSize)
                 try decrypt(at: offset, into: rest.slice(..<batch), workspace)
                 done += batch
-            } else if let hit = readFromCache(at: offset, into: rest) {
-                done += hit
-            } else {
-                done += try readPages(at: offset, into: rest, workspace)
             }
         }
         return count
     }
 
+    /// Decrypts at most one batch of the pages from this offset on into the block cache. Returns its end. Nil at the end of
+    /// the file.
+    /// - Throws: as `read`.
+    package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64? {
+        guard plaintextOffset < map.length else { return nil }
+        let first = Self.page(plaintextOffset)
+        let start = first * UInt64(ViewWorkspace.pageSize)
+        if cache.contains(file: token, chunk: first) { return start + UInt64(ViewWorkspace.pageSize) }
+        let pages = workspace.reply.slice(..<Int(min(UInt64(ViewWorkspace.batchSize), map.length - start)))
+        try decrypt(at: start, into: pages, workspace)
+        remember(first, UnsafeRawBufferPointer(pages))
+        return start + UInt64(pages.count)
+    }
+
     private static func page(_ plaintextOffset: UInt64) -> UInt64 { plaintextOffset / UInt64(ViewWorkspace.pageSize) }
 
     /// Copies the page at this offset from the block cache, as far as it is wanted. Nil if it is not cached.
-    private func readFromCache(at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer) -> Int? {
+    private func readFromCache(
+        at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isAhead: Bool
+    ) -> Int? {
         let start = Int(plaintextOffset % UInt64(ViewWorkspace.pageSize))
         let count = min(ViewWorkspace.pageSize - start, wanted.count)
         guard let destination = wanted.baseAddress,
-            cache.copy(file: token, chunk: Self.page(plaintextOffset), range: start..<(start + count), to: destination)
+            cache.copy(
+                file: token, chunk: Self.page(plaintextOffset), range: start..<(start + count),
+                isLastUse: isAhead && start + count == ViewWorkspace.pageSize, to: destination)
         else { return nil }
         counters.cacheHits.count()
         return count
@@ -93,14 +115,18 @@ package final class ChainedFile: Sendable {
         let pages = count == size ? wanted.slice(..<count) : workspace.assembly.slice(..<size)
         try decrypt(at: start, into: pages, workspace)
         let plaintext = UnsafeRawBufferPointer(pages)
+        remember(first, plaintext)
+        if count < size { wanted.slice(..<count).copyMemory(from: plaintext.slice(skipped..<(skipped + count))) }
+        return count
+    }
+
+    private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer) {
         var (page, position) = (first, 0)
-        while position < size {
-            let end = min(position + ViewWorkspace.pageSize, size)
+        while position < plaintext.count {
+            let end = min(position + ViewWorkspace.pageSize, plaintext.count)
             cache.insert(
                 file: token, chunk: page, plaintext.slice(position..<end), seen: changes.value, changes: changes)
             (page, position) = (page + 1, end)
         }
-        if count < size { wanted.slice(..<count).copyMemory(from: plaintext.slice(skipped..<(skipped + count))) }
-        return count
     }
 }

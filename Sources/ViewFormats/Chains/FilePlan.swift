@@ -80,15 +80,23 @@ package enum OpenContent: Sendable {
     /// Fills `buffer` up to the end of the file. Returns the bytes read.
     /// - Throws: as ``ChainedFile/read(at:into:workspace:)``.
     package func read(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: ViewWorkspace
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
+        workspace: ViewWorkspace
     ) throws(ViewError) -> Int {
         switch self {
-        case .chained(let file): return try file.read(at: plaintextOffset, into: buffer, workspace: workspace)
+        case .chained(let file):
+            return try file.read(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace: workspace)
         case .text(let text):
             guard plaintextOffset < UInt64(text.count) else { return 0 }
             let rest = text[Int(plaintextOffset)...].prefix(buffer.count)
             buffer.copyBytes(from: rest)
             return rest.count
         }
+    }
+
+    /// As ``ChainedFile/readAhead(at:workspace:)``.
+    package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64? {
+        guard case .chained(let file) = self else { return nil }
+        return try file.readAhead(at: plaintextOffset, workspace: workspace)
     }
 }

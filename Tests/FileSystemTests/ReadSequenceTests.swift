@@ -1,0 +1,88 @@
+import Testing
+
+@testable import FileSystem
+
+/// The reads of an open file, and what is decrypted ahead of them.
+@Suite struct ReadSequenceTests {
+    private static let request = 128 << 10
+    private let sequence = ReadSequence()
+
+    /// Reads `count` requests in order. Returns how often the thread was asked for more.
+    private func read(_ count: Int, from start: Int = 0, cacheSize: Int = 32 << 20) -> Int {
+        (0..<count).count { n in
+            sequence.add(at: UInt64(start + n * Self.request), count: Self.request, cacheSize: cacheSize)
+        }
+    }
+
+    /// Does the pieces that are wanted. Returns their offsets.
+    private func decrypt(size: UInt64 = UInt64(request)) -> [UInt64] {
+        var offsets: [UInt64] = []
+        while let start = sequence.next() {
+            offsets.append(start)
+            sequence.finish(start + size)
+        }
+        return offsets
+    }
+
+    @Test("nothing is decrypted ahead of the first 256 KiB")
+    func begin() {
+        #expect(read(1) == 0 && !sequence.isAhead && sequence.next() == nil)
+        #expect(read(1, from: Self.request) == 1 && sequence.isAhead)
+        // 256 KiB from the end of the reads.
+        #expect(decrypt() == [2, 3].map { UInt64($0 * Self.request) })
+    }
+
+    @Test("the window grows to 2 MiB, and the thread is asked once for each half of it")
+    func growth() {
+        var pieces = 0
+        var asked = 0
+        for n in 0..<64 {
+            asked += read(1, from: n * Self.request)
+            pieces += decrypt().count
+        }
+        // Everything but the first two requests, and a window ahead.
+        #expect((62 + 8...62 + 16).contains(pieces))
+        #expect(asked < 20)
+    }
+
+    @Test("a small cache bounds the window, and a smaller one has none", arguments: [(4 << 20, 4), (1 << 20, 0)])
+    func smallCache(size: Int, pieces: Int) {
+        _ = read(64, cacheSize: size)
+        #expect(decrypt().count <= pieces)
+        #expect(sequence.isAhead == (pieces > 0))
+    }
+
+    @Test("a read elsewhere ends it, and begins anew")
+    func elsewhere() {
+        _ = read(8)
+        #expect(!decrypt().isEmpty)
+        #expect(read(1, from: 64 << 20) == 0 && !sequence.isAhead && sequence.next() == nil)
+        #expect(read(3, from: (64 << 20) + Self.request) > 0)
+        #expect(decrypt().first == UInt64(64 << 20) + 4 * UInt64(Self.request))
+        #expect(read(1, from: 0) == 0 && sequence.next() == nil)
+    }
+
+    @Test("requests that overtake each other are in order")
+    func reordered() {
+        var asked = 0
+        for n in [1, 0, 3, 2, 5, 4] { asked += read(1, from: n * Self.request) }
+        #expect(asked > 0 && sequence.isAhead)
+        #expect(decrypt().first == UInt64(6 * Self.request))
+    }
+
+    @Test("a thread that is always too late gets a pause")
+    func late() {
+        var pieces = 0
+        for n in 0..<100 {
+            _ = read(1, from: n * Self.request)
+            // The program is faster each time.
+            if let start = sequence.next() {
+                pieces += 1
+                sequence.finish(start)
+            }
+        }
+        #expect(pieces < 10 && !sequence.isAhead)
+        // After 32 MiB, it is tried again.
+        #expect(read(300, from: 100 * Self.request) > 0)
+    }
+}
