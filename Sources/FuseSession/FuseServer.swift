@@ -26,7 +26,7 @@ final class FuseServer: Sendable {
     let commandOpens = DeferredOpens(mostThreads: 32)
     let scheduler = WorkerScheduler()
     let ahead = ReadAhead()
-    /// Of the block cache, in bytes.
+    /// Size of the block cache, in bytes.
     let cacheSize: Int
     /// `max_read` of the mount options, in bytes. 0 if none was given.
     let maximumRead: UInt32

@@ -76,7 +76,7 @@ import VaultFormat
         #expect(try read(0..<Self.size) == expected)
     }
 
-    @Test("what was read is replaced first, so that it pushes nothing else out of the cache")
+    @Test("chunks that were read are replaced first, so that they push nothing else out of the cache")
     func pushesNothingOut() throws {
         let small = try vault.open(cacheSize: 64 * Self.c)
         let file = try vault.reopen(in: small)

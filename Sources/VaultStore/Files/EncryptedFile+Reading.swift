@@ -54,7 +54,7 @@ extension EncryptedFile {
         let chunks = Int((plaintextOffset + UInt64(count) - 1) / chunkSize - plaintextOffset / chunkSize) + 1
         // Data that another machine writes is read again each time.
         let isCached = chunks <= Self.largestCachedRun && !store.followsWriter
-        // After the first chunk that is missing, those behind it are, too.
+        // After the first chunk that is missing, those after it are, too.
         var mayBeCached = isCached || isAhead
         var done = 0
         while done < count {

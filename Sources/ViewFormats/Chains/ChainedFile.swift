@@ -45,7 +45,7 @@ package final class ChainedFile: Sendable {
         let count = Int(min(UInt64(buffer.count), length - plaintextOffset))
         let pages = Self.page(plaintextOffset + UInt64(count) - 1) - Self.page(plaintextOffset) + 1
         let isCached = pages <= UInt64(ViewWorkspace.largestCachedRun)
-        // After the first page that is missing, those behind it are, too.
+        // After the first page that is missing, those after it are, too.
         var mayBeCached = isCached || isAhead
         var done = 0
         while done < count {

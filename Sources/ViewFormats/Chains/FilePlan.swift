@@ -94,7 +94,7 @@ package enum OpenContent: Sendable {
         }
     }
 
-    /// As ``ChainedFile/readAhead(at:workspace:)``.
+    /// Decrypts ahead, as ``ChainedFile/readAhead(at:workspace:)``.
     package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64? {
         guard case .chained(let file) = self else { return nil }
         return try file.readAhead(at: plaintextOffset, workspace: workspace)
