@@ -71,7 +71,7 @@ package final class Node: TableNode, @unchecked Sendable {
         super.init(key: key, kind: kind)
     }
 
-    /// For `EncryptedFile.onSealing`.
+    /// For `EncryptedFile.onHiddenWrite`.
     func updateSealing(before: stat, after: stat?) {
         opening.withLock { state in
             guard let after else {

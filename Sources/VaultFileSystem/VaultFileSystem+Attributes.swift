@@ -49,16 +49,16 @@ extension VaultFileSystem {
         let pinned = try withSpace { () throws(StoreError) in
             if let length = changes.length { try setLength(node, length, handle, workspace) }
             let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
-            try excludingSeals(of: node) { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
+            try excludingHiddenWrites(of: node) { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
             return pinned
         }
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    /// Runs `body` with `EncryptedFile.excludingSeals` if the file is open.
-    func excludingSeals<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+    /// Runs `body` with `EncryptedFile.excludingHiddenWrites` if the file is open.
+    func excludingHiddenWrites<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         guard let file = node.openFile else { return try body() }
-        return try file.excludingSeals(body)
+        return try file.excludingHiddenWrites(body)
     }
 
     private func setLength(
@@ -90,7 +90,7 @@ extension VaultFileSystem {
     @discardableResult
     func dropSetID(_ node: Node, _ pinned: Descriptor, for caller: () -> Caller) throws(StoreError) -> Bool {
         // A seal in progress would restore the bits.
-        try excludingSeals(of: node) { () throws(StoreError) in
+        try excludingHiddenWrites(of: node) { () throws(StoreError) in
             let status = try pinned.status()
             guard status.st_mode & (S_ISUID | S_ISGID) != 0 else { return false }
             let caller = caller()
@@ -169,7 +169,7 @@ extension VaultFileSystem {
         try node.attributes.withLock { (known) throws(StoreError) -> Bool in
             if known.others == .unknown {
                 let check = { () throws(StoreError) -> Bool in try self.checkForOtherAttributes(node) }
-                let found = if let file = node.openFile { try file.unlessSealing(check) } else { try check() }
+                let found = if let file = node.openFile { try file.unlessHiddenWrite(check) } else { try check() }
                 guard let isNone = found else { return try check() }
                 // Beside a writer on another machine, that machine can set one at any time.
                 if store.followsWriter { return isNone }
@@ -231,7 +231,7 @@ extension VaultFileSystem {
             let attributes = ExtendedAttributes(try pinForAttributes(node))
             try node.attributes.withLock { (known) throws(StoreError) in
                 known.others = .unknown
-                try excludingSeals(of: node) { () throws(StoreError) in
+                try excludingHiddenWrites(of: node) { () throws(StoreError) in
                     if let value { try attributes.set(name, value, flags: flags) } else { try attributes.remove(name) }
                 }
             }

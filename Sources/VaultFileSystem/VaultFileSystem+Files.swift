@@ -65,7 +65,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.attributes.onSealing.set { node.updateSealing(before: $0.before, after: $0.after) }
+        file.attributes.onHiddenWrite.set { node.updateSealing(before: $0.before, after: $0.after) }
     }
 
     /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
@@ -234,7 +234,7 @@ extension VaultFileSystem {
             // The kernel does not look at the count of a written-back page (fuse_writepage_end in fs/fuse/file.c). The rest
             // would be lost without an error.
         } while isWriteBack && count < data.count
-        if let dataOnly = handle.synchronizesDataOnly { try handle.synchronize(dataOnly: dataOnly) }
+        if let dataOnly = handle.synchronizesDataOnly { try synchronize(handle, dataOnly: dataOnly) }
         return count
     }
 

@@ -49,9 +49,19 @@ package struct LogEntry: Sendable, Equatable {
     /// Bytes from its beginning to that of the next entry.
     package var space: UInt64 { (UInt64(size) + Self.alignment - 1) / Self.alignment * Self.alignment }
 
-    package init(_ kind: Kind, fileID: UInt64) {
+    /// - Parameters:
+    ///   - exactLength: the file's length after the change, if the log has it from then on.
+    ///   - bodySize: bytes of the body, without its tag.
+    package init(
+        _ kind: Kind, fileID: UInt64, sealCounter: UInt64 = 0, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0,
+        exactLength: UInt64? = nil
+    ) {
         self.kind = kind
         self.fileID = fileID
+        self.sealCounter = sealCounter
+        (self.first, self.end) = (first, end)
+        (length, isExact) = (exactLength ?? 0, exactLength != nil)
+        self.bodySize = bodySize
     }
 
     /// The entry that takes the place of this one, of kind `records`, if its body cannot be read.

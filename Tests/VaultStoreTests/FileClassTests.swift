@@ -67,7 +67,7 @@ import VaultFormat
         #expect(futimens(file.reader.fd, past) == 0)
         let before = status()
         let told = Told(status)
-        file.attributes.onSealing.set { told.note($0.before, $0.after) }
+        file.attributes.onHiddenWrite.set { told.note($0.before, $0.after) }
         try file.changeClass(to: .none)
         let after = status()
         #expect(after.st_atim.tv_sec == 1000 && after.st_mtim.tv_sec == 2000 && after.st_mtim.tv_nsec == 7)
@@ -161,7 +161,7 @@ import VaultFormat
     }
 }
 
-/// The notifications of `onSealing`.
+/// The notifications of `onHiddenWrite`.
 private final class Told: @unchecked Sendable {
     // @unchecked: one thread writes it, before anything reads it.
     private(set) var moved: (before: stat, after: stat)?

@@ -30,7 +30,7 @@ import Testing
                 })
             else { return 0 }
             let checkpoint = try? BackgroundThread {
-                let isExcluded = (try? file.unlessSealing { true }) == nil
+                let isExcluded = (try? file.unlessHiddenWrite { true }) == nil
                 if !isExcluded { #expect(throws: Never.self) { try store.log.checkpoint() } }
                 isOver.update { $0 = true }
             }

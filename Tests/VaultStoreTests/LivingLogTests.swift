@@ -258,7 +258,7 @@ import VaultFormat
                 try log.keepingUndoSpace { () throws(StoreError) in
                     if afterNewLog {
                         try log.checkpointing.withLock { (_) throws(StoreError) in
-                            try log.renewHoldingCheckpoints { _ in false }
+                            try log.renew { _ in false }
                         }
                     } else {
                         let bytes = pattern(LogPlace.c, seed: 62)

@@ -8,7 +8,7 @@ package struct BackingAttributes: ~Copyable, Sendable {
     let lock = Mutex<Void>(())
     /// Called around a write of the header that programs must not notice: before it with the backing file's stat(2),
     /// which programs must see until the second call, and after it, when the times are restored, with the new one.
-    package let onSealing = Observer<(before: stat, after: stat?)>()
+    package let onHiddenWrite = Observer<(before: stat, after: stat?)>()
 
     private static let capabilityName = Array("security.capability".utf8)
 

@@ -77,7 +77,8 @@ extension EncryptedFile {
         let isEnd = isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try changes.during { () throws(StoreError) in
             let exactLength = isEnd || records.log.hasLength ? length : nil
-            try log(state.header.sealCounter, hole: firstWhole..<endWhole, exactLength: exactLength, writer, workspace)
+            try append(
+                .hole, first: firstWhole, end: endWhole, exactLength: exactLength, state, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
         }
     }

@@ -73,8 +73,9 @@ extension EncryptedFile {
         if !records.log.hasLength { try beginGrowth(&state) }
         try changes.during { () throws(StoreError) in
             if records.log.hasLength {
-                let chunks = layout.chunkCount(ofLength: length)..<layout.chunkCount(ofLength: holeEnd)
-                try log(state.header.sealCounter, hole: chunks, exactLength: holeEnd, writer, workspace)
+                try append(
+                    .hole, first: layout.chunkCount(ofLength: length), end: layout.chunkCount(ofLength: holeEnd),
+                    exactLength: holeEnd, state, writer, workspace)
             } else {
                 // A fragment after the last record must not become part of the hole.
                 let end = layout.backingSize(ofPlaintextLength: length)
@@ -114,11 +115,11 @@ extension EncryptedFile {
         try changes.during { () throws(StoreError) in
             if let rest {
                 let encrypted = try records.encrypt(rest, first: last, chunks: 1, workspace)
-                try log(
-                    state.header.sealCounter, records: encrypted.count, first: last, exactLength: newLength,
-                    undoes: undoes, writer, workspace)
+                try append(
+                    .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes, state,
+                    writer, workspace)
             } else {
-                try log(state.header.sealCounter, length: newLength, undoes: undoes, writer, workspace)
+                try append(.length, exactLength: newLength, undoes: undoes, state, writer, workspace)
             }
             applyCut(&state, to: newLength, last)
         }
@@ -239,7 +240,7 @@ extension EncryptedFile {
             // A longer record must become the short one that the sealed length ends with. One that does not verify is not
             // replaced. Reading it stays an error.
             let isHole = n > 0 ? try isZeroRecord(last, size: n, state.header.isSparse, workspace) : false
-            if n > 0, !isHole, try !openStored(last, into: workspace.edge.slice(..<n), workspace) {
+            if n > 0, !isHole, try !decryptStored(last, into: workspace.edge.slice(..<n), workspace) {
                 do throws(StoreError) {
                     return try shrinkBack(&state, writer, to: sealedLength, workspace)
                 } catch .damaged {}

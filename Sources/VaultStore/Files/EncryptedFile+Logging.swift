@@ -12,50 +12,22 @@ extension EncryptedFile {
 
     // MARK: Appending
 
-    /// Appends a batch of records that `workspace.records` begins with.
-    /// - Parameter exactLength: the file's length from then on, if the log has it.
-    func log(
-        _ sealCounter: UInt64, records size: Int, first: UInt64, exactLength: UInt64?, undoes: Bool = false,
-        _ writer: Descriptor, _ workspace: Workspace
+    /// Appends an entry of a change. `workspace.records` begins with its body, if it has one. The caller holds the write
+    /// lock.
+    /// - Parameters:
+    ///   - exactLength: the file's length from then on, if the log has it.
+    ///   - undoes: true if it takes back a growth.
+    func append(
+        _ kind: LogEntry.Kind, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0, exactLength: UInt64?,
+        undoes: Bool = false, _ state: borrowing WriteState, _ writer: Descriptor, _ workspace: Workspace
     ) throws(StoreError) {
-        var entry = LogEntry(.records, fileID: fileID)
-        entry.first = first
-        entry.bodySize = size
-        try log(sealCounter, &entry, exactLength: exactLength, undoes, writer, workspace.logEntry)
-    }
-
-    /// Appends a hole.
-    /// - Parameter exactLength: as above.
-    func log(
-        _ sealCounter: UInt64, hole chunks: Range<UInt64>, exactLength: UInt64?, _ writer: Descriptor,
-        _ workspace: Workspace
-    ) throws(StoreError) {
-        var entry = LogEntry(.hole, fileID: fileID)
-        (entry.first, entry.end) = (chunks.lowerBound, chunks.upperBound)
-        try log(sealCounter, &entry, exactLength: exactLength, false, writer, workspace.logEntry)
-    }
-
-    /// Appends a cut to a length between two chunks.
-    func log(
-        _ sealCounter: UInt64, length: UInt64, undoes: Bool, _ writer: Descriptor, _ workspace: Workspace
-    ) throws(StoreError) {
-        var entry = LogEntry(.length, fileID: fileID)
-        try log(sealCounter, &entry, exactLength: length, undoes, writer, workspace.logEntry)
-    }
-
-    private func log(
-        _ sealCounter: UInt64, _ entry: inout LogEntry, exactLength: UInt64?, _ undoes: Bool, _ writer: Descriptor,
-        _ buffer: UnsafeMutableRawBufferPointer
-    ) throws(StoreError) {
-        entry.sealCounter = sealCounter
-        if let exactLength {
-            entry.length = exactLength
-            entry.isExact = true
-        }
-        try store.log.append(entry, undoes: undoes, in: buffer, of: self, writer) { entry, position, log in
+        let entry = LogEntry(
+            kind, fileID: fileID, sealCounter: state.header.sealCounter, first: first, end: end, bodySize: bodySize,
+            exactLength: exactLength)
+        try store.log.append(entry, undoes: undoes, in: workspace.logEntry, of: self, writer) { entry, position, log in
             records.log.add(entry, at: position, in: log, layout)
         }
-        store.counters.ciphertextBytesWritten.count(entry.bodySize)
+        store.counters.ciphertextBytesWritten.count(bodySize)
     }
 
     // MARK: Reading

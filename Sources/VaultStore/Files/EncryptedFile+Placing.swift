@@ -8,12 +8,12 @@ internal import VaultFormat
 /// Logged changes are put in place, by a checkpoint and after an unclean end (FileFormat: Log-6).
 extension EncryptedFile {
     /// Writes changes that are durable in the log to the backing file. Keeps its times. The caller syncs it.
-    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
-        try putInPlace(changes, writer, before: nil, keeping: length, from: log)
+    func placeChanges(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
+        try placeChanges(changes, writer, before: nil, keeping: length, from: log)
     }
 
     /// - Parameter futureLength: of what the log has by now. Its space stays allocated.
-    private func putInPlace(
+    private func placeChanges(
         _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, keeping futureLength: UInt64 = 0,
         from log: Descriptor
     ) throws(StoreError) {
@@ -135,7 +135,7 @@ extension EncryptedFile {
         var before = status
         // Unless a program has set the times since.
         if status.st_ctim.nanoseconds <= changes.time { before.st_mtim = timespec(nanoseconds: changes.time) }
-        try putInPlace(changes, writer, before: before, from: log)
+        try placeChanges(changes, writer, before: before, from: log)
         return writer
     }
 }

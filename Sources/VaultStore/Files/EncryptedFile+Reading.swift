@@ -107,7 +107,7 @@ extension EncryptedFile {
         if isCached { store.counters.cacheMisses.count(run) }
         for _ in 0..<Self.maximumRetries {
             let seen = changes.value
-            if try openRun(first, run, skipped, destination, isCached ? seen : nil, workspace) { return count }
+            if try tryRun(first, run, skipped, destination, isCached ? seen : nil, workspace) { return count }
             // Without a running writer, it is damage.
             if changes.value == seen && !ChangeCounter.isChanging(seen) { break }
         }
@@ -116,7 +116,7 @@ extension EncryptedFile {
             let left = Int(min(UInt64(count), length - plaintextOffset))
             let run = Int((plaintextOffset + UInt64(left) - 1) / chunkSize - first) + 1
             let seen = isCached ? changes.value : nil
-            guard try openRun(first, run, skipped, destination.slice(..<left), seen, workspace) else {
+            guard try tryRun(first, run, skipped, destination.slice(..<left), seen, workspace) else {
                 throw damaged("chunk \(first): the file ends early")
             }
             return left
@@ -126,7 +126,7 @@ extension EncryptedFile {
     /// Tries once to read a run. Returns false if a record did not verify or the file ended, and a writer may be the
     /// cause.
     /// - Parameter seen: the change counter when the try began, to fill the cache. Nil bypasses it.
-    private func openRun(
+    private func tryRun(
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
@@ -155,7 +155,7 @@ extension EncryptedFile {
             let into = whole > 0 ? destination.slice(position..<(position + size)) : workspace.edge.slice(..<size)
             let recordEnd = recordStart + size + max(1, whole) * ChunkLayout.recordOverhead
             let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
-            guard try open(part, first: chunk, into: into, started: started, workspace) else { return false }
+            guard try decryptOrSubstitute(part, first: chunk, into: into, started: started, workspace) else { return false }
             if let seen { remember(chunk, UnsafeRawBufferPointer(into), seen) }
             if whole == 0 {
                 destination.slice(position..<(position + wanted))
@@ -181,7 +181,7 @@ extension EncryptedFile {
 
     /// Verifies and decrypts adjacent records. A record that does not verify is a hole, is being written right now,
     /// or is damaged. Returns false if a writer is running.
-    func open(
+    func decryptOrSubstitute(
         _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
         started: UInt64, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
@@ -214,7 +214,7 @@ extension EncryptedFile {
     }
 
     /// Decrypts the record of a chunk that fills `piece`. Returns false if it is cut short or does not verify.
-    func openStored(
+    func decryptStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
         try records.decrypt(
@@ -233,13 +233,13 @@ extension EncryptedFile {
         // Under the write lock no other writer is running, and `started` is the current value.
         let now = changes.value
         if now != started || ChangeCounter.isChanging(now) { return false }
-        if try openAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
+        if try decryptAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
         throw damaged("chunk \(chunk): tag does not verify")
     }
 
     /// Decrypts the last chunk of the sealed length in a file that is longer. Its record is shorter than the layout of
     /// the longer file says, but it is still there.
-    private func openAsSealed(
+    private func decryptAsSealed(
         _ record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {

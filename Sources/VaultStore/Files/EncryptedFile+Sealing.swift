@@ -77,7 +77,7 @@ extension EncryptedFile {
         try attributes.lock.withLock { (_) throws(StoreError) in
             let before = if let before { before } else { records.log.shownStatus(try writer.status()) }
             let capability = BackingAttributes.capability(of: writer)
-            let notify = attributes.onSealing.current
+            let notify = attributes.onHiddenWrite.current
             notify?((before, nil))
             defer { notify?((before, (try? writer.status()) ?? before)) }
             try body(before)
@@ -88,7 +88,7 @@ extension EncryptedFile {
 
     /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is running. A seal
     /// would restore the old ones.
-    package func excludingSeals<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+    package func excludingHiddenWrites<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try writing.withLock { (state) throws(StoreError) -> Result in
             let descriptor = state.writer ?? reader
             return try attributes.lock.withLock { (_) throws(StoreError) -> Result in
@@ -100,7 +100,7 @@ extension EncryptedFile {
 
     /// Runs `body`, which reads the backing file's attributes, while no seal and no checkpoint is running. Both take
     /// some away for a while. Returns nil if one is running, without waiting for it.
-    package func unlessSealing<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
+    package func unlessHiddenWrite<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
         try attributes.lock.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }
     }
 

@@ -95,7 +95,7 @@ extension EncryptedFile {
                     let exact = isLengthLogged ? newLength : nil
                     try putInLog(&state, writer, records, first: first, grows: newLength > oldLength, exact, workspace)
                 } else {
-                    try putInPlace(&state, writer, records, first: first)
+                    try writePastEnd(&state, writer, records, first: first)
                 }
             }
             setLength(&state, newLength)
@@ -160,7 +160,7 @@ extension EncryptedFile {
         let record = workspace.records.slice(..<(n + ChunkLayout.recordOverhead))
         try records.read(chunk, into: record)
         let edge = workspace.edge.slice(..<n)
-        guard try open(UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
+        guard try decryptOrSubstitute(UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
         else { throw damaged("chunk \(chunk): tag does not verify") }
         plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }
@@ -216,8 +216,8 @@ extension EncryptedFile {
             try reserve(writer, start..<end)
         }
         if grows { state.tail.loggedGrowth += records.count }
-        try log(
-            state.header.sealCounter, records: records.count, first: first, exactLength: exactLength, writer, workspace)
+        try append(
+            .records, first: first, bodySize: records.count, exactLength: exactLength, state, writer, workspace)
         if exactLength != nil { state.loggedBytes += records.count }
         if let tail = state.tail.chunk, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
             state.tail.sequence = self.records.log.lastSequence
@@ -225,7 +225,7 @@ extension EncryptedFile {
     }
 
     /// Writes new records past the end of the file.
-    private func putInPlace(
+    private func writePastEnd(
         _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64
     ) throws(StoreError) {
         do throws(StoreError) {

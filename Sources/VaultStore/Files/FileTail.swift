@@ -100,6 +100,6 @@ final class FileTail {
     }
 
     private func read(_ chunk: UInt64, _ size: Int) throws(StoreError) -> Bool {
-        try file.openStored(chunk, into: reading.edge.slice(..<size), reading)
+        try file.decryptStored(chunk, into: reading.edge.slice(..<size), reading)
     }
 }

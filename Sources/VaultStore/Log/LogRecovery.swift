@@ -115,7 +115,7 @@ struct LogRecovery {
     }
 
     private mutating func synchronize() throws(StoreError) {
-        try RedoLog.synchronize(writers, root: store.root, usesSyncfs: !store.isOnFuse)
+        try RedoLog.synchronizeFiles(writers, root: store.root, usesSyncfs: !store.isOnFuse)
         writers = []
     }
 

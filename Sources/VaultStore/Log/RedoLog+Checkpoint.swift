@@ -17,7 +17,7 @@ extension RedoLog {
         do throws(StoreError) {
             try checkpointing.withLock { (_) throws(StoreError) in
                 for _ in 0..<Self.mostRenewals {
-                    try renewHoldingCheckpoints()
+                    try renew()
                     if try putEverythingInPlace() { return }
                 }
                 throw .system(.ioError)
@@ -41,14 +41,14 @@ extension RedoLog {
         }
         guard now.used > 0 || now.needsSalt, let log = now.log else { return true }
         try admit()
-        guard try syncEntries(through: now.sequence - 1) else { return false }
+        guard try synchronizeEntries(through: now.sequence - 1) else { return false }
         guard let files = try readBack(now.entries, log, now.header) else { return false }
-        let (failure, isFreed) = try putInPlace(files, now.targets, log)
+        let (failure, isFreed) = try placeAndSync(files, now.targets, log)
         if let failure {
             if isFreed && failure.error.isNoSpace { return false }
             // The others' entries need not wait, and must not be applied again later.
             if failure.fileIDs.count < files.count {
-                try renewHoldingCheckpoints { $0.sequence < now.sequence && !failure.fileIDs.contains($0.fileID) }
+                try renew { $0.sequence < now.sequence && !failure.fileIDs.contains($0.fileID) }
             }
             throw failure.error
         }
@@ -108,7 +108,7 @@ extension RedoLog {
 
     /// Puts the changes of each file in place, and makes the files durable that have all of theirs.
     /// - Returns: the files that have not, and the first reason. True if files without a name are not kept open any more.
-    private func putInPlace(
+    private func placeAndSync(
         _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
     ) throws(StoreError) -> (failure: (fileIDs: Set<UInt64>, error: StoreError)?, isFreed: Bool) {
         var changed: [Target] = []
@@ -124,7 +124,7 @@ extension RedoLog {
                 continue
             }
             do throws(StoreError) {
-                try target.file.putInPlace(changes, target.writer, from: log)
+                try target.file.placeChanges(changes, target.writer, from: log)
                 changed.append(target)
                 faults.clear(.placing(fileID))
             } catch {
@@ -134,7 +134,7 @@ extension RedoLog {
             }
         }
         do throws(StoreError) {
-            try Self.synchronize(
+            try Self.synchronizeFiles(
                 changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: !removed.isEmpty)
         } catch {
             // New chunks past the files' ends may be lost too, and the kernel returns the error only once.
@@ -152,7 +152,7 @@ extension RedoLog {
 
     /// Makes files durable.
     /// - Parameter isEverythingNeeded: also names.
-    static func synchronize(
+    static func synchronizeFiles(
         _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool, isEverythingNeeded: Bool = false
     ) throws(StoreError) {
         if isEverythingNeeded {

@@ -14,13 +14,13 @@ extension RedoLog {
     package func renewIfNeeded() throws(StoreError) {
         // A lock does not wait for a checkpoint.
         guard state.withLock({ $0.fault != nil }) else { return }
-        try checkpointing.withLock { (_) throws(StoreError) in try renewHoldingCheckpoints() }
+        try checkpointing.withLock { (_) throws(StoreError) in try renew() }
     }
 
     /// - Parameter isInPlace: true for an entry that need not be in the new log. Nil if all must be, and only if a new log is
     ///   needed.
-    func renewHoldingCheckpoints(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
-        // Without a file there is nothing to renew.
+    func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
+        // Without a file there is nothing to makeNewLog.
         guard state.withLock({ $0.descriptor != nil && (isInPlace != nil || $0.fault != nil) }) else { return }
         try admit()
         // Without the locks that a request takes: it may wait for the store longer than other calls.
@@ -31,7 +31,7 @@ extension RedoLog {
             try log.giveToOwner(of: root)
             losses = try syncing.withLock { (_) throws(StoreError) in
                 try state.withLock { (state) throws(StoreError) in
-                    try renew(&state, log, temporary, isInPlace ?? { _ in false })
+                    try makeNewLog(&state, log, temporary, isInPlace ?? { _ in false })
                 }
             }
         } catch {
@@ -47,7 +47,7 @@ extension RedoLog {
 
     /// - Parameters:
     ///   - log: a new file with the name `temporary`.
-    private func renew(
+    private func makeNewLog(
         _ state: inout State, _ log: Descriptor, _ temporary: [UInt8], _ isInPlace: (LogEntry) -> Bool
     ) throws(StoreError) -> [LostChunks] {
         guard let old = state.descriptor else { throw .system(.ioError) }
@@ -66,9 +66,9 @@ extension RedoLog {
         try log.write([UInt8](repeating: 0, count: Int(room)), at: end)
         try log.synchronize(dataOnly: false)
         try checkLost(entries, kept, &reader)
-        let isOldThere = self.isInPlace(state.identity, size: state.prepared)
+        let isOldThere = hasItsName(state.identity, size: state.prepared)
         let identity = FileIdentity(try log.status())
-        try putInPlace(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
+        try giveName(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
         state.identity = identity
         let losses = adopt(entries, log, header, &state)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
@@ -127,7 +127,7 @@ extension RedoLog {
 
     /// Gives the new log its name.
     /// - Parameter keepsOld: what has the name gets another one.
-    private func putInPlace(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
+    private func giveName(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
         if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
             try? DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)

@@ -10,11 +10,11 @@ extension RedoLog {
     func synchronize(through sequence: UInt64) throws(StoreError) {
         if durable.load(ordering: .acquiring) >= sequence { return }
         // A new log is durable.
-        if try !syncEntries(through: sequence) { try renewIfNeeded() }
+        if try !synchronizeEntries(through: sequence) { try renewIfNeeded() }
     }
 
     /// Returns false, with the fault noted, if the log's name leads elsewhere by now.
-    func syncEntries(through sequence: UInt64) throws(StoreError) -> Bool {
+    func synchronizeEntries(through sequence: UInt64) throws(StoreError) -> Bool {
         try syncing.withLock { (_) throws(StoreError) -> Bool in
             if durable.load(ordering: .acquiring) >= sequence { return true }
             let (written, log, identity, size, fault) = state.withLock { state in
@@ -27,7 +27,7 @@ extension RedoLog {
                 throw error
             }
             // After the sync: what is acknowledged must be where the next mount looks.
-            guard isInPlace(identity, size: size) else {
+            guard hasItsName(identity, size: size) else {
                 fail(.damaged("vaultfs.log was removed, replaced or cut"))
                 return false
             }
@@ -37,7 +37,7 @@ extension RedoLog {
     }
 
     /// True if the log's name leads to this file, with all of its bytes.
-    func isInPlace(_ identity: FileIdentity?, size: UInt64) -> Bool {
+    func hasItsName(_ identity: FileIdentity?, size: UInt64) -> Bool {
         guard let named = try? root.status(of: Self.entry) else { return false }
         return FileIdentity(named) == identity && UInt64(clamping: named.st_size) >= size
     }

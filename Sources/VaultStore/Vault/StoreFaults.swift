@@ -12,7 +12,7 @@ package final class StoreFaults: Sendable {
         case checkpoint
         /// Putting the changes of the file with this id in place.
         case placing(UInt64)
-        /// Syncing the file with this id.
+        /// Syncing the file with this token.
         case syncing(UInt64)
         /// Syncing names and attributes.
         case names

@@ -40,7 +40,7 @@ extension MountContents {
         if fstat(directory.root.rawValue, &status) == 0, (try? MountTable.read())?.isSoft(status.st_dev) == true {
             directory.writerLock?.limitChecks(seconds: 20)
         }
-        // The log has been replayed by now.
+        // The log has been recovered by now.
         store.reportProblems(to: report) { fileSystem.report($0) }
         self.init(
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
