@@ -38,19 +38,30 @@ package final class Monitor<State>: @unchecked Sendable {
     }
 
     /// Changes the state and wakes all waiting threads.
-    package func update<Result>(_ body: (inout State) -> Result) -> Result {
+    package func update<Result, Failure: Error>(
+        _ body: (inout State) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
         pthread_mutex_lock(mutex)
         defer {
             pthread_cond_broadcast(changed)
             pthread_mutex_unlock(mutex)
         }
-        return body(&state)
+        return try body(&state)
     }
 
     /// Reads the state, or changes a part that no thread waits for. Wakes no thread: that costs more than most
     /// requests.
-    package func access<Result>(_ body: (inout State) -> Result) -> Result {
+    package func access<Result, Failure: Error>(
+        _ body: (inout State) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
         pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return try body(&state)
+    }
+
+    /// Reads the state, if no other thread has the mutex. Else returns nil.
+    package func accessIfAvailable<Result>(_ body: (inout State) -> Result) -> Result? {
+        guard pthread_mutex_trylock(mutex) == 0 else { return nil }
         defer { pthread_mutex_unlock(mutex) }
         return body(&state)
     }

@@ -49,14 +49,18 @@ extension VaultFileSystem {
         let pinned = try withSpace { () throws(StoreError) in
             if let length = changes.length { try setLength(node, length, handle, workspace) }
             let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
-            try excludingHiddenWrites(of: node) { () throws(StoreError) in try changes.apply(to: pinned, kind: node.kind) }
+            try excludingHiddenWrites(of: node) { () throws(StoreError) in
+                try changes.apply(to: pinned, kind: node.kind)
+            }
             return pinned
         }
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
     /// Runs `body` with `EncryptedFile.excludingHiddenWrites` if the file is open.
-    func excludingHiddenWrites<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+    func excludingHiddenWrites<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError)
+        -> Result
+    {
         guard let file = node.openFile else { return try body() }
         return try file.excludingHiddenWrites(body)
     }

@@ -155,7 +155,9 @@ extension EncryptedFile {
             let into = whole > 0 ? destination.slice(position..<(position + size)) : workspace.edge.slice(..<size)
             let recordEnd = recordStart + size + max(1, whole) * ChunkLayout.recordOverhead
             let part = UnsafeRawBufferPointer(records.slice(recordStart..<recordEnd))
-            guard try decryptOrSubstitute(part, first: chunk, into: into, started: started, workspace) else { return false }
+            guard try decryptOrSubstitute(part, first: chunk, into: into, started: started, workspace) else {
+                return false
+            }
             if let seen { remember(chunk, UnsafeRawBufferPointer(into), seen) }
             if whole == 0 {
                 destination.slice(position..<(position + wanted))

@@ -160,7 +160,9 @@ extension EncryptedFile {
         let record = workspace.records.slice(..<(n + ChunkLayout.recordOverhead))
         try records.read(chunk, into: record)
         let edge = workspace.edge.slice(..<n)
-        guard try decryptOrSubstitute(UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
+        guard
+            try decryptOrSubstitute(
+                UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
         else { throw damaged("chunk \(chunk): tag does not verify") }
         plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }

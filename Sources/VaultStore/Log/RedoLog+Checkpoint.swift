@@ -33,7 +33,7 @@ extension RedoLog {
     /// Returns false if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk if
     /// removed files have been closed meanwhile.
     private func putEverythingInPlace() throws(StoreError) -> Bool {
-        let now = state.withLock { state in
+        let now = state.access { state in
             (
                 header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
                 entries: state.entries, targets: state.targets, log: state.descriptor, needsSalt: state.needsSalt
@@ -57,7 +57,7 @@ extension RedoLog {
         // Nothing was appended since `now` then.
         if now.needsSalt { header.salt = try Self.newSalt() }
         do throws(StoreError) {
-            try state.withLock { (_) throws(StoreError) in try header.write(to: log, keys: keys, cipher) }
+            try state.access { (_) throws(StoreError) in try header.write(to: log, keys: keys, cipher) }
             try log.synchronize(dataOnly: true)
         } catch {
             fail(error)
@@ -69,7 +69,7 @@ extension RedoLog {
                 _ = schedule.addGrown(target.file)
             }
         }
-        state.withLock { state in
+        state.access { state in
             state.header = header
             if now.needsSalt { state.needsSalt = false }
             state.used -= now.used
@@ -142,7 +142,7 @@ extension RedoLog {
             throw error
         }
         // Others may need their space before the log's start moves.
-        state.withLock { state in
+        state.access { state in
             for fileID in removed where state.targets[fileID]?.lastSequence == targets[fileID]?.lastSequence {
                 state.targets.removeValue(forKey: fileID)
             }
@@ -164,12 +164,12 @@ extension RedoLog {
     }
 
     /// True if `freeSpace` frees any.
-    package var canFreeSpace: Bool { state.withLock { $0.used > 0 || $0.prepared > keptSize } }
+    package var canFreeSpace: Bool { state.access { $0.used > 0 || $0.prepared > keptSize } }
 
     /// Puts everything in place, and gives most of the log's space back to the store, which has none left.
     package func freeSpace() throws(StoreError) {
         try checkpoint()
-        try state.withLock { (state) throws(StoreError) in
+        try state.access { (state) throws(StoreError) in
             let kept = max(keptSize, LogHeader.areaSize + undoSpace(state.growths))
             guard state.used == 0, state.fault == nil, let log = state.descriptor, state.prepared > kept else { return }
             try log.truncate(to: kept)
@@ -183,7 +183,7 @@ extension RedoLog {
     /// Puts everything in place and empties the file of the log. Called when nothing else uses the store.
     package func clear() throws(StoreError) {
         try checkpoint()
-        try state.withLock { (state) throws(StoreError) in
+        try state.access { (state) throws(StoreError) in
             guard let descriptor = state.descriptor, state.used == 0 else { return }
             try descriptor.truncate(to: LogHeader.areaSize)
             state.prepared = 0

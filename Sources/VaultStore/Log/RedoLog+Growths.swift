@@ -31,7 +31,7 @@ extension RedoLog {
         }) {
             try checkpoint()
         }
-        defer { state.withLock { $0.growths -= 1 } }
+        defer { state.access { $0.growths -= 1 } }
         return try body()
     }
 }

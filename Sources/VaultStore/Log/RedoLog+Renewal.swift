@@ -13,7 +13,7 @@ extension RedoLog {
     /// - Throws: the store's error. The log works no more than before then.
     package func renewIfNeeded() throws(StoreError) {
         // A lock does not wait for a checkpoint.
-        guard state.withLock({ $0.fault != nil }) else { return }
+        guard state.access({ $0.fault != nil }) else { return }
         try checkpointing.withLock { (_) throws(StoreError) in try renew() }
     }
 
@@ -21,7 +21,7 @@ extension RedoLog {
     ///   needed.
     func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
         // Without a file there is nothing to makeNewLog.
-        guard state.withLock({ $0.descriptor != nil && (isInPlace != nil || $0.fault != nil) }) else { return }
+        guard state.access({ $0.descriptor != nil && (isInPlace != nil || $0.fault != nil) }) else { return }
         try admit()
         // Without the locks that a request takes: it may wait for the store longer than other calls.
         let temporary = try VaultDirectory.temporaryEntry()
@@ -30,7 +30,7 @@ extension RedoLog {
         do throws(StoreError) {
             try log.giveToOwner(of: root)
             losses = try syncing.withLock { (_) throws(StoreError) in
-                try state.withLock { (state) throws(StoreError) in
+                try state.access { (state) throws(StoreError) in
                     try makeNewLog(&state, log, temporary, isInPlace ?? { _ in false })
                 }
             }
@@ -40,7 +40,7 @@ extension RedoLog {
         }
         for loss in losses { faults.add(loss) }
         // Only if its name is durable can anything be acknowledged.
-        if let fault = state.withLock({ $0.fault }) { throw fault }
+        if let fault = state.access({ $0.fault }) { throw fault }
         faults.clear(.log)
         schedule.completeRenewal()
     }

@@ -17,7 +17,7 @@ extension RedoLog {
     func synchronizeEntries(through sequence: UInt64) throws(StoreError) -> Bool {
         try syncing.withLock { (_) throws(StoreError) -> Bool in
             if durable.load(ordering: .acquiring) >= sequence { return true }
-            let (written, log, identity, size, fault) = state.withLock { state in
+            let (written, log, identity, size, fault) = state.access { state in
                 (state.sequence - 1, state.descriptor, state.identity, state.prepared, state.fault)
             }
             if let fault { throw fault }
@@ -47,12 +47,12 @@ extension RedoLog {
 
     /// Makes all entries durable.
     package func synchronize() throws(StoreError) {
-        try synchronize(through: state.withLock { $0.sequence - 1 })
+        try synchronize(through: state.access { $0.sequence - 1 })
     }
 
     /// Notes that nothing can be acknowledged until a new log is there, and wakes the thread that makes it.
     func fail(_ error: StoreError) {
-        let isNew = state.withLock { state in
+        let isNew = state.access { state in
             // Without a file there is nothing to renew: the next append tries again.
             guard state.fault == nil, state.descriptor != nil else { return false }
             state.fault = error
@@ -73,6 +73,6 @@ extension RedoLog {
     @discardableResult
     package func awaitRenewal() -> Bool {
         let renewals = schedule.renewals
-        return state.withLock { $0.fault != nil } && schedule.awaitRenewal(after: renewals)
+        return state.access { $0.fault != nil } && schedule.awaitRenewal(after: renewals)
     }
 }

@@ -61,7 +61,7 @@ package final class RedoLog: Sendable {
     let root: Descriptor
     let keys: ChunkKeys
     let layout: ChunkLayout
-    let state: Mutex<State>
+    let state: Monitor<State>
     // Unsafe: `state` guards it.
     nonisolated(unsafe) let cipher: ChunkCipher
     /// Held by the thread that syncs. The others then find their entries durable.
@@ -93,7 +93,7 @@ package final class RedoLog: Sendable {
         self.faults = faults
         cipher = try StoreError.ofCrypto(ChunkCipher())
         let size = (try? Self.openToRead(root))?.header.logSize ?? size
-        state = Mutex(State(header: LogHeader(logSize: size)))
+        state = Monitor(State(header: LogHeader(logSize: size)))
         lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0))
     }
 
@@ -134,7 +134,7 @@ package final class RedoLog: Sendable {
     ) throws(StoreError) -> Result {
         while true {
             do throws(StoreError) {
-                return try state.withLock { (state) throws(StoreError) in
+                return try state.access { (state) throws(StoreError) in
                     if let fault = state.fault { throw fault }
                     return try body(&state)
                 }
@@ -210,7 +210,7 @@ package final class RedoLog: Sendable {
 
     /// Makes the log's file if there is none, durably.
     func makeFile() throws(StoreError) {
-        try state.withLock { (state) throws(StoreError) in
+        try state.access { (state) throws(StoreError) in
             if state.descriptor == nil { _ = try Self.openToWrite(root, size: state.header.logSize) }
         }
     }
@@ -252,14 +252,14 @@ package final class RedoLog: Sendable {
     // MARK: Status
 
     /// Number of files with entries that are not in place.
-    var files: Int { state.withLock { $0.targets.count } }
+    var files: Int { state.access { $0.targets.count } }
 
     /// Bytes of entries that are not in place.
-    package var usedSize: UInt64 { state.withLock { $0.used } }
+    package var usedSize: UInt64 { state.access { $0.used } }
 
     /// Current values, or if the store does not answer, the last ones.
     package var statistics: LogStatistics {
-        let now = state.withLockIfAvailable { state in
+        let now = state.accessIfAvailable { state in
             (state.header.logSize, state.used, state.entries.capacity, state.targets.values.map(\.file))
         }
         guard let (size, used, entries, files) = now else { return lastStatistics.withLock { $0 } }
@@ -272,5 +272,5 @@ package final class RedoLog: Sendable {
     }
 
     /// The file with entries that has this id. A second object of it would not know of them.
-    func file(_ fileID: UInt64) -> EncryptedFile? { state.withLock { $0.targets[fileID]?.file } }
+    func file(_ fileID: UInt64) -> EncryptedFile? { state.access { $0.targets[fileID]?.file } }
 }
