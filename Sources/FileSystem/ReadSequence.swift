@@ -21,8 +21,9 @@ package final class ReadSequence: Sendable {
     private let inOrder = Atomic<Int>(0)
     /// End of what is wanted in the cache. 0 if nothing is.
     private let target = Atomic<UInt64>(0)
-    /// Used by the thread that decrypts ahead: the end of what it has decrypted, and the number of pieces that came too late.
+    /// End of what was decrypted ahead. 0 after a read elsewhere.
     private let done = Atomic<UInt64>(0)
+    /// Number of pieces in a row that came too late.
     private let late = Atomic<Int>(0)
 
     package init() {}
@@ -31,7 +32,7 @@ package final class ReadSequence: Sendable {
     @inline(__always)
     package var isAhead: Bool { target.load(ordering: .relaxed) != 0 }
 
-    /// Adds a read. Returns true if `next` has more to give from now on.
+    /// Adds a read. Returns true if more is wanted in the cache from now on.
     /// - Parameter cacheSize: of the block cache, in bytes.
     package func add(at offset: UInt64, count: Int, cacheSize: Int) -> Bool {
         let last = position.load(ordering: .relaxed)
@@ -51,38 +52,39 @@ package final class ReadSequence: Sendable {
         return true
     }
 
+    /// Begins anew, and wants nothing before `count` more bytes have been read in order.
     private func restart(after count: Int) {
         inOrder.store(-count, ordering: .relaxed)
         target.store(0, ordering: .relaxed)
+        done.store(0, ordering: .relaxed)
     }
 
-    /// Decrypts nothing ahead of the next `pause` bytes.
-    package func rest() { restart(after: Self.pause) }
-
-    /// The offset at which the next piece begins that is to be decrypted. Nil if there is none. Only for the thread that
-    /// decrypts ahead.
-    package func next() -> UInt64? {
-        let target = target.load(ordering: .relaxed)
+    /// Decrypts the next piece, if one is wanted. For the thread that decrypts ahead.
+    /// - Parameter decrypt: gets the offset at which the piece begins. Returns its end, or nil at the end of the file.
+    /// - Returns: true if there may be another piece.
+    package func decryptNext(_ decrypt: (UInt64) -> UInt64?) -> Bool {
         let position = position.load(ordering: .relaxed)
-        var done = done.load(ordering: .relaxed)
-        // After a read elsewhere.
-        if done > target { done = position }
-        guard target > 0, max(done, position) < target else { return nil }
-        if done >= position {
+        let before = done.load(ordering: .relaxed)
+        let start = max(before, position)
+        guard start < target.load(ordering: .relaxed) else { return false }
+        // The first piece begins at the position, too.
+        if before > 0, before < position {
+            guard late.add(1, ordering: .relaxed).newValue < Self.mostLate else {
+                late.store(0, ordering: .relaxed)
+                restart(after: Self.pause)
+                return false
+            }
+        } else {
             late.store(0, ordering: .relaxed)
-            return done
         }
-        // The program was faster.
-        if late.add(1, ordering: .relaxed).newValue >= Self.mostLate {
-            late.store(0, ordering: .relaxed)
-            rest()
-            return nil
+        guard let end = decrypt(start), end > start else {
+            restart(after: Self.pause)
+            return false
         }
-        return position
+        // Not after a read elsewhere meanwhile.
+        _ = done.compareExchange(expected: before, desired: end, ordering: .relaxed)
+        return true
     }
-
-    /// A piece is in the cache, up to `end`.
-    package func finish(_ end: UInt64) { done.store(end, ordering: .relaxed) }
 }
 
 /// An open file of a ``FileSystem``.

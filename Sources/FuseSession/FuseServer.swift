@@ -126,7 +126,7 @@ final class FuseServer: Sendable {
                 wipeIfAsked(worker, &wiped)
                 guard let work = ahead.next() else { continue }
                 var goesOn = true
-                while goesOn && wipes.load(ordering: .acquiring) == wiped {
+                while goesOn, wipes.load(ordering: .acquiring) == wiped, fuse_session_exited(session) == 0 {
                     gate.enter(worker.inFlight)
                     // During a lock even a class that stays available gets nothing ahead: its last close purges it.
                     goesOn = gate.isUnlocked() && work.step(worker.workspace)

@@ -115,15 +115,9 @@ extension FileSystem {
 
     private func aheadOfReads(_ file: File) -> ReadAhead.Work {
         ReadAhead.Work(file: file) { [self] workspace in
-            guard let start = file.sequence.next() else { return false }
             // This file system's `makeWorkspace` made it.
             let workspace = unsafeDowncast(workspace, to: Workspace.self)
-            guard let end = readAhead(file, at: start, workspace: workspace) else {
-                file.sequence.rest()
-                return false
-            }
-            file.sequence.finish(end)
-            return true
+            return file.sequence.decryptNext { readAhead(file, at: $0, workspace: workspace) }
         }
     }
 

@@ -17,19 +17,40 @@ import Testing
     /// Does the pieces that are wanted. Returns their offsets.
     private func decrypt(size: UInt64 = UInt64(request)) -> [UInt64] {
         var offsets: [UInt64] = []
-        while let start = sequence.next() {
-            offsets.append(start)
-            sequence.finish(start + size)
-        }
+        while sequence.decryptNext({
+            offsets.append($0)
+            return $0 + size
+        }), offsets.count < 1000 {}
         return offsets
     }
 
     @Test("nothing is decrypted ahead of the first 256 KiB")
     func begin() {
-        #expect(read(1) == 0 && !sequence.isAhead && sequence.next() == nil)
+        #expect(read(1) == 0 && !sequence.isAhead && decrypt().isEmpty)
         #expect(read(1, from: Self.request) == 1 && sequence.isAhead)
         // 256 KiB from the end of the reads.
         #expect(decrypt() == [2, 3].map { UInt64($0 * Self.request) })
+    }
+
+    @Test("each piece is decrypted once, whatever its size", arguments: [4096, 100_000, 1 << 20, 3 << 20])
+    func once(size: UInt64) {
+        var end: UInt64 = 0
+        for n in 0..<64 {
+            _ = read(1, from: n * Self.request)
+            for start in decrypt(size: size) {
+                #expect(start >= end)
+                end = start + size
+            }
+        }
+        #expect(end >= 64 * UInt64(Self.request))
+    }
+
+    @Test("the end of the file ends it")
+    func endOfFile() {
+        _ = read(2)
+        #expect(!sequence.decryptNext { _ in nil } && !sequence.isAhead)
+        _ = read(2, from: 2 * Self.request)
+        #expect(decrypt().isEmpty)
     }
 
     @Test("the window grows to 2 MiB, and the thread is asked once for each half of it")
@@ -56,10 +77,10 @@ import Testing
     func elsewhere() {
         _ = read(8)
         #expect(!decrypt().isEmpty)
-        #expect(read(1, from: 64 << 20) == 0 && !sequence.isAhead && sequence.next() == nil)
+        #expect(read(1, from: 64 << 20) == 0 && !sequence.isAhead && decrypt().isEmpty)
         #expect(read(3, from: (64 << 20) + Self.request) > 0)
         #expect(decrypt().first == UInt64(64 << 20) + 4 * UInt64(Self.request))
-        #expect(read(1, from: 0) == 0 && sequence.next() == nil)
+        #expect(read(1, from: 0) == 0 && decrypt().isEmpty)
     }
 
     @Test("requests that overtake each other are in order")
@@ -76,9 +97,9 @@ import Testing
         for n in 0..<100 {
             _ = read(1, from: n * Self.request)
             // The program is faster each time.
-            if let start = sequence.next() {
+            _ = sequence.decryptNext { start in
                 pieces += 1
-                sequence.finish(start)
+                return start + 1
             }
         }
         #expect(pieces < 10 && !sequence.isAhead)
