@@ -1,5 +1,6 @@
 import LinuxSystem
 import Synchronization
+import SystemPackage
 import TestSupport
 import Testing
 import VaultFormat

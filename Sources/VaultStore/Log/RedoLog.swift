@@ -133,15 +133,23 @@ package final class RedoLog: Sendable {
         _ body: (inout State) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         while true {
+            // Before the log is tried: the new one may be there by the time that the old one's fault is known here.
+            let renewals = schedule.renewals
+            var isOldFault = false
             do throws(StoreError) {
                 return try state.access { (state) throws(StoreError) in
-                    if let fault = state.fault { throw fault }
+                    if let fault = state.fault {
+                        isOldFault = true
+                        throw fault
+                    }
                     return try body(&state)
                 }
             } catch {
-                if error.isNoSpace { throw error }
-                if awaitRenewal() { continue }
-                fail(error)
+                if isOldFault {
+                    if schedule.awaitRenewal(after: renewals) { continue }
+                } else if !error.isNoSpace {
+                    fail(error)
+                }
                 throw error
             }
         }
