@@ -35,7 +35,7 @@ extension PlainMountTests {
             }
         }
 
-        @Test("the status of five mounts fits a small terminal", .enabled(if: Account.newcomer != nil, "as above"))
+        @Test("the status of five mounts fits a small terminal, and lock without a name locks all", .enabled(if: Account.newcomer != nil, "as above"))
         func fiveMounts() throws {
             let account = try #require(Account.newcomer)
             let place = try TemporaryDirectory()
@@ -49,11 +49,18 @@ extension PlainMountTests {
                     "$0" mount V$i M$i --passfile pass
                 done
                 "$0" status
+                echo locks
+                "$0" lock
+                "$0" lock --verbose M1 >/dev/null
                 "$0" unmount --all
                 """
-            let status = try account.run(
+            let output = try account.run(
                 ["sh", "-c", script, account.binary], directory: place.path, timeout: .seconds(120)
             ).succeeded().output.split(separator: "\n")
+            let status = output.prefix { $0 != "locks" }
+            let locks = output.dropFirst(status.count + 1)
+            #expect(locks.map { $0.prefix { $0 != ":" } } == points.map { $0[...] })
+            #expect(locks.allSatisfy { $0.contains(": locked and purged; unlock needs no passphrase") }, "\(locks)")
             for _ in points { Products.countMount() }
             #expect(status.count <= 24)
             for point in points { #expect(status.contains { $0.contains(" \(point) ") && $0.hasPrefix("unlocked") }) }

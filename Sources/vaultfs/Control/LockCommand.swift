@@ -2,18 +2,19 @@ internal import ArgumentParser
 internal import Control
 internal import Locking
 
-/// `vaultfs lock [MOUNTPOINT | --all] [--forget]`
+/// `vaultfs lock [MOUNTPOINT | --all] [--forget] [--verbose]`
 struct LockCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "lock", abstract: "Refuse access and purge plaintext; the mount stays.",
         discussion: """
-            Returns when the purge is done, and prints the receipt: what was purged, and how long each step took. If \
+            Without a mountpoint, locks all your mounts. Returns when the purge is done, and prints the receipt, with --verbose \
+            all of it: what was purged, and how long each step took. If \
             something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue). If written \
             data could not be made durable, or was lost since the mount, it is \(FailureCode.notDurable.rawValue).
 
             A mount whose daemon has died holds nothing: that is no failure. A daemon that does not answer is one: exit code \
             \(FailureCode.failure.rawValue). If it was asked, it may still lock. With \
-            --json: the receipt as an object; with --all, an array of them.
+            --json: the receipt as an object; without a mountpoint, an array of them.
             """)
 
     @OptionGroup
@@ -21,6 +22,9 @@ struct LockCommand: ParsableCommand {
 
     @Flag(help: "Forget the keys with this lock, as mount --on-lock forget does at each: unlocking needs a secret.")
     var forget = false
+
+    @Flag(name: .shortAndLong, help: "Print the whole receipt.")
+    var verbose = false
 
     @Option(
         help: ArgumentHelp(
@@ -30,6 +34,8 @@ struct LockCommand: ParsableCommand {
     var timeout = DurationArgument(milliseconds: 300_000)
 
     func run() throws {
+        // Somebody who wants everything locked must not be asked which.
+        let mounts = mounts.orAll
         let answers = try mounts.ask(.lock(forgetsKeys: forget)) { [timeout] socket in
             // On a connection of its own: a late answer would be taken for that of the lock.
             let status = try? socket.connect().status()
@@ -43,9 +49,9 @@ struct LockCommand: ParsableCommand {
         switch response {
         case .locked(let receipt, let already):
             if !mounts.json {
-                print("\(mountpoint): " + (already ? "is locked already" : "locked"))
-                for (label, text) in already ? [] : receipt.lines { Console.printField("  " + label, text) }
-                if let unlocking = receipt.unlocking { print("  \(unlocking)") }
+                let state = already ? "is locked already" : receipt.left == nil ? "locked and purged" : "locked"
+                print("\(mountpoint): " + [state, receipt.unlocking].compactMap { $0 }.joined(separator: "; "))
+                for (label, text) in verbose && !already ? receipt.lines : [] { Console.printField("  " + label, text) }
             }
             guard !forget || receipt.policy == .forget else {
                 throw CommandFailure(

@@ -20,6 +20,13 @@ struct MountChoice: ParsableArguments {
         guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
     }
 
+    /// The same choice, or all mounts if none was named.
+    var orAll: MountChoice {
+        var choice = self
+        choice.all = mountpoint == nil
+        return choice
+    }
+
     /// Sends the request to all the mounts at once, and returns when all have answered.
     /// - Parameter timeout: returns the time to wait for a mount's answer, in seconds. Nil for that of the request.
     /// - Throws: codes `mountpoint`, or `usage` if it is not clear which mount is meant.
