@@ -82,8 +82,8 @@ package protocol FileSystem: AnyObject, Sendable {
     func read(
         _ handle: File, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int
-    /// Decrypts the piece at this offset into the block cache, ahead of a read. Returns its end. Nil if there is none, or it
-    /// cannot be read now. The handle may have been released.
+    /// Decrypts the piece at this offset into the block cache, ahead of a read. Returns its end, or `.max` at the end of the
+    /// file. Nil if it cannot be read now. The handle may have been released.
     func readAhead(_ handle: File, at plaintextOffset: UInt64, workspace: Workspace) -> UInt64?
     /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back.
     func write(

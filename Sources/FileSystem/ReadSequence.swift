@@ -4,6 +4,20 @@ internal import Synchronization
 /// other for a while, and ends with the first read elsewhere. The kernel may send the requests of one program in any order.
 /// Offsets are those of the plaintext, in bytes. Any thread.
 package final class ReadSequence: Sendable {
+    private struct State {
+        /// End of the latest read, and bytes read in order up to there.
+        var position: UInt64 = 0
+        var inOrder = 0
+        /// End of what is wanted in the cache. 0 if nothing is.
+        var target: UInt64 = 0
+        /// End of what was decrypted ahead. `.max` at the end of the file.
+        var done: UInt64 = 0
+        /// Number of pieces in a row that came too late.
+        var late = 0
+        /// Number of reads elsewhere.
+        var beginnings: UInt64 = 0
+    }
+
     /// Bytes that must be read in order before anything is decrypted ahead.
     private static let start = 256 << 10
     /// The largest distance from the end of the latest read at which a read is still in order.
@@ -16,74 +30,74 @@ package final class ReadSequence: Sendable {
     /// Number of pieces in a row that came too late, before a pause.
     private static let mostLate = 4
 
-    /// End of the latest read, and bytes read in order up to there.
-    private let position = Atomic<UInt64>(0)
-    private let inOrder = Atomic<Int>(0)
-    /// End of what is wanted in the cache. 0 if nothing is.
-    private let target = Atomic<UInt64>(0)
-    /// End of what was decrypted ahead. 0 after a read elsewhere.
-    private let done = Atomic<UInt64>(0)
-    /// Number of pieces in a row that came too late.
-    private let late = Atomic<Int>(0)
+    private let state = Mutex(State())
+    private let isWanted = Atomic<Bool>(false)
 
     package init() {}
 
     /// True if the cache may have what is read next.
     @inline(__always)
-    package var isAhead: Bool { target.load(ordering: .relaxed) != 0 }
+    package var isAhead: Bool { isWanted.load(ordering: .relaxed) }
 
     /// Adds a read. Returns true if more is wanted in the cache from now on.
     /// - Parameter cacheSize: of the block cache, in bytes.
     package func add(at offset: UInt64, count: Int, cacheSize: Int) -> Bool {
-        let last = position.load(ordering: .relaxed)
         let end = offset + UInt64(count)
-        guard offset <= last + Self.slack, end + Self.slack >= last else {
-            position.store(end, ordering: .relaxed)
-            restart(after: 0)
-            return false
+        return state.withLock { state in
+            guard offset <= state.position + Self.slack, end + Self.slack >= state.position else {
+                state = State(position: end, beginnings: state.beginnings + 1)
+                isWanted.store(false, ordering: .relaxed)
+                return false
+            }
+            // A part that is read again is no progress.
+            if end > state.position {
+                state.inOrder += Int(end - state.position)
+                state.position = end
+            }
+            guard state.inOrder >= Self.start else { return false }
+            let window = UInt64(min(Self.largestWindow, cacheSize / Self.shareOfCache, state.inOrder))
+            // Once for each half of a window.
+            guard window >= Self.start, state.target < end + window / 2 else { return false }
+            state.target = end + window
+            isWanted.store(true, ordering: .relaxed)
+            return state.done < state.target
         }
-        if end > last { position.store(end, ordering: .relaxed) }
-        let run = inOrder.add(count, ordering: .relaxed).newValue
-        guard run >= Self.start else { return false }
-        let window = UInt64(min(Self.largestWindow, cacheSize / Self.shareOfCache, run))
-        // Once for each half of a window.
-        guard window >= Self.start, target.load(ordering: .relaxed) < end + window / 2 else { return false }
-        target.store(end + window, ordering: .relaxed)
-        return true
-    }
-
-    /// Begins anew, and wants nothing before `count` more bytes have been read in order.
-    private func restart(after count: Int) {
-        inOrder.store(-count, ordering: .relaxed)
-        target.store(0, ordering: .relaxed)
-        done.store(0, ordering: .relaxed)
     }
 
     /// Decrypts the next piece, if one is wanted. For the thread that decrypts ahead.
-    /// - Parameter decrypt: gets the offset at which the piece begins. Returns its end, or nil at the end of the file.
+    /// - Parameter decrypt: gets the offset at which the piece begins. Returns its end, `.max` at the end of the file, or nil
+    ///   if the file cannot be read now.
     /// - Returns: true if there may be another piece.
     package func decryptNext(_ decrypt: (UInt64) -> UInt64?) -> Bool {
-        let position = position.load(ordering: .relaxed)
-        let before = done.load(ordering: .relaxed)
-        let start = max(before, position)
-        guard start < target.load(ordering: .relaxed) else { return false }
-        // The first piece begins at the position, too.
-        if before > 0, before < position {
-            guard late.add(1, ordering: .relaxed).newValue < Self.mostLate else {
-                late.store(0, ordering: .relaxed)
-                restart(after: Self.pause)
+        let next = state.withLock { state -> (start: UInt64, beginnings: UInt64)? in
+            let start = max(state.done, state.position)
+            guard start < state.target else { return nil }
+            // The first piece begins at the position, too.
+            state.late = state.done > 0 && state.done < state.position ? state.late + 1 : 0
+            if state.late >= Self.mostLate {
+                rest(&state)
+                return nil
+            }
+            return (start, state.beginnings)
+        }
+        guard let next else { return false }
+        let end = decrypt(next.start)
+        return state.withLock { state in
+            // After a read elsewhere, the piece is of no use.
+            guard state.beginnings == next.beginnings else { return true }
+            guard let end, end > next.start else {
+                rest(&state)
                 return false
             }
-        } else {
-            late.store(0, ordering: .relaxed)
+            state.done = end
+            return true
         }
-        guard let end = decrypt(start), end > start else {
-            restart(after: Self.pause)
-            return false
-        }
-        // Not after a read elsewhere meanwhile.
-        _ = done.compareExchange(expected: before, desired: end, ordering: .relaxed)
-        return true
+    }
+
+    /// Wants nothing before `pause` more bytes have been read in order.
+    private func rest(_ state: inout State) {
+        (state.inOrder, state.target, state.done, state.late) = (-Self.pause, 0, 0, 0)
+        isWanted.store(false, ordering: .relaxed)
     }
 }
 

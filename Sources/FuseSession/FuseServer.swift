@@ -121,6 +121,8 @@ final class FuseServer: Sendable {
     /// wipes the buffers.
     func workAhead(_ session: OpaquePointer) {
         asWorker { worker in
+            ahead.serve(true)
+            defer { ahead.serve(false) }
             var wiped = 0
             while fuse_session_exited(session) == 0 {
                 wipeIfAsked(worker, &wiped)

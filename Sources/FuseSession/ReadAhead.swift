@@ -14,6 +14,8 @@ final class ReadAhead: Sendable {
         var waiting: [Work] = []
         /// The file whose work is running.
         var running: (any OpenFile)?
+        /// True while there is a thread. Without one, nothing may keep files open.
+        var isServed = false
     }
 
     /// With more files than these, the thread would come too late for all of them.
@@ -25,7 +27,7 @@ final class ReadAhead: Sendable {
     /// Adds work for a file, unless it has some already, or too many files have.
     func add(_ work: Work) {
         let isAdded = state.withLock { state in
-            guard state.waiting.count < Self.mostWaiting, state.running !== work.file,
+            guard state.isServed, state.waiting.count < Self.mostWaiting, state.running !== work.file,
                 !state.waiting.contains(where: { $0.file === work.file })
             else { return false }
             state.waiting.append(work)
@@ -46,6 +48,9 @@ final class ReadAhead: Sendable {
     }
 
     func finish() { state.withLock { $0.running = nil } }
+
+    /// The thread begins, or ends.
+    func serve(_ isServed: Bool) { state.withLock { $0 = State(isServed: isServed) } }
 
     /// Wakes the thread.
     func stop() { wake.post() }

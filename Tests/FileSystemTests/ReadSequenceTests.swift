@@ -45,12 +45,39 @@ import Testing
         #expect(end >= 64 * UInt64(Self.request))
     }
 
-    @Test("the end of the file ends it")
+    @Test("at the end of the file there is no more, and the rest still comes from the cache")
     func endOfFile() {
+        _ = read(2)
+        #expect(sequence.decryptNext { _ in .max } && !sequence.decryptNext { _ in nil })
+        #expect(read(2, from: 2 * Self.request) == 0 && sequence.isAhead && decrypt().isEmpty)
+        // From the beginning once more.
+        #expect(read(1, from: 8 << 20) == 0 && read(3) > 0 && !decrypt().isEmpty)
+    }
+
+    @Test("a file that cannot be read ends it")
+    func unreadable() {
         _ = read(2)
         #expect(!sequence.decryptNext { _ in nil } && !sequence.isAhead)
         _ = read(2, from: 2 * Self.request)
         #expect(decrypt().isEmpty)
+    }
+
+    @Test("a part that is read again and again is not in order")
+    func readAgain() {
+        for _ in 0..<100 { _ = read(1) }
+        #expect(!sequence.isAhead && decrypt().isEmpty)
+    }
+
+    @Test("a piece of before a read elsewhere does not count")
+    func elsewhereMeanwhile() {
+        _ = read(2, from: 100 << 20)
+        _ = read(2, from: (100 << 20) + 2 * Self.request)
+        #expect(
+            sequence.decryptNext { start in
+                _ = read(3)
+                return start + 1
+            })
+        #expect(decrypt().first == UInt64(3 * Self.request))
     }
 
     @Test("the window grows to 2 MiB, and the thread is asked once for each half of it")

@@ -35,7 +35,9 @@ extension PlainMountTests {
             }
         }
 
-        @Test("the status of five mounts fits a small terminal, and lock without a name locks all", .enabled(if: Account.newcomer != nil, "as above"))
+        @Test(
+            "the status of five mounts fits a small terminal, and lock without a name locks all",
+            .enabled(if: Account.newcomer != nil, "as above"))
         func fiveMounts() throws {
             let account = try #require(Account.newcomer)
             let place = try TemporaryDirectory()

@@ -23,18 +23,19 @@ extension EncryptedFile {
             : try readKnown(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace: workspace)
     }
 
-    /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end. Nil at the end of
-    /// the file, or if another machine may change it.
+    /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end, or `.max` at
+    /// the end of the file. Nil if another machine may change it, or the keys were wiped.
     package func readAhead(at plaintextOffset: UInt64, workspace: Workspace) throws(StoreError) -> UInt64? {
         let length = min(self.length, authenticLength)
-        guard plaintextOffset < length, !store.followsWriter, hasKeys else { return nil }
+        guard !store.followsWriter, hasKeys else { return nil }
+        guard plaintextOffset < length else { return .max }
         let first = layout.chunkIndex(ofPlaintextOffset: plaintextOffset)
         let start = layout.plaintextOffset(ofChunk: first)
         if store.cache.contains(file: token, chunk: first) { return min(length, start + UInt64(layout.chunkSize)) }
         let count = Int(min(UInt64(workspace.batchChunks * layout.chunkSize), length - start))
         let read = try readRun(
             at: start, into: workspace.reply.slice(..<count), isCached: true, workspace: workspace)
-        return read == 0 ? nil : start + UInt64(read)
+        return read == 0 ? .max : start + UInt64(read)
     }
 
     /// Reads by the known length.

@@ -59,11 +59,8 @@ extension RedoLog {
         var reader = try LogReader(old, state.header, keys: keys, layout)
         let kept = state.entries.filter { !isInPlace($0.entry) }
         let entries = try copy(kept, &reader, state.unsynced, to: log, header)
-        // As long as what it has room for, so that a log that is cut is noticed.
         let end = entries.last.map { $0.logged.offset + $0.logged.entry.space } ?? LogHeader.areaSize
-        try log.truncate(to: end)
-        let room = min(undoSpace(state.growths), header.logSize - end)
-        try log.write([UInt8](repeating: 0, count: Int(room)), at: end)
+        let prepared = try prepare(log, from: end, min(undoSpace(state.growths), header.logSize - end))
         try log.synchronize(dataOnly: false)
         try checkLost(entries, kept, &reader)
         let isOldThere = hasItsName(state.identity, size: state.prepared)
@@ -71,12 +68,25 @@ extension RedoLog {
         try giveName(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
         state.identity = identity
         let losses = adopt(entries, log, header, &state)
+        state.prepared = prepared
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
             state.fault = error
             return losses
         }
         durable.store(state.sequence - 1, ordering: .releasing)
         return losses
+    }
+
+    /// Makes a new log as long as it has room for, so that one that is cut is noticed. Returns its size.
+    /// - Parameter kept: space to take growths back, if the disk has it.
+    private func prepare(_ log: Descriptor, from end: UInt64, _ kept: UInt64) throws(StoreError) -> UInt64 {
+        try log.truncate(to: end)
+        do throws(StoreError) { try log.write([UInt8](repeating: 0, count: Int(kept)), at: end) } catch {
+            guard error.isNoSpace else { throw error }
+            try log.truncate(to: end)
+            return end
+        }
+        return end + kept
     }
 
     private struct CopiedEntry {
@@ -162,7 +172,6 @@ extension RedoLog {
         state.sequence = header.startSequence + UInt64(entries.count)
         state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
         state.used = state.offset - LogHeader.areaSize
-        state.prepared = min(header.logSize, state.offset + undoSpace(state.growths))
         state.needsSalt = false
         // The new numbers are durable, or the next new log is made from this one.
         state.unsynced.forget()

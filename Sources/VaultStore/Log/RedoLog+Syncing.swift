@@ -50,19 +50,26 @@ extension RedoLog {
         try synchronize(through: state.access { $0.sequence - 1 })
     }
 
-    /// Notes that nothing can be acknowledged until a new log is there, and wakes the thread that makes it.
+    /// Makes sure that nothing is acknowledged until a new log is there, and wakes the thread that makes it.
     func fail(_ error: StoreError) {
-        let isNew = state.access { state in
-            // Without a file there is nothing to renew: the next append tries again.
-            guard state.fault == nil, state.descriptor != nil else { return false }
-            state.fault = error
-            return true
-        }
-        guard isNew else { return }
+        if state.access({ setFault(error, &$0) }) { reportFault(error) }
+    }
+
+    /// Returns false if the log did not work before, or has no file: the next append tries to make one.
+    @discardableResult
+    func setFault(_ error: StoreError, _ state: inout State) -> Bool {
+        guard state.fault == nil, state.descriptor != nil else { return false }
+        state.fault = error
+        return true
+    }
+
+    func reportFault(_ error: StoreError) {
         faults.add(
             .log,
             "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there"
         )
+        // A new log may have begun meanwhile.
+        if state.access({ $0.fault == nil }) { faults.clear(.log) }
         schedule.hurry()
     }
 

@@ -142,13 +142,17 @@ package final class RedoLog: Sendable {
                         isOldFault = true
                         throw fault
                     }
-                    return try body(&state)
+                    do throws(StoreError) { return try body(&state) } catch {
+                        // At once: another entry must not get the number of one that may be there in part.
+                        if !error.isNoSpace { setFault(error, &state) }
+                        throw error
+                    }
                 }
             } catch {
                 if isOldFault {
                     if schedule.awaitRenewal(after: renewals) { continue }
                 } else if !error.isNoSpace {
-                    fail(error)
+                    reportFault(error)
                 }
                 throw error
             }

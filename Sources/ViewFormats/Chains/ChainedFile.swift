@@ -65,11 +65,11 @@ package final class ChainedFile: Sendable {
         return count
     }
 
-    /// Decrypts at most one batch of the pages from this offset on into the block cache. Returns its end. Nil at the end of
-    /// the file.
+    /// Decrypts at most one batch of the pages from this offset on into the block cache. Returns its end, or `.max` at
+    /// the end of the file.
     /// - Throws: as `read`.
-    package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64? {
-        guard plaintextOffset < map.length else { return nil }
+    package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64 {
+        guard plaintextOffset < map.length else { return .max }
         let first = Self.page(plaintextOffset)
         let start = first * UInt64(ViewWorkspace.pageSize)
         if cache.contains(file: token, chunk: first) { return start + UInt64(ViewWorkspace.pageSize) }

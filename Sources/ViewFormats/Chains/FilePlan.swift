@@ -95,8 +95,8 @@ package enum OpenContent: Sendable {
     }
 
     /// Decrypts ahead, as ``ChainedFile/readAhead(at:workspace:)``.
-    package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64? {
-        guard case .chained(let file) = self else { return nil }
+    package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64 {
+        guard case .chained(let file) = self else { return .max }
         return try file.readAhead(at: plaintextOffset, workspace: workspace)
     }
 }

@@ -1,0 +1,81 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// Reads in order, of which the daemon decrypts the next part ahead.
+    @Suite struct ReadAhead {
+        /// The sum of a file that is read in order, past the page cache.
+        private static let sum = "dd if=\"$0\" bs=128k iflag=direct status=none | sha256sum"
+        private static let size = 12 << 20
+
+        private func statistic(_ name: String, _ mount: MountUnderTest) throws -> Int {
+            let statistics = try #require(try mount.status()["statistics"] as? [String: Any])
+            return try #require(statistics[name] as? Int)
+        }
+
+        private func makeFile(_ vault: VaultUnderTest) throws -> String {
+            let path = "\(vault.mountpoint)/film"
+            try vault.account.run(["sh", "-c", "head -c \(Self.size) /dev/urandom >\"$0\"", path]).succeeded()
+            return path
+        }
+
+        @Test("reads in order come from the cache, random ones do not wake it", arguments: ["4K", "64K", "1M"])
+        func used(chunkSize: String) throws {
+            let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize])
+            try vault.mount()
+            let path = try makeFile(vault)
+            let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
+            try vault.remount()
+            #expect(try vault.account.run(["sh", "-c", Self.sum, path]).succeeded().output == expected)
+            #expect(try statistic("cacheUsed", vault) >= 1 << 20)
+            try vault.remount()
+            let before = try statistic("aesBlocksDecrypted", vault)
+            for offset in [9, 3, 7, 1, 5] {
+                try vault.account.run([
+                    "dd", "if=\(path)", "of=/dev/null", "bs=1M", "count=1", "skip=\(offset)", "iflag=direct",
+                ]).succeeded()
+            }
+            #expect(try statistic("aesBlocksDecrypted", vault) - before == 5 << 16)
+            try vault.unmount()
+        }
+
+        @Test("a lock while programs read in order leaves nothing, and the reads go on after the unlock")
+        func locked() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let path = try makeFile(vault)
+            let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
+            let reading = try vault.account.command(
+                ["sh", "-c", "while :; do cat \"$0\" >/dev/null 2>&1; done", path]
+            ).start()
+            defer { reading.kill(SIGKILL) }
+            for _ in 0..<20 {
+                try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+                #expect(try statistic("cacheUsed", vault) == 0)
+                try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
+                #expect(try vault.account.run(["sh", "-c", Self.sum, path]).succeeded().output == expected)
+            }
+            reading.kill(SIGKILL)
+            _ = reading.wait(timeout: .seconds(10))
+            try vault.unmount()
+        }
+
+        @Test(
+            "a hundred readers take no more memory than one", .enabled(if: Products.isRoot, "reads /proc of the daemon")
+        )
+        func manyReaders() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount(["--cache-size", "8M"])
+            let path = try makeFile(vault)
+            try vault.account.run(["sh", "-c", Self.sum, path]).succeeded()
+            let before = try vault.memory("VmRSS")
+            let script = "seq 100 | xargs -P 100 -I{} dd if=\"$0\" of=/dev/null bs=64k iflag=direct status=none"
+            try vault.account.run(["sh", "-c", script, path], timeout: .seconds(120)).succeeded()
+            // Buffers of workers that had not run before.
+            #expect(try vault.memory("VmRSS") - before < 24 << 10)
+            try vault.unmount()
+        }
+    }
+}
