@@ -105,8 +105,12 @@ extension FileSystem {
         let workspace = workspace(request)
         let buffer = workspace.reply(size)
         let file = try file(info)
-        // Before the read, so that both are done at the same time.
-        if file.sequence.add(at: UInt64(offset), count: size, cacheSize: request.server.cacheSize) {
+        // Through the page cache the kernel itself reads ahead, and a second copy on another core costs more than it saves
+        // (Performance.md). Before the read, so that both are done at the same time.
+        let flags = info?.pointee.flags ?? 0
+        if flags & linux_O_DIRECT != 0 || request.server.bypassesKernelCache,
+            file.sequence.add(at: UInt64(offset), count: size, cacheSize: request.server.cacheSize)
+        {
             request.server.ahead.add(aheadOfReads(file))
         }
         let count = try read(file, at: UInt64(offset), into: buffer, workspace: workspace)
