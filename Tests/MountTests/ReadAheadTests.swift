@@ -21,15 +21,20 @@ extension PlainMountTests {
             return path
         }
 
-        @Test("reads in order come from the cache, random ones do not wake it", arguments: ["4K", "64K", "1M"])
+        @Test(
+            "reads in order past the page cache come from the block cache; others and random ones do not",
+            arguments: ["4K", "64K", "1M"])
         func used(chunkSize: String) throws {
             let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize])
             try vault.mount()
             let path = try makeFile(vault)
             let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
             try vault.remount()
+            try vault.account.run(["sh", "-c", "cat \"$0\" >/dev/null", path]).succeeded()
+            // Several requests fall into one large chunk, which is cached.
+            if chunkSize == "4K" { #expect(try statistic("cacheHits", vault) == 0) }
             #expect(try vault.account.run(["sh", "-c", Self.sum, path]).succeeded().output == expected)
-            #expect(try statistic("cacheUsed", vault) >= 1 << 20)
+            #expect(try statistic("cacheHits", vault) > 0 && statistic("cacheUsed", vault) >= 1 << 20)
             try vault.remount()
             let before = try statistic("aesBlocksDecrypted", vault)
             for offset in [9, 3, 7, 1, 5] {
@@ -48,7 +53,7 @@ extension PlainMountTests {
             let path = try makeFile(vault)
             let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
             let reading = try vault.account.command(
-                ["sh", "-c", "while :; do cat \"$0\" >/dev/null 2>&1; done", path]
+                ["sh", "-c", "while :; do dd if=\"$0\" of=/dev/null bs=128k iflag=direct 2>/dev/null; done", path]
             ).start()
             defer { reading.kill(SIGKILL) }
             for _ in 0..<20 {

@@ -243,7 +243,10 @@ struct CutCheck {
         let bytes = content.bytes
         let window = file.window(cut)
         let versions = file.versions[window]
-        guard let last = lastVersion(of: bytes.count, versions) else {
+        // Inside a lost last chunk the length is not known (FileFormat: Log-10).
+        let lostStart = content.lost.contains((bytes.count - 1) / vault.chunkSize) ? content.lost.lowerBound : nil
+        let inLost = lostStart.flatMap { start in versions.lastIndex { $0.length > start * vault.chunkSize } }
+        guard let last = lastVersion(of: bytes.count, versions) ?? inLost else {
             let text = "\(name) has \(bytes.count) bytes, versions \(window) had \(versions.map(\.length))"
             return [CutProblem(kind: .length, text: text)]
         }

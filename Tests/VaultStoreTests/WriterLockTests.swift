@@ -371,29 +371,6 @@ import VaultFormat
         _ = try read.withUnsafeMutableBytes { try file.read(at: 0, into: $0, workspace: workspace) }
         #expect(read == data)
     }
-
-    @Test(
-        "An invalid record does not count",
-        arguments: [
-            "", "\n", "a b 1 c", "a b 1\n", "a b 0 c\n", "a b -1 c\n", "a b x c\n", "a  1 c\n", "a b 1 c d\n",
-            "a b 1 c -1 2\n", "a b 1 c 1 2 3\n", "a b 1 c 1 2 3 x\n", "a b 1 c 1 2 3 4 5\n",
-            "a b 1 \u{1B}[2J\n", String(repeating: "a", count: 600) + " b 1 c\n",
-        ])
-    func malformed(text: String) {
-        #expect(WriterRecord(parsing: Array(text.utf8)) == nil)
-    }
-
-    @Test("A writer record is read as it was written")
-    func parsing() throws {
-        let note = try WriterRecord.own(root: RootIdentity(device: 5, inode: 7))
-        #expect(WriterRecord(parsing: note.bytes) == note)
-        #expect(WriterRecord(parsing: Array("a b 1 c\n".utf8))?.process.isAlive == nil)
-        #expect(note.process.isAlive == true && note.isOfLivingOther(in: note.root) == false)
-        let others = WriterRecord.elsewhere
-        #expect(LockOwner(others, in: note.root)?.description == "process 4711 on elsewhere")
-        // The process that reads it does not have the lock.
-        #expect(LockOwner(note, in: note.root) == nil)
-    }
 }
 
 extension WriterLock {
@@ -409,13 +386,4 @@ extension WriterLock {
 
 private func expect(_ errno: Errno, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) {
     #expect(throws: StoreError.system(errno), sourceLocation: sourceLocation, performing: body)
-}
-
-extension WriterRecord {
-    /// A record of another machine.
-    static var elsewhere: WriterRecord {
-        WriterRecord(
-            id: "5e", boot: "another-boot", process: ProcessIdentity(processID: 4711, start: 0, namespace: 0),
-            host: "elsewhere")
-    }
 }

@@ -1,5 +1,4 @@
 internal import LinuxSystem
-internal import Synchronization
 internal import VaultFormat
 
 /// Space in the log for the entries that take growths of files back.

@@ -20,7 +20,7 @@ extension RedoLog {
     /// - Parameter isInPlace: true for an entry that need not be in the new log. Nil if all must be, and only if a new log is
     ///   needed.
     func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
-        // Without a file there is nothing to makeNewLog.
+        // Without a file there is nothing to renew.
         guard state.access({ $0.descriptor != nil && (isInPlace != nil || $0.fault != nil) }) else { return }
         try admit()
         // Without the locks that a request takes: it may wait for the store longer than other calls.

@@ -56,7 +56,6 @@ extension RedoLog {
     }
 
     /// Returns false if the log did not work before, or has no file: the next append tries to make one.
-    @discardableResult
     func setFault(_ error: StoreError, _ state: inout State) -> Bool {
         guard state.fault == nil, state.descriptor != nil else { return false }
         state.fault = error

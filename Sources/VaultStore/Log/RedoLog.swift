@@ -61,6 +61,7 @@ package final class RedoLog: Sendable {
     let root: Descriptor
     let keys: ChunkKeys
     let layout: ChunkLayout
+    /// Under a pthread mutex: with several writers, Synchronization's hands over at each release (Performance.md).
     let state: Monitor<State>
     // Unsafe: `state` guards it.
     nonisolated(unsafe) let cipher: ChunkCipher
@@ -135,7 +136,7 @@ package final class RedoLog: Sendable {
         while true {
             // Before the log is tried: the new one may be there by the time that the old one's fault is known here.
             let renewals = schedule.renewals
-            var isOldFault = false
+            var (isOldFault, isNewFault) = (false, false)
             do throws(StoreError) {
                 return try state.access { (state) throws(StoreError) in
                     if let fault = state.fault {
@@ -144,16 +145,13 @@ package final class RedoLog: Sendable {
                     }
                     do throws(StoreError) { return try body(&state) } catch {
                         // At once: another entry must not get the number of one that may be there in part.
-                        if !error.isNoSpace { setFault(error, &state) }
+                        if !error.isNoSpace { isNewFault = setFault(error, &state) }
                         throw error
                     }
                 }
             } catch {
-                if isOldFault {
-                    if schedule.awaitRenewal(after: renewals) { continue }
-                } else if !error.isNoSpace {
-                    reportFault(error)
-                }
+                if isOldFault && schedule.awaitRenewal(after: renewals) { continue }
+                if isNewFault { reportFault(error) }
                 throw error
             }
         }
