@@ -68,6 +68,8 @@ package struct Statistics: Codable, Sendable, Equatable {
     package var nodes: Int
     /// Statistics of the redo log. Nil for a vault that cannot be written.
     package var log: LogStatistics?
+    /// Conflict copies of sync clients that programs have seen and that are there. Nil for a view.
+    package var conflictCopies: Int?
     package var keysNeverSwapped, cacheNeverSwapped: Bool
 
     package init(

@@ -8,6 +8,22 @@ internal import VaultStore
 /// A file, directory, link or special file of a vault that the kernel knows. Any thread.
 package final class Node: TableNode, @unchecked Sendable {
     // @unchecked: as TableNode. The properties added here are immutable, atomic or under a mutex.
+    private enum Origin: UInt8, AtomicRepresentable {
+        case unknown, own, conflictCopy
+    }
+
+    private let origin = Atomic(Origin.unknown)
+
+    /// True for a conflict copy, and for everything in a directory that is one (FileFormat, Store-40).
+    var isConflictCopy: Bool { origin.load(ordering: .relaxed) == .conflictCopy }
+
+    /// Sets `isConflictCopy`. Returns false if it already has the other value.
+    func setConflictCopy(_ isConflictCopy: Bool) -> Bool {
+        let value: Origin = isConflictCopy ? .conflictCopy : .own
+        let (wasUnknown, old) = origin.compareExchange(expected: .unknown, desired: value, ordering: .relaxed)
+        return wasUnknown || old == value
+    }
+
     /// A directory's class, shared by all who have it open.
     let directoryClass: DirectoryClass?
 

@@ -43,8 +43,8 @@ extension VaultFileSystem {
     package func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: FileHandle?, workspace: Workspace
     ) throws(StoreError) -> stat {
-        try store.admitChange()
         let node = try nodes.node(id)
+        try admitChange(of: node)
         if let handle { try admit(handle) } else { try admit(node, .attributes) }
         let pinned = try withSpace { () throws(StoreError) in
             if let length = changes.length { try setLength(node, length, handle, workspace) }
@@ -79,7 +79,7 @@ extension VaultFileSystem {
 
     package func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError) {
         let node = try nodes.node(id)
-        guard node.isRegularFile, !store.isReadOnly else { return }
+        guard node.isRegularFile, !store(of: node).isReadOnly else { return }
         let pinned = try pin(node)
         // Check this first, because hardly any file has such a bit. The change itself is admitted anyway.
         guard try pinned.status().st_mode & (S_ISUID | S_ISGID) != 0 else { return }
@@ -217,8 +217,8 @@ extension VaultFileSystem {
 
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
     package func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError) {
-        try store.admitChange()
         let node = try nodes.node(id)
+        try admitChange(of: node)
         try admit(node, .attributes)
         try withSpace { () throws(StoreError) in try setAttribute(of: node, name, value: value, flags: flags) }
     }

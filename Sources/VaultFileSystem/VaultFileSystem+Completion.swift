@@ -13,7 +13,7 @@ extension VaultFileSystem {
 
     /// Completes a file or directory that is being opened, if it lacks its header or record.
     func complete(_ node: Node, _ pin: Descriptor) throws(StoreError) {
-        guard let completion = store.completion, completion.isActive,
+        guard let completion = store(of: node).completion, completion.isActive,
             try Completion.isIncomplete(pin), let name = nodes.name(of: node)
         else { return }
         let parentClass = try directory(name.parent).protectionClass

@@ -48,7 +48,8 @@ extension VaultFileSystem {
         _ listed: inout ListedEntry, in handle: DirectoryHandle, withAttributes: Bool, wasUnlocked: Bool
     ) throws(StoreError) -> Bool {
         let (entry, directory) = (listed.name, handle.directory)
-        guard [.name, .longName].contains(EntryName.kind(of: entry)) else { return false }
+        let kind = EntryName.kind(of: entry)
+        guard [.name, .longName, .conflictCopy].contains(kind) else { return false }
         guard let name = plaintextName(of: entry, in: directory) else {
             guard isDamaged(entry, in: directory) else { return false }
             store.counters.hiddenNames.count()
@@ -57,10 +58,11 @@ extension VaultFileSystem {
             return false
         }
         listed.name = name
+        if kind == .conflictCopy { conflictCopies.insert(entry, in: handle.node) }
         if !withAttributes { return true }
         do {
             let status = try directory.status(of: entry)
-            let node = nodes.intern(status, parent: handle.node, entry: entry)
+            let node = intern(status, parent: handle.node, entry: entry)
             do throws(StoreError) {
                 if !wasUnlocked { try admit(node, .opening) }
                 listed.attributes = plaintextAttributes(status, of: node)
@@ -94,7 +96,9 @@ extension VaultFileSystem {
 
     /// The name of a backing entry. Nil if it does not authenticate.
     func plaintextName(of entry: [UInt8], in directory: OpenDirectory) -> [UInt8]? {
-        let blob = EntryName.kind(of: entry) == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
+        let kind = EntryName.kind(of: entry)
+        if kind == .conflictCopy { return directory.conflictName(of: entry) }
+        let blob = kind == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
         return EntryName.decode(entry, sidecarBlob: blob, keys: directory.keys)
     }
 }

@@ -25,7 +25,7 @@ extension VaultFileSystem {
             }
             let descriptor = try openBacking(node, flags: O_RDONLY)
             try complete(node, descriptor)
-            let file = try EncryptedFile.open(descriptor, in: store)
+            let file = try EncryptedFile.open(descriptor, in: store(of: node))
             if let known = state.fileID, known != file.fileID {
                 // Another process has put another file in its place, with the same inode number. This node is not that file.
                 // The kernel's next lookup makes a new node.
@@ -40,7 +40,7 @@ extension VaultFileSystem {
     /// Makes the kernel ask for the size if the file was cut by its opening, or by that of its descriptor for writing.
     private func invalidateSizeIfCut(_ file: EncryptedFile, _ node: Node) {
         // A read-only store shows the shorter length from the start.
-        guard !store.isReadOnly, file.lengths.isCutBack.load(ordering: .acquiring),
+        guard !store(of: node).isReadOnly, file.lengths.isCutBack.load(ordering: .acquiring),
             file.lengths.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
         else { return }
         invalidateSize(of: node)
@@ -111,7 +111,7 @@ extension VaultFileSystem {
         try admit(node, .opening)
         let isTruncating = flags & O_TRUNC != 0
         let isWriting = flags & O_ACCMODE != O_RDONLY || isTruncating
-        if isWriting { try store.admitChange() }
+        if isWriting { try admitChange(of: node) }
         let file = try withSpace { () throws(StoreError) in
             let file = isTruncating ? try openTruncated(node, workspace) : try openFile(node)
             if isWriting { try file.prepareForWriting() }
@@ -148,8 +148,7 @@ extension VaultFileSystem {
             try directory.createFile(name, mode: mode, owner: caller.owner)
         }
         let status = try file.reader.status()
-        let node = nodes.intern(
-            status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
+        let node = intern(status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
         node.opening.withLock { adopt(file, &$0, node) }
         let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, handle(file, node, flags: flags))

@@ -15,7 +15,9 @@ extension VaultFileSystem {
             let directory = try directory(parentNode)
             let found: NodeEntry
             do throws(StoreError) {
-                found = try entry(try directory.encode(name).entry, in: directory, parentNode)
+                let encoded = try directory.find(name)
+                found = try entry(encoded.entry, in: directory, parentNode)
+                if encoded.isConflictCopy { conflictCopies.insert(encoded.entry, in: parentNode) }
             } catch .system(.noSuchFileOrDirectory) {
                 try confirmKeys(of: directory, parentNode)
                 throw .system(.noSuchFileOrDirectory)
@@ -37,8 +39,20 @@ extension VaultFileSystem {
         _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node, isNew: Bool = false
     ) throws(StoreError) -> NodeEntry {
         let status = try directory.status(of: entry)
-        let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
+        let node = intern(status, parent: parent, entry: entry, isNew: isNew)
         return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
+    }
+
+    /// Returns the node for an object found under a name, and counts one lookup.
+    func intern(_ status: stat, parent: Node, entry: [UInt8], isNew: Bool = false) -> Node {
+        let isConflictCopy = parent.isConflictCopy || EntryName.kind(of: entry) == .conflictCopy
+        while true {
+            let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
+            if node.setConflictCopy(isConflictCopy) { return node }
+            // A sync client has renamed it.
+            nodes.disown(node)
+            nodes.forget(node, count: 1)
+        }
     }
 
     package func forget(_ id: NodeID, count: UInt64) { nodes.forget(id, count: Int(clamping: count)) }
@@ -51,7 +65,10 @@ extension VaultFileSystem {
             let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
             release(handle)
             return entry
-        case .hardLink(let id): try admit(try nodes.node(id), .opening)
+        case .hardLink(let id):
+            let node = try nodes.node(id)
+            try admitChange(of: node)
+            try admit(node, .opening)
         default: break
         }
         let (parentNode, directory) = try directoryToChange(parent)
@@ -79,17 +96,21 @@ extension VaultFileSystem {
         }
     }
 
-    /// The directory in which a name is about to change.
+    /// The directory in which a name is about to be made.
     func directoryToChange(_ parent: NodeID) throws(StoreError) -> (node: Node, directory: OpenDirectory) {
-        try store.admitChange()
         let node = try nodes.node(parent)
+        try admitChange(of: node)
         try admit(node, .names)
         return (node, try directory(node))
     }
 
     package func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
-        let (parentNode, directory) = try directoryToChange(parent)
-        let encoded = try directory.encode(name)
+        // Also in a conflict copy of a directory, so not `directoryToChange`.
+        try store.admitChange()
+        let parentNode = try nodes.node(parent)
+        try admit(parentNode, .names)
+        let directory = try directory(parentNode)
+        let encoded = try directory.find(name)
         let status = try directory.status(of: encoded.entry)
         let name = NodeName(parent: parentNode, entry: encoded.entry)
         try losing(name, status, in: directory) { () throws(StoreError) in
@@ -101,6 +122,8 @@ extension VaultFileSystem {
     }
 
     /// renameat2(2) with flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
+    /// - Throws: `EXDEV` for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own. `EROFS` to
+    ///   replace one.
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
@@ -114,8 +137,11 @@ extension VaultFileSystem {
         try admit(oldNode, newNode, .names)
         let oldDirectory = try directory(oldNode)
         let newDirectory = try directory(newNode)
-        let encoded = try oldDirectory.encode(name)
-        let newEncoded = try newDirectory.encode(newName)
+        let encoded = try oldDirectory.find(name)
+        let newEncoded = try newDirectory.find(newName)
+        if oldNode.isConflictCopy || encoded.isConflictCopy { throw .system(.improperLink) }
+        try admitChange(of: newNode)
+        if newEncoded.isConflictCopy { throw .system(.readOnlyFileSystem) }
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         // Two names of one file stay (rename(2)).

@@ -12,6 +12,7 @@ package import VaultStore
 /// thread. The kernel lets one request at a time change a directory, and checks permissions (default_permissions).
 package final class VaultFileSystem: Sendable {
     package let store: Store
+    private let conflictStore: Store
     let nodes: NodeTable<Node>
     let directories = DirectoryCache<Node, OpenDirectory>()
     let rootDirectory: OpenDirectory
@@ -20,6 +21,7 @@ package final class VaultFileSystem: Sendable {
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
     /// Entries that a listing has found to be other programs'.
     let foreignEntries = Mutex<Set<ForeignEntry>>([])
+    let conflictCopies = ConflictCopies()
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
@@ -35,12 +37,24 @@ package final class VaultFileSystem: Sendable {
     /// - Throws: `.damaged` if the root's record does not authenticate.
     package init(store: Store, gate: LockGate = LockGate()) throws(StoreError) {
         self.store = store
+        conflictStore = Store(forConflictCopiesIn: store)
         self.gate = gate
         let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
         let root = Node(key: FileIdentity(try pinned.status()), kind: S_IFDIR)
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
+    }
+
+    /// The store with the rules for this node's file.
+    func store(of node: Node) -> Store {
+        node.isConflictCopy ? conflictStore : store
+    }
+
+    /// Must be called before an object or its attributes are changed.
+    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy.
+    func admitChange(of node: Node) throws(StoreError) {
+        try store(of: node).admitChange()
     }
 
     /// The node's open directory, with its keys.
@@ -140,7 +154,7 @@ package final class VaultFileSystem: Sendable {
         if store.followsWriter { try? file?.follow(status) }
         var result = node.isRegularFile ? node.withoutSealing(file?.records.log.shownStatus(status) ?? status) : status
         switch status.st_mode & S_IFMT {
-        case S_IFREG: result.st_size = off_t(plaintextLength(of: file, status))
+        case S_IFREG: result.st_size = off_t(plaintextLength(of: node, file, status))
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
         default: break
         }
@@ -151,14 +165,14 @@ package final class VaultFileSystem: Sendable {
     /// sees the same attributes before and after it opens the file.
     private func fileForAttributes(_ node: Node) -> EncryptedFile? {
         guard node.isRegularFile else { return nil }
-        return node.openFile ?? (store.opensForAttributes ? try? openFile(node) : nil)
+        return node.openFile ?? (store(of: node).opensForAttributes ? try? openFile(node) : nil)
     }
 
     /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other
     /// file the backing size gives it.
-    private func plaintextLength(of file: EncryptedFile?, _ status: stat) -> UInt64 {
+    private func plaintextLength(of node: Node, _ file: EncryptedFile?, _ status: stat) -> UInt64 {
         // The backing file may have been extended since it was opened. Reads do not follow such an extension.
-        if let file, !store.followsWriter || store.opensForAttributes { return file.length }
+        if let file, !store.followsWriter || store(of: node).opensForAttributes { return file.length }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
     }
 }
@@ -179,9 +193,13 @@ extension VaultFileSystem: FileSystem {
     }
 
     package func statistics() -> Statistics {
-        Statistics(
+        var statistics = Statistics(
             store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false,
             log: store.isReadOnly ? nil : store.log.statistics)
+        statistics.conflictCopies = conflictCopies.count { directory, entry in
+            (try? pinDirectory(directory).status(of: entry)) != nil
+        }
+        return statistics
     }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {

@@ -12,6 +12,14 @@ package enum EntryName {
         package let entry: [UInt8]
         /// The content of the entry's sidecar. Nil if the name fits its entry.
         package let sidecarBlob: [UInt8]?
+
+        /// - Parameter sidecarBlob: nil also for a conflict copy, which uses its twin's sidecar.
+        package init(entry: [UInt8], sidecarBlob: [UInt8]? = nil) {
+            (self.entry, self.sidecarBlob) = (entry, sidecarBlob)
+        }
+
+        /// True for a conflict copy, and false for what `encode` returns.
+        package var isConflictCopy: Bool { EntryName.kind(of: entry) == .conflictCopy }
     }
 
     /// The kind of a backing directory's entry, by its spelling alone.
@@ -22,6 +30,8 @@ package enum EntryName {
         case longName
         /// The sidecar of a long name.
         case sidecar
+        /// A name with an addition, to be decoded without it (`ConflictCopy`).
+        case conflictCopy
         /// Left by an interrupted operation. Removed at mount.
         case temporary
         /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.log`, `vaultfs.lock`, and any other name that starts with
@@ -51,7 +61,7 @@ package enum EntryName {
         var padded = name
         padded.append(contentsOf: repeatElement(0, count: paddedSize(name.count) - name.count))
         let blob = try cryptography("name", keys.nameCipher.encrypt(padded, associatedData: associatedData))
-        guard blob.count > maximumShortBlob else { return Encoded(entry: Base64.url.encode(blob), sidecarBlob: nil) }
+        guard blob.count > maximumShortBlob else { return Encoded(entry: Base64.url.encode(blob)) }
         return Encoded(entry: try cryptography("name", longEntry(of: blob)), sidecarBlob: blob)
     }
 
@@ -69,7 +79,7 @@ package enum EntryName {
                 let expected = try? longEntry(of: sidecarBlob), expected == entry
             else { return nil }
             blob = sidecarBlob
-        case .sidecar, .temporary, .reserved: return nil
+        case .sidecar, .conflictCopy, .temporary, .reserved: return nil
         }
         guard blob.count > tagSize, blob.count % paddingUnit == 0,
             var name = try? keys.nameCipher.decrypt(blob, associatedData: associatedData)
@@ -89,15 +99,16 @@ package enum EntryName {
         case .longName:
             let digest = Base64.url.decode(Array(entry.dropFirst(longPrefix.count)))
             return digest?.count == digestSize
-        case .sidecar, .temporary, .reserved: return false
+        case .sidecar, .conflictCopy, .temporary, .reserved: return false
         }
     }
 
-    /// Returns true if an entry may be the name of a file, link or directory of a vault.
+    /// Returns true if an entry may be the name of a file, link or directory of a vault. A conflict copy is none.
     package static func isObject(_ entry: [UInt8]) -> Bool { [.name, .longName].contains(kind(of: entry)) }
 
     /// The kind of `entry`, by its spelling alone.
     package static func kind(of entry: [UInt8]) -> Kind {
+        if ConflictCopy(entry) != nil { return .conflictCopy }
         guard entry.starts(with: reservedPrefix) else { return .name }
         if entry.starts(with: longPrefix) {
             // base64url has no dot, so no long name ends like a sidecar.

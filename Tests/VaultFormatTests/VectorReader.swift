@@ -42,7 +42,7 @@ struct VectorReader {
             case .name: break
             case .longName:
                 blob = try Self.contents(directory.appending(path: text(EntryName.sidecar(of: entry))))
-            case .sidecar, .temporary, .reserved: continue
+            case .sidecar, .conflictCopy, .temporary, .reserved: continue
             }
             guard let name = EntryName.decode(entry, sidecarBlob: blob, keys: keys) else { throw Damaged(what: "name") }
             let encoded = try EntryName.encode(name, keys: keys)

@@ -129,11 +129,14 @@ struct VerifierTreeTests {
         let others = [".DS_Store", ".sync_1f.db", "notes.conflict-20261123.txt", "desktop.ini", "Thumbs"]
         for other in others { try Data([1]).write(to: URL(filePath: "\(vault.path)/\(other)")) }
         let (findings, totals) = try vault.findings()
-        let expected =
-            [".stversions", "Documents/\(long).sync-conflict-20261123"] + copies.dropFirst().map(\.1) + others
-        #expect(findings.map(VerifierVault.text).sorted() == expected.map { "foreign \($0)" }.sorted())
+        let conflicts = findings.filter { $0.kind == .conflict }.map { String(decoding: $0.path, as: UTF8.self) }
+        #expect(conflicts.count == 3 && conflicts.allSatisfy { $0.contains(" (conflict ") }, "\(conflicts)")
+        #expect(conflicts.contains("size-1 (conflict (conflicted copy 2026-11-23 101010))"))
+        let expected = [".stversions", copies[3].1] + others
+        let foreign = findings.filter { $0.kind != .conflict }.map(VerifierVault.text)
+        #expect(foreign.sorted() == expected.map { "foreign \($0)" }.sorted())
         #expect(totals.damage == 0)
-        #expect(totals.notes == expected.count)
+        #expect(totals.notes == expected.count + conflicts.count)
         #expect(try vault.repair() == [])
         #expect(try vault.findings().totals.damage == 0)
     }

@@ -129,9 +129,17 @@ extension Descriptor {
         return EntryName.decode(entry, sidecarBlob: blob, keys: keys)
     }
 
-    /// Returns true if the entry that a sidecar in this directory belongs to is absent.
+    /// Returns the plaintext name of a conflict copy in this directory, or nil for any other entry, and if the twin's name
+    /// does not authenticate under the keys.
+    func conflictName(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
+        ConflictCopy(entry).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
+    }
+
+    /// Returns true if this directory has neither the entry that a sidecar belongs to nor a conflict copy of it.
     func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
-        try statusIfPresent(of: Array(sidecar.dropLast(".name".utf8.count))) == nil
+        let entry = Array(sidecar.dropLast(".name".utf8.count))
+        guard try statusIfPresent(of: entry) == nil else { return false }
+        return try !allEntries().contains { ConflictCopy($0)?.twin == entry }
     }
 
     /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because

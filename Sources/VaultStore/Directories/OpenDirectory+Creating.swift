@@ -1,6 +1,7 @@
 internal import CLinux
 package import Glibc
 package import LinuxSystem
+internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
@@ -99,10 +100,19 @@ extension OpenDirectory {
         try descriptor.openedForReading().synchronize(dataOnly: false)
     }
 
-    /// Removes a long name's sidecar if its entry is absent. If that is unknown, the sidecar stays.
+    /// Removes a long name's sidecar if its entry is absent. It stays if that is unknown, and for a conflict copy.
     func removeOrphanedSidecar(of entry: [UInt8]) {
-        let sidecar = EntryName.sidecar(of: entry)
-        if (try? descriptor.isSidecarOrphaned(sidecar)) == true { descriptor.removeQuietly(sidecar) }
+        guard (try? descriptor.statusIfPresent(of: entry) == nil && !hasConflictCopy(of: entry)) == true else { return }
+        descriptor.removeQuietly(EntryName.sidecar(of: entry))
+    }
+
+    /// Reads the directory only once if it has no conflict copies: a removal of many long names would read it each time. A
+    /// copy that a sync client makes later, and that no program has seen, then loses its name with its twin.
+    private func hasConflictCopy(of entry: [UInt8]) throws(StoreError) -> Bool {
+        if sharedClass.isConflictFree.load(ordering: .acquiring) { return false }
+        let copies = try descriptor.allEntries().compactMap { ConflictCopy($0) }
+        sharedClass.isConflictFree.store(copies.isEmpty, ordering: .releasing)
+        return copies.contains { $0.twin == entry }
     }
 
     /// Makes a directory with its record in it, then makes its name appear.

@@ -9,7 +9,7 @@ extension OpenDirectory {
     /// unlink(2) of a backing entry. Removes a long name's sidecar after it.
     package func unlink(_ encoded: EntryName.Encoded) throws(StoreError) {
         try descriptor.remove(encoded.entry)
-        if encoded.sidecarBlob != nil { descriptor.removeQuietly(EntryName.sidecar(of: encoded.entry)) }
+        if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
     /// rmdir(2). The directory gets a temporary name first, so that it never appears half removed.
@@ -133,15 +133,16 @@ extension OpenDirectory {
         let ours = EntryName.temporary(prefix)
         var leftovers: [[UInt8]] = []
         var reader = DirectoryReader(directory)
+        var sidecars: [[UInt8]] = []
         while let found = try reader.next() {
             switch EntryName.kind(of: found.name) {
             case .temporary where !found.name.starts(with: ours): leftovers.append(found.name)
-            case .sidecar where includingSidecars:
-                // It stays if its entry cannot be checked.
-                if (try? directory.isSidecarOrphaned(found.name)) == true { leftovers.append(found.name) }
+            case .sidecar where includingSidecars: sidecars.append(found.name)
             default: break
             }
         }
+        // It stays if its entry cannot be checked.
+        leftovers += sidecars.filter { (try? directory.isSidecarOrphaned($0)) == true }
         for entry in leftovers { remove(entry, from: directory) }
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }

@@ -105,6 +105,27 @@ package final class OpenDirectory: Sendable {
         do { return try EntryName.encode(name, keys: keys) } catch { throw .system(.invalidArgument) }
     }
 
+    /// The plaintext name of a conflict copy. Nil for any other entry, and if an entry of the directory has that name.
+    package func conflictName(of entry: [UInt8]) -> [UInt8]? {
+        guard let name = descriptor.conflictName(of: entry, keys), let own = try? encode(name).entry,
+            (try? descriptor.statusIfPresent(of: own) == nil) == true
+        else { return nil }
+        sharedClass.isConflictFree.store(false, ordering: .releasing)
+        return name
+    }
+
+    /// The backing entry of a plaintext name: the one that it encodes to, or that of a conflict copy.
+    /// - Throws: `ENAMETOOLONG`, `EINVAL`, and errors of reading the directory.
+    package func find(_ name: [UInt8]) throws(StoreError) -> EntryName.Encoded {
+        let encoded = try encode(name)
+        guard ConflictCopy.canHave(name), try descriptor.statusIfPresent(of: encoded.entry) == nil,
+            let copy = try descriptor.allEntries().filter({ descriptor.conflictName(of: $0, keys) == name })
+                .min(by: { $0.lexicographicallyPrecedes($1) })
+        else { return encoded }
+        sharedClass.isConflictFree.store(false, ordering: .releasing)
+        return EntryName.Encoded(entry: copy)
+    }
+
     /// fstatat(2) of a backing entry, not following a link.
     package func status(of entry: [UInt8]) throws(StoreError) -> stat { try descriptor.status(of: entry) }
 
@@ -144,13 +165,16 @@ extension OpenDirectory {
     }
 }
 
-/// The protection class of one directory. All openings of the directory share one object, so that everything made
-/// in it after a change of class gets the new class. Any thread.
+/// The protection class of one directory, and if it has conflict copies. All openings of the directory share one object, so
+/// that everything made in it after a change of class gets the new class. Any thread.
 package final class DirectoryClass: Sendable {
     private let current = Atomic<ProtectionClass>(.complete)
     /// Held while the record is read or replaced, so that a reader of the old record does not undo a change. No other
     /// lock is taken under it, except for the key ring's.
     private let record = Mutex<Void>(())
+
+    /// True if the directory was read and had no conflict copies, and no request has met one since.
+    let isConflictFree = Atomic<Bool>(false)
 
     package init() {}
 

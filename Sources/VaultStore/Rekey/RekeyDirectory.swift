@@ -99,8 +99,16 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
         throw .damaged("the name of \(Self.shown(entry)) does not authenticate")
     }
 
-    /// Throws if the name of an entry that may belong to the vault is lost or cannot be read. The error names the entry.
+    /// Throws if an entry that may belong to the vault cannot get a name under another key: the name is lost, cannot be
+    /// read, or is that of a conflict copy, whose twin has the same secret. The error names the entry.
     func checkName(of entry: [UInt8], under keys: DirectoryKeys) throws(StoreError) {
+        switch EntryName.kind(of: entry) {
+        case .name, .longName: break
+        case .conflictCopy:
+            guard descriptor.conflictName(of: entry, keys) != nil else { break }
+            throw .damaged("\(Self.shown(entry)) is a conflict copy: rename or remove it in a mount, then rekey again")
+        case .sidecar, .temporary, .reserved: return
+        }
         do throws(StoreError) {
             _ = try name(of: entry, under: [keys])
         } catch .system(let errno) where !StoreError.system(errno).endsRekey {

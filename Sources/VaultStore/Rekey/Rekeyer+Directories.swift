@@ -79,7 +79,7 @@ extension Rekeyer {
             throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
         }
         let entries = try directory.descriptor.allEntries()
-        for entry in entries where EntryName.isObject(entry) { try directory.checkName(of: entry, under: oldKeys) }
+        for entry in entries { try directory.checkName(of: entry, under: oldKeys) }
         let attributes = try RekeyedAttributes.read(
             of: directory.descriptor, from: oldKeys.attributeKey, to: made.keys.attributeKey)
         let step = RekeyIntent.Directory(
@@ -109,11 +109,8 @@ extension Rekeyer {
         guard record.epoch == store.keyRing.epochs.current else { return true }
         for entry in try directory.descriptor.allEntries() {
             do throws(StoreError) {
-                if EntryName.isObject(entry) {
-                    try directory.checkName(of: entry, under: keys)
-                } else if EntryName.kind(of: entry) == .sidecar {
-                    try removeOrphan(entry, directory)
-                }
+                try directory.checkName(of: entry, under: keys)
+                if EntryName.kind(of: entry) == .sidecar { try removeOrphan(entry, directory) }
             } catch {
                 handle(error, about: directory.shownPath(of: entry))
             }

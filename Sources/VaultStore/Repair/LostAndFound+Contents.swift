@@ -83,7 +83,7 @@ extension LostAndFound {
     private func move(_ entries: [[UInt8]], from directory: Descriptor) throws(StoreError) {
         for entry in entries {
             switch EntryName.kind(of: entry) {
-            case .name, .longName:
+            case .name, .longName, .conflictCopy:
                 do throws(StoreError) { try moveHere(entry, from: directory) } catch .damaged {}
             case .sidecar:
                 if (try? directory.isSidecarOrphaned(entry)) == true { OpenDirectory.remove(entry, from: directory) }

@@ -12,8 +12,8 @@ package final class Store: Sendable {
     package let keyRing: KeyRing
     package let layout: ChunkLayout
     package let cache: BlockCache
-    package let counters = Counters()
-    package let faults = StoreFaults()
+    package let counters: Counters
+    package let faults: StoreFaults
     package let isReadOnly: Bool
     /// Another machine may be writing the vault. What was read stays valid for at most a second. Read-only.
     package let followsWriter: Bool
@@ -38,7 +38,8 @@ package final class Store: Sendable {
     let isOnFuse: Bool
     /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
     let temporaryPrefix: String
-    private let nextToken = Atomic<UInt64>(1)
+    /// Shared by all stores, because some share a block cache.
+    private static let nextToken = Atomic<UInt64>(1)
 
     /// - Parameters:
     ///   - root: the vault's root directory, open for reading. The store duplicates it.
@@ -50,9 +51,11 @@ package final class Store: Sendable {
         followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil,
         setsLogAside: Bool = false
     ) throws(StoreError) {
+        let (counters, faults) = (Counters(), StoreFaults())
+        (self.counters, self.faults) = (counters, faults)
         self.writerLock = isReadOnly ? nil : writerLock
         try self.writerLock?.claim()
-        completion = self.writerLock.flatMap { [counters] lock in
+        completion = self.writerLock.flatMap { lock in
             lock.followsUncleanEnd == true ? Completion(lock, counters: counters) : nil
         }
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
@@ -88,6 +91,18 @@ package final class Store: Sendable {
         // If it cannot be made, the first entry tries again.
         try? log.makeFile()
         LogRecovery.keepDamagedLogs(in: self)
+    }
+
+    /// A store for the conflict copies in another store (FileFormat, Store-40). It changes nothing, has no log, and reads an
+    /// unsealed file up to its torn tail.
+    package init(forConflictCopiesIn store: Store) {
+        (root, keyRing, layout, cache) = (store.root, store.keyRing, store.layout, store.cache)
+        (counters, faults, durability) = (store.counters, store.faults, store.durability)
+        (isReadOnly, isAfterUncleanEnd) = (true, true)
+        (readsCutFiles, followsWriter) = (store.readsCutFiles, store.followsWriter)
+        (accessTimes, blockSize, temporaryPrefix) = (store.accessTimes, store.blockSize, store.temporaryPrefix)
+        (isShared, isOnFuse) = (store.isShared, store.isOnFuse)
+        (epochWatch, foundChanges, writerLock, completion) = (nil, nil, nil, nil)
     }
 
     package var log: RedoLog { durability.log }
@@ -138,7 +153,7 @@ package final class Store: Sendable {
     package func releaseWriterLock() { writerLock?.release(isClean: !faults.isDataMissing) }
 
     /// A number that no other open file has had.
-    func makeToken() -> UInt64 { nextToken.add(1, ordering: .relaxed).oldValue }
+    func makeToken() -> UInt64 { Self.nextToken.add(1, ordering: .relaxed).oldValue }
 }
 
 /// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).

@@ -15,21 +15,16 @@ package enum HiddenName {
     package static func isDamaged(
         _ entry: [UInt8], in directory: Descriptor, keys: DirectoryKeys?, _ keyRing: KeyRing
     ) -> Bool {
-        guard EntryName.isObject(entry) else { return false }
+        // A conflict copy that is not shown may be another program's file, or the twin's name is lost.
+        let isCopy = EntryName.kind(of: entry) == .conflictCopy
+        guard EntryName.isObject(entry) || isCopy else { return false }
         if EntryName.canBeEncrypted(entry) { return true }
         // The names that sync clients and desktops give their own files. They may keep copies of encrypted files there.
-        if entry.first == UInt8(ascii: ".") || isCopy(entry, in: directory, keys: keys) { return false }
+        if entry.first == UInt8(ascii: ".") { return false }
+        if isCopy, let keys, directory.conflictName(of: entry, keys) != nil { return false }
         if LostObject.find(entry, in: directory, keyRing) != nil { return true }
         let below = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
         return below.map { holdsOurs($0, atMost: mostBelow, keyRing) } ?? false
-    }
-
-    /// Returns true for a name of the directory and more, as of the copies that sync clients make in a conflict.
-    private static func isCopy(_ entry: [UInt8], in directory: Descriptor, keys: DirectoryKeys?) -> Bool {
-        guard let keys else { return false }
-        let prefix = EntryName.kind(of: entry) == .longName ? "vaultfs.long.".utf8.count : 0
-        let digits = entry.dropFirst(prefix).prefix { Base64.url.isDigit($0) }
-        return directory.name(of: Array(entry[..<digits.endIndex]), keys) != nil
     }
 
     /// Returns true if anything below a directory authenticates itself.

@@ -128,7 +128,9 @@ extension Verifier {
         if isZero && content.header.isSparse { return }
         if try endsAsSealed(record, chunk, of: content, length) { return }
         let reason = isZero ? Self.zeroed : Self.unverified
-        if !content.header.isSealed, isCompleted, chunk >= layout.chunkCount(ofLength: content.header.length) {
+        if !content.header.isSealed, isCompleted || isInConflictCopy(content.object),
+            chunk >= layout.chunkCount(ofLength: content.header.length)
+        {
             guard !content.isTorn else { return }
             content.isTorn = true
             reportRun(of: &content)

@@ -10,6 +10,8 @@ extension Verifier {
         Array($0.utf8)
     }
     private static let foreign = "another program's: the vault ignores it"
+    private static let conflict =
+        "the version that a sync client kept in a conflict: read-only; in a mount, rename or remove it"
     /// Bytes of the sidecar of the longest name.
     private static let largestSidecar = 272
 
@@ -33,6 +35,7 @@ extension Verifier {
             let blob = checkSidecar(of: plain, directory)
             let object = blob == nil ? plain : named(entry, sidecarBlob: blob, directory)
             return checkObject(object, in: directory.descriptor)
+        case .conflictCopy: return checkConflictCopy(plain, directory)
         case .sidecar: checkOwner(ofSidecar: plain, in: directory.descriptor)
         case .temporary: report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
         case .reserved:
@@ -40,6 +43,15 @@ extension Verifier {
             if !known.contains(entry) { reportUnknown(plain) }
         }
         return nil
+    }
+
+    private func checkConflictCopy(_ plain: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
+        guard let keys = directory.keys, let name = directory.descriptor.conflictName(of: plain.entry, keys) else {
+            return checkUnencrypted(plain, directory)
+        }
+        let object = VerifierObject(plain.entry, name: name, isConflictCopy: true)
+        report(.conflict, object, Self.conflict)
+        return checkObject(object, in: directory.descriptor)
     }
 
     /// Checks an entry whose spelling no encrypted name has.

@@ -22,7 +22,7 @@ extension Verifier {
     /// Checks a regular file: header, attributes, length, chunks.
     func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
         do throws(StoreError) {
-            if isCompleted, object.isNamed, try Completion.isIncomplete(pin) {
+            if isCompleted, object.isNamed, !isInConflictCopy(object), try Completion.isIncomplete(pin) {
                 return report(
                     .incomplete, object, "no header: a mount completes it as an empty file", remedy: .complete)
             }
@@ -84,7 +84,7 @@ extension Verifier {
 
     /// Takes the log's changes of this file into account.
     private func applyLog(to content: inout VerifierContent) {
-        guard let logged = logged(content.header.fileID) else { return }
+        guard !isInConflictCopy(content.object), let logged = logged(content.header.fileID) else { return }
         let changes = logged.changes
         if changes.outdated(content.header.sealCounter) > 0 { hasOutdatedEntries = true }
         if changes.sealCounter < content.header.sealCounter { return }

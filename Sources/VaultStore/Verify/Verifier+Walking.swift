@@ -96,7 +96,7 @@ extension Verifier {
 
     /// Reports damage of `vaultfs.dir`. Returns nil if it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
-        if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed,
+        if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed && !isInConflictCopy(nil),
             (try? Completion.isIncomplete(directory)) == true
         {
             report(

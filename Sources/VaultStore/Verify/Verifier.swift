@@ -116,6 +116,11 @@ package final class Verifier {
         return FileLog.Content(changes: changes, log: found.log)
     }
 
+    /// True for a conflict copy, and for everything in a directory that is one.
+    func isInConflictCopy(_ object: VerifierObject?) -> Bool {
+        object?.isConflictCopy ?? false || stack.contains { $0.object.isConflictCopy }
+    }
+
     func progress() { onProgress(totals) }
 
     /// Returns false if the file was checked under another name.
@@ -138,6 +143,8 @@ package final class Verifier {
         if isInUse && kind.isTransient { return }
         let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
         let backing = stack.dropFirst().map(\.object.entry) + (object.map { [$0.entry] } ?? [])
+        // Nothing in a conflict copy may be changed.
+        let remedy = isInConflictCopy(object) ? nil : remedy
         let finding = VerifierFinding(
             kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
             backingPath: Array(backing.joined(separator: [UInt8(ascii: "/")])), attribute: attribute,
@@ -208,10 +215,14 @@ struct VerifierObject {
     let entry: [UInt8]
     /// The plaintext name, or the entry if that does not authenticate.
     let shown: [UInt8]
-    /// True if the name authenticates.
+    /// True if the name authenticates. A conflict copy has only its twin's.
     let isNamed: Bool
+    let isConflictCopy: Bool
 
-    init(_ entry: [UInt8], name: [UInt8]? = nil) { (self.entry, shown, isNamed) = (entry, name ?? entry, name != nil) }
+    init(_ entry: [UInt8], name: [UInt8]? = nil, isConflictCopy: Bool = false) {
+        (self.entry, shown) = (entry, name ?? entry)
+        (isNamed, self.isConflictCopy) = (name != nil && !isConflictCopy, isConflictCopy)
+    }
 }
 
 /// Counts what the keys of `vaultfs.json` open. To the wrong keys everything looks damaged, so a repair needs this.

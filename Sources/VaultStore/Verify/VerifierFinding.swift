@@ -22,6 +22,8 @@ package struct VerifierFinding: Sendable, Equatable {
         case incomplete
         /// A note: another program's file or directory, whose name no encrypted one has. The vault ignores it.
         case foreign
+        /// A note: the version of a file or directory that a sync client kept in a conflict.
+        case conflict
         /// A note: the daemon that has the vault changed it between all looks.
         case busy
 
@@ -29,12 +31,13 @@ package struct VerifierFinding: Sendable, Equatable {
         package var isNote: Bool {
             switch self {
             case .damaged, .missing, .hiddenName, .unreadable: false
-            case .unsealed, .logged, .tornTail, .leftover, .incomplete, .foreign, .busy: true
+            case .unsealed, .logged, .tornTail, .leftover, .incomplete, .foreign, .conflict, .busy:
+                true
             }
         }
 
         /// True for a note about the work of a daemon that has the vault.
-        var isTransient: Bool { isNote && self != .foreign }
+        var isTransient: Bool { isNote && self != .foreign && self != .conflict }
     }
 
     package let kind: Kind

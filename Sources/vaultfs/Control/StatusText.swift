@@ -1,9 +1,10 @@
 internal import Control
+internal import FileSystem
 internal import Locking
 
 /// A mount's status for people.
 enum StatusText {
-    /// Five lines, and with `verbosely` everything that the daemon says.
+    /// Five lines, one more for conflicts, and with `verbosely` everything that the daemon says.
     static func print(_ status: MountStatus, verbosely: Bool) {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
@@ -12,6 +13,10 @@ enum StatusText {
         let problems = status.problems ?? []
         if problems.isEmpty { Console.printField("problems", "none") }
         for problem in problems { Console.printField("problem", Console.shown(problem)) }
+        if let copies = status.statistics?.conflictCopies, copies > 0 {
+            let count = AmountText.counted(copies, "copy", "copies")
+            Console.printField("conflicts", "\(count) of sync clients were seen: 'vaultfs verify' lists all")
+        }
         guard verbosely else { return }
         let uptime = AmountText.short(seconds: status.uptimeSeconds)
         Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")

@@ -25,6 +25,9 @@ struct MountCommand: ParsableCommand {
     @Argument(help: "An empty directory. Made with mode 700 if it is missing in a directory of yours.")
     var mountpoint: PathArgument
 
+    @Flag(name: [.customLong("read-only"), .customLong("ro")], help: "Read-only, as with -o ro.")
+    var readOnly = false
+
     @Flag(
         help: """
             Read-only, beside another machine or mount that may be writing the vault. Changes appear after a second or so.
@@ -61,7 +64,7 @@ struct MountCommand: ParsableCommand {
             mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list,
             isMade: !mount.noMkdir)
         if shared { list.isShared = true }
-        if list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
+        if readOnly || list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target.path)
         if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }
         let opened = try secret.open(directory)

@@ -1,0 +1,35 @@
+internal import LinuxSystem
+internal import Synchronization
+internal import VaultFormat
+
+/// The conflict copies that programs have seen in listings or by name, for `status`. Any thread. A leaf lock.
+final class ConflictCopies: Sendable {
+    /// Number of copies that are remembered.
+    private static let mostKnown = 1000
+
+    private struct Key: Hashable {
+        let directory: ObjectIdentifier
+        let entry: [UInt8]
+    }
+
+    /// The directories, by their identity and the copy's entry.
+    private let known = Mutex<[Key: Node]>([:])
+
+    func insert(_ entry: [UInt8], in directory: Node) {
+        known.withLock { known in
+            if known.count < Self.mostKnown {
+                known[Key(directory: ObjectIdentifier(directory), entry: entry)] = directory
+            }
+        }
+    }
+
+    /// The number of copies for which `isThere` returns true. The others are forgotten: a sync client may have removed them.
+    func count(isThere: (Node, [UInt8]) -> Bool) -> Int {
+        let seen = known.withLock { $0 }
+        let absent = seen.filter { !isThere($1, $0.entry) }.keys
+        return known.withLock { known in
+            for key in absent { known[key] = nil }
+            return known.count
+        }
+    }
+}
