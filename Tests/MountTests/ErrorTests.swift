@@ -101,7 +101,7 @@ extension PlainMountTests {
                 #expect(result.errors.hasSuffix(advice), "\(result)")
             }
             #expect(try !vault.isMounted())
-            #expect(try vault.read().exitCode == 1)
+            #expect(try vault.read().exitCode == failure.rawValue)
         }
 
         @Test("vaultfs.json cut at every 40 bytes")

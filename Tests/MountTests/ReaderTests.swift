@@ -34,18 +34,19 @@ extension PlainMountTests {
 
         @Test("the independent reader on the same vault", arguments: vectors)
         func vectorByTheReader(vector: String) throws {
-            let result = try Command([
-                Products.python, "\(Products.tests)/Reader/vault_reader.py", "\(Products.tests)/Vectors/\(vector)",
-                "--passphrase", VaultUnderTest.passphrase, "--require-sealed", "--xattrs",
-            ]).run()
+            let options = ["--passfile", "-", "--digests", "--require-sealed", "--xattrs"]
+            let result = try Command(
+                [Products.python, Products.reader, "\(Products.tests)/Vectors/\(vector)"] + options,
+                input: VaultUnderTest.passphrase
+            ).run()
             #expect(result.exitCode == 0, "\(result.errors)")
             expectSameLines(result.output, as: try Self.expected(vector), vector)
         }
 
-        @Test("Log-3, Log-8, Log-10 to Log-12, Log-15: the independent reader's own tests of its log")
+        @Test("Log-3, Log-8, Log-10 to Log-12, Log-15: the independent reader's own tests")
         func ownTests() throws {
             try Command([
-                Products.python, "-m", "unittest", "discover", "-s", "\(Products.tests)/Reader",
+                Products.python, "-m", "unittest", "discover", "-s", "\(Products.tests)/../Reader",
             ]).run().succeeded()
         }
 
@@ -83,9 +84,9 @@ extension PlainMountTests {
             ]).succeeded()
             let pattern = /([0-9a-fA-F]{8}-){8}[0-9a-fA-F]{8}/
             let key = try #require((made.output + made.errors).firstMatch(of: pattern)).output.0
-            let reading = try Command([
-                Products.python, "\(Products.tests)/Reader/vault_reader.py", vault.vault, "--recovery-key", String(key),
-            ]).run()
+            let reading = try Command(
+                [Products.python, Products.reader, vault.vault, "--recovery-key-file", "-"], input: String(key)
+            ).run()
             #expect(reading.exitCode == 0, "\(reading.errors)")
         }
     }

@@ -68,8 +68,9 @@ class Mount:
 
     def read(self, *arguments):
         """Runs the independent reader over the vault. Any damage ends the program. Returns its lines."""
-        reader = os.path.join(HERE, "..", "Reader", "vault_reader.py")
-        return self.run(sys.executable, reader, self.vault, "--passfile", self.passfile, *arguments, timeout=300)
+        reader = os.path.join(HERE, "..", "..", "Reader", "vaultfs_reader.py")
+        return self.run(sys.executable, reader, self.vault, "--digests", "--no-lock", "--passfile", self.passfile, *arguments,
+                        timeout=300)
 
     def abandon(self):
         """Leaves no mount and no daemon, whatever happened."""

@@ -7,23 +7,27 @@ import os
 import re
 import shutil
 import sys
-from types import SimpleNamespace
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Reader"))
-from vault_reader import Reader, read_whole  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "Reader"))
+from vaultfs_reader import Configuration, Report, Vault as OpenVault  # noqa: E402
+
+
+def read_whole(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 class Vault:
     def __init__(self, root, passfile):
         self.root = os.fsencode(root)
-        secret = read_whole(passfile)
-        options = SimpleNamespace(secret=("passphrase", secret), xattrs=False, require_sealed=False, allow_torn_tail=True)
-        self.reader = Reader(self.root, options)
-        self.reader.run()
-        self.record_size = self.reader.chunk_size + 32
+        configuration = Configuration(read_whole(os.path.join(self.root, b"vaultfs.json")))
+        keys = configuration.open("passphrase", read_whole(passfile))
+        with OpenVault(self.root, keys, Report()) as vault:
+            self.backing_paths = {item.path: item.backing for item in vault.walk(vault.root)}
+        self.record_size = keys.chunk_size + 32
 
     def backing(self, path):
-        return self.root if path == "." else self.reader.backing_paths[os.fsencode(path)]
+        return self.root if path == "." else self.backing_paths[os.fsencode(path)]
 
     def record(self, path, index):
         with open(self.backing(path), "rb") as file:

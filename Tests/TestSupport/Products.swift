@@ -25,6 +25,9 @@ package enum Products {
         return probe?.exitCode == 0 ? debian : "python3"
     }()
 
+    /// The independent reader.
+    package static let reader = "\(tests)/../Reader/vaultfs_reader.py"
+
     /// A program of `Tests/Programs`.
     package static func program(_ name: String) -> String { "\(tests)/Programs/\(name)" }
 

@@ -69,7 +69,7 @@ package final class VaultUnderTest: MountUnderTest {
     /// The independent reader's report on the vault. If root runs the tests, root runs the reader too, because a file
     /// in a vault may deny access to its own owner.
     package func read(_ arguments: [String] = []) throws -> CommandResult {
-        let reader = "\(Products.tests)/Reader/vault_reader.py"
-        return try Command([Products.python, reader, vault, "--passfile", passfile] + arguments).run()
+        let options = ["--digests", "--no-lock", "--passfile", passfile]
+        return try Command([Products.python, Products.reader, vault] + options + arguments).run()
     }
 }

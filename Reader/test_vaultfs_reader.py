@@ -1,0 +1,907 @@
+#!/usr/bin/env python3
+"""Tests of the reader. They make vaults and logs themselves, from the format document, and need no vaultfs.
+
+    python3 -m unittest discover -s Reader"""
+
+import contextlib
+import hashlib
+import hmac
+import io
+import json
+import os
+import random
+import re
+import stat
+import struct
+import sys
+import tempfile
+import unittest
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.poly1305 import Poly1305
+
+import vaultfs_reader
+from vaultfs_reader import (DAMAGE, INCOMPLETE, IN_USE, NOT_A_VAULT, OVERHEAD, USAGE, WRONG_SECRET, Configuration,
+                            Damage, DirectoryRecord, Failure, TargetNames, b64u, copy_name, hkdf, original_name,
+                            siv_seal, twins)
+
+CHUNK = 4096
+RECORD = CHUNK + OVERHEAD
+SECRET = b"k" * 32
+NOTE = b"1 00000000-0000-0000-0000-000000000000 1 here 1 1\n"
+VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Tests", "Vectors")
+ADDITIONS = [b".sync-conflict-20261124-101010-ABCDEFG", b" (conflicted copy 2026-11-24 101010)", b".conflict1", b"~"]
+
+
+def one_time(key, nonce):
+    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(nonce)
+
+
+def run(*arguments):
+    """(exit code, standard output, standard error) of the program."""
+    output, errors = io.BytesIO(), io.StringIO()
+    stdout = io.TextIOWrapper(output)
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(errors):
+        try:
+            code = vaultfs_reader.main([os.fsdecode(a) for a in arguments])
+        except SystemExit as end:
+            code = end.code
+        stdout.flush()
+    return code, output.getvalue(), errors.getvalue()
+
+
+def read_whole(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_whole(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+class TinyFile:
+    """A file of the vault: its keys and its header's state."""
+
+    def __init__(self, vault, name, number, folder=None):
+        folder = folder or vault
+        self.vault = vault
+        entry, blob = folder.record.encode(name)
+        self.path = os.path.join(folder.root, entry)
+        if blob:
+            write_whole(self.path + b".name", blob)
+        self.file_id = struct.pack("<Q", number)
+        self.secret = hashlib.sha256(name).digest()
+        derived = hkdf(self.secret, vault.id, "vaultfs 1 file", 176)
+        self.cipher_key, self.mac_key, self.mac_r, self.state_key = \
+            derived[:32], derived[32:64], derived[64:80], derived[80:112]
+
+    def write(self, chunks, is_sealed=True, seal_counter=1, is_sparse=False, durable=0):
+        """Writes the backing file, with these plaintexts as its chunks; None is a hole."""
+        start = b"VFSF" + bytes([1, 1, 0, 0]) + self.file_id
+        wrap = siv_seal(self.vault.class_key, [start], self.secret)
+        length = sum(CHUNK if c is None else len(c) for c in chunks) if is_sealed else durable
+        head = start + wrap + bytes(32) + struct.pack("<QQ", length, seal_counter << 8 | is_sparse << 1 | is_sealed)
+        state = hmac.digest(self.state_key, head, "sha256")[:16]
+        write_whole(self.path, head + state + b"".join(self.record(i, c) for i, c in enumerate(chunks)))
+
+    def record(self, index, plaintext):
+        if plaintext is None:
+            return bytes(RECORD)
+        iv = hashlib.sha256(b"%d" % index + plaintext).digest()[:16]
+        whole = len(plaintext) // 16 * 16
+        body = Cipher(algorithms.AES(self.cipher_key), modes.CBC(iv)).encryptor().update(plaintext[:whole])
+        if len(plaintext) > whole:
+            mask = one_time(self.cipher_key, body[-16:] or iv)
+            body += bytes(a ^ b for a, b in zip(plaintext[whole:], mask))
+        tag = Poly1305.generate_tag(self.mac_r + one_time(self.mac_key, iv), body + struct.pack("<Q", index))
+        return iv + body + tag
+
+    def flip(self, at):
+        """Changes a byte of the backing file."""
+        data = bytearray(read_whole(self.path))
+        data[at] ^= 1
+        write_whole(self.path, data)
+
+
+class TinyFolder:
+    """A directory of the vault."""
+
+    def __init__(self, vault, root, is_root=False):
+        self.root = root
+        start = b"VFSD" + bytes([1, 1, 1 if is_root else 0, 0]) + bytes(8)
+        data = start + siv_seal(vault.class_key, [start], hashlib.sha256(root).digest())
+        write_whole(os.path.join(root, b"vaultfs.dir"), data)
+        self.record = DirectoryRecord(data, vault.keys, is_root)
+
+
+class TinyVault:
+    """A vault with a keyfile slot, in a temporary directory. `slots`: changes of its members, one dictionary a slot."""
+
+    def __init__(self, test, slots=({},), features=()):
+        directory = tempfile.TemporaryDirectory()
+        test.addCleanup(directory.cleanup)
+        self.root = os.fsencode(os.path.join(directory.name, "vault"))
+        os.mkdir(self.root)
+        self.out = os.path.join(directory.name, "out")
+        self.keyfile = os.path.join(directory.name, "keyfile")
+        write_whole(self.keyfile, SECRET)
+        self.id, self.master = bytes(range(16)), bytes(32)
+        self.configuration = self.configured(slots, features)
+        self.put("vaultfs.json", self.configuration)
+        self.keys = vaultfs_reader.Keys(Configuration(self.configuration), self.master)
+        self.class_key, self.log_key = self.keys.of_class[0][1], self.keys.log_keys[0]
+        self.record = TinyFolder(self, self.root, True).record
+        self.put("vaultfs.lock", NOTE)
+
+    def configured(self, slots, features):
+        """A vaultfs.json with slots that the keyfile opens."""
+        head = f"vaultfs 1\nvault {self.id.hex()}\nchunk {CHUNK}\nfeatures "
+        text, made = f"{head}{','.join(features) or '-'}\ngeneration 1\n", []
+        for number, changes in enumerate(slots, 1):
+            slot = {"id": number, "kind": "keyfile", "label": "", "created": "2026-01-01T00:00:00Z", "expires": None,
+                    "kdf": {"name": "hkdf-sha256", "salt": b64u(bytes(32)).decode()}, **changes}
+            line = f"slot {number} {slot['kind']} {slot['expires'] or '-'}"
+            key = hkdf(SECRET, bytes(32), "vaultfs 1 kek", 64)
+            slot["sealed"] = b64u(siv_seal(key, [f"{head}-\n{line}\n".encode()], self.master)).decode()
+            w = slot.get("window")
+            window = f" window {w['seconds']},{w['started'] or '-'},{w['seen'] or '-'}" if w else ""
+            text += f"{line} {slot['created']} - hkdf-sha256,{slot['kdf']['salt']} {slot['sealed']}{window}\n"
+            made.append(slot)
+        mac = hmac.digest(hkdf(self.master, self.id, "vaultfs 1 config", 32), text.encode(), "sha256")
+        return json.dumps({
+            "format": "vaultfs", "version": 1, "vault": self.id.hex(), "chunkSize": CHUNK, "features": list(features),
+            "generation": 1, "slots": made, "mac": b64u(mac).decode()}).encode()
+
+    def put(self, name, data):
+        write_whole(os.path.join(self.root, os.fsencode(name)), data)
+
+    def clean(self):
+        """Marks the vault as cleanly unmounted."""
+        self.put("vaultfs.lock", b"\n")
+        self.put("vaultfs.log", b"")
+
+    def file(self, name, number, chunks, folder=None, **state):
+        made = TinyFile(self, name, number, folder)
+        made.write(chunks, **state)
+        return made
+
+    def folder(self, name, parent=None):
+        parent = parent or self
+        entry, blob = parent.record.encode(name)
+        path = os.path.join(parent.root, entry)
+        if blob:
+            write_whole(path + b".name", blob)
+        os.mkdir(path)
+        return TinyFolder(self, path)
+
+    def link(self, name, target):
+        nonce = hashlib.sha256(name).digest()[:16]
+        stored = b"1" + b64u(nonce + siv_seal(self.keys.of_links[0][1], [b"link", nonce], target))
+        os.symlink(stored, os.path.join(self.root, self.record.encode(name)[0]))
+
+    def run(self, *arguments):
+        return run(self.root, "--keyfile", self.keyfile, *arguments)
+
+    def read(self):
+        """({path: SHA-256 of its content}, the damage as text, in lines)"""
+        code, output, errors = self.run("--digests", "--no-lock")
+        lines = [line.split(b"\t") for line in output.splitlines()]
+        damage = [line[len("vaultfs-reader: "):] for line in errors.splitlines() if ": note: " not in line]
+        assert code == (DAMAGE if damage else 0), (code, errors)
+        return {line[-1]: line[3] for line in lines}, damage
+
+    def extract(self, *arguments):
+        return self.run("--all", self.out, *arguments)
+
+    def extracted(self, path):
+        return read_whole(os.path.join(os.fsencode(self.out), path))
+
+
+class TinyLog:
+    """Writes a log, entry by entry."""
+
+    def __init__(self, vault, start=1, offset=4096, size=1 << 20):
+        self.vault, self.size, self.sequence, self.offset = vault, size, start, offset
+        header = vaultfs_reader.LOG_MAGIC + struct.pack("<QQQQ", size, 77, start, offset)
+        header += self.tag(header, 1 << 63 | start)
+        self.data = bytearray(header.ljust(vaultfs_reader.LOG_AREA, b"\0"))
+        self.places = {}
+
+    def add(self, file, kind=1, first=0, records=(), end=0, exact=None, seal_counter=1, distance=1, valid=True):
+        """Appends an entry. Returns its number."""
+        body = b"".join(records)
+        if self.offset + 80 + (len(body) + 16 if body else 0) > self.size:
+            self.offset = 4096
+        head = struct.pack("<Q8sQQQQ", self.sequence, file.file_id, first, end, exact or 0, 10**18)
+        head += seal_counter.to_bytes(7, "little") + bytes([kind | (128 if exact is not None else 0)])
+        head += struct.pack("<II", distance, len(body))
+        entry = head + (self.tag(head, 1 << 62 | self.sequence) if valid else bytes(16))
+        if body:
+            entry += body + self.tag(body, self.sequence)
+        self.data += bytes(max(0, self.offset + len(entry) - len(self.data)))
+        self.data[self.offset:self.offset + len(entry)] = entry
+        self.places[self.sequence] = self.offset
+        self.offset = vaultfs_reader.aligned(self.offset + len(entry))
+        self.sequence += 1
+        return self.sequence - 1
+
+    def tag(self, message, number):
+        key = one_time(self.vault.log_key[32:64], struct.pack("<QQ", number, 77))
+        return Poly1305.generate_tag(self.vault.log_key[64:80] + key, message + struct.pack("<Q", number))
+
+    def flip(self, number, at):
+        """Changes a byte of an entry."""
+        self.data[self.places[number] + at] ^= 1
+
+    def save(self):
+        self.vault.put("vaultfs.log", bytes(self.data))
+
+
+HEAD, BODY = 0, 100
+
+
+class LogTests(unittest.TestCase):
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.chunks = [bytes([65 + i]) * CHUNK for i in range(3)]
+        self.files = {}
+        for number, name in enumerate([b"a", b"b"], 1):
+            self.files[name] = TinyFile(self.vault, name, number)
+            self.files[name].write(self.chunks)
+        self.a, self.b = self.files[b"a"], self.files[b"b"]
+        self.log = TinyLog(self.vault)
+
+    def change(self, file, chunk, text, **fields):
+        """Adds an entry that overwrites a chunk."""
+        return self.log.add(file, first=chunk, records=[file.record(chunk, text * CHUNK)], **fields)
+
+    def expect(self, damage=(), **chunks):
+        """Expects these chunks in the files, others as they were; None is left out. `damage`: how each line begins."""
+        self.log.save()
+        found, lines = self.vault.read()
+        lines.sort()
+        for name, file in self.files.items():
+            plain = list(self.chunks)
+            for chunk, text in chunks.get(name.decode(), {}).items():
+                plain[chunk] = text * CHUNK if text else b""
+            self.assertEqual(found.get(name), hashlib.sha256(b"".join(plain)).hexdigest().encode(), (name, lines))
+        self.assertEqual(len(lines), len(damage), lines)
+        for line, words in zip(lines, sorted(damage)):
+            self.assertTrue(line.startswith(words), line)
+
+    def test_good(self):
+        self.change(self.a, 1, b"x")
+        self.change(self.b, 0, b"y")
+        self.change(self.a, 1, b"z")
+        self.log.add(self.b, kind=2, exact=2 * CHUNK)
+        self.expect(a={1: b"z"}, b={0: b"y", 2: None})
+
+    def test_no_entries(self):
+        self.expect()
+        self.log.data = bytearray()
+        self.expect()
+
+    def test_torn(self):
+        self.change(self.a, 0, b"x")
+        self.log.flip(self.change(self.a, 1, b"y"), BODY)
+        self.expect(a={0: b"x"})
+
+    def test_torn_with_later_entries(self):
+        """Log-3: entries after the torn one do not count, if none of them knows that it was durable."""
+        self.change(self.a, 0, b"x")
+        self.log.flip(self.change(self.a, 1, b"y"), BODY)
+        self.change(self.b, 0, b"z", distance=2)
+        self.expect(a={0: b"x"})
+
+    def test_damaged_body(self):
+        self.change(self.a, 0, b"x")
+        self.log.flip(self.change(self.a, 1, b"y"), BODY)
+        self.change(self.b, 0, b"z")
+        self.expect(["vaultfs.log: 1 entries", "a: chunk 1 at 4096: lost"], a={0: b"x", 1: None},
+                    b={0: b"z"})
+
+    def test_damaged_head(self):
+        """A later entry is found by a search. The file of the lost one is unknown."""
+        self.change(self.a, 0, b"x")
+        self.log.flip(self.change(self.a, 1, b"y"), HEAD)
+        self.change(self.b, 0, b"z")
+        self.expect(["vaultfs.log: 1 entries"], a={0: b"x"}, b={0: b"z"})
+
+    def test_damaged_beside_torn(self):
+        """The last entry knows that the second was durable, and not the fourth."""
+        self.change(self.a, 0, b"x")
+        self.log.flip(self.change(self.a, 1, b"y"), BODY)
+        self.change(self.a, 2, b"z", distance=3)
+        self.log.flip(self.change(self.b, 0, b"x", distance=4), BODY)
+        self.change(self.b, 1, b"y", distance=3)
+        self.expect(["vaultfs.log: 1 entries", "a: chunk 1"], a={0: b"x", 1: None, 2: b"z"})
+
+    def test_two_damaged(self):
+        """Two entries in a row are lost. Their heads lead to the one after them."""
+        self.log.flip(self.change(self.a, 0, b"x"), BODY)
+        self.log.flip(self.change(self.b, 1, b"y"), BODY)
+        self.change(self.b, 0, b"z")
+        self.expect(["vaultfs.log: 2 entries", "a: chunk 0", "b: chunk 1"], a={0: None},
+                    b={0: b"z", 1: None})
+
+    def test_damaged_then_written_again(self):
+        self.log.flip(self.change(self.a, 1, b"y"), BODY)
+        self.change(self.a, 1, b"z")
+        self.expect(["vaultfs.log: 1 entries"], a={1: b"z"})
+
+    def test_changed_length(self):
+        """A head is authenticated on its own: a length that somebody has changed in it cuts no file."""
+        number = self.log.add(self.a, first=1, records=[self.a.record(1, b"y" * CHUNK)], exact=3 * CHUNK)
+        self.log.flip(number, 32 + 1)
+        self.log.flip(number, BODY)
+        self.change(self.b, 0, b"z")
+        self.expect(["vaultfs.log: 1 entries"], b={0: b"z"})
+
+    def test_damaged_cut(self):
+        """The head of an entry whose body is damaged still gives the length."""
+        self.log.flip(self.log.add(self.a, first=1, records=[self.a.record(1, b"y" * 100)], exact=CHUNK + 100), BODY)
+        self.change(self.b, 0, b"z")
+        self.expect(["vaultfs.log: 1 entries", "a: chunk 1"], a={1: None, 2: None}, b={0: b"z"})
+
+    def test_lost(self):
+        """Kind 4: an entry of records that could not be read again."""
+        self.log.add(self.a, kind=4, first=2, end=RECORD)
+        self.expect(["a: chunk 2 at 8192: lost"], a={2: None})
+
+    def test_lost_behind_the_end(self):
+        self.log.add(self.a, kind=4, first=3, end=100 + OVERHEAD)
+        self.expect(["a: chunk 3 at 12288: lost"])
+
+    def test_wrong_fields(self):
+        """An entry that the format does not allow ends the log like one with a wrong tag, although its tag is right."""
+        self.change(self.a, 0, b"x")
+        for fields in [{"kind": 5}, {"kind": 0}, {"kind": 2}, {"kind": 3, "first": 2, "end": 2}, {"kind": 4, "end": 20},
+                       {"kind": 1, "records": [b"r" * 20]}, {"kind": 1, "records": [b"r" * 50], "distance": 0}]:
+            log, self.log = self.log, TinyLog(self.vault)
+            self.log.data, self.log.offset, self.log.sequence = bytearray(log.data), log.offset, log.sequence
+            self.log.add(self.a, **fields)
+            self.expect(a={0: b"x"})
+            self.log = log
+
+    def test_wrapped(self):
+        """An entry that does not fit below the maximum size is at the beginning."""
+        self.log = TinyLog(self.vault, start=9, offset=(1 << 20) - 4288)
+        self.change(self.a, 0, b"x")
+        self.change(self.a, 1, b"y")
+        self.assertEqual(self.log.places[10], 4096)
+        self.expect(a={0: b"x", 1: b"y"})
+        self.log.flip(9, BODY)
+        self.expect(["vaultfs.log: 1 entries", "a: chunk 0"], a={0: None, 1: b"y"})
+
+    def test_sealed_since(self):
+        """Log-11: entries of an earlier state of the file are refused, as damage of the file."""
+        self.a.write(self.chunks, seal_counter=2)
+        self.change(self.a, 0, b"x")
+        self.change(self.b, 0, b"y")
+        self.expect(["a: 1 entries of vaultfs.log are from before its last seal"], b={0: b"y"})
+
+    def test_older_header(self):
+        """Log-11: a power cut took the header. A later entry's counter counts, also for the entries before it."""
+        self.change(self.a, 0, b"x", seal_counter=2)
+        self.expect(a={0: b"x"})
+        self.change(self.a, 1, b"y", seal_counter=3)
+        self.expect(["a: 1 entries of vaultfs.log"], a={1: b"y"})
+
+    def test_clean_end(self):
+        """Log-12: they may have been put there."""
+        self.change(self.a, 0, b"x")
+        self.vault.put("vaultfs.lock", b"\n")
+        self.expect(["vaultfs.log: 1 entries after a clean end"])
+        self.vault.put("vaultfs.lock", b"")
+        self.expect(a={0: b"x"})
+
+    def test_absent(self):
+        """Log-15."""
+        for lock, damage in [(NOTE, 1), (b"incomplete\n", 1), (b"\n", 0), (b"", 0)]:
+            self.vault.put("vaultfs.lock", lock)
+            lines = self.vault.read()[1]
+            self.assertEqual(len(lines), damage, lines)
+        os.unlink(os.path.join(self.vault.root, b"vaultfs.lock"))
+        self.assertEqual(self.vault.read()[1], [])
+
+    def test_no_log(self):
+        """Log-8, Store-31: it is reported, and the vault is read without it."""
+        self.change(self.a, 0, b"x")
+        for data in [b"text", self.log.data[:63], b"V" + self.log.data[1:]]:
+            log, self.log.data = self.log.data, data
+            self.expect(["vaultfs.log: it does not begin with a header"])
+            self.log.data = log
+        # A byte of the salt, of the start, of the tag.
+        for at in [24, 33, 50]:
+            self.log.data[at] ^= 1
+            self.expect(["vaultfs.log: its header's tag is wrong"])
+            self.log.data[at] ^= 1
+        header, self.log.data[:64] = self.log.data[:64], bytes(64)
+        self.expect(["vaultfs.log: it does not begin with a header"])
+        self.log.data[:64] = header
+        path = os.path.join(self.vault.root, b"vaultfs.log")
+        self.log.save()
+        os.link(path, os.path.join(self.vault.root, b"vaultfs.tmp.1"))
+        self.assertIn("not a regular file with one name", self.vault.read()[1][0])
+        os.unlink(path)
+        os.mkfifo(path)
+        self.assertIn("not a regular file", self.vault.read()[1][0])
+
+    def test_every_byte(self):
+        """A changed byte of an entry that was durable is always reported."""
+        number = self.change(self.a, 1, b"y")
+        self.change(self.b, 0, b"z")
+        end = vaultfs_reader.LOG_HEAD + RECORD + vaultfs_reader.TAG_SIZE
+        for at in list(range(vaultfs_reader.LOG_HEAD)) + list(range(vaultfs_reader.LOG_HEAD, end, 97)) + [end - 1]:
+            self.log.flip(number, at)
+            self.log.save()
+            found, lines = self.vault.read()
+            self.assertIn("vaultfs.log: 1 entries of it cannot be read", lines, at)
+            self.log.flip(number, at)
+
+    def test_arbitrary(self):
+        """Conventions-5: the outcome is a value or damage."""
+        generator = random.Random(1)
+        for _ in range(200):
+            log = TinyLog(self.vault)
+            log.add(self.a, records=[self.a.record(0, b"x" * CHUNK)])
+            log.add(self.b, kind=3, end=2)
+            for _ in range(generator.randrange(1, 20)):
+                at = generator.choice([range(16, 64), range(4096, len(log.data))])
+                log.data[generator.choice(at)] = generator.randrange(256)
+            self.vault.put("vaultfs.log", bytes(log.data[:generator.randrange(64, len(log.data) + 1)]))
+            self.vault.read()
+
+
+class VectorTests(unittest.TestCase):
+    def test_digests(self):
+        for vector in ("vault-4096", "vault-16384"):
+            with tempfile.NamedTemporaryFile() as passfile:
+                passfile.write(b"correct horse\n")
+                passfile.flush()
+                code, output, errors = run(os.path.join(VECTORS, vector), "--passfile", passfile.name, "--digests",
+                                           "--require-sealed", "--xattrs")
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual(output, read_whole(os.path.join(VECTORS, f"{vector}.expected.tsv")))
+
+    def test_extraction(self):
+        with tempfile.TemporaryDirectory() as directory:
+            out, passfile = os.path.join(directory, "out"), os.path.join(directory, "passfile")
+            write_whole(passfile, b"correct horse")
+            code, _, errors = run(os.path.join(VECTORS, "vault-4096"), "--passfile", passfile, "--all", out)
+            self.assertEqual((code, errors), (0, ""))
+            for line in read_whole(os.path.join(VECTORS, "vault-4096.expected.tsv")).splitlines():
+                kind, _, size, digest, path = line.split(b"\t")
+                path = os.path.join(os.fsencode(out), path)
+                if kind == b"dir":
+                    self.assertTrue(os.path.isdir(path))
+                elif kind == b"link":
+                    self.assertEqual(os.readlink(path), digest)
+                else:
+                    content = read_whole(path)
+                    self.assertEqual((len(content), hashlib.sha256(content).hexdigest().encode()), (int(size), digest))
+
+
+class SecretTests(unittest.TestCase):
+    def test_recovery_key(self):
+        """Secrets-3."""
+        zeros = "-".join(["00000000"] * 8 + ["66687aad"])
+        for text in (zeros, zeros.upper(), zeros.replace("-", ""), f" {zeros[:20]}\n{zeros[20:]}\n"):
+            self.assertEqual(vaultfs_reader.recovery_secret(text), bytes(32))
+        for text in (zeros[:-1] + "c", zeros[:-2], zeros + "00", "x" + zeros[1:]):
+            self.assertRaises(Failure, vaultfs_reader.recovery_secret, text)
+
+    def test_recovery_slot(self):
+        vault = TinyVault(self, [{"kind": "recovery"}])
+        vault.clean()
+        key = SECRET.hex() + hashlib.sha256(SECRET).hexdigest()[:8]
+        write_whole(vault.keyfile, key.encode() + b"\n")
+        # It may also be given in place of the passphrase.
+        for option in ("--recovery-key-file", "--passfile"):
+            self.assertEqual(run(vault.root, option, vault.keyfile)[0], 0)
+        self.assertEqual(vault.run()[0], WRONG_SECRET)
+
+    def test_wrong(self):
+        vault = TinyVault(self)
+        write_whole(vault.keyfile, b"w" * 32)
+        code, output, errors = vault.run()
+        self.assertEqual((code, output), (WRONG_SECRET, b""))
+        self.assertRegex(errors, r"\Avaultfs-reader: wrong keyfile[^\n]*[^.]\n\Z")
+        write_whole(vault.keyfile, b"short")
+        self.assertEqual(vault.run()[0], USAGE)
+        self.assertEqual(run(vault.root, "--passfile", os.devnull)[0], USAGE)
+
+    def test_never_in_arguments(self):
+        vault = TinyVault(self)
+        for option in ("--passphrase", "--recovery-key"):
+            self.assertEqual(run(vault.root, "path", option, "secret")[0], USAGE)
+
+    def test_leases(self):
+        """Leases-1, Leases-2: no slot is used after its end, before its clock, or without a recorded beginning."""
+        window = {"seconds": 60, "started": "2026-02-01T00:00:00Z", "seen": "2026-02-01T00:00:10Z"}
+        begun = vaultfs_reader.seconds(window["started"])
+        unstarted = {"seconds": 60, "started": None, "seen": None}
+        for slot, now, refusal in [
+                ({"expires": "2026-02-01T00:00:00Z"}, begun - 1, None),
+                ({"expires": "2026-02-01T00:00:00Z"}, begun, "has expired"),
+                ({"expires": "2026-02-01T00:00:00Z"}, begun - 40 * 86400, "clock"),
+                ({}, begun - 40 * 86400, None),
+                ({"window": window}, begun + 30, None),
+                ({"window": window}, begun + 60, "has ended"),
+                ({"window": window}, begun + 9, "clock"),
+                ({"window": unstarted}, begun, "has not begun")]:
+            features = ["leases"] if "window" in slot else []
+            configuration = Configuration(TinyVault(self, [slot], features).configuration)
+            if refusal is None:
+                configuration.open("keyfile", SECRET, now)
+            else:
+                self.assertRaisesRegex(Failure, refusal, configuration.open, "keyfile", SECRET, now)
+
+    def test_another_slot(self):
+        """Slots-2: a slot that has ended does not keep another one of the same secret from opening."""
+        vault = TinyVault(self, [{"expires": "2026-01-02T00:00:00Z"}, {}])
+        vault.clean()
+        self.assertEqual(vault.run()[0], 0)
+
+
+class ConfigurationTests(unittest.TestCase):
+    def refused(self, pattern, replacement, words):
+        text, count = re.subn(pattern, lambda _: replacement, self.text, count=1)
+        self.assertEqual(count, 1, pattern)
+        self.vault.put("vaultfs.json", text)
+        code, _, errors = self.vault.run()
+        self.assertEqual(code, NOT_A_VAULT, errors)
+        self.assertIn(words, errors)
+
+    def test_refused(self):
+        """Syntax, Values, Mac: each change is an error."""
+        self.vault = TinyVault(self)
+        self.text = self.vault.configuration
+        newer = "newer version"
+        for pattern, replacement, words in [
+                (b'"version": 1', b'"version": 2, "more": 1', newer), (b'\\[\\]', b'["future"]', newer),
+                (b'hkdf-sha256', b'argon2', newer), (b'"keyfile"', b'"tpm"', newer),
+                (b'"generation": 1', b'"generation": 2', "mac"), (b'"generation": 1', b'"generation": 01', "JSON"),
+                (b'"generation": 1', b'"generation": 1.0', "1.0"), (b'"generation": 1', b'"generation": -1', "-1"),
+                (b'"generation": 1', b'"generation": 18446744073709551616', "integer"),
+                (b'"label": ""', b'"label": "x"', "mac"), (b'"label": ""', b'"label": "\\ud800"', "surrogate"),
+                (b'"label": ""', b'"label": "", "la\\u0062el": ""', "twice"),
+                (b'"label": ""', b'"label": "", "more": 1', "other keys"), (b'4096', b'5000', "power of two"),
+                (b'2026-01-01', b'2026-02-30', "created"), (b'"label": ""', b'"label": ' + b"[" * 20 + b"]" * 20, "16"),
+                (b'\\A', b'\xef\xbb\xbf', "byte order"), (b'\\A', b' ' * (1 << 20), "1 MiB"),
+                (b'(?s).*', b'[' * 100000, "JSON"), (b'(?s).*', b'', "JSON")]:
+            with self.subTest(replacement[:30]):
+                self.refused(pattern, replacement, words)
+
+    def test_escapes(self):
+        """Syntax-6: the order of members, and escapes, carry no meaning."""
+        vault = TinyVault(self)
+        text = json.dumps(json.loads(vault.configuration), sort_keys=True, indent=3).replace("keyfile", "k\\u0065yfile")
+        vault.put("vaultfs.json", text.encode())
+        vault.clean()
+        self.assertEqual(vault.run()[0], 0)
+
+    def test_no_vault(self):
+        vault = TinyVault(self)
+        os.unlink(os.path.join(vault.root, b"vaultfs.json"))
+        self.assertEqual(vault.run()[0], NOT_A_VAULT)
+        os.mkfifo(os.path.join(vault.root, b"vaultfs.json"))
+        self.assertEqual(vault.run()[0], NOT_A_VAULT)
+
+
+class ConflictTests(unittest.TestCase):
+    """Names-6, Names-7, Store-40."""
+
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.vault.clean()
+
+    def test_forms(self):
+        short, long = b"e" * 43, b"vaultfs.long." + b"d" * 43
+        for addition in ADDITIONS:
+            self.assertEqual(twins(short + addition), [(short, addition)])
+            self.assertEqual(twins(long + addition), [(long, addition)])
+            self.assertEqual(twins(b"vaultfs.long" + addition + b"." + b"d" * 43), [(long, addition)])
+        for entry in (short, long, long + b".name", b"vaultfs.long.x.name", long + b"~.name",
+                      b"vaultfs.long" + b"x." + b"d" * 43):
+            self.assertEqual(twins(entry), [])
+
+    def test_names(self):
+        for name, addition, expected in [
+                (b"report.txt", b".conflict1", b"report (conflict conflict1).txt"),
+                (b"report", b" (conflicted copy)", b"report (conflict (conflicted copy))"),
+                (b".profile", b"~", b".profile (conflict ~)"), (b"..a", b"~", b"..a (conflict ~)"),
+                (b"..a.b", b"~", b"..a (conflict ~).b"), (b"a.tar.gz", b"~", b"a.tar (conflict ~).gz"),
+                (b"a." + b"e" * 31, b"~", b"a (conflict ~)." + b"e" * 31),
+                (b"a." + b"e" * 32, b"~", b"a." + b"e" * 32 + b" (conflict ~)"), (b"a", b". .", b"a (conflict . .)")]:
+            self.assertEqual(copy_name(name, b"E" * 43, addition), expected)
+
+    def test_long_names(self):
+        entry = b"x" * 21 + b"ABCDEFGHIJ" + b"y" * 33
+        found = copy_name(b"n" * 255, entry, b"~")
+        self.assertEqual(found, b"n" * 233 + b"~ABCDEFGH (conflict ~)")
+        found = copy_name("é".encode() * 125 + b".txt", entry, b"~")
+        self.assertLessEqual(len(found), 255)
+        self.assertTrue(found.decode().endswith("é~ABCDEFGH (conflict ~).txt"))
+        for size in range(1, 256):
+            entry = self.vault.record.encode(b"s" * size)[0]
+            for name in (b"s" * size, b"s" * max(1, size - 32) + b"." + b"e" * 31):
+                self.assertLessEqual(len(copy_name(name[:size], entry, b"+" * (255 - len(entry)))), 255)
+
+    def test_files(self):
+        """Copies of a short and of a long name, with the twin and without it."""
+        for number, name in enumerate([b"short.txt", b"l" * 200 + b".txt"], 1):
+            file = self.vault.file(name, number, [b"x" * CHUNK, b"rest"])
+            folder, entry = os.path.split(file.path)
+            places = [entry + a for a in ADDITIONS]
+            if entry.startswith(b"vaultfs.long."):
+                places += [b"vaultfs.long" + a + entry[len("vaultfs.long"):] for a in ADDITIONS]
+            for place in places:
+                os.rename(file.path, os.path.join(folder, place))
+                found, damage = self.vault.read()
+                expected = copy_name(name, entry, next(a for a in ADDITIONS if a in place))
+                self.assertEqual((set(found), damage), ({expected}, []))
+                write_whole(file.path, read_whole(os.path.join(folder, place)))
+                self.assertEqual(set(self.vault.read()[0]), {expected, name})
+                self.assertEqual(self.vault.run(expected)[1], b"x" * CHUNK + b"rest")
+                os.unlink(os.path.join(folder, place))
+            os.unlink(file.path)
+
+    def test_directory(self):
+        folder = self.vault.folder(b"dir")
+        self.vault.file(b"in", 1, [b"text"], folder)
+        os.rename(folder.root, folder.root + b".sync-conflict-1")
+        found, damage = self.vault.read()
+        name = b"dir (conflict sync-conflict-1)"
+        self.assertEqual((set(found), damage), ({name, name + b"/in"}, []))
+        self.assertEqual(self.vault.extract()[0], 0)
+        self.assertEqual(self.vault.extracted(b"dir (conflict sync-conflict-1)/in"), b"text")
+
+    def test_log_is_the_twins(self):
+        """Store-40: the log's entries are not applied, and an unsealed copy ends before what does not verify."""
+        self.vault.put("vaultfs.lock", NOTE)
+        file = self.vault.file(b"a", 1, [b"x" * CHUNK, b"y" * CHUNK], is_sealed=False, durable=CHUNK)
+        log = TinyLog(self.vault)
+        log.add(file, first=0, records=[file.record(0, b"z" * CHUNK)])
+        log.save()
+        write_whole(file.path + b"~", read_whole(file.path))
+        self.assertEqual(self.vault.run("a (conflict ~)")[:2], (0, b"x" * CHUNK + b"y" * CHUNK))
+        self.assertEqual(self.vault.run("a")[1], b"z" * CHUNK + b"y" * CHUNK)
+        self.vault.clean()
+        file.path += b"~"
+        file.flip(-1)
+        code, output, errors = self.vault.run("a (conflict ~)")
+        self.assertEqual((code, output), (0, b"x" * CHUNK))
+        self.assertIn("note: ", errors)
+        file.flip(130)
+        self.assertEqual(self.vault.run("a (conflict ~)")[0], DAMAGE)
+
+    def test_taken_names(self):
+        """A name of Names-2 counts more, and of several copies the first entry."""
+        file = self.vault.file(b"a", 1, [b"1"])
+        for place, content in [(b" ~", b"2"), (b". ~", b"3")]:
+            self.vault.file(b"a", 1, [content])
+            os.rename(file.path, file.path + place)
+        self.assertEqual(self.vault.run("a (conflict ~)")[1], b"2")
+        self.vault.file(b"a (conflict ~)", 2, [b"4"])
+        self.assertEqual(self.vault.run("a (conflict ~)")[1], b"4")
+
+    def test_foreign(self):
+        """Store-13."""
+        file = self.vault.file(b"a", 1, [b"1"])
+        for name in (b"notes.txt", b".stfolder", b"vaultfs.json.bak", b"vaultfs.tmp.1", b"x~", b"vaultfs.long.x.name"):
+            self.vault.put(name, b"text")
+        self.assertEqual(self.vault.read()[1], [])
+        self.assertEqual(self.vault.run()[2], "")
+        for name in (b"A" * 43, b"vaultfs.long." + b"A" * 43, b"renamed.txt"):
+            path = os.path.join(self.vault.root, name)
+            write_whole(path, read_whole(file.path))
+            self.assertEqual(len(self.vault.read()[1]), 1, name)
+            os.unlink(path)
+
+
+class NameTests(unittest.TestCase):
+    def test_windows(self):
+        names = TargetNames(windows=True, folds=True)
+        for name, expected in [
+                (b"plain.txt", b"plain.txt"), (b"a:b", b"a%3Ab"), (b"100%", b"100%"), (b"a%3Ab", b"a%253Ab"),
+                (b"nul", b"%6Eul"), (b"COM1.txt", b"%43OM1.txt"), (b"com10", b"com10"), (b"aux .c", b"%61ux .c"),
+                (b"null", b"null"), (b"dot.", b"dot%2E"), (b"space ", b"space%20"), (b"...", b"..%2E"),
+                (b"tab\t", b"tab%09"), (b"b\\s", b"b%5Cs"), (b"\xff\xfe", b"%FF%FE"), ("é".encode(), "é".encode())]:
+            self.assertEqual(names.mapped([name])[name], expected)
+            self.assertEqual(original_name(expected), name)
+
+    def test_case(self):
+        names = [b"README", b"readme", b"Readme", b"other", "É".encode(), "é".encode(), "e\u0301".encode()]
+        mapped = TargetNames(folds=True).mapped(names)
+        self.assertEqual(mapped[b"README"], b"%52%45%41%44%4D%45")
+        self.assertEqual((mapped[b"readme"], mapped[b"other"]), (b"readme", b"other"))
+        self.assertEqual(len({vaultfs_reader.folded(n.decode()) for n in mapped.values()}), len(names))
+
+    def test_random(self):
+        """No two names become one, every changed name leads back, and Windows allows it."""
+        generator = random.Random(1)
+        parts = [b"a", b"A", b"%", b"4", b"1", b":", b".", b" ", b"CON", b"nul", "ß".encode(), "ſ".encode(), b"S", b"s",
+                 "é".encode(), "É".encode(), b"\xc3", "İ".encode(), b"i", "\u0301".encode(), b"e"]
+        for names in (TargetNames(windows=True, folds=True), TargetNames(utf8=True, folds=True)):
+            for _ in range(300):
+                group = {b"".join(generator.choices(parts, k=generator.randrange(1, 4))) for _ in range(40)}
+                mapped = names.mapped(sorted(group))
+                self.assertEqual(len({vaultfs_reader.folded(n.decode()) for n in mapped.values()}), len(group))
+                for name, changed in mapped.items():
+                    self.assertEqual(original_name(changed), name)
+                    if names.windows:
+                        self.assertNotRegex(changed.decode(), r'[<>:"/\\|?*\x00-\x1f]|[. ]$')
+                        self.assertNotRegex(changed.decode(), r"(?i)^(con|nul) *(\.|$)")
+
+    def test_exact(self):
+        self.assertEqual(TargetNames().mapped([b"a:%41\xff"]), {b"a:%41\xff": b"a:%41\xff"})
+
+
+class ExtractionTests(unittest.TestCase):
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.vault.clean()
+
+    def test_metadata(self):
+        folder = self.vault.folder(b"dir")
+        file = self.vault.file(b"file", 1, [b"text"], folder)
+        self.vault.folder(b"empty")
+        self.vault.link(b"link", b"dir/file")
+        os.chmod(file.path, 0o440)
+        os.chmod(folder.root, 0o550)
+        for path in (file.path, folder.root):
+            os.utime(path, ns=(10**18 + 1, 10**18 + 7))
+        self.assertEqual(self.vault.extract(), (0, b"", ""))
+        for path, mode in (("dir", 0o550), ("dir/file", 0o440)):
+            status = os.stat(os.path.join(self.vault.out, path))
+            self.assertEqual((stat.S_IMODE(status.st_mode), status.st_mtime_ns), (mode, 10**18 + 7))
+        self.assertEqual(os.readlink(os.path.join(self.vault.out, "link")), "dir/file")
+        self.assertEqual(os.listdir(os.path.join(self.vault.out, "empty")), [])
+        os.chmod(os.path.join(self.vault.out, "dir"), 0o700)
+
+    def test_special(self):
+        file = self.vault.file(b"file", 1, [b"text"])
+        os.chmod(file.path, 0o4755)
+        os.mkfifo(os.path.join(self.vault.root, self.vault.record.encode(b"fifo")[0]))
+        code, _, errors = self.vault.extract()
+        self.assertEqual((code, len(errors.splitlines())), (vaultfs_reader.NOT_KEPT, 2))
+        self.assertEqual(os.stat(os.path.join(self.vault.out, "file")).st_mode & 0o7777, 0o755)
+
+    def test_part(self):
+        folder = self.vault.folder(b"dir")
+        self.vault.file(b"file", 1, [b"text"], folder)
+        self.assertEqual(self.vault.run("dir", "--all", self.vault.out), (0, b"", ""))
+        self.assertEqual(os.listdir(self.vault.out), ["file"])
+
+    def test_existing(self):
+        self.vault.file(b"file", 1, [b"text"])
+        os.mkdir(self.vault.out)
+        self.assertEqual(self.vault.extract()[0], 0)
+        code, _, errors = self.vault.extract()
+        self.assertEqual((code, errors.count("\n")), (vaultfs_reader.FAILURE, 1))
+        inside = os.path.join(os.fsdecode(self.vault.root), "out")
+        self.assertEqual(self.vault.run("--all", inside)[0], USAGE)
+
+    def test_taken(self):
+        """A name that appears in OUT meanwhile is not overwritten, and a link in OUT is not followed."""
+        folder = self.vault.folder(b"dir")
+        self.vault.file(b"in", 1, [b"text"], folder)
+        self.vault.file(b"file", 2, [b"text"])
+        outside = self.vault.out + "-outside"
+        os.mkdir(outside)
+        prepare = vaultfs_reader.Extraction.prepare
+
+        def prepared(extraction, out):
+            made = prepare(extraction, out)
+            os.symlink(outside, os.path.join(out, b"dir"))
+            os.symlink(os.path.join(outside, "new"), os.path.join(out, b"file"))
+            return made
+        vaultfs_reader.Extraction.prepare = prepared
+        self.addCleanup(setattr, vaultfs_reader.Extraction, "prepare", prepare)
+        code, _, errors = self.vault.extract()
+        self.assertEqual((code, len(errors.splitlines())), (INCOMPLETE, 2))
+        self.assertEqual(os.listdir(outside), [])
+        self.assertEqual(sorted(os.listdir(self.vault.out)), ["dir", "file"])
+
+    def test_damaged(self):
+        """Nothing of a damaged file is written. With --damaged, the parts that verify are."""
+        bad = self.vault.file(b"bad", 1, [b"a" * CHUNK, b"b" * CHUNK, b"c"])
+        self.vault.file(b"good", 2, [b"text"])
+        bad.flip(128 + RECORD + 20)
+        code, _, errors = self.vault.extract()
+        self.assertEqual(code, INCOMPLETE)
+        self.assertIn("bad: not extracted: chunk 1 at 4096", errors)
+        self.assertEqual(os.listdir(self.vault.out), ["good"])
+        self.vault.out += "2"
+        code, _, errors = self.vault.extract("--damaged")
+        self.assertEqual(code, DAMAGE)
+        self.assertIn("bytes 4096 to 8192", errors)
+        self.assertEqual(self.vault.extracted(b"bad"), b"a" * CHUNK + bytes(CHUNK) + b"c")
+        self.assertEqual(self.vault.run("bad")[:2], (DAMAGE, b"a" * CHUNK))
+
+    def test_cut(self):
+        """Store-3, Store-4."""
+        file = self.vault.file(b"file", 1, [b"a" * CHUNK, b"b" * CHUNK])
+        whole = read_whole(file.path)
+        write_whole(file.path, whole[:128 + RECORD])
+        self.assertEqual(self.vault.run("file")[:2], (DAMAGE, b"a" * CHUNK))
+        self.assertEqual(self.vault.extract("--damaged")[0], DAMAGE)
+        self.assertEqual(self.vault.extracted(b"file"), b"a" * CHUNK + bytes(CHUNK))
+        write_whole(file.path, whole + file.record(2, b"more"))
+        self.assertEqual(self.vault.run("file")[:2], (DAMAGE, b"a" * CHUNK + b"b" * CHUNK))
+        self.vault.put("vaultfs.lock", NOTE)
+        self.vault.put("vaultfs.log", bytes(64))
+        self.assertEqual(self.vault.run("file")[:2], (0, b"a" * CHUNK + b"b" * CHUNK))
+
+    def test_sparse(self):
+        """Holes-1."""
+        self.vault.file(b"file", 1, [b"a" * CHUNK] + [None] * 300 + [b"b"], is_sparse=True)
+        self.assertEqual(self.vault.extract()[0], 0)
+        self.assertEqual(self.vault.extracted(b"file"), b"a" * CHUNK + bytes(300 * CHUNK) + b"b")
+        self.assertLess(os.stat(os.path.join(self.vault.out, "file")).st_blocks * 512, 100 * CHUNK)
+        self.vault.file(b"file", 1, [None])
+        self.assertEqual(self.vault.run("file")[0], DAMAGE)
+
+    def test_hole_of_the_store(self):
+        """A hole of the backing file is not read."""
+        file = self.vault.file(b"file", 1, [b"a" * CHUNK], is_sparse=True, is_sealed=False)
+        os.truncate(file.path, 128 + RECORD * (1 << 24))
+        self.assertEqual(self.vault.extract()[0], 0)
+        self.assertEqual(os.stat(os.path.join(self.vault.out, "file")).st_size, CHUNK << 24)
+
+    def test_unclean_end(self):
+        """Store-6, Store-7, Store-38."""
+        file = self.vault.file(b"new", 1, [b"a" * CHUNK, b"b" * CHUNK], is_sealed=False)
+        file.flip(-1)
+        self.vault.put(os.fsdecode(self.vault.record.encode(b"empty")[0]), b"")
+        os.mkdir(os.path.join(self.vault.root, self.vault.record.encode(b"dir")[0]))
+        self.assertEqual(len(self.vault.read()[1]), 3)
+        self.assertEqual(self.vault.run("new", "--allow-torn-tail")[:2], (0, b"a" * CHUNK))
+        self.vault.put("vaultfs.lock", NOTE)
+        self.vault.put("vaultfs.log", bytes(64))
+        self.assertEqual(self.vault.read()[1], [])
+        self.assertEqual(self.vault.run("new")[:2], (0, b"a" * CHUNK))
+        self.assertEqual(self.vault.extract()[0], 0)
+        self.assertEqual((self.vault.extracted(b"empty"), os.listdir(os.path.join(self.vault.out, "dir"))), (b"", []))
+
+    def test_listing(self):
+        self.vault.file(b"file\n", 1, [b"text"])
+        self.vault.file(b"g\xff", 2, [b"a" * CHUNK, b"b"])
+        self.vault.link(b"link", b"target")
+        lines = self.vault.run()[1].splitlines()
+        self.assertTrue(lines[0].endswith(b" file\\x0a") and lines[2].endswith(b" link -> target"), lines)
+        found = json.loads(self.vault.run("--json")[1])
+        self.assertEqual([(f["path"], f["type"], f["size"]) for f in found],
+                         [("file\n", "file", 4), ("g\udcff", "file", CHUNK + 1), ("link", "link", 6)])
+
+    @unittest.skipUnless(sys.platform == "linux", "Open file description locks are Linux's.")
+    def test_lock(self):
+        """Store-29."""
+        import fcntl
+        with open(os.path.join(self.vault.root, b"vaultfs.lock"), "r+b") as lock:
+            fcntl.fcntl(lock, 37, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0) + bytes(4))
+            self.assertEqual(self.vault.run()[0], IN_USE)
+            self.assertEqual(self.vault.run("--no-lock")[0], 0)
+
+    def test_rekey_step(self):
+        """Store-27 bars only a vault that is being rekeyed."""
+        self.vault.put("vaultfs.rekey", b"")
+        self.assertEqual(self.vault.run()[0], 0)
+
+    def test_arbitrary(self):
+        """Conventions-5: the outcome is a value or damage."""
+        file = self.vault.file(b"file", 1, [b"a" * CHUNK, b"b"])
+        whole, generator = read_whole(file.path), random.Random(1)
+        for _ in range(100):
+            data = bytearray(whole[:generator.randrange(len(whole) + 1)])
+            for _ in range(generator.randrange(3) if data else 0):
+                data[generator.randrange(len(data))] = generator.randrange(256)
+            write_whole(file.path, data)
+            found, damage = self.vault.read()
+            self.assertTrue(damage or data == whole)
+
+
+if __name__ == "__main__":
+    unittest.main()
