@@ -89,7 +89,10 @@ import Testing
 
     @Test(
         "so it does the pages that are written by hand",
-        arguments: [("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-agent", "InhibitDelayMaxSec")])
+        arguments: [
+            ("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-agent", "InhibitDelayMaxSec"),
+            ("vaultfs-reader", "--names RULES"),
+        ])
     func soItDoesPages(name: String, text: String) throws {
         let page = "\(Products.tests)/../packaging/\(name).1"
         let result = try Command(

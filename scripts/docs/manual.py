@@ -18,7 +18,7 @@ import time
 SUMMARY_SECTION = "EXIT STATUS"
 # The chapters in the order of vaultfs(1).
 CHAPTERS = ("Locking", "Keys", "Views", "Transfer", "System", "Network", "Protection", "Recovery", "Limits", "Files")
-SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-agent (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)", ".PP",
+SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-agent (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)", ".PP",
             r"Documents and examples are in \fI/usr/share/doc/vaultfs\fR.")
 
 
