@@ -1039,6 +1039,8 @@ class Vault:
             return read_regular(os.path.join(folder.backing, entry + b".name"), 4096)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise Damage(f"name: the sidecar cannot be read: {error.strerror}") from None
 
     def name_of_copy(self, folder, entry):
         """Names-6: the name of an entry that is a conflict copy, or None."""
@@ -1828,7 +1830,7 @@ def main(arguments=None):
         # The reader of the output has ended. Python must not find that out again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        report.line(f"{error.filename or 'failed'}: {error.strerror}")
+        report.line(f"{readable(os.fsencode(error.filename or 'failed'))}: {error.strerror}")
     except KeyboardInterrupt:
         report.line("interrupted")
         return 130
