@@ -12,6 +12,8 @@ package struct TransferOptions: Sendable {
     /// Does not copy what gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
     /// (capabilities(7)), device nodes.
     package var dropsSpecial = false
+    /// Copies belong to this user, whoever the source belongs to.
+    package var dropsOwners = false
     /// For a view, which knows only contents, names and times, and a file's exact length only while the file is open.
     /// Copies are for this user alone, other kinds of objects are failures, and samples of existing files are compared,
     /// because nothing authenticates them.

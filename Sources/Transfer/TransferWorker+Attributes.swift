@@ -19,7 +19,7 @@ extension TransferWorker {
         }
         let before = try writing(try destination.status(of: made))
         var isOwned = status.st_uid == before.st_uid && status.st_gid == before.st_gid
-        if !isOwned {
+        if !isOwned && !options.dropsOwners {
             isOwned = try keep(\.owners, on: made) { changes in
                 // An owner may change the group to any group they belong to (chown(2)).
                 changes.gid = status.st_gid

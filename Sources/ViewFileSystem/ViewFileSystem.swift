@@ -111,9 +111,34 @@ package final class ViewFileSystem: Sendable {
             throw error
         }
         let directory = try directory(parentNode)
-        guard source.shows(name, inRoot: parentNode === nodes.root) else { throw .system(.noSuchFileOrDirectory) }
-        let status = try directory.status(of: name)
-        return entry(status, name, parentNode)
+        let (entry, status) = try find(name, in: directory, isRoot: parentNode === nodes.root)
+        return self.entry(status, entry, parentNode)
+    }
+
+    /// Finds the source's entry of a name in the view: the name itself, or with the suffix that the view leaves out.
+    private func find(
+        _ name: [UInt8], in directory: Descriptor, isRoot: Bool
+    ) throws(StoreError) -> (entry: [UInt8], status: stat) {
+        do throws(StoreError) {
+            guard source.shows(name, inRoot: isRoot) else { throw .system(.noSuchFileOrDirectory) }
+            return (name, try directory.status(of: name))
+        } catch .system(.noSuchFileOrDirectory) {
+            let entry = name + source.strippedSuffix
+            guard entry != name, source.shows(entry, inRoot: isRoot) else { throw .system(.noSuchFileOrDirectory) }
+            let status = try directory.status(of: entry)
+            guard status.st_mode & S_IFMT != S_IFDIR else { throw .system(.noSuchFileOrDirectory) }
+            return (entry, status)
+        }
+    }
+
+    /// The name that a listing shows. If the source has both names, each entry keeps its own.
+    private func shownName(of listed: ListedEntry, in directory: Descriptor) -> [UInt8] {
+        let suffix = source.strippedSuffix
+        guard !suffix.isEmpty, listed.name.count > suffix.count, listed.name.suffix(suffix.count).elementsEqual(suffix),
+            listed.attributes.st_mode & S_IFMT != S_IFDIR
+        else { return listed.name }
+        let stripped = Array(listed.name.dropLast(suffix.count))
+        return (try? directory.status(of: stripped)) == nil ? stripped : listed.name
     }
 
     private func entry(_ status: stat, _ name: [UInt8], _ parent: ViewNode) -> NodeEntry {
@@ -150,6 +175,8 @@ package final class ViewFileSystem: Sendable {
         let isRoot = handle.node === nodes.root
         let isAtEnd = try list(handle.reader, from: offset, accept) { directory, listed in
             guard source.shows(listed.name, inRoot: isRoot) else { return false }
+            let name = shownName(of: listed, in: directory)
+            defer { listed.name = name }
             if !withAttributes { return true }
             // Removed since getdents(2).
             guard let status = try? directory.status(of: listed.name) else { return false }

@@ -14,6 +14,8 @@ struct VaultFS: ParsableCommand {
               vaultfs mount ~/Vault ~/Private
               vaultfs unmount ~/Private
 
+            Every command takes -q or --quiet: it then prints failures, warnings and what was asked for, and nothing else.
+
             Exit codes:
             \(FailureCode.table)
             """,
@@ -34,7 +36,7 @@ struct VaultFS: ParsableCommand {
         // So is a file over its limit (setrlimit(2), RLIMIT_FSIZE).
         signal(SIGXFSZ, SIG_IGN)
         do {
-            let arguments = try HelpText.resolve(ProcessArguments.current())
+            let arguments = try HelpText.resolve(Console.takingQuiet(from: ProcessArguments.current()))
             if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve() }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)

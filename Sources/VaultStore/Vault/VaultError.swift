@@ -57,8 +57,7 @@ extension VaultError: CustomStringConvertible {
                 "\(path.shown) is in use by another process, here or on another machine"
             }
         // The secret unwraps the master key only together with the fields that matter (FileFormat, Slots).
-        case .wrongSecret(let path, .passphrase):
-            "\(path.shown): wrong passphrase, or vaultfs.json was changed: try a copy of it"
+        case .wrongSecret(let path, .passphrase): "\(path.shown): wrong passphrase"
         case .wrongSecret(let path, .keyfile):
             "\(path.shown): wrong keyfile, or vaultfs.json was changed: try a copy of it"
         case .wrongSecret(let path, .recovery):

@@ -9,6 +9,8 @@ package final class ViewSource: Sendable {
     /// The entry of `root` that is shown. Nil for all entries.
     package let onlyName: [UInt8]?
     package let keys: KeyStore
+    /// The end of a file's name that the view leaves out, such as `.enc`, so that programs know the type. Empty for none.
+    package let strippedSuffix: [UInt8]
     private let manifest: ViewManifest?
     private let index: HlsIndex?
     private let hasSharedKey: Bool
@@ -18,7 +20,7 @@ package final class ViewSource: Sendable {
     ///   - hasSharedKey: true if the key store has one key for the whole view.
     package init(
         root: Descriptor, onlyName: [UInt8]? = nil, format: ViewFormat, manifest: ViewManifest?, keys: KeyStore,
-        hasSharedKey: Bool
+        hasSharedKey: Bool, strippedSuffix: [UInt8] = []
     ) {
         self.root = root
         self.onlyName = onlyName
@@ -26,6 +28,7 @@ package final class ViewSource: Sendable {
         self.manifest = manifest
         self.keys = keys
         self.hasSharedKey = hasSharedKey
+        self.strippedSuffix = strippedSuffix
         index = format.layout == .hls ? HlsIndex(root: root) : nil
     }
 

@@ -50,7 +50,7 @@ struct LockCommand: ParsableCommand {
         case .locked(let receipt, let already):
             if !mounts.json {
                 let state = already ? "is locked already" : receipt.left == nil ? "locked and purged" : "locked"
-                print("\(mountpoint): " + [state, receipt.unlocking].compactMap { $0 }.joined(separator: "; "))
+                Console.confirm("\(mountpoint): " + [state, receipt.unlocking].compactMap { $0 }.joined(separator: "; "))
                 for (label, text) in verbose && !already ? receipt.lines : [] { Console.printField("  " + label, text) }
             }
             guard !forget || receipt.policy == .forget else {

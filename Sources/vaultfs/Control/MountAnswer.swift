@@ -62,13 +62,13 @@ struct MountChoice: ParsableArguments {
         _ answers: [MountAnswer], show: (_ mountpoint: String, ControlResponse) throws(CommandFailure) -> Void
     ) throws {
         var failures: [CommandFailure] = []
-        if answers.isEmpty, !json { print("No vault is mounted.") }
+        if answers.isEmpty, !json { Console.confirm("No vault is mounted.") }
         for answer in answers {
             switch answer.outcome {
             case .answered(let response):
                 do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
             case .dead:
-                if !json { print("\(answer.mountpoint): its daemon has ended; it holds nothing") }
+                if !json { Console.confirm("\(answer.mountpoint): its daemon has ended; it holds nothing") }
             case .unreachable(let reason): failures.append(CommandFailure(.failure, "\(answer.mountpoint): \(reason)"))
             }
         }

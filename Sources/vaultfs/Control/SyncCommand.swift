@@ -22,7 +22,7 @@ struct SyncCommand: ParsableCommand {
 
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
-        case .synchronized: if !mounts.json { print("\(mountpoint): synchronized") }
+        case .synchronized: if !mounts.json { Console.confirm("\(mountpoint): synchronized") }
         case .error(let failure):
             throw CommandFailure(
                 failure.code == .notDurable ? .notDurable : .failure,

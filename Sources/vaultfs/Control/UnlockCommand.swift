@@ -90,7 +90,7 @@ struct UnlockCommand: ParsableCommand {
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
         case .unlocked(let already):
-            if !mounts.json { print("\(mountpoint): " + (already ? "is not locked" : "unlocked")) }
+            if !mounts.json { Console.confirm("\(mountpoint): " + (already ? "is not locked" : "unlocked")) }
         case .error(let failure): throw Self.failure(mountpoint, failure)
         default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }

@@ -137,7 +137,11 @@ struct SecretOptions: ParsableArguments {
                 continue
             }
             let result = try use(secret)
-            guard let failure = refusal(result), triesLeft > 0 else { return result }
+            guard let failure = refusal(result) else { return result }
+            if triesLeft == 0 {
+                if isTyped, let vault { Console.report(RecoveryKeyText.advice(in: vault)) }
+                return result
+            }
             Console.report(failure.message)
         }
     }

@@ -34,8 +34,7 @@ struct VaultSecretOptions: ParsableArguments {
                 return .success(OpenedSlot(secret: secret, masterKey: masterKey, slot: slot))
             } catch {
                 guard case .wrongSecret = error else { throw CommandFailure(error) }
-                let advice = RecoveryKeyText.advice(for: secret, in: vault.configuration)
-                return .failure(CommandFailure(.wrongSecret, error.description + advice))
+                return .failure(CommandFailure(.wrongSecret, error.description))
             }
         }
         return try result.get()

@@ -15,9 +15,10 @@ struct NewRecoveryKey {
 
 /// Lines about recovery keys.
 enum RecoveryKeyText {
-    /// Ends the message about a wrong passphrase, if the vault has a recovery key.
-    static func advice(for secret: SlotSecret, in vault: VaultConfiguration) -> String {
-        secret.kind == .passphrase && vault.hasRecoveryKey ? "; if the passphrase is lost, use --recovery-key" : ""
+    /// Reported when a person has typed the last of several wrong passphrases.
+    static func advice(in vault: VaultConfiguration) -> String {
+        "if the passphrase is right, vaultfs.json was changed: try a copy of it"
+            + (vault.hasRecoveryKey ? "; if it is lost, use --recovery-key" : "")
     }
 
     static func shown(_ key: String) -> String {

@@ -45,7 +45,7 @@ struct SlotRemoveCommand: ParsableCommand {
                 Report(
                     removed: removal.removed.map(SlotReport.init), remaining: removal.remaining.map(SlotReport.init)))
         } else {
-            for slot in removal.removed { print("Removed slot \(slot.id): \(SlotReport(slot).text).") }
+            for slot in removal.removed { Console.confirm("Removed slot \(slot.id): \(SlotReport(slot).text).") }
         }
         // Without a slot nothing could make a new one.
         for slot in removal.removed where slot.kind == .recovery && !removal.remaining.isEmpty {

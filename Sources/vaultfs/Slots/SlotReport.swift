@@ -86,7 +86,7 @@ struct NewSlotReport: Encodable {
             }
         }
         progress.clear()
-        if !isJSON { return Swift.print("\(verb) slot \(slot.id): \(SlotReport(slot).text).") }
+        if !isJSON { return Console.confirm("\(verb) slot \(slot.id): \(SlotReport(slot).text).") }
         if recoveryKey == nil { try Console.write(json(slot)) }
     }
 }

@@ -1,12 +1,29 @@
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
+internal import Synchronization
 internal import SystemPackage
 internal import VaultStore
 
 /// The output of commands. Results go to stdout. A line for a failure, prompts and progress go to stderr.
 enum Console {
+    private static let quiet = Atomic<Bool>(false)
+
+    /// True with `--quiet`: results that were asked for, warnings and failures are printed, and nothing else.
+    static var isQuiet: Bool { quiet.load(ordering: .relaxed) }
+
     static var isStandardErrorTerminal: Bool { isatty(STDERR_FILENO) == 1 }
+
+    /// Removes `-q` and `--quiet`, which every command takes, from the arguments before `--`.
+    static func takingQuiet(from arguments: [String]) -> [String] {
+        let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
+        let kept = arguments[..<end].filter { $0 != "-q" && $0 != "--quiet" }
+        if kept.count < end { quiet.store(true, ordering: .relaxed) }
+        return kept + arguments[end...]
+    }
+
+    /// Prints on stdout that something was done. Not with `--quiet`.
+    static func confirm(_ text: String) { if !isQuiet { print(text) } }
 
     /// `vaultfs: …` on stderr.
     static func report(_ message: String) { writeToStandardError("vaultfs: \(message)\n") }
@@ -70,7 +87,7 @@ struct JoinedFields<First: Encodable, Second: Encodable>: Encodable {
 
 /// A progress line on stderr that is overwritten. Shown only on a terminal.
 struct ProgressLine {
-    let isShown = Console.isStandardErrorTerminal
+    let isShown = Console.isStandardErrorTerminal && !Console.isQuiet
     /// CR, then ECMA-48 "erase in line".
     private static let startOver = "\r\u{1B}[K"
 

@@ -45,7 +45,7 @@ struct ExportCommand: ParsableCommand {
     @Argument(help: ArgumentHelp("A vault and a path in it, or the file or directory of a view.", valueName: "source"))
     var source: VaultPathArgument
 
-    @Argument(help: "The file or directory that the plaintext goes to.")
+    @Argument(help: "The file or directory that the plaintext goes to; - writes one file to standard output.")
     var destination: PathArgument
 
     @OptionGroup
@@ -66,7 +66,12 @@ struct ExportCommand: ParsableCommand {
     @OptionGroup(title: "Secret options")
     var secret: VaultSecretOptions
 
+    private var isToStandardOutput: Bool { destination.path.bytes == [UInt8(ascii: "-")] }
+
     func validate() throws {
+        if isToStandardOutput, transfer.overwrite || transfer.verify || transfer.json || damaged {
+            throw ValidationError("standard output takes no --overwrite, --verify, --json or --damaged")
+        }
         if let formatName {
             try options.validate(for: formatName)
             let forVaults = [
@@ -93,7 +98,7 @@ struct ExportCommand: ParsableCommand {
     func runVault() throws {
         ProcessSetup.raiseLimits()
         let (directory, path) = try source.open()
-        let to = try LocalPath(destination.path, mayBeMissing: true)
+        let to = try localDestination()
         try check(to, isNotIn: directory.descriptor)
         let session = try VaultSession(directory, isReadOnly: true, secret: secret) {
             "copy from \($0) instead, or unmount it first"
@@ -118,7 +123,7 @@ struct ExportCommand: ParsableCommand {
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(secret.options.passphrase)
         let location = try view.location(try MountArguments.resolve(source.whole))
-        let to = try LocalPath(destination.path, mayBeMissing: true)
+        let to = try localDestination()
         // A file may be exported into its own directory.
         if location.onlyName == nil { try check(to, isNotIn: location.root) }
         let secret = try view.readSecret(self.secret.options.passphrase)
@@ -141,8 +146,14 @@ struct ExportCommand: ParsableCommand {
         }
     }
 
+    /// Nil for standard output.
+    private func localDestination() throws(CommandFailure) -> LocalPath? {
+        isToStandardOutput ? nil : try LocalPath(destination.path, mayBeMissing: true)
+    }
+
     /// Nothing is made in the source.
-    private func check(_ to: LocalPath, isNotIn root: Descriptor) throws(CommandFailure) {
+    private func check(_ to: LocalPath?, isNotIn root: Descriptor) throws(CommandFailure) {
+        guard let to else { return }
         guard (try? to.root.isInside(root)) != true else {
             throw CommandFailure(
                 .failure, "\(destination.path.shown) is the source or in it: choose another destination")
@@ -150,12 +161,16 @@ struct ExportCommand: ParsableCommand {
     }
 
     private func export<System: FileSystem>(
-        _ tree: FileSystemTree<System>, _ path: [[UInt8]], _ to: LocalPath, _ options: TransferOptions,
+        _ tree: FileSystemTree<System>, _ path: [[UInt8]], _ to: LocalPath?, _ options: TransferOptions,
         _ workspaces: [System.Workspace], _ interruption: Interruption,
         hasEnded: @escaping @Sendable () -> Bool = { false }, isLogDamaged: () -> Bool = { false },
         survey: (@Sendable (TransferSurvey) -> Void)? = nil
     ) throws {
         let from = try TransferTarget.source(tree, tree.root, path, shown: source.whole.shown)
+        guard let to else {
+            let output = ExportedStream(tree: tree, source: source.whole.shown, hasEnded: hasEnded)
+            return try output.write(from, workspaces[0], isLogDamaged: isLogDamaged)
+        }
         // A file that goes into a directory keeps its name.
         let target = try TransferTarget.destination(
             LocalTree<System.Workspace>(), to.root, to.path, for: from.name, shown: destination.path.shown)

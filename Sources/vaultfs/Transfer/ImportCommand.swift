@@ -38,6 +38,9 @@ struct ImportCommand: ParsableCommand {
     @OptionGroup
     var transfer: TransferArguments
 
+    @Flag(help: "Make everything yours: do not keep the owners and groups of the source.")
+    var noOwner = false
+
     @Flag(help: "Import a source that is the encrypted side of a vault, as it is.")
     var force = false
 
@@ -72,6 +75,7 @@ struct ImportCommand: ParsableCommand {
         var run = TransferRun(
             report: report, interruption: interruption, options: transfer.options, destination: vault.path,
             hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
+        run.options.dropsOwners = noOwner
         run.options.leftOut = FileIdentity(try vault.descriptor.status())
         let workspaces = try VaultSession.makeWorkspaces(for: vault.configuration)
         func copy(into tree: FileSystemTree<VaultFileSystem>) throws {

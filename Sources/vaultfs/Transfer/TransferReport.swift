@@ -51,7 +51,7 @@ struct TransferReport: Sendable {
                 seconds: work.seconds, failures: work.problems, damage: work.damage)
             try Console.printJSON(JoinedFields(first: summary, second: totals))
         } else if failure == nil {
-            print(text(verb, totals))
+            Console.confirm(text(verb, totals))
         }
         guard let problem = Self.problem(totals) else {
             // The report of the log's damage is the message.

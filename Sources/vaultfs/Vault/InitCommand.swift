@@ -73,7 +73,9 @@ struct InitCommand: ParsableCommand {
                 throw .refused("no vault was made: \(error.message)")
             }
         }
-        if !common.json { print("Made a vault in \(common.vault.path.shown). Mount it:\n\n  \(mountCommand)") }
+        if !common.json {
+            Console.confirm("Made a vault in \(common.vault.path.shown). Mount it:\n\n  \(mountCommand)")
+        }
     }
 
     /// The command that mounts the new vault, ready to paste.

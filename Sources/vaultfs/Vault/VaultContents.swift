@@ -60,17 +60,14 @@ extension MountContents {
     private static func open(
         _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease, knownSlot: Int
     ) throws(UnlockRefusal) -> UnlockSecret {
-        var advice = ""
         do throws(VaultError) {
             let directory = try VaultDirectory.open(vaultPath)
-            advice = RecoveryKeyText.advice(for: secret, in: directory.configuration)
             let opened = try directory.openSlot(with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
             let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
             return UnlockSecret(opened.masterKey) { lease.adopt(term) }
         } catch {
             switch error {
-            case .wrongSecret: throw .wrongSecret(error.description + advice)
-            case .noSlot: throw .wrongSecret(error.description)
+            case .wrongSecret, .noSlot: throw .wrongSecret(error.description)
             case .tooCostly(let path, let reason):
                 throw .failed("\(path.shown): \(reason): unmount the vault, and mount it with that slot")
             case .slotEnded: throw .slotExpired(error.description)

@@ -139,7 +139,7 @@ final class VerifyReport {
             AmountText.counted(totals.files, "file"),
             AmountText.counted(totals.links, "link"), AmountText.counted(totals.attributes, "attribute"),
         ]
-        print(
+        Console.confirm(
             "checked \(objects.joined(separator: ", ")), \(AmountText.bytes(Double(totals.bytes))) "
                 + "in \(AmountText.counted(Int(clamping: totals.chunks), "chunk")): "
                 + (totals.damage == 0

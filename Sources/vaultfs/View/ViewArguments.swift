@@ -17,6 +17,8 @@ struct ViewArguments: Codable, Sendable {
     let keyFile: FilePath?
     let keyCommand: String?
     let keys: [ViewKeyArgument]
+    /// UTF-8.
+    let strippedSuffix: String
 
     /// - Parameter options: with absolute paths.
     init(formatName: ViewFormatName, options: ViewOptions) {
@@ -41,6 +43,7 @@ struct ViewArguments: Codable, Sendable {
         keyFile = options.keyFile?.path
         keyCommand = options.keyCommand
         keys = options.key
+        strippedSuffix = options.strip ?? (formatName == .openssl ? ViewOptions.usualSuffix : "")
     }
 
     /// True if a passphrase must be read.
@@ -60,8 +63,11 @@ struct ViewArguments: Codable, Sendable {
     func location(_ path: FilePath) throws -> ViewLocation {
         let location = try ViewLocation(path)
         if formatName == .hls, let name = location.onlyName {
-            let name = FilePath(bytes: name).shown
-            throw CommandFailure(.usage, "\(name) is a file: hls takes the directory that it is in, with its segments")
+            let directory = path.removingLastComponent().quotedForShell
+            throw CommandFailure(
+                .usage,
+                "\(FilePath(bytes: name).shown) is a file, and hls takes the directory that it is in, with its segments: "
+                    + "vaultfs view hls \(directory) MOUNTPOINT")
         }
         try check(location.manifest())
         return location
@@ -115,7 +121,8 @@ struct ViewArguments: Codable, Sendable {
             })
         return ViewSource(
             root: location.root, onlyName: location.onlyName, format: format, manifest: manifest,
-            keys: KeyStore(sources, shared: shared), hasSharedKey: shared != nil)
+            keys: KeyStore(sources, shared: shared), hasSharedKey: shared != nil,
+            strippedSuffix: Array(strippedSuffix.utf8))
     }
 
     /// Reads the passphrase or key of the files. Empty if they need none.

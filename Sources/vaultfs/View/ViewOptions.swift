@@ -68,6 +68,15 @@ struct ViewOptions: ParsableArguments {
         help: ArgumentHelp("openssl: the digest of the derivation; default: sha256.", valueName: "digest"))
     var digest: OpenSSLDigest?
 
+    @Option(
+        help: ArgumentHelp(
+            "Show files without this end of their names, so that programs know the type (openssl: default .enc; '' for none).",
+            valueName: "suffix"))
+    var strip: String?
+
+    /// The suffix that people give files of `openssl enc`.
+    static let usualSuffix = ".enc"
+
     /// The iterations of PBKDF2. Nil if the keys are derived without it.
     var pbkdf2Iterations: Int? { iterations ?? (pbkdf2 ? Self.usualIterations : nil) }
 
@@ -88,6 +97,7 @@ struct ViewOptions: ParsableArguments {
         "--pbkdf2": [.openssl],
         "--iter": [.openssl],
         "--md": [.openssl],
+        "--strip": [.cbcChunks, .cbc, .openssl],
     ]
 
     /// The names of the options given.
@@ -96,7 +106,7 @@ struct ViewOptions: ParsableArguments {
             ("--cipher", cipher != nil), ("--chunk-size", chunkSize != nil), ("--key-file", keyFile != nil),
             ("--kdf", kdf != nil), ("--key-command", keyCommand != nil), ("--key", !key.isEmpty), ("--iv", iv != nil),
             ("--iv-in-file", ivInFile), ("--padding", padding != .pkcs7), ("--pbkdf2", pbkdf2),
-            ("--iter", iterations != nil), ("--md", digest != nil),
+            ("--iter", iterations != nil), ("--md", digest != nil), ("--strip", strip != nil),
         ].filter(\.1).map(\.0)
     }
 
@@ -119,6 +129,7 @@ struct ViewOptions: ParsableArguments {
                 throw ValidationError("--chunk-size \(size) without padding is not a multiple of 16")
             }
         }
+        if let strip, strip.contains("/") { throw ValidationError("--strip takes the end of a name, without '/'") }
         if let iterations = pbkdf2Iterations, !OpenSSLKeyDerivation.iterations.contains(iterations) {
             throw ValidationError("--iter \(iterations) is not in \(OpenSSLKeyDerivation.iterations)")
         }
