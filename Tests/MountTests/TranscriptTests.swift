@@ -23,13 +23,16 @@ extension PlainMountTests {
             #expect(expected.split(separator: "\n").count <= 40)
         }
 
-        @Test("the README's example is a part of the first hour")
-        func example() throws {
+        @Test(
+            "the examples of the README and of the chapter are parts of the first hour",
+            arguments: ["README.md", "Manual/FirstHour.md"])
+        func examples(page: String) throws {
             var session = try String(contentsOfFile: "\(Products.tests)/Transcripts/first-hour.txt", encoding: .utf8)
                 .split(separator: "\n")[...]
-            let readme = try String(contentsOfFile: "\(Products.tests)/../README.md", encoding: .utf8)
-            let example = try #require(readme.split(separator: "```\n").first { $0.hasPrefix("$ ") })
-            for line in example.split(separator: "\n") where line != "…" {
+            let text = try String(contentsOfFile: "\(Products.tests)/../\(page)", encoding: .utf8)
+            let examples = text.split(separator: "```\n").filter { $0.hasPrefix("$ ") }
+            #expect(!examples.isEmpty)
+            for line in examples.joined().split(separator: "\n") where line != "…" {
                 let found = try #require(session.firstIndex(of: line), "\(line)")
                 session = session[(found + 1)...]
             }
@@ -68,12 +71,12 @@ extension PlainMountTests {
             for point in points { #expect(status.contains { $0.contains(" \(point) ") && $0.hasPrefix("unlocked") }) }
         }
 
-        /// Times, durations, sizes and the temporary directory differ from run to run.
+        /// Times, rates, the recovery key and the temporary directory differ from run to run.
         private static func withoutChances(_ text: String, _ directory: String) -> String {
             text.replacingOccurrences(of: directory, with: "~")
                 .replacing(/20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ/, with: "TIME")
-                .replacing(/[0-9.]+ ms/, with: "N ms")
-                .replacing(/[0-9]+ (inodes|bytes|files)/) { "N \($0.1)" }
+                .replacing(/[0-9.]+ ([KMG]i)?B\/s/, with: "RATE")
+                .replacing(/([0-9a-f]{8}-){8}[0-9a-f]{8}/, with: "KEY")
         }
     }
 }

@@ -5,13 +5,15 @@ unset XDG_RUNTIME_DIR
 umask 077
 printf 'correct horse battery\n' >pass
 printf 'a new passphrase\n' >new
+mkdir Papers
+printf 'an old letter\n' >Papers/letter
 show() {
     echo "\$ $*"
     "$@" 2>&1
     local code=$?
     [ $code = 0 ] || echo "[exit code $code]"
 }
-show vaultfs init Vault --passfile pass --no-recovery-key --scrypt-logn 10
+show vaultfs init Vault --passfile pass
 show vaultfs mount Vault Private --passfile pass
 show vaultfs status
 echo secret >Private/file
@@ -24,3 +26,6 @@ show vaultfs passwd Vault
 show vaultfs slot change Vault --passfile pass --new-passfile new
 show vaultfs unmount --all
 show vaultfs mount Vault Private --passfile pass
+show vaultfs import Papers Vault --passfile new
+show cp -a Vault Backup
+show vaultfs verify Backup --passfile new
