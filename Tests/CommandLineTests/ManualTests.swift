@@ -20,6 +20,11 @@ import Testing
         }
     }
 
+    /// The pages of section 7, and the chapter of each.
+    private static let tasks = [
+        "vaultfs-first-hour": "FirstHour", "vaultfs-backup": "Sync", "vaultfs-sync": "Sync",
+    ]
+
     private let directory: TemporaryDirectory
 
     init() throws {
@@ -33,8 +38,8 @@ import Testing
     }
 
     /// The text of a page, without escape sequences.
-    private func page(_ name: String) throws -> String {
-        try String(contentsOfFile: directory.appending("\(name).1"), encoding: .ascii)
+    private func page(_ name: String, section: Int = 1) throws -> String {
+        try String(contentsOfFile: directory.appending("\(name).\(section)"), encoding: .ascii)
             .replacingOccurrences(of: "\\-", with: "-").replacingOccurrences(of: "\\(aq", with: "'")
             .replacingOccurrences(of: "\\fB", with: "").replacingOccurrences(of: "\\fR", with: "")
     }
@@ -76,7 +81,7 @@ import Testing
     @Test("man renders them without a warning")
     func manRendersThemWithoutWarning() throws {
         let files = try FileManager.default.contentsOfDirectory(atPath: directory.path)
-        #expect(files.count == Self.commands.count + 1)
+        #expect(files.count == Self.commands.count + 1 + Self.tasks.count)
         for file in files {
             let result = try Command(
                 ["man", "--warnings=w", "-l", directory.appending(file)],
@@ -102,6 +107,20 @@ import Testing
         #expect(result.output.contains(text))
     }
 
+    @Test("a task's page has its names and every section of its chapter, and vaultfs(1) names it")
+    func taskPages() throws {
+        for (name, chapter) in Self.tasks {
+            let text = try page(name, section: 7)
+            #expect(text.contains("\n.SH NAME\n") && text.contains(name))
+            let source = try String(contentsOfFile: "\(Products.tests)/../Manual/\(chapter).md", encoding: .utf8)
+            for heading in source.split(separator: "\n").filter({ $0.hasPrefix("## ") }) {
+                #expect(text.contains("\n\(heading.dropFirst("## ".count).uppercased())\n"), "\(name): \(heading)")
+            }
+        }
+        let text = try page("vaultfs")
+        for name in ["vaultfs-first-hour", "vaultfs-backup"] { #expect(text.contains(".BR \(name) (7)")) }
+    }
+
     @Test("every chapter is in the page, and every link of the README and the chapters leads to a file")
     func everyChapterIsInPage() throws {
         let root = "\(Products.tests)/.."
@@ -113,8 +132,9 @@ import Testing
                 let directory = path == "README.md" ? root : "\(root)/Manual"
                 #expect(FileManager.default.fileExists(atPath: "\(directory)/\(link)"), "\(path): \(link)")
             }
-            // The figures are not part of the manual.
-            if path.hasPrefix("Manual"), path != "Manual/Performance.md" {
+            // The figures are not part of the manual, and the pages of section 7 have sections of their own.
+            let pages = ["Performance"] + Self.tasks.values
+            if path.hasPrefix("Manual"), !pages.contains(where: { path == "Manual/\($0).md" }) {
                 let title = try #require(source.split(separator: "\n").first).dropFirst("# ".count)
                 let plain = title.uppercased().replacingOccurrences(of: "'", with: "\\(cq")
                 #expect(text.contains("\n\(plain)\n"), "\(path)")

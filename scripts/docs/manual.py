@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""manual.py VAULTFS CHAPTERS DIRECTORY: writes the manual pages, one for vaultfs and one for each of its commands.
+"""manual.py VAULTFS CHAPTERS DIRECTORY: writes the manual pages: one for vaultfs, one for each of its commands, and one
+for each task.
 
 The descriptions come from the commands themselves (--experimental-dump-help). The Markdown files in the directory
-CHAPTERS become sections at the end of vaultfs(1) (lowdown(1)). ArgumentParser's own generate-manual loses the lists and
+CHAPTERS become sections at the end of vaultfs(1) (lowdown(1)), or pages of section 7. ArgumentParser's own generate-manual loses the lists and
 examples of a discussion, and prints "exits 0 on success, and >0 if an error occurs" although the exit codes are listed.
 
 The date is that of SOURCE_DATE_EPOCH, seconds since 1970, otherwise today.
@@ -18,8 +19,13 @@ import time
 SUMMARY_SECTION = "EXIT STATUS"
 # The chapters in the order of vaultfs(1).
 CHAPTERS = ("Locking", "Keys", "Views", "Transfer", "System", "Network", "Protection", "Recovery", "Limits", "Files")
-SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-agent (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)", ".PP",
-            r"Documents and examples are in \fI/usr/share/doc/vaultfs\fR.")
+# The chapters that are pages of section 7: the names of each, and its line for apropos(1).
+TASKS = {
+    "FirstHour": (("vaultfs-first-hour",), "make, use, lock and back up a first vault"),
+    "Sync": (("vaultfs-backup", "vaultfs-sync"), "back up and synchronize vaults"),
+}
+SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-first-hour (7),", ".BR vaultfs-backup (7),", ".BR vaultfs-agent (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
+DOCUMENTS = (".PP", r"Documents and examples are in \fI/usr/share/doc/vaultfs\fR.")
 
 
 def escape(text):
@@ -130,30 +136,47 @@ def see_also(path, below):
 def chapter(path):
     """man(7) source of a Markdown file: its title is the section."""
     with open(path, encoding="utf-8") as file:
-        text = file.read()
-    title, _, text = text.partition("\n")
-    text = title.upper() + "\n" + text
+        title, _, text = file.read().partition("\n")
+    yield from roff(title.upper() + "\n" + text)
+
+
+def task(path):
+    """The same for a page of its own: the headings below the title are the sections."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read().partition("\n")[2]
+    yield from roff("# DESCRIPTION\n" + re.sub(r"^#(# .*)", lambda heading: heading[1].upper(), text, flags=re.MULTILINE))
+
+
+def roff(text):
+    """man(7) source of Markdown."""
+    for name, (pages, _) in TASKS.items():
+        text = re.sub(rf"\[[^]]+\]\({name}\.md\)", f"`{pages[0]}(7)`", text)
     # Links lead to files beside this one. SEE ALSO names the place of the documents, so the link's text is enough.
     text = re.sub(r"\[([^]]+)\]\([^)]*?([^/)]+\.md)\)", r"\1 (`\2`)", text)
     text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
-    roff = subprocess.run(["lowdown", "-Tman"], check=True, input=text, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
-    for row in "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in roff).rstrip("\n").split("\n"):
+    source = subprocess.run(["lowdown", "-Tman"], check=True, input=text, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
+    for row in "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in source).rstrip("\n").split("\n"):
         yield row
         if row == ".TE":
             yield ".sp"
+
+
+def head(names, section, date, version, abstract, tables):
+    # The first line informs man(1) that there are tables (tbl(1)).
+    if tables:
+        yield "'\\\" t"
+    manual = "User Commands" if section == 1 else "Miscellaneous Information Manual"
+    yield f'.TH "{names[0].upper()}" {section} {date} "vaultfs {version}" "{manual}"'
+    # Names are not broken at the end of a line.
+    yield from (".nr HY 0", ".nh", ".ad l")
+    yield from (".SH NAME", ", ".join(map(escape, names)) + r" \- " + escape(abstract))
 
 
 def page(path, command, version, date, sections):
     name = "-".join(path)
     below = pages_below(command)
     abstract = command.get("abstract", "")
-    # The first line informs man(1) that there are tables (tbl(1)).
-    if sections:
-        yield "'\\\" t"
-    yield f'.TH "{name.upper()}" 1 {date} "vaultfs {version}" "User Commands"'
-    # Names are not broken at the end of a line.
-    yield from (".nr HY 0", ".nh", ".ad l")
-    yield from (".SH NAME", escape(name) + r" \- " + escape(abstract[:1].lower() + abstract[1:].rstrip(".")))
+    yield from head([name], 1, date, version, abstract[:1].lower() + abstract[1:].rstrip("."), bool(sections))
     yield from (".SH SYNOPSIS", *synopsis(path, command))
     if command.get("aliases"):
         yield from (".PP", escape("Also called: " + ", ".join(command["aliases"])))
@@ -180,6 +203,16 @@ def write(directory, path, command, version, date, sections):
         write(directory, path + [below["commandName"]], below, version, date, [])
 
 
+def write_tasks(directory, chapters, version, date):
+    """A page is in a file for each of its names."""
+    for chapter_name, (names, abstract) in TASKS.items():
+        rows = [*head(names, 7, date, version, abstract, True), *task(os.path.join(chapters, f"{chapter_name}.md")),
+                ".SH SEE ALSO", ".BR vaultfs (1)", *DOCUMENTS]
+        for name in names:
+            with open(os.path.join(directory, f"{name}.7"), "w", encoding="ascii") as file:
+                file.write("\n".join(rows) + "\n")
+
+
 def output(*command):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -192,7 +225,8 @@ def main():
     version = output(binary, "--version").split()[1]
     date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
     sections = [row for name in CHAPTERS for row in chapter(os.path.join(chapters, f"{name}.md"))]
-    write(directory, ["vaultfs"], command, version, date, [*sections, *SEE_ALSO])
+    write(directory, ["vaultfs"], command, version, date, [*sections, *SEE_ALSO, *DOCUMENTS])
+    write_tasks(directory, chapters, version, date)
 
 
 main()
