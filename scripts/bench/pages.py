@@ -1,5 +1,7 @@
-"""The tables of figures in the README and the manual, filled with the results of a run. A row keeps its own words."""
+"""The tables of figures in the README and the manual, filled with the results of a run. A row keeps its own words. The
+best encrypted file system of a row is bold, whichever it is."""
 
+from goals import ENCRYPTED
 from table import rate
 
 # A row's first cell, and the test that it shows.
@@ -20,16 +22,23 @@ COLUMNS = ("null", "bindfs", "gocryptfs", "securefs", "encfs", "vaultfs")
 
 
 def filled(page, results):
-    """The page with new figures, vaultfs' in bold. A row whose test was not run stays as it is."""
+    """The page with new figures. A row whose test was not run stays as it is."""
     lines = page.split("\n")
     for number, line in enumerate(lines):
         if line.startswith("| | FUSE |"):
             lines[number] = "| | " + " | ".join(heading(name, results["versions"]) for name in COLUMNS) + " |"
         words = line.split(" | ")[0].removeprefix("| ")
         if ROWS.get(words) in results["tests"]:
-            cells = [rate(results["medians"].get(name, {}).get(ROWS[words])) for name in COLUMNS]
-            lines[number] = f"| {words} | " + " | ".join([*cells[:-1], f"**{cells[-1]}**"]) + " |"
+            lines[number] = f"| {words} | " + " | ".join(cells(ROWS[words], results["medians"])) + " |"
     return "\n".join(lines)
+
+
+def cells(test, medians):
+    """A row's figures."""
+    rates = {name: medians.get(name, {}).get(test) for name in COLUMNS}
+    best = max((rates[name] for name in (*ENCRYPTED, "vaultfs") if rates[name] is not None), default=None)
+    return [f"**{rate(value)}**" if name in (*ENCRYPTED, "vaultfs") and value is not None and value == best else rate(value)
+            for name, value in rates.items()]
 
 
 def heading(name, versions):
