@@ -511,7 +511,7 @@ class FileHeader:
             raise Damage("header: magic, version, class, wrap, epoch or reserved bytes")
         self.length, state = struct.unpack_from("<QQ", data, 96)
         flags, self.seal_counter = state & 255, state >> 8
-        if flags & ~3:
+        if flags & ~7:
             raise Damage(f"header: flags {flags:#x}")
         self.sealed, self.sparse = bool(flags & 1), bool(flags & 2)
         secret = siv_open(keys.of_class[epoch][self.protection_class], [data[:16]], data[16:64], "header: file secret")

@@ -25,7 +25,8 @@ extension VaultFileSystem {
             }
             let descriptor = try openBacking(node, flags: O_RDONLY)
             try complete(node, descriptor)
-            let file = try EncryptedFile.open(descriptor, in: store(of: node))
+            var file = try EncryptedFile.open(descriptor, in: store(of: node))
+            if state.fileID == nil, let renewed = try file.withOwnID() { file = renewed }
             if let known = state.fileID, known != file.fileID {
                 // Another process has put another file in its place, with the same inode number. This node is not that file.
                 // The kernel's next lookup makes a new node.

@@ -69,6 +69,7 @@ extension VaultFileSystem {
             let node = try nodes.node(id)
             try admitChange(of: node)
             try admit(node, .opening)
+            if node.isRegularFile { try markLinked(node) }
         default: break
         }
         let (parentNode, directory) = try directoryToChange(parent)
@@ -77,6 +78,11 @@ extension VaultFileSystem {
         try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
         // The change was admitted and has happened. A lock that comes now must not make it an error.
         return try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
+    }
+
+    /// A damaged file can get another name. It cannot be written, so it needs no mark.
+    private func markLinked(_ node: Node) throws(StoreError) {
+        do throws(StoreError) { try openFile(node).markLinked() } catch .damaged {}
     }
 
     private func make(

@@ -11,6 +11,7 @@ package struct FileHeader: Sendable {
     private static let authenticatedSize = 112
     private static let sealedFlag: UInt64 = 1
     private static let sparseFlag: UInt64 = 2
+    private static let linkedFlag: UInt64 = 4
 
     private var wrapped: WrappedSecret
     /// The MAC of the state as it was parsed, first made or rewrapped.
@@ -19,13 +20,15 @@ package struct FileHeader: Sendable {
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
     package var epoch: UInt8 { wrapped.epoch }
     /// The random id of the file: the log's name for it. Never 0 in a file that vaultfs made.
-    package let fileID: UInt64
+    package private(set) var fileID: UInt64
     /// The plaintext length if sealed. Else the length up to which the chunks are known to be durable.
     package var length: UInt64 = 0
     /// True if `length` is authenticated.
     package var isSealed = false
     /// True if all-zero records read as zeros.
     package var isSparse = false
+    /// True if the file has or had several names. In a copy of the vault that kept no hard links, other files then have its id.
+    package var isLinked = false
     /// Grows by one at every write of the header. 56 bits.
     package var sealCounter: UInt64 = 0
 
@@ -34,15 +37,20 @@ package struct FileHeader: Sendable {
     package static func make(
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (header: FileHeader, keys: FileKeys) {
-        var fileID: UInt64 = 0
-        // 0 stands for no file (FileFormat, Header-6).
-        while fileID == 0 { fileID = try cryptography("file id", SecureRandom.integer()) }
+        let fileID = try makeID()
         let (wrapped, secret) = try WrappedSecret.make(
             .file, protectionClass, epoch: epoch, id: fileID, classCipher: classCipher)
         let keys = try FileKeys(secret: secret, vault: vault)
         var header = FileHeader(wrapped: wrapped, fileID: fileID)
         header.mac = try header.stateMac(keys)
         return (header, keys)
+    }
+
+    private static func makeID() throws(FormatError) -> UInt64 {
+        var fileID: UInt64 = 0
+        // 0 stands for no file (FileFormat, Header-6).
+        while fileID == 0 { fileID = try cryptography("file id", SecureRandom.integer()) }
+        return fileID
     }
 
     /// Checks the structure of exactly 128 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
@@ -54,11 +62,12 @@ package struct FileHeader: Sendable {
         try require(bytes[reserved].allSatisfy { $0 == 0 }, .malformed, "header: reserved bytes are not zero")
         let (length, state) = (bytes.littleEndian64(at: 96), bytes.littleEndian64(at: 104))
         let flags = state & 0xFF
-        try require(flags & ~(sealedFlag | sparseFlag) == 0, .malformed, "header: unknown flags \(flags)")
+        try require(flags & ~(sealedFlag | sparseFlag | linkedFlag) == 0, .malformed, "header: unknown flags \(flags)")
         return FileHeader(
             wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), fileID: bytes.littleEndian64(at: 8),
             length: length,
-            isSealed: flags & sealedFlag != 0, isSparse: flags & sparseFlag != 0, sealCounter: state >> 8)
+            isSealed: flags & sealedFlag != 0, isSparse: flags & sparseFlag != 0,
+            isLinked: flags & linkedFlag != 0, sealCounter: state >> 8)
     }
 
     /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
@@ -81,13 +90,25 @@ package struct FileHeader: Sendable {
         return result
     }
 
+    /// The header of the same file with a new id, for one that is not linked any more. `classCipher` is under the class key
+    /// of the header's epoch. Throws `doesNotAuthenticate`.
+    package func withNewID(classCipher: SivCipher) throws(FormatError) -> FileHeader {
+        var result = self
+        result.fileID = try Self.makeID()
+        result.wrapped = try wrapped.rewrapped(id: result.fileID, classCipher)
+        result.isLinked = false
+        return result
+    }
+
     /// The 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
     package func serialized(keys: FileKeys) throws(FormatError) -> [UInt8] { authenticated + (try stateMac(keys)) }
 
     /// Bytes 0…111, which the MAC covers.
     private var authenticated: [UInt8] {
         var result = wrapped.bytes + [UInt8](repeating: 0, count: Self.authenticatedSize - WrappedSecret.size)
-        let flags = (isSealed ? Self.sealedFlag : 0) | (isSparse ? Self.sparseFlag : 0)
+        let flags =
+            (isSealed ? Self.sealedFlag : 0) | (isSparse ? Self.sparseFlag : 0)
+            | (isLinked ? Self.linkedFlag : 0)
         result.storeLittleEndian64(length, at: 96)
         result.storeLittleEndian64(flags | sealCounter << 8, at: 104)
         return result

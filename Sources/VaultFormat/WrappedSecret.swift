@@ -71,4 +71,11 @@ struct WrappedSecret: Sendable {
     ) throws(FormatError) -> WrappedSecret {
         try WrappedSecret(kind, Array(bytes[Self.identity]), newClass, open(oldCipher), newCipher)
     }
+
+    /// The same secret with another id. Throws `doesNotAuthenticate`.
+    func rewrapped(id: UInt64, _ classCipher: SivCipher) throws(FormatError) -> WrappedSecret {
+        var identity = Array(bytes[Self.identity])
+        identity.storeLittleEndian64(id, at: 8)
+        return try WrappedSecret(kind, identity, protectionClass, open(classCipher), classCipher)
+    }
 }

@@ -25,10 +25,12 @@ extension EncryptedFile {
             offset = end
         }
         try copy.skip(to: length)
+        let isLinked = writing.withLock { $0.header.isLinked }
         try copy.writing.withLock { (state) throws(StoreError) in
             let writer = try copy.writer(&state)
             try copy.writeHeader(&state, writer) {
                 $0.isSealed = true
+                $0.isLinked = isLinked
                 $0.length = copy.length
             }
         }

@@ -22,6 +22,8 @@ struct LogRecovery {
     private let store: Store
     private let log: Descriptor
     private var files: [UInt64: LoggedChanges]
+    /// Files whose changes are in place, in one of several copies of a file that had several names.
+    private var foundCopies: Set<UInt64> = []
     private var writers: [Descriptor] = []
     /// Maximum number of files that are kept open until they are synced together.
     private static let mostWriters = 256
@@ -84,7 +86,7 @@ struct LogRecovery {
     private mutating func walk() {
         var unseen: StoreError?
         do throws(StoreError) { try walk(&unseen) } catch { unseen = error }
-        if !files.isEmpty { failure = failure ?? unseen }
+        if files.keys.contains(where: { !foundCopies.contains($0) }) { failure = failure ?? unseen }
     }
 
     private mutating func walk(_ unseen: inout StoreError?) throws(StoreError) {
@@ -102,9 +104,14 @@ struct LogRecovery {
                 unseen = unseen ?? error
                 continue
             }
-            guard let changes = files.removeValue(forKey: fileID) else { continue }
+            guard let changes = files[fileID] else { continue }
             do throws(StoreError) {
                 let file = try EncryptedFile(reader, in: store)
+                if file.mayHaveCopies(found.status) {
+                    foundCopies.insert(fileID)
+                } else {
+                    files[fileID] = nil
+                }
                 let sealCounter = file.sealCounter
                 if changes.outdated(sealCounter) > 0 { hasOutdatedEntries = true }
                 if changes.sealCounter < sealCounter { continue }

@@ -50,7 +50,8 @@ struct LockCommand: ParsableCommand {
         case .locked(let receipt, let already):
             if !mounts.json {
                 let state = already ? "is locked already" : receipt.left == nil ? "locked and purged" : "locked"
-                Console.confirm("\(mountpoint): " + [state, receipt.unlocking].compactMap { $0 }.joined(separator: "; "))
+                let parts = [state, receipt.unlocking].compactMap(\.self)
+                Console.confirm("\(mountpoint): " + parts.joined(separator: "; "))
                 for (label, text) in verbose && !already ? receipt.lines : [] { Console.printField("  " + label, text) }
             }
             guard !forget || receipt.policy == .forget else {

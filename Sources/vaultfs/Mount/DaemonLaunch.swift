@@ -40,8 +40,8 @@ enum DaemonLaunch {
             try daemon.serve { ReadinessNotice.send() }
         }
         try runInBackground(request, on: mountpoint, secret: secret)
-        let note = request.options.isReadOnly ? ", read-only" : ""
-        Console.confirm("\(request.mountpoint.shown): mounted from \(request.source.shown)\(note)")
+        let suffix = request.options.isReadOnly ? ", read-only" : ""
+        Console.confirm("\(request.mountpoint.shown): mounted from \(request.source.shown)\(suffix)")
         // Everything on a locked mount is refused.
         for file in request.lock.lockFiles {
             let state = file.check()

@@ -77,7 +77,7 @@ struct SecretOptions: ParsableArguments {
     }
 
     /// True if the secret is asked for on the terminal.
-    private var isTyped: Bool { source == nil && provider == nil }
+    var isTyped: Bool { source == nil && provider == nil }
 
     /// True if any of the options is given.
     var isGiven: Bool { !isTyped || recoveryKey }
@@ -137,11 +137,7 @@ struct SecretOptions: ParsableArguments {
                 continue
             }
             let result = try use(secret)
-            guard let failure = refusal(result) else { return result }
-            if triesLeft == 0 {
-                if isTyped, let vault { Console.report(RecoveryKeyText.advice(in: vault)) }
-                return result
-            }
+            guard let failure = refusal(result), triesLeft > 0 else { return result }
             Console.report(failure.message)
         }
     }

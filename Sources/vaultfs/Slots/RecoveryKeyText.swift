@@ -15,9 +15,9 @@ struct NewRecoveryKey {
 
 /// Lines about recovery keys.
 enum RecoveryKeyText {
-    /// Reported when a person has typed the last of several wrong passphrases.
+    /// Ends the failure of a person who has typed the last of several wrong passphrases.
     static func advice(in vault: VaultConfiguration) -> String {
-        "if the passphrase is right, vaultfs.json was changed: try a copy of it"
+        "if it is right, vaultfs.json was changed: try a copy of it"
             + (vault.hasRecoveryKey ? "; if it is lost, use --recovery-key" : "")
     }
 

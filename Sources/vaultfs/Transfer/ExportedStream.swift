@@ -43,7 +43,8 @@ struct ExportedStream<System: FileSystem> {
             guard case .damaged(let reason) = error else {
                 throw CommandFailure(.failure, "\(source): after \(offset) bytes: \(error.reason)")
             }
-            throw CommandFailure(.damageFound, "\(source): damaged after \(offset) bytes, which were written: \(reason)")
+            throw CommandFailure(
+                .damageFound, "\(source): damaged after \(offset) bytes, which were written: \(reason)")
         }
         if hasEnded() { throw CommandFailure(.wrongSecret, "\(source): the slot ended after \(offset) bytes") }
         if isLogDamaged() {
