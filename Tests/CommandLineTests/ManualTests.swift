@@ -95,7 +95,7 @@ import Testing
     @Test(
         "so it does the pages that are written by hand",
         arguments: [
-            ("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-agent", "InhibitDelayMaxSec"),
+            ("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-fido2", "--no-pin"), ("vaultfs-agent", "InhibitDelayMaxSec"),
             ("vaultfs-reader", "--names RULES"),
         ])
     func soItDoesPages(name: String, text: String) throws {

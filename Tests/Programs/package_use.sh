@@ -11,9 +11,11 @@ fi
 man vaultfs | grep -q '^EXIT STATUS'
 man vaultfs-mount | grep -q -- '--guard-mountpoint'
 man vaultfs-tpm2 | grep -q -- '--pcrs LIST'
+man vaultfs-fido2 | grep -q -- '--no-pin'
 man vaultfs-agent | grep -q InhibitDelayMaxSec
 man vaultfs-reader | grep -q -- '--names RULES'
 [[ $(vaultfs-tpm2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
+[[ $(vaultfs-fido2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
 test -s /usr/share/bash-completion/completions/vaultfs
 
 cd "$(mktemp -d)"

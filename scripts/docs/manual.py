@@ -24,7 +24,7 @@ TASKS = {
     "FirstHour": (("vaultfs-first-hour",), "make, use, lock and back up a first vault"),
     "Sync": (("vaultfs-backup", "vaultfs-sync"), "back up and synchronize vaults"),
 }
-SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-first-hour (7),", ".BR vaultfs-backup (7),", ".BR vaultfs-agent (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
+SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-first-hour (7),", ".BR vaultfs-backup (7),", ".BR vaultfs-agent (1),", ".BR vaultfs-fido2 (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
 DOCUMENTS = (".PP", r"Documents and examples are in \fI/usr/share/doc/vaultfs\fR.")
 
 
