@@ -11,14 +11,17 @@ import Testing
         directory = try TemporaryDirectory()
     }
 
-    /// The path of the package.
-    private func package(_ output: String) throws -> String {
+    private static let root = URL(fileURLWithPath: Products.tests).deletingLastPathComponent().path
+
+    /// The path of the package, made from the source in `root`. `launcher` runs the script.
+    private func package(
+        _ output: String, root: String = Self.root, launcher: [String] = [], environment: [String: String] = [:]
+    ) throws -> String {
         // Compression would take most of the time.
+        let settings = ["DPKG_DEB_COMPRESSOR_TYPE": "none", "SOURCE_DATE_EPOCH": "86400"]
+        let script = ["\(root)/scripts/package", "--binary", Products.binary, "--output", directory.appending(output)]
         let result = try Command(
-            [
-                "\(Products.tests)/../scripts/package", "--binary", Products.binary, "--output",
-                directory.appending(output),
-            ], environment: ["DPKG_DEB_COMPRESSOR_TYPE": "none", "SOURCE_DATE_EPOCH": "86400"], timeout: .seconds(120)
+            launcher + script, environment: settings.merging(environment) { $1 }, timeout: .seconds(120)
         ).run().succeeded()
         return try #require(result.output.split(separator: "\n").last.map(String.init))
     }
@@ -28,10 +31,83 @@ import Testing
             .trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    @Test("the same source and time make the same package")
+    @Test("the same source and time make the same package, in another directory, time zone and with another umask")
     func sameSourceAndTimeMake() throws {
-        let packages = try [package("a"), package("b")]
-        try Command(["cmp"] + packages).run().succeeded()
+        let copy = directory.appending("another directory/of the source")
+        let copying =
+            "mkdir -p \"$2\" && cd \"$1\" && tar --exclude=./.build --exclude=./.git -cf - . | tar -xf - -C \"$2\""
+        try Command(["bash", "-c", copying, "bash", Self.root, copy]).run().succeeded()
+        let first = try package("a")
+        let second = try package(
+            "b", root: copy, launcher: ["sh", "-c", "umask 077; exec \"$@\"", "sh"],
+            environment: ["TZ": "Asia/Tokyo", "LC_ALL": "C"])
+        try Command(["cmp", first, second]).run().succeeded()
+    }
+
+    @Test("the directory of the source is not in the package")
+    func directoryOfSource() throws {
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--raw-extract", package("package"), tree]).run().succeeded()
+        let found = try Command(["grep", "-rlaF", Self.root + "/", tree]).run()
+        #expect(found.exitCode == 1 && found.output.isEmpty, "\(found)")
+    }
+
+    @Test("a list of its parts, with versions and licences, as SPDX 2.3 requires it")
+    func listOfItsParts() throws {
+        let package = try package("package")
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--extract", package, tree]).run().succeeded()
+        func object(_ path: String) throws -> [String: Any] {
+            let data = try Data(contentsOf: URL(fileURLWithPath: path))
+            return try #require(JSONSerialization.jsonObject(with: data) as? [String: Any])
+        }
+        let document = try object("\(tree)/usr/share/doc/vaultfs/vaultfs.spdx.json")
+        func text(_ name: String) -> String { document[name] as? String ?? "" }
+        let creation = try #require(document["creationInfo"] as? [String: Any])
+        #expect(text("spdxVersion") == "SPDX-2.3" && text("dataLicense") == "CC0-1.0")
+        #expect(text("SPDXID") == "SPDXRef-DOCUMENT" && text("name").hasPrefix("vaultfs_"))
+        #expect(text("documentNamespace").contains(/^[a-z]+:[^#]+$/))
+        #expect(creation["created"] as? String == "1970-01-02T00:00:00Z")
+        let creators = try #require(creation["creators"] as? [String])
+        #expect(!creators.isEmpty && creators.allSatisfy { $0.contains(/^(Tool|Organization|Person): ./) })
+
+        let parts = try #require(document["packages"] as? [[String: Any]])
+        for part in parts {
+            for name in [
+                "name", "SPDXID", "versionInfo", "downloadLocation", "licenseConcluded", "licenseDeclared",
+                "copyrightText",
+            ] { #expect((part[name] as? String)?.isEmpty == false, "\(name): \(part)") }
+            #expect((part["SPDXID"] as? String)?.contains(/^SPDXRef-[A-Za-z0-9.-]+$/) == true)
+            #expect(part["filesAnalyzed"] as? Bool == false)
+            #expect(part["versionInfo"] as? String != "NOASSERTION", "\(part)")
+        }
+        let identities = parts.compactMap { $0["SPDXID"] as? String }
+        #expect(Set(identities).count == parts.count)
+        let versions = Dictionary(
+            uniqueKeysWithValues: parts.map { ($0["name"] as? String ?? "", $0["versionInfo"] as? String ?? "") })
+        #expect(try versions["vaultfs"] == field("Version", of: package))
+        // The versions that SwiftPM resolved, of all dependencies that Package.swift names.
+        let pins = try #require(object("\(Self.root)/Package.resolved")["pins"] as? [[String: Any]])
+        for pin in pins {
+            let name = try #require(pin["identity"] as? String)
+            #expect(versions[name] == (pin["state"] as? [String: Any])?["version"] as? String, "\(name)")
+        }
+        let manifest = try String(contentsOfFile: "\(Self.root)/Package.swift", encoding: .utf8)
+        let names = manifest.matches(of: /url: ".*\/([^\/"]+)"/).map { String($0.1) }
+        #expect(names.count == 3 && names.allSatisfy { versions[$0] != nil })
+        for name in ["swift", "swift-foundation", "libfuse3-3", "libssl3", "libc6"] {
+            #expect(versions[name]?.contains(/^\d+\.\d/) == true, "\(name): \(versions)")
+        }
+        // The document describes vaultfs, and the link of each other part to it.
+        let relations = try #require(document["relationships"] as? [[String: String]])
+        let related = relations.compactMap { $0["relatedSpdxElement"] }
+        #expect(related.sorted() == identities.sorted())
+        #expect(relations.first?["relationshipType"] == "DESCRIBES" && related.first == "SPDXRef-vaultfs")
+        #expect(
+            relations.dropFirst().allSatisfy {
+                $0["spdxElementId"] == "SPDXRef-vaultfs"
+                    && ["STATIC_LINK", "DYNAMIC_LINK"].contains($0["relationshipType"])
+            })
     }
 
     @Test("its files, and its dependencies")

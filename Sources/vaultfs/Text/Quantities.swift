@@ -4,6 +4,8 @@ internal import ArgumentParser
 struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     let bytes: Int
 
+    private static let suffixes = ["", "K", "M", "G", "T"]
+
     init(_ bytes: Int) { self.bytes = bytes }
 
     init?(argument: String) {
@@ -15,7 +17,7 @@ struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
         } else if suffix.hasSuffix("B") {
             suffix = suffix.dropLast()
         }
-        guard let number = Int(digits), let power = ["", "K", "M", "G", "T"].firstIndex(of: String(suffix)) else {
+        guard let number = Int(digits), let power = Self.suffixes.firstIndex(of: String(suffix)) else {
             return nil
         }
         let (bytes, overflow) = number.multipliedReportingOverflow(by: 1 << (10 * power))
@@ -24,10 +26,10 @@ struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     }
 
     var description: String {
-        for (power, suffix) in [(3, "G"), (2, "M"), (1, "K")] where bytes > 0 && bytes % (1 << (10 * power)) == 0 {
-            return "\(bytes >> (10 * power))\(suffix)"
-        }
-        return "\(bytes)"
+        // Not a loop over an array of pairs: the compiler unrolls it into one of two orders of instructions, by chance.
+        var power = 0
+        while power < 3, bytes > 0, (bytes >> (10 * power)) % 1024 == 0 { power += 1 }
+        return "\(bytes >> (10 * power))\(Self.suffixes[power])"
     }
 
     var defaultValueDescription: String { description }
