@@ -97,6 +97,7 @@ import Testing
         arguments: [
             ("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-fido2", "--no-pin"), ("vaultfs-agent", "InhibitDelayMaxSec"),
             ("vaultfs-reader", "--names RULES"),
+            ("vaultfs-tray", "gir1.2-ayatanaappindicator3-0.1"),
         ])
     func soItDoesPages(name: String, text: String) throws {
         let page = "\(Products.tests)/../packaging/\(name).1"
