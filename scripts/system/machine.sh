@@ -1,6 +1,8 @@
 # Sourced by the scripts beside it: the package, namespaces, and a Debian that debootstrap makes. All of it needs root.
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/common.sh"
 package=''
+# The release of Debian that make_debian makes.
+suite=bookworm
 isolated=(unshare --mount --pid --fork --kill-child --mount-proc --propagation private)
 
 # build_package: sets `package` to a new package, unless an option has set it.
@@ -13,7 +15,7 @@ build_package() {
 # isolate ARGUMENT...: starts the script again in namespaces with which its processes and mounts end.
 isolate() { VAULTFS_ISOLATED=yes exec "${isolated[@]}" "$script" "$@"; }
 
-# make_debian DIRECTORY PACKAGES [COMMAND...]: makes a Debian 12 from the mirror that apt uses here. COMMAND runs
+# make_debian DIRECTORY PACKAGES [COMMAND...]: makes a Debian from the mirror that apt uses here. COMMAND runs
 # debootstrap. The log is in $work.
 make_debian() {
     local tree=$1 packages=$2 mirror
@@ -21,8 +23,8 @@ make_debian() {
     # shellcheck disable=SC2016  # apt's own variables
     mirror=$(apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)
     [ -n "$mirror" ] || stop "apt here has no Debian mirror"
-    echo "debootstrap: bookworm"
-    timeout -k 5 1800 "$@" debootstrap --variant=minbase "--include=$packages" bookworm "$tree" "$mirror" >"$work/log" 2>&1 \
+    echo "debootstrap: $suite"
+    timeout -k 5 1800 "$@" debootstrap --variant=minbase "--include=$packages" "$suite" "$tree" "$mirror" >"$work/log" 2>&1 \
         || { tail -n 5 "$work/log" >&2; stop "debootstrap failed"; }
 }
 
