@@ -33,6 +33,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package var statistics: Statistics?
     /// Counters of the kernel's requests.
     package var requests: RequestStatistics?
+    /// True if the mount command made the mountpoint. The unmount command removes it.
+    package var madeMountpoint: Bool?
     /// Problems, a line each. Nil for a vault without problems.
     package var problems: [String]?
 

@@ -13,6 +13,39 @@ extension MountTests {
             expectFailure(try view.tryMount("hls", source: playlist), .usage, naming: "index.m3u8", "directory")
         }
 
+        @Test("a playlist: the message has the command that works")
+        func playlistCommand() throws {
+            let view = try ViewUnderTest()
+            let playlist = "\(view.source)/index.m3u8"
+            try Data("#EXTM3U\n".utf8).write(to: URL(fileURLWithPath: playlist))
+            let result = try view.tryMount("hls", source: playlist)
+            #expect(result.errors.contains("vaultfs view hls \(view.source) MOUNTPOINT"), "\(result)")
+        }
+
+        @Test("names without .enc: by default for openssl, by --strip for others, never if both names are there")
+        func strippedNames() throws {
+            let view = try ViewUnderTest()
+            try view.make("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
+            let prepare = """
+                cd $1
+                for name in film.mp4.enc both both.enc .enc; do cp file-20000 $name; done
+                mkdir d.enc
+                """
+            try view.account.run(["sh", "-ec", prepare, "sh", view.source]).succeeded()
+            for (options, names) in [
+                ([], ".enc both both.enc d.enc file-20000 film.mp4"),
+                (["--strip", ""], ".enc both both.enc d.enc file-20000 film.mp4.enc"),
+                (["--strip", ".mp4.enc"], ".enc both both.enc d.enc file-20000 film"),
+            ] {
+                try view.mount("openssl", ["--pbkdf2", "--passfile", view.passfile] + options)
+                let check = "cd $1; for f in *; do test -d $f || cmp $f $2; done; ls -A"
+                let original = "\(view.originals)/file-20000"
+                let listed = try view.account.run(["sh", "-ec", check, "sh", view.mountpoint, original]).succeeded()
+                #expect(listed.output.split(separator: "\n").sorted().joined(separator: " ") == names)
+                try view.unmount()
+            }
+        }
+
         @Test("fstab's options for the passphrase")
         func passphraseWithinOptions() throws {
             let view = try ViewUnderTest()

@@ -73,6 +73,7 @@ struct StatusReporter: Sendable {
         status.memory = MemoryProtection(cacheIsLocked: statistics.cacheNeverSwapped)
         status.statistics = statistics
         status.requests = session.statistics
+        status.madeMountpoint = request.options.makesMountpoint ? true : nil
         status.problems = contents.view == nil && problems.isEmpty ? nil : problems
         return status
     }

@@ -65,6 +65,8 @@ struct UnmountCommand: ParsableCommand {
             // If it does not answer, it may still end well.
             _ = try? client.send(.events)
             let process = VaultProcess(id: client.processID)
+            let wasMade = (try? mount.connect().client.status())?.madeMountpoint ?? false
+            defer { if wasMade { Mountpoint.removeMade(mount.path) } }
             try Unmounting.unmount(mount.path, force: force)
             var problems: [String] = []
             try wait(mount, process: client.processID, isDaemon: true) { timeout in

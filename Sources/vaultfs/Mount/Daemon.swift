@@ -120,8 +120,10 @@ final class Daemon: Sendable {
         _ fileSystem: any LockableFileSystem, _ request: MountRequest, on mountpoint: Descriptor, logger: Logger
     ) throws -> FuseSession {
         try Mountpoint.checkUnmoved(mountpoint, request.mountpoint)
+        let options = request.options
         let unwritable =
-            request.options.guardsMountpoint ? try MountpointGuard(mountpoint, request.mountpoint) : nil
+            options.guardsMountpoint
+            ? try MountpointGuard(mountpoint, request.mountpoint, makesImmutable: !options.makesMountpoint) : nil
         let mount = {
             try FuseSession(fileSystem: fileSystem, options: request.mountOptions, on: mountpoint, logger: logger)
         }

@@ -63,6 +63,7 @@ struct MountCommand: ParsableCommand {
         let target = try Mountpoint.check(
             mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list,
             isMade: !mount.noMkdir)
+        target.apply(to: &list)
         if shared { list.isShared = true }
         if readOnly || list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
         let locking = try lock.options(mountpoint: target.path)

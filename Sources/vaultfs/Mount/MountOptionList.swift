@@ -18,6 +18,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
     /// The time without use after which the mount ends. Nil for never.
     var idleUnmountMilliseconds: Int?
     var guardsMountpoint = false
+    /// True if the command makes the mountpoint. It is then guarded by its mode alone, and `vaultfs unmount` removes it.
+    var makesMountpoint = false
     var prewarms = false
     private var isNoAtime = false
     private var isNoDirAtime = false

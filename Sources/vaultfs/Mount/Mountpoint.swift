@@ -14,6 +14,15 @@ struct CheckedMountpoint {
     /// The mountpoint. If that is missing, the directory for it.
     fileprivate let directory: Descriptor
     fileprivate let isMissing: Bool
+    /// True for one that a mount has guarded by its mode, and that was not removed.
+    fileprivate var isGuarded = false
+
+    /// Guards the mountpoint if it is made now, or was made and guarded by an earlier mount.
+    func apply(to list: inout MountOptionList) {
+        guard isMissing || isGuarded, !list.mayBeNonEmpty else { return }
+        if !list.guardsMountpoint { list.makesMountpoint = true }
+        list.guardsMountpoint = true
+    }
 }
 
 /// Checks a mountpoint before a passphrase is asked for.
@@ -51,11 +60,10 @@ enum Mountpoint {
         }
         // fusermount3(1) requires this of an ordinary user. Our message is clearer.
         // `MountpointGuard` makes one writable for the mount.
-        if !list.guardsMountpoint, geteuid() != 0, resolved.withPlatformString({ access($0, W_OK) }) != 0 {
-            throw CommandFailure(
-                .mountpoint,
-                "mountpoint is not writable for you: \(resolved.shown); one that is guarded needs --guard-mountpoint again"
-            )
+        let isUnwritable = geteuid() != 0 && resolved.withPlatformString { access($0, W_OK) } != 0
+        let isGuarded = isUnwritable && (try? directory.status()).map { $0.st_uid == geteuid() } ?? false
+        if isUnwritable, !list.guardsMountpoint, !isGuarded || list.mayBeNonEmpty {
+            throw CommandFailure(.mountpoint, "mountpoint is not writable for you: \(resolved.shown)")
         }
         // The source would be read through its own mount. An ancestor that cannot be examined ends the search.
         if let root, (try? directory.isInside(root)) == true {
@@ -66,7 +74,7 @@ enum Mountpoint {
         }
         if !list.mayBeNonEmpty { try checkEmptiness(directory, resolved) }
         try checkDevice(list)
-        return CheckedMountpoint(path: resolved, directory: directory, isMissing: false)
+        return CheckedMountpoint(path: resolved, directory: directory, isMissing: false, isGuarded: isGuarded)
     }
 
     /// The same for one that `use` makes.
@@ -114,6 +122,9 @@ enum Mountpoint {
             throw error
         }
     }
+
+    /// Removes a mountpoint that a mount has made, if it is empty and nothing is mounted there.
+    static func removeMade(_ path: FilePath) { _ = path.withPlatformString { rmdir($0) } }
 
     /// Checks that an open mountpoint is still at its path: it was neither moved nor replaced.
     /// - Throws: code `mountpoint`.

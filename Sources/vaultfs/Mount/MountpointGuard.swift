@@ -12,13 +12,17 @@ internal import SystemPackage
 struct MountpointGuard {
     private let path: FilePath
     private let directory: Descriptor
+    /// False for a mountpoint that a mount has made: it would stay immutable if something else than `vaultfs unmount` ends
+    /// the mount.
+    private let makesImmutable: Bool
 
     /// - Parameters:
     ///   - mountpoint: an open directory.
     ///   - path: its path, for messages.
     /// - Throws: code `mountpoint`.
-    init(_ mountpoint: Descriptor, _ path: FilePath) throws(CommandFailure) {
+    init(_ mountpoint: Descriptor, _ path: FilePath, makesImmutable: Bool) throws(CommandFailure) {
         self.path = path
+        self.makesImmutable = makesImmutable
         directory = try Self.mapping(path) { () throws(StoreError) in
             try Descriptor(at: mountpoint.fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY)
         }
@@ -58,7 +62,7 @@ struct MountpointGuard {
         // The mode of an immutable directory cannot be changed.
         if linux_is_immutable(directory.fd) == 1 { return }
         try setMode { $0 & ~(S_IWUSR | S_IWGRP | S_IWOTH) }
-        if geteuid() == 0, linux_make_immutable(directory.fd) != 0 {
+        if makesImmutable, geteuid() == 0, linux_make_immutable(directory.fd) != 0 {
             let reason = currentErrno()
             log(
                 "root can write to \(path.shown) while nothing is mounted there: it cannot be made immutable: \(reason)"

@@ -37,7 +37,9 @@ struct VaultSecretOptions: ParsableArguments {
                 return .failure(CommandFailure(.wrongSecret, error.description))
             }
         }
-        guard options.isTyped, !options.recoveryKey, case .failure(let failure) = result else { return try result.get() }
+        guard options.isTyped, !options.recoveryKey, case .failure(let failure) = result else {
+            return try result.get()
+        }
         // Only now: nearly always the passphrase is wrong.
         throw CommandFailure(
             failure.code, "\(failure.message); \(RecoveryKeyText.advice(in: vault.configuration))")

@@ -73,6 +73,7 @@ struct ViewCommand: ParsableCommand {
         let target = try Mountpoint.check(
             mountpoint.path, source: "source \(path.shown)", root: root, list,
             isMade: !mount.noMkdir)
+        target.apply(to: &list)
         let request = MountRequest(
             subject: .view(view), source: path, mountpoint: target.path, options: list,
             cacheSize: mount.cacheSize.bytes,
