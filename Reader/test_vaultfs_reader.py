@@ -678,12 +678,15 @@ class ConflictTests(unittest.TestCase):
         self.assertEqual(self.vault.run("a (conflict ~)")[0], DAMAGE)
 
     def test_taken_names(self):
-        """A name of Names-2 counts more, and of several copies the first entry."""
+        """Additions that resemble each other have names of their own. A name of Names-2 counts more."""
         file = self.vault.file(b"a", 1, [b"1"])
-        for place, content in [(b" ~", b"2"), (b". ~", b"3")]:
-            self.vault.file(b"a", 1, [content])
-            os.rename(file.path, file.path + place)
-        self.assertEqual(self.vault.run("a (conflict ~)")[1], b"2")
+        shown = [
+            (b".path1", "path1"), (b"..path1", "..path1"), (b" (1)", "(1)"), (b"(1)", " (1)"), (b"~", "~"), (b" ~", " ~")]
+        for addition, _ in shown:
+            self.vault.file(b"a", 1, [addition])
+            os.rename(file.path, file.path + addition)
+        for addition, name in shown:
+            self.assertEqual(self.vault.run(f"a (conflict {name})")[1], addition)
         self.vault.file(b"a (conflict ~)", 2, [b"4"])
         self.assertEqual(self.vault.run("a (conflict ~)")[1], b"4")
 

@@ -598,7 +598,7 @@ def twins(entry):
     if entry.startswith(b"vaultfs.long") and entry.endswith(b".name"):
         return []
     after, before = ADDED_AFTER.fullmatch(entry), ADDED_BEFORE_DOT.fullmatch(entry)
-    found = [(after[1], after[2])] if after else []
+    found = [(after[1], after[2])] if after and not (entry.startswith(b"vaultfs.") and after[2].startswith(b".name")) else []
     return found + ([(b"vaultfs.long" + before[2], before[1])] if before else [])
 
 
@@ -608,7 +608,11 @@ def copy_name(name, twin, addition):
     if dot < 0 or not name[:dot].strip(b".") or len(name) - dot > 32:
         dot = len(name)
     stem, extension = name[:dot], name[dot:]
-    end = b" (conflict " + (addition.lstrip(b" .") or addition) + b")" + extension
+    if re.match(rb"\." + DIGIT, addition) or addition.startswith(b" ("):
+        addition = addition[1:]
+    elif addition.startswith(b"("):
+        addition = b" " + addition
+    end = b" (conflict " + addition + b")" + extension
     if len(stem) + len(end) > 255:
         end = b"~" + twin[-43:][:8] + end
         cut = 255 - len(end)

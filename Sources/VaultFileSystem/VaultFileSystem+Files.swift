@@ -25,8 +25,7 @@ extension VaultFileSystem {
             }
             let descriptor = try openBacking(node, flags: O_RDONLY)
             try complete(node, descriptor)
-            var file = try EncryptedFile.open(descriptor, in: store(of: node))
-            if state.fileID == nil, let renewed = try file.withOwnID() { file = renewed }
+            let file = try EncryptedFile.open(descriptor, in: store(of: node))
             if let known = state.fileID, known != file.fileID {
                 // Another process has put another file in its place, with the same inode number. This node is not that file.
                 // The kernel's next lookup makes a new node.
@@ -165,6 +164,8 @@ extension VaultFileSystem {
 
     /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
+        // The first writer may have given it a new id.
+        if handle.isWriting { handle.node.opening.withLock { $0.fileID = handle.file.fileID } }
         let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
         fileHandles.subtract(1, ordering: .acquiringAndReleasing)
         if handle.isWriting, writers.subtract(1, ordering: .sequentiallyConsistent).newValue == 0 {

@@ -49,6 +49,8 @@ extension VaultFileSystem {
         while true {
             let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
             if node.setConflictCopy(isConflictCopy) { return node }
+            // A file that is open stays one file: a second one would not know of its changes.
+            if node.openFile != nil, !node.isConflictCopy { return node }
             // A sync client has renamed it.
             nodes.disown(node)
             nodes.forget(node, count: 1)
@@ -82,7 +84,9 @@ extension VaultFileSystem {
 
     /// A damaged file can get another name. It cannot be written, so it needs no mark.
     private func markLinked(_ node: Node) throws(StoreError) {
-        do throws(StoreError) { try openFile(node).markLinked() } catch .damaged {}
+        do throws(StoreError) {
+            try withSpace { () throws(StoreError) in try openFile(node).markLinked() }
+        } catch .damaged {}
     }
 
     private func make(

@@ -42,7 +42,9 @@ package struct ConflictCopy: Equatable, Sendable {
         let digits = rest.dropFirst().prefix { Base64.url.isDigit($0) }
         if rest.first == dot, digits.count == longDigits {
             let addition = entry[digits.endIndex...]
-            return addition.isEmpty ? nil : (entry[..<digits.endIndex], addition)
+            // A copy of a sidecar begins so.
+            if addition.isEmpty || addition.starts(with: sidecarSuffix) { return nil }
+            return (entry[..<digits.endIndex], addition)
         }
         let last = rest.suffix(longDigits)
         let addition = rest.dropLast(longDigits + 1)
@@ -53,14 +55,24 @@ package struct ConflictCopy: Equatable, Sendable {
     /// The plaintext name of the copy of a file of this name, of at most 255 bytes.
     package func name(twin name: [UInt8]) -> [UInt8] {
         let (stem, ending) = Self.split(name)
-        let trimmed = addition.drop { $0 == UInt8(ascii: " ") || $0 == Self.dot }
-        let end = Self.mark + (trimmed.isEmpty ? addition[...] : trimmed) + [UInt8(ascii: ")")] + ending
+        let end = Self.mark + shownAddition + [UInt8(ascii: ")")] + ending
         if stem.count + end.count <= EntryName.maximumLength { return stem + end }
         let telltale = [UInt8(ascii: "~")] + twin.suffix(Self.longDigits).prefix(Self.telltaleDigits)
         var kept = stem.prefix(max(0, EntryName.maximumLength - telltale.count - end.count))
         // A continuation byte of UTF-8 is 10xxxxxx.
         while kept.endIndex < stem.endIndex, stem[kept.endIndex] & 0xC0 == 0x80, !kept.isEmpty { kept.removeLast() }
         return Array((kept + telltale + end).prefix(EntryName.maximumLength))
+    }
+
+    /// The addition as people read it. No two additions look the same.
+    private var shownAddition: [UInt8] {
+        let (space, parenthesis) = (UInt8(ascii: " "), UInt8(ascii: "("))
+        switch (addition[0], addition.dropFirst().first) {
+        case (Self.dot, let next?) where Base64.url.isDigit(next): return Array(addition.dropFirst())
+        case (space, parenthesis): return Array(addition.dropFirst())
+        case (parenthesis, _): return [space] + addition
+        default: return addition
+        }
     }
 
     private static func split(_ name: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>) {

@@ -16,7 +16,7 @@ enum ProcessArguments {
             CommandLine.unsafeArgv[index].map { text(of: Array(UnsafeRawBufferPointer(start: $0, count: strlen($0)))) }
         }
         // mount(8) makes a mountpoint only if fstab(5) says X-mount.mkdir.
-        if isMountHelper(arguments) { arguments = ["mount", "--no-mkdir"] + arguments }
+        if isMountHelper(arguments) { arguments = ["mount", "--quiet", "--no-mkdir"] + arguments }
         return arguments
     }
 

@@ -143,6 +143,45 @@ extension PlainMountTests {
             #expect(rekeyed.errors.contains("is a conflict copy"), "\(rekeyed)")
         }
 
+        @Test("Store-40: a client renames a file that is being changed, and the daemon is killed")
+        func renamedAndKilled() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let script = """
+                with open(mount + "/f", "w") as file: file.write("first " * 2000)
+                os.sync()
+                own = entry("f")
+                file = os.open(mount + "/f", os.O_RDWR)
+                os.pwrite(file, b"again " * 2000, 0)
+                os.fsync(file)
+                os.rename(os.path.join(vault, own), os.path.join(vault, own + ".sync-conflict-1"))
+                """
+            try run(script, vault).succeeded()
+            try vault.killDaemon()
+            try vault.mount()
+            let check = "assert read('f (conflict sync-conflict-1)') == 'again ' * 2000"
+            try run(check, vault).succeeded()
+            try vault.unmount()
+        }
+
+        @Test("an open file that gets a conflict copy's name too stays one file")
+        func linkedBelow() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let script = """
+                one = os.open(mount + "/f", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.write(one, b"1" * 3000)
+                os.link(os.path.join(vault, entry("f")), os.path.join(vault, entry("f") + "~"))
+                os.listdir(mount); os.stat(mount + "/f (conflict ~)")
+                two = os.open(mount + "/f", os.O_WRONLY | os.O_APPEND)
+                os.write(two, b"2" * 3000); os.write(one, b"3" * 3000); os.write(two, b"4" * 3000)
+                """
+            try run(script, vault).succeeded()
+            try vault.remount()
+            try run("assert read('f') == '1' * 3000 + '2' * 3000 + '3' * 3000 + '4' * 3000", vault).succeeded()
+            try vault.unmount()
+        }
+
         @Test("Store-40: a conflict copy whose name another program makes the twin's is that file from then on")
         func renamedBelow() throws {
             let vault = try VaultUnderTest()

@@ -83,6 +83,32 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
+        @Test("Header-8: two files that a sync client made of one, without hard links, keep what is written to each")
+        func merged() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try vault.account.run([Products.python, "-c", Self.makePlain, vault.mountpoint]).succeeded()
+            try vault.unmount()
+            // One machine renames the file, another one changes it, and a client merges both.
+            try FileManager.default.createDirectory(atPath: "\(vault.plain)/copy", withIntermediateDirectories: true)
+            try Command(["cp", "-a", "\(vault.vault)/.", "\(vault.plain)/copy"]).run().succeeded()
+            try vault.mount()
+            try vault.account.run(["mv", "\(vault.mountpoint)/one", "\(vault.mountpoint)/two"]).succeeded()
+            try vault.unmount()
+            try Command(["sh", "-c", "cp -an $1/copy/* $2", "sh", vault.plain, vault.vault]).run().succeeded()
+            try vault.mount()
+            try vault.account.run(["sh", "-c", "cd $1; cat one two; cp two three", "sh", vault.mountpoint]).succeeded()
+            try python(Self.change, vault, ["one", "two", "one"])
+            try vault.remount()
+            #expect(try changedBytes(vault) == "OTa")
+            try vault.unmount()
+        }
+
+        private static let makePlain = """
+            import os, sys
+            with open(sys.argv[1] + "/one", "wb") as file: file.write(b"a" * 20000)
+            """
+
         @Test("Header-8: names of one file stay one file, and its times stay")
         func links() throws {
             let vault = try VaultUnderTest()

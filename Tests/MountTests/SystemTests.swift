@@ -37,8 +37,8 @@ extension MountTests {
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "setsid", "--wait",
                     Products.python,
                     "\(vault.account.tests)/Programs/automount.py", vault.mountpoint, "file", vault.account.binary,
-                    "mount",
-                    "--passfile", vault.passfile, "--lock-file", "\(vault.plain)/lock", vault.vault, vault.mountpoint,
+                    "mount", "--quiet", "--passfile", vault.passfile, "--lock-file", "\(vault.plain)/lock", vault.vault,
+                    vault.mountpoint,
                 ], environment: vault.environment
             ).succeeded()
             #expect(outcome.output == "content")

@@ -63,13 +63,14 @@ final class PrivateNamespace: @unchecked Sendable {
     /// read), the programs.
     private func copyWhatItNeeds() throws {
         try Command(["cp", Products.binary, binary]).run().succeeded()
-        let library = directory.appending("lib")
+        let (library, reader) = (directory.appending("lib"), directory.appending("Reader"))
         let copy = """
             set -e
             mkdir -p \(library) \(tests)
             ldd \(binary) | awk '$3 ~ /swift/ { print $3 }' | xargs -r cp -t \(library)
-            cp -r \(Products.tests)/Programs \(Products.tests)/Reader \(tests)/
-            chmod -R a+rX \(library) \(tests) \(binary)
+            cp -r \(Products.tests)/Programs \(tests)/
+            cp -r \(Products.tests)/../Reader \(reader)
+            chmod -R a+rX \(library) \(tests) \(reader) \(binary)
             """
         try Command(["sh", "-c", copy]).run().succeeded()
     }

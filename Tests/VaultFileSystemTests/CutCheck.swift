@@ -149,15 +149,17 @@ struct CutCheck {
     ) -> Result<Content?, CutProblem.Failure> {
         var kind = CutProblem.Kind.open
         do {
-            if let wound, try wound.files.contains(fileID(file, system)) { return .success(nil) }
+            // The first writer may give the file another id.
+            let fileID = try fileID(file, system)
+            if let wound, wound.hidesFile(fileID) { return .success(nil) }
             let handle = try open(file, system, flags)
             defer { system.release(handle) }
             kind = .read
-            guard let lost = wound?.lost, lost.file == handle.file.fileID else {
+            guard let lost = wound?.lostChunks(fileID) else {
                 return .success(Content(bytes: try read(handle, system)))
             }
             // Another chunk of the file may be an error too, if the same cut has torn it: it is no torn tail below a lost one.
-            return .success(try? readAround(lost.chunks, handle, system))
+            return .success(try? readAround(lost, handle, system))
         } catch {
             return .failure(CutProblem.Failure(kind: kind, text: "\(error)"))
         }

@@ -14,9 +14,24 @@ struct LogWound {
     /// The chunks that may be errors, if the head is intact. They are no older versions.
     private(set) var lost: (file: UInt64, chunks: Range<UInt64>)?
 
+    /// The ids of all files when the log was damaged.
+    private let knownIDs: Set<UInt64>
+
+    /// True if nothing is known of a file with this id, or perhaps nothing: it has got another id since (FileFormat: Header-8).
+    func hidesFile(_ fileID: UInt64) -> Bool {
+        files.contains(fileID) || !files.isEmpty && !knownIDs.contains(fileID)
+    }
+
+    /// The chunks that may be errors in a file with this id. Nil for none.
+    func lostChunks(_ fileID: UInt64) -> Range<UInt64>? {
+        guard let lost, lost.file == fileID || !knownIDs.contains(fileID) else { return nil }
+        return lost.chunks
+    }
+
     /// Changes a byte or a sector of an entry in the log of a vault. Nil if no entry is known to be durable.
     init?(_ path: String, _ vault: CutVault, seed: UInt64) throws {
         let found = try Self.entries(path, vault)
+        knownIDs = try Self.fileIDs(path)
         var random = SeededGenerator(seed: seed)
         let known = found.indices.filter { index in
             found[index...].dropFirst().contains { $0.entry.durable >= found[index].entry.sequence }
@@ -43,6 +58,16 @@ struct LogWound {
 
     /// The file id in the header of a backing file, which need not be sound.
     static func fileID(of file: Descriptor) throws -> UInt64 { try EncryptedFile.unprovenFileID(of: file) }
+
+    private static func fileIDs(_ path: String) throws -> Set<UInt64> {
+        var walk = BackingWalk(try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY))
+        var ids: Set<UInt64> = []
+        while let found = walk.nextEntry(onFailure: { _, _, _ in }) {
+            guard found.status.st_mode & S_IFMT == S_IFREG else { continue }
+            ids.insert(try fileID(of: Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY)))
+        }
+        return ids
+    }
 
     private struct Found {
         let entry: LogEntry

@@ -139,7 +139,12 @@ extension Descriptor {
     func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
         let entry = Array(sidecar.dropLast(".name".utf8.count))
         guard try statusIfPresent(of: entry) == nil else { return false }
-        return try !allEntries().contains { ConflictCopy($0)?.twin == entry }
+        return try !conflictTwins().contains(entry)
+    }
+
+    /// The entries, by spelling, that have conflict copies in this directory.
+    func conflictTwins() throws(StoreError) -> Set<[UInt8]> {
+        Set(try allEntries().compactMap { ConflictCopy($0)?.twin })
     }
 
     /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because

@@ -106,13 +106,16 @@ extension OpenDirectory {
         descriptor.removeQuietly(EntryName.sidecar(of: entry))
     }
 
-    /// Reads the directory only once if it has no conflict copies: a removal of many long names would read it each time. A
-    /// copy that a sync client makes later, and that no program has seen, then loses its name with its twin.
+    /// Reads the directory once a second at most: a removal of many long names would read it each time.
     private func hasConflictCopy(of entry: [UInt8]) throws(StoreError) -> Bool {
-        if sharedClass.isConflictFree.load(ordering: .acquiring) { return false }
-        let copies = try descriptor.allEntries().compactMap { ConflictCopy($0) }
-        sharedClass.isConflictFree.store(copies.isEmpty, ordering: .releasing)
-        return copies.contains { $0.twin == entry }
+        try sharedClass.twins.withLock { (known) throws(StoreError) in
+            let now = monotonicMilliseconds()
+            if now - known.readAt >= DirectoryClass.Twins.maximumAge {
+                known.entries = try descriptor.conflictTwins()
+                known.readAt = monotonicMilliseconds()
+            }
+            return known.entries.contains(entry)
+        }
     }
 
     /// Makes a directory with its record in it, then makes its name appear.

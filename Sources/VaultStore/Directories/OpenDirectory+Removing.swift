@@ -141,8 +141,14 @@ extension OpenDirectory {
             default: break
             }
         }
-        // It stays if its entry cannot be checked.
-        leftovers += sidecars.filter { (try? directory.isSidecarOrphaned($0)) == true }
+        if !sidecars.isEmpty {
+            let twins = try directory.conflictTwins()
+            leftovers += sidecars.filter { sidecar in
+                let entry = Array(sidecar.dropLast(".name".utf8.count))
+                // It stays if its entry cannot be checked.
+                return !twins.contains(entry) && (try? directory.statusIfPresent(of: entry) == nil) == true
+            }
+        }
         for entry in leftovers { remove(entry, from: directory) }
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }

@@ -110,7 +110,6 @@ package final class OpenDirectory: Sendable {
         guard let name = descriptor.conflictName(of: entry, keys), let own = try? encode(name).entry,
             (try? descriptor.statusIfPresent(of: own) == nil) == true
         else { return nil }
-        sharedClass.isConflictFree.store(false, ordering: .releasing)
         return name
     }
 
@@ -122,7 +121,6 @@ package final class OpenDirectory: Sendable {
             let copy = try descriptor.allEntries().filter({ descriptor.conflictName(of: $0, keys) == name })
                 .min(by: { $0.lexicographicallyPrecedes($1) })
         else { return encoded }
-        sharedClass.isConflictFree.store(false, ordering: .releasing)
         return EntryName.Encoded(entry: copy)
     }
 
@@ -173,8 +171,17 @@ package final class DirectoryClass: Sendable {
     /// lock is taken under it, except for the key ring's.
     private let record = Mutex<Void>(())
 
-    /// True if the directory was read and had no conflict copies, and no request has met one since.
-    let isConflictFree = Atomic<Bool>(false)
+    /// The entries that have conflict copies, when the directory was last read for them.
+    struct Twins {
+        /// Milliseconds.
+        static let maximumAge = 1000
+
+        var entries: Set<[UInt8]> = []
+        /// Milliseconds of CLOCK_MONOTONIC.
+        var readAt = Int.min / 2
+    }
+
+    let twins = Mutex(Twins())
 
     package init() {}
 

@@ -9,7 +9,8 @@ internal import VaultFormat
 package struct ChunkRecords: ~Copyable, Sendable {
     /// The file's name in the block cache.
     let token: UInt64
-    let fileID: UInt64
+    /// Changes once at most, before the log has an entry of the file (`replaceSharedID`).
+    let fileID: Atomic<UInt64>
     let keys: FileKeys
     let reader: Descriptor
     let layout: ChunkLayout
@@ -23,7 +24,7 @@ package struct ChunkRecords: ~Copyable, Sendable {
 
     init(_ header: FileHeader, _ keys: FileKeys, _ reader: Descriptor, in store: Store) {
         token = store.makeToken()
-        fileID = header.fileID
+        fileID = Atomic(header.fileID)
         self.keys = keys
         self.reader = reader
         layout = store.layout

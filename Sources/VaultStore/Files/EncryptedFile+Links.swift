@@ -24,26 +24,16 @@ extension EncryptedFile {
         status.st_nlink == 1 && writing.withLock { $0.header.isLinked }
     }
 
-    /// Gives a file that had several names and has one, or has the id of another one in the log, an id of its own, durably. Its
-    /// secret, content and times stay.
-    ///
-    /// To be called when a file is first opened since the mount, before it has entries in the log.
-    /// - Returns: the file with its new id, which replaces this object. Nil if this one keeps its id.
-    package func withOwnID() throws(StoreError) -> EncryptedFile? {
-        // Entries of two files with one id could not be told apart.
-        let isShared = store.log.file(fileID).map { $0 !== self } ?? false
-        let isCopy = isShared ? true : mayHaveCopies(try reader.status())
-        guard isCopy, !isLogged, !store.isReadOnly else { return nil }
-        try store.admitChange()
-        let writer = try reader.reopenedForWriting()
-        try writing.withLock { (state) throws(StoreError) in
-            let cipher = try store.keyRing.classCipher(state.header.protectionClass, epoch: state.header.epoch)
-            let header = try StoreError.ofFormat(state.header.withNewID(classCipher: cipher))
-            try keepingAttributes(writer) { (_) throws(StoreError) in
-                try writeHeader(&state, writer) { $0 = header }
-            }
+    /// Gives a file that had several names and has one a new id, durably, before the log has an entry of it. Its secret, content
+    /// and times stay.
+    func replaceSharedID(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+        guard !isLogged, try writer.status().st_nlink == 1 else { return }
+        let cipher = try store.keyRing.classCipher(state.header.protectionClass, epoch: state.header.epoch)
+        let header = try StoreError.ofFormat(state.header.withNewID(classCipher: cipher))
+        try keepingAttributes(writer) { (_) throws(StoreError) in
+            try writeHeader(&state, writer) { $0 = header }
         }
+        records.fileID.store(header.fileID, ordering: .releasing)
         try writer.synchronize(dataOnly: true)
-        return try EncryptedFile.open(reader, in: store)
     }
 }

@@ -58,7 +58,7 @@ package final class EncryptedFile: Sendable {
     /// Number of open handles of programs. The sealer's reference is not counted.
     package let openHandles = Atomic<Int>(0)
 
-    package var fileID: UInt64 { records.fileID }
+    package var fileID: UInt64 { records.fileID.load(ordering: .acquiring) }
     package var keys: FileKeys { records.keys }
     package var reader: Descriptor { records.reader }
     /// The file's name in the block cache.
@@ -239,6 +239,7 @@ package final class EncryptedFile: Sendable {
             try cutBack(&state, writer)
             lengths.isCutBack.store(true, ordering: .releasing)
         }
+        if state.header.isLinked { try replaceSharedID(&state, writer) }
         state.writer = writer
         return writer
     }

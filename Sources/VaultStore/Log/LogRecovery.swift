@@ -85,12 +85,17 @@ struct LogRecovery {
     /// walk could not look.
     private mutating func walk() {
         var unseen: StoreError?
-        do throws(StoreError) { try walk(&unseen) } catch { unseen = error }
+        do throws(StoreError) {
+            try walk(&unseen)
+            // A sync client may have renamed the file in a conflict.
+            if files.keys.contains(where: { !foundCopies.contains($0) }) { try walk(&unseen, inConflictCopies: true) }
+        } catch { unseen = error }
         if files.keys.contains(where: { !foundCopies.contains($0) }) { failure = failure ?? unseen }
     }
 
-    private mutating func walk(_ unseen: inout StoreError?) throws(StoreError) {
-        var walk = BackingWalk(try store.root.inner([UInt8(ascii: ".")]))
+    private mutating func walk(_ unseen: inout StoreError?, inConflictCopies: Bool = false) throws(StoreError) {
+        var walk = BackingWalk(
+            try store.root.inner([UInt8(ascii: ".")]), includesConflictCopies: inConflictCopies)
         while !files.isEmpty, let found = walk.nextEntry(onFailure: { unseen = unseen ?? $2 }) {
             guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else {
                 continue

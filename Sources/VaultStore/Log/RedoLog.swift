@@ -157,7 +157,7 @@ package final class RedoLog: Sendable {
         }
     }
 
-    /// Returns false if the log is full.
+    /// Returns false if a checkpoint must come first: the log is full, or has entries of another file with this id.
     private func append(
         _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
         _ writer: Descriptor, _ state: inout State, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
@@ -167,6 +167,7 @@ package final class RedoLog: Sendable {
         let growths = undoes ? 0 : state.growths
         guard !state.needsSalt, hasRoom(state, for: position.skipped + given.space, growths: growths),
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
+            state.targets[given.fileID].map({ $0.file === file }) ?? true,
             state.entries.count < 2 * Self.mostEntries
         else { return false }
         let end = position.offset + given.space + undoSpace(growths)

@@ -46,6 +46,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
     }
 
     private let readsAhead: Bool
+    private let includesConflictCopies: Bool
     /// From the root to the directory being read.
     private var path: [Frame]
     /// The directory that was returned last. The walk continues in it.
@@ -55,8 +56,10 @@ package struct BackingWalk<Directory: WalkedDirectory> {
     ///   - root: open for reading, and read by nothing else.
     ///   - readsAhead: reads all names of a directory before the first is returned. Needed if the caller replaces
     ///     entries: getdents(2) may leave out entries of a directory that changes.
-    package init(_ root: Directory, readsAhead: Bool = false) {
+    ///   - includesConflictCopies: also visits conflict copies and what is in them.
+    package init(_ root: Directory, readsAhead: Bool = false, includesConflictCopies: Bool = false) {
         self.readsAhead = readsAhead
+        self.includesConflictCopies = includesConflictCopies
         path = [Frame(entry: [], directory: root, reader: DirectoryReader(root.descriptor))]
     }
 
@@ -101,7 +104,8 @@ package struct BackingWalk<Directory: WalkedDirectory> {
                 path.removeLast()
                 return .left(directory)
             }
-            guard EntryName.isObject(entry) else { continue }
+            guard EntryName.isObject(entry) || includesConflictCopies && EntryName.kind(of: entry) == .conflictCopy
+            else { continue }
             do throws(StoreError) {
                 let status = try directory.descriptor.status(of: entry)
                 let found = Found(entry: entry, directory: directory, status: status)

@@ -65,7 +65,9 @@ struct UnmountCommand: ParsableCommand {
             // If it does not answer, it may still end well.
             _ = try? client.send(.events)
             let process = VaultProcess(id: client.processID)
-            let wasMade = (try? mount.connect().client.status())?.madeMountpoint ?? false
+            // Not for another user, who could put a directory of ours there meanwhile.
+            let isOwn = mount.entry.userID == geteuid()
+            let wasMade = isOwn && (try? mount.connect().client.status())?.madeMountpoint ?? false
             defer { if wasMade { Mountpoint.removeMade(mount.path) } }
             try Unmounting.unmount(mount.path, force: force)
             var problems: [String] = []

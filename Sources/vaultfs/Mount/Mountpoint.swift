@@ -20,7 +20,7 @@ struct CheckedMountpoint {
     /// Guards the mountpoint if it is made now, or was made and guarded by an earlier mount.
     func apply(to list: inout MountOptionList) {
         guard isMissing || isGuarded, !list.mayBeNonEmpty else { return }
-        if !list.guardsMountpoint { list.makesMountpoint = true }
+        if isMissing && !list.guardsMountpoint { list.makesMountpoint = true }
         list.guardsMountpoint = true
     }
 }
