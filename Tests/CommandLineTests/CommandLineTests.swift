@@ -174,9 +174,28 @@ import VaultStore
             return MountTable(parsing: Array(lines.joined().utf8)).vaults(from: Array("/v".utf8))
         }
         #expect(try FoundMount.only(table([1000, 0]), of: "/v", user: 0).mountpoint == Array("/m1".utf8))
-        let foreign = #expect(throws: CommandFailure.self) { try FoundMount.only(table([1000]), of: "/v", user: 0) }
-        #expect(foreign?.code == .mountpoint && foreign?.message.contains("by another user, at /m0") == true)
+        let foreign = #expect(throws: CommandFailure.self) {
+            try FoundMount.only(table([4_000_000_000]), of: "/v", user: 0)
+        }
+        #expect(foreign?.code == .mountpoint)
+        #expect(foreign?.message == "/v is mounted by user 4000000000 at /m0: name that mountpoint")
+        let refused = #expect(throws: CommandFailure.self) { try FoundMount.only(table([0]), of: "/v", user: 1000) }
+        #expect(refused?.message == "/v is mounted by root at /m0: only they or root can use it")
         #expect(throws: CommandFailure.self) { try FoundMount.only(table([0, 0]), of: "/v", user: 0) }
+    }
+
+    @Test("a message about another user's mount has the user's name")
+    func owner() throws {
+        func refusal(_ owner: UInt32, for user: UInt32) throws -> String? {
+            let line = "1 0 0:1 / /m rw - fuse.vaultfs /v rw,user_id=\(owner)\n"
+            let entry = try #require(MountTable(parsing: Array(line.utf8)).entries.first)
+            return MountOwner(of: entry, for: user)?.refusal(to: "lock it")
+        }
+        #expect(try refusal(65534, for: 1000) == "mounted by nobody: only nobody or root can lock it")
+        #expect(try refusal(0, for: 1000) == "mounted by root: only root can lock it")
+        let unnamed = try refusal(4_000_000_000, for: 1000)
+        #expect(unnamed == "mounted by user 4000000000: only user 4000000000 or root can lock it")
+        #expect(try refusal(1000, for: 1000) == nil && refusal(1000, for: 0) == nil)
     }
 
     @Test(

@@ -61,6 +61,29 @@ extension PlainMountTests {
             #expect(result.exitCode != 0)
         }
 
+        @Test(
+            "a command for another user's mount is refused with the user's name",
+            .enabled(if: Products.isRoot, "takes root"))
+        func anothersMount() throws {
+            let visitor = try #require(Account.visitor)
+            let vault = try VaultUnderTest()
+            try vault.mount(["-o", "allow_other"])
+            for (command, action) in [
+                ("status", "see its status"), ("lock", "lock it"), ("unlock", "unlock it"),
+                ("sync", "synchronize it"), ("events", "follow its events"), ("unmount", "unmount it"),
+            ] {
+                let result = try visitor.run([visitor.binary, command, vault.mountpoint])
+                #expect(result.exitCode == 1, "\(result)")
+                let expected = "vaultfs: \(vault.mountpoint): mounted by root: only root can \(action)\n"
+                #expect(result.errors == expected, "\(result)")
+            }
+            #expect(try vault.isMounted())
+            // As the home directories of Debian are.
+            try Command(["chmod", "700", vault.store.path]).run().succeeded()
+            let result = try visitor.run([visitor.binary, "lock", vault.mountpoint])
+            #expect(result.errors.contains("mounted by root: only root can lock it"), "\(result)")
+        }
+
         @Test("mount options show", .enabled(if: Products.isRoot, "takes root"))
         func mountOptions() throws {
             let vault = try VaultUnderTest()

@@ -19,7 +19,12 @@ struct FoundMount {
             // If nothing is mounted there, the name may be a link to a mountpoint.
             resolved = try table.entry(at: mountpoint.bytes) == nil ? ResolvedPath.of(typed) : mountpoint
         } catch {
-            throw CommandFailure(.mountpoint, "cannot examine \(typed.shown): \(error)")
+            // Another user's home directory may be closed to this user. The table names their mount all the same.
+            let named = typed.lexicallyNormalized()
+            guard error == .permissionDenied, table.entry(at: named.bytes)?.isVault == true else {
+                throw CommandFailure(.mountpoint, "cannot examine \(typed.shown): \(error)")
+            }
+            resolved = named
         }
         if let entry = table.entry(at: resolved.bytes) {
             guard entry.isVault else {
@@ -38,18 +43,25 @@ struct FoundMount {
         _ mounts: [MountTable.Entry], of vault: FilePath, user: uid_t
     ) throws(CommandFailure) -> MountTable.Entry {
         let own = mounts.filter { $0.userID == user }
-        let names = (own.isEmpty ? mounts : own).map { FilePath(bytes: $0.mountpoint).shown }.joined(separator: ", ")
+        let names = own.map { FilePath(bytes: $0.mountpoint).shown }.joined(separator: ", ")
         guard let entry = own.first else {
             throw CommandFailure(
                 .mountpoint,
-                mounts.isEmpty
-                    ? "not mounted: \(vault.shown)"
-                    : "\(vault.shown) is mounted by another user, at \(names): name that")
+                mounts.isEmpty ? "not mounted: \(vault.shown)" : "\(vault.shown) is \(others(mounts, user: user))")
         }
         guard own.count == 1 else {
             throw CommandFailure(.usage, "\(vault.shown) is mounted several times (\(names)): name one")
         }
         return entry
+    }
+
+    /// `mounted by bob at /home/bob/Private: only they or root can use it`
+    private static func others(_ mounts: [MountTable.Entry], user: uid_t) -> String {
+        let names = mounts.map { entry in
+            "by \(MountOwner.name(of: entry.userID ?? 0)) at \(FilePath(bytes: entry.mountpoint).shown)"
+        }
+        let advice = user == 0 ? "name that mountpoint" : "only they or root can use it"
+        return "mounted \(names.joined(separator: ", ")): \(advice)"
     }
 
     /// Connects to the mount's daemon.

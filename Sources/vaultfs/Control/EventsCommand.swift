@@ -34,7 +34,8 @@ struct EventsCommand: ParsableCommand {
         }
         let mount = try FoundMount(at: mountpoint.path)
         do throws(ControlError) { return (mount.path.string, try mount.connect().client) } catch {
-            throw CommandFailure(.failure, "\(mount.path.shown): \(error)")
+            let reason = mount.reason(error, to: ControlRequest.events.action)
+            throw CommandFailure(.failure, "\(mount.path.shown): \(reason)")
         }
     }
 }

@@ -149,7 +149,8 @@ extension MountAnswer {
             let (socket, client) = try mount.connect()
             return MountAnswer(mount.path.shown, socket, client, request, timeout)
         } catch {
-            let outcome: Outcome = mount.entry.isDead() ? .dead : .unreachable("\(error)")
+            let reason = mount.reason(error, to: request.action)
+            let outcome: Outcome = mount.entry.isDead() ? .dead : .unreachable(reason)
             return MountAnswer(mountpoint: mount.path.shown, socket: nil, outcome: outcome)
         }
     }

@@ -60,6 +60,14 @@ struct UnmountCommand: ParsableCommand {
     }
 
     private func unmount(_ mount: FoundMount) throws(CommandFailure) {
+        do throws(CommandFailure) { try end(mount) } catch {
+            // fusermount3 refuses another user's mount, and does not say whose it is.
+            guard error.code == .failure, let owner = MountOwner(of: mount.entry) else { throw error }
+            throw CommandFailure(error.code, "\(mount.path.shown): \(owner.refusal(to: "unmount it"))")
+        }
+    }
+
+    private func end(_ mount: FoundMount) throws(CommandFailure) {
         // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
         if let client = try? mount.connect().client {
             // If it does not answer, it may still end well.
