@@ -57,6 +57,28 @@ import Testing
         for code in FailureCode.allCases { #expect(help.contains("\(code.rawValue)  \(code.explanation)\n")) }
     }
 
+    @Test(
+        "an event is a line of words",
+        arguments: [
+            (#""event":"state","state":"unlocked","reasons":[]"#, "now unlocked"),
+            (#""event":"state","state":"locked","reasons":["idle","x"]"#, "now locked: nobody used the files, x"),
+            (#""event":"will-lock","graceSeconds":0,"reasons":["lock-file"]"#, "locking: a lock file exists"),
+            (#""event":"will-lock","graceSeconds":2.5,"reasons":[]"#, "locking in 2.5 s"),
+            (#""event":"did-lock","receipt":{"complete":false,"unpurged":["x"]}"#, "locked: not purged: x"),
+            (#""event":"will-unlock""#, "unlocking"), (#""event":"did-unlock""#, "unlocked"),
+            (#""event":"denied","count":1"#, "refused 1 request"), (#""event":"unmounted""#, "unmounted"),
+            (#""event":"integrity-error","path":"a\u001bb","reason":"chunk 1: bad""#, "damaged: a?b: chunk 1: bad"),
+            (#""event":"integrity-error","encryptedPath":"Xy","reason":"bad""#, "damaged: encrypted path Xy: bad"),
+            (#""event":"problem","atEnd":false,"reason":"full""#, "problem: full"),
+            (#""event":"problem","atEnd":true,"reason":"full""#, "ended, and data is lost: full"),
+            (#""event":"later","count":2"#, "later: count 2"),
+        ])
+    func eventWords(fields: String, words: String) throws {
+        let json = #"{"time":"2026-11-21T10:00:00Z","mountpoint":"/m",\#(fields)}"#
+        let event = try JSONDecoder().decode(ControlEvent.self, from: Data(json.utf8))
+        #expect(EventText.line(event) == "2026-11-21T10:00:00Z /m: \(words)")
+    }
+
     private static func receipt(_ json: String) throws -> LockReceipt {
         try JSONDecoder().decode(LockReceipt.self, from: Data(json.utf8))
     }

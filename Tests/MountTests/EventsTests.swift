@@ -67,7 +67,7 @@ extension PlainMountTests {
             #expect(result.errors == "0\n", "\(result)")
         }
 
-        @Test("events of one mount end with unmounted")
+        @Test("events of one mount are words, and end with unmounted")
         func one() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
@@ -75,10 +75,20 @@ extension PlainMountTests {
                 [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
             ).start()
             defer { process.kill(SIGKILL) }
-            try poll("the state") { process.output.contains(" state ") }
+            try poll("the state") { process.output.hasSuffix(" \(vault.mountpoint): now unlocked\n") }
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
             try vault.unmount()
             #expect(process.wait(timeout: .seconds(20)) == 0)
-            #expect(process.output.hasSuffix(" unmounted \(vault.mountpoint)\n"), "\(process.output)")
+            // Without the times, and without the durations of the lock.
+            let lines = process.output.split(separator: "\n").map { $0.drop { $0 != " " } }
+            let expected = [
+                "now unlocked", "locking: a command asked for it", "locked", "unlocking", "unlocked", "unmounted",
+            ]
+            #expect(lines.count == expected.count, "\(process.output)")
+            for (line, words) in zip(lines, expected) {
+                #expect(line.hasPrefix(" \(vault.mountpoint): \(words)"), "\(process.output)")
+            }
         }
     }
 }

@@ -84,10 +84,10 @@ await is_unlocked
 
 # Sleep waits until the vault is locked, here for a program that is writing.
 vaultfs events "$mount" >"$scratch/events" 7<&- &
-await grep -q ' state ' "$scratch/events"
+await grep -q ': now unlocked$' "$scratch/events"
 exec 8>>"$mount/other"
 prepare_for_sleep true
-await grep -q ' will-lock ' "$scratch/events"
+await grep -q ': locking' "$scratch/events"
 delays_sleep
 is_unlocked
 exec 8>&-

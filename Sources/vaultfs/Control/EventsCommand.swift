@@ -11,10 +11,11 @@ struct EventsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "events", abstract: "Print a mount's events, a line each, until it ends.",
         discussion: """
-            The first line has the state now. Then come will-lock, did-lock, will-unlock, did-unlock, denied, \
-            integrity-error and problem as they happen, and unmounted at the end. The command ends with success when the mount ends, \
-            or when nobody reads the output. With --all it does not end, and a mount that is made later begins with \
-            mounted. With --json: each line is an object, as the control socket sends it.
+            Each line has the time, the mountpoint, and what happened in words. The first has the current state. Then \
+            follow locks, unlocks, refused requests, damage and problems as they happen, and "unmounted" at the end. The \
+            command ends with success when the mount ends, or when nobody reads the output. With --all it does not end, \
+            and a mount that is made later begins with "mounted". With --json: each line is an object, as the control \
+            socket sends it.
             """)
 
     @OptionGroup
@@ -67,7 +68,7 @@ final class EventOutput: Sendable {
 
     /// Writes an event without buffering. Returns false if nobody reads.
     private func write(_ event: ControlEvent, line: Data) throws(CommandFailure) -> Bool {
-        let text = (isJSON ? Array(line) : Array(Self.text(event).utf8)) + [UInt8(ascii: "\n")]
+        let text = (isJSON ? Array(line) : Array(EventText.line(event).utf8)) + [UInt8(ascii: "\n")]
         do throws(StoreError) {
             try writing.withLock { (_) throws(StoreError) in try writeAll(text, to: STDOUT_FILENO) }
             return true
@@ -75,12 +76,5 @@ final class EventOutput: Sendable {
             if error.errno == .brokenPipe { return false }
             throw CommandFailure(.failure, "cannot write: \(error.errno)")
         }
-    }
-
-    /// `2026-11-21T10:00:00Z will-lock /mnt grace seconds 0, reasons lock-file`
-    private static func text(_ event: ControlEvent) -> String {
-        let parts = [event.time, event.event, event.mountpoint].map(Console.shown)
-        let details = FieldText.text(of: event, without: ["event", "time", "mountpoint", "receipt"])
-        return (parts + [details, event.receipt?.summary ?? ""]).filter { !$0.isEmpty }.joined(separator: " ")
     }
 }
