@@ -78,7 +78,7 @@ struct VaultFS: ParsableCommand {
         if exitCode(for: error).isSuccess {
             let text = fullMessage(for: error)
             let format = HelpText.format(in: ProcessArguments.current())
-            print(HelpText(text)?.arranged(for: format) ?? text)
+            print(HelpText(text)?.arranged(for: format) ?? CompletionScript.completed(text) ?? text)
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }

@@ -15,8 +15,18 @@ import Testing
             (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),
             (
                 ["protect", "none", ""],
-                ["complete", "unless-open", "until-first-unlock", "none", "completion", "letter", "secret", "vault"]
-            ), (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
+                [
+                    "complete", "unless-open", "until-first-unlock", "none", "$(touch run)", "completion", "letter",
+                    "secret", "two words", "vault",
+                ]
+            ), (["protect", "none", "two\\ w"], ["two words"]), (["protect", "none", "'two w"], ["two words"]),
+            (["protect", "none", "~/two\\ w"], ["~/two words"]), (["protect", "none", "$(t"], ["$(touch run)"]),
+            (["mount", "v", "m", "--passfile", "~/le"], ["~/letter"]),
+            (["slot", "remove", "~/vault", ""], ["1", "2"]), (["slot", "remove", "va\\ult", ""], ["1", "2"]),
+            (["um"], ["umount"]), (["umount", "--f"], ["--force"]), (["umount", "v", "--t"], ["--timeout"]),
+            (["help", "un"], ["unmount", "unlock"]), (["help", "sec"], ["secrets"]),
+            (["help", "slot", ""], ["list", "add", "remove", "change"]), (["help", "mount", ""], []),
+            (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
             (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
             (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
             (["mou"], ["mount"]), (["slot", ""], ["--version", "-h", "--help", "list", "add", "remove", "change"]),
@@ -36,6 +46,7 @@ import Testing
         // Variables as readline sets them. The options of complete(1) that the function would query are absent.
         let script = """
             cd '\(directory.path)' || exit
+            HOME=$PWD
             PATH="${1%/*}:$PATH"
             "$1" --generate-completion-script bash >completion; shift
             compopt() { :; }
@@ -48,5 +59,29 @@ import Testing
         let result = try Command(["bash", "-c", script, "bash", Products.binary] + words).run().succeeded()
         #expect(result.output.split(separator: "\n").map(String.init) == expected, "\(result)")
         #expect(!FileManager.default.fileExists(atPath: directory.appending("run")))
+    }
+    @Test(
+        "zsh and fish know aliases, the words after help, and names that must be quoted",
+        arguments: [
+            (
+                "zsh",
+                [
+                    "'umount:The same as unmount.'", "|umount|unmount|", "\"_vaultfs_${words[1]/#umount/unmount}\"",
+                    "umount secrets)' '2:command:(list add remove change)'",
+                    #"compadd -Q -- "${(@)completions/#\\\~\//~/}""#,
+                ]
+            ),
+            (
+                "fish",
+                [
+                    "case 'unmount' 'umount'", "string replace -r '^umount$' unmount -- $unparsed_tokens[1]",
+                    "-fa 'umount' -d", "umount secrets'\n",
+                    "contains slot (commandline -opc)' -fa 'list add remove change'",
+                ]
+            ),
+        ])
+    func additions(shell: String, lines: [String]) throws {
+        let script = try Command([Products.binary, "--generate-completion-script", shell]).run().succeeded().output
+        for line in lines { #expect(script.contains(line), "\(line)") }
     }
 }

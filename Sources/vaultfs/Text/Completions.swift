@@ -1,46 +1,64 @@
 internal import ArgumentParser
 internal import FoundationEssentials
 internal import Glibc
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
 /// The words that a shell offers for an argument. The completion script runs this program for them, on each press of the key.
-/// bash expands them as if they had been typed (`compgen -W`), so a name that others choose could run a command: names with
-/// other characters than plain ones are left out.
+/// They are neither quoted nor expanded. The script of `CompletionScript` quotes them where the shell does not.
 enum Completions {
-    /// The mountpoints of this user's vaults and views, as root of all users'.
-    static let mounts = CompletionKind.custom { _, _, _ in
+    /// The mountpoints of this user's vaults and views, as root of all users'. They begin as the word does: with `/`, with
+    /// `~/`, or with a name in the working directory.
+    static let mounts = CompletionKind.custom { _, _, word in
         let mounts = (try? MountTable.read().vaultsOfThisUser) ?? []
-        return mounts.map { FilePath(bytes: $0.mountpoint).string }.filter(isPlain)
+        let start = unquoted(word)
+        let paths = mounts.map { FilePath(bytes: $0.mountpoint).string }
+        let base = start.hasPrefix("~") ? home : FileManager.default.currentDirectoryPath
+        guard let first = start.first, first != "/", let base, base != "/" else { return offered(paths) }
+        return offered(
+            paths.filter { $0.hasPrefix(base + "/") }.map { path in
+                first == "~" ? "~" + path.dropFirst(base.count) : String(path.dropFirst(base.count + 1))
+            })
     }
 
     /// The ids of the slots of the vault that is named in the same line.
     static let slots = CompletionKind.custom { words, _, _ in
-        let vaults = words.lazy.compactMap { try? VaultDirectory.open(FilePath(expanded($0))) }
+        let vaults = words.lazy.compactMap { try? VaultDirectory.open(FilePath(expanded(unquoted($0)))) }
         return vaults.first?.configuration.slots.map { "\($0.id)" } ?? []
     }
 
     /// Protection classes and files. A completion of one's own replaces the shell's, so files must be found here.
     static let classesAndFiles = CompletionKind.custom { _, _, word in
-        let end = word.lastIndex(of: "/").map(word.index(after:)) ?? word.startIndex
-        let directory = String(word[..<end])
+        let start = unquoted(word)
+        let end = start.lastIndex(of: "/").map(start.index(after:)) ?? start.startIndex
+        let directory = String(start[..<end])
         let path = directory.isEmpty ? "." : expanded(directory)
         let names = (try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []
-        let paths = names.filter(isPlain).sorted().map { directory + $0 }
-        return (ProtectionClass.allCases.map(\.name) + paths).filter { $0.hasPrefix(word) }
+        let paths = offered(names.sorted().map { directory + $0 })
+        return (ProtectionClass.allCases.map(\.name) + paths).filter { $0.hasPrefix(start) }
     }
 
-    private static func isPlain(_ word: String) -> Bool {
-        word.first != "-"
-            && word.unicodeScalars.allSatisfy {
-                $0.properties.isAlphabetic || "0123456789/._+@%,:-".unicodeScalars.contains($0)
-            }
+    /// Leaves out words that would be taken for options, or for several words.
+    private static func offered(_ words: [String]) -> [String] {
+        words.filter { $0.first != "-" && $0.withoutControlCharacters == $0 }
     }
 
-    /// The shell passes words as they were typed.
+    /// A word as the shell will pass it, once it is complete. The shell gives it as it was typed.
+    private static func unquoted(_ word: String) -> String {
+        if let quote = word.first, "'\"".contains(quote) { return String(word.dropFirst().filter { $0 != quote }) }
+        var isEscaped = false
+        return word.filter { character in
+            isEscaped = character == "\\" && !isEscaped
+            return !isEscaped
+        }
+    }
+
     private static func expanded(_ path: String) -> String {
-        guard path.hasPrefix("~/"), let home = getenv("HOME") else { return path }
-        return String(cString: home) + path.dropFirst()
+        guard path.hasPrefix("~/"), let home else { return path }
+        return home + path.dropFirst()
     }
+
+    private static var home: String? { getenv("HOME").map { String(cString: $0) } }
 }
