@@ -60,9 +60,13 @@ struct VaultFS: ParsableCommand {
             let isOption = argument.hasPrefix("-") && guesses[argument] == nil
             guard !below.isEmpty, argument != "help", !isOption else { return nil }
             guard let next = below.first(where: { $0.configuration.answers(to: argument) }) else {
-                let names = below.compactMap { $0.configuration.commandName }.joined(separator: ", ")
-                let advice = command == Self.self ? guesses[argument].map { "did you mean 'vaultfs \($0)'?" } : nil
-                return "unknown command '\(argument)'; \(advice ?? "there are \(names)")"
+                let names = below.compactMap { $0.configuration.commandName }
+                let words = command == Self.self ? ["vaultfs"] : ["vaultfs", command.configuration.commandName ?? ""]
+                let guess =
+                    (command == Self.self ? guesses[argument] : nil)
+                    ?? NearWord.guess(for: argument, among: names + below.flatMap { $0.configuration.aliases })
+                let advice = guess.map { "did you mean '\((words + [$0]).joined(separator: " "))'?" }
+                return "unknown command '\(argument)'; \(advice ?? "there are \(names.joined(separator: ", "))")"
             }
             command = next
         }
@@ -82,7 +86,7 @@ struct VaultFS: ParsableCommand {
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
-        Console.report(oneLine(message(for: error)))
+        Console.report(oneLine(NearWord.withoutFarGuess(message(for: error))))
         return FailureCode.usage.rawValue
     }
 

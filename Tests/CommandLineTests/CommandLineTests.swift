@@ -115,12 +115,12 @@ import VaultStore
 }
 
 @Suite struct CommandNameTests {
-    @Test("a misspelt command is named, with those there are")
+    @Test("an unknown command is named, with those there are")
     func misspeltCommandIsNamed() {
-        let unknown = VaultFS.unknownCommand(["moutn", "a", "b"])
-        #expect(unknown?.hasPrefix("unknown command 'moutn'; there are init, mount, ") == true)
-        let below = VaultFS.unknownCommand(["slot", "ad", "a"])
-        #expect(below == "unknown command 'ad'; there are list, add, remove, change")
+        let unknown = VaultFS.unknownCommand(["encrypt", "a", "b"])
+        #expect(unknown?.hasPrefix("unknown command 'encrypt'; there are init, mount, ") == true)
+        let below = VaultFS.unknownCommand(["slot", "show", "a"])
+        #expect(below == "unknown command 'show'; there are list, add, remove, change")
     }
 
     @Test(

@@ -87,7 +87,7 @@ extension PlainMountTests {
 
         @Test(
             "names of other programs' commands get advice",
-            arguments: [("passwd", "slot change"), ("ls", "status"), ("-V", "--version")])
+            arguments: [("passwd", "slot change"), ("ls", "status"), ("-V", "--version"), ("mout", "mount")])
         func guesses(command: String, ours: String) throws {
             let vault = try VaultUnderTest(initialise: false)
             expectFailure(try vault.vaultfs([command]), .usage, naming: "did you mean 'vaultfs \(ours)'?")
