@@ -87,7 +87,7 @@ close_vault "My Vault"
 
 # SiriKali shows nothing that a command prints, so no recovery key must have been made. One that is made later opens the
 # vault.
-[ "$(vaultfs slot list "My Vault" | grep -c '^[0-9]')" = 1 ]
+[ "$(vaultfs slot list "My Vault" | grep -c '^slot [0-9]')" = 1 ]
 vaultfs slot add "My Vault" --new-recovery-key --passfile passfile | grep -oE '([0-9a-f]{8}-){8}[0-9a-f]{8}' >recovery
 vaultfs verify "My Vault" --recovery-key --passfile recovery >/dev/null
 open_vault "My Vault" Again <passfile >/dev/null

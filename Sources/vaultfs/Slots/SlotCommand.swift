@@ -41,18 +41,15 @@ struct SlotListCommand: ParsableCommand {
         let directory = try GivenVault.open(common.vault.path)
         let isAuthenticated = common.secret.options.isGiven
         if isAuthenticated { _ = try common.secret.open(directory) }
-        let now = UtcTime.secondsSinceEpoch()
+        let slots = directory.configuration.slots.map(SlotReport.init)
         if common.json {
-            let slots = directory.configuration.slots.map(SlotReport.init)
             try Console.printJSON(
                 Report(
                     vaultPath: common.vault.path.string, isAuthenticated: isAuthenticated,
                     rekeyUnfinished: directory.configuration.isRekeying, slots: slots))
             return
         }
-        for slot in directory.configuration.slots {
-            print("\(slot.id)  \(SlotReport(slot).text)\(slot.isExpired(at: now) ? " (has expired)" : "")")
-        }
+        SlotReport.print(slots)
         if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
         if !isAuthenticated { print("Not authenticated: give a secret (--passfile …) to check it.") }
     }

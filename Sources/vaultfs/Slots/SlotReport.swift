@@ -9,23 +9,35 @@ struct SlotReport: Encodable {
     let expires: String?
     let keyDerivation: String
     let window: WindowReport?
+    private let isExpired: Bool
+
+    private enum CodingKeys: CodingKey {
+        case id, kind, label, created, expires, keyDerivation, window
+    }
 
     init(_ slot: KeySlot) {
+        let now = UtcTime.secondsSinceEpoch()
         id = slot.id
         kind = slot.kind.rawValue
         label = slot.label
         created = slot.created
         expires = slot.expires
         keyDerivation = slot.kdf.cost.map(Self.text) ?? "hkdf-sha256"
-        window = slot.window.map { WindowReport($0, at: UtcTime.secondsSinceEpoch()) }
+        window = slot.window.map { WindowReport($0, at: now) }
+        isExpired = slot.isExpired(at: now)
     }
 
     /// `passphrase 'at home', made 2026-11-20T12:00:00Z, scrypt N=2^17 r=8 p=1`
     var text: String {
         let label = label.isEmpty ? "" : " '\(label.escapedForTerminal)'"
-        let expires = expires.map { ", expires \($0)" } ?? ""
+        let expires = expires.map { (isExpired ? ", expired " : ", expires ") + $0 } ?? (isExpired ? ", expired" : "")
         let window = window.map { ", " + $0.text } ?? ""
         return "\(kind)\(label), made \(created)\(expires)\(window), \(keyDerivation)"
+    }
+
+    /// Prints a line for each slot of a vault. `info` and `slot list` have the same lines.
+    static func print(_ slots: [SlotReport]) {
+        for slot in slots { Console.printField("slot \(slot.id)", slot.text) }
     }
 
     static func text(_ cost: ScryptCost) -> String { "scrypt N=2^\(cost.logN) r=\(cost.r) p=\(cost.p)" }

@@ -80,7 +80,7 @@ private struct VaultReport: Encodable {
                 "rekeyed",
                 AmountText.counted(epoch, "time") + (rekeyUnfinished ? ", unfinished: run 'vaultfs rekey' again" : ""))
         }
-        for slot in slots { Console.printField("slot \(slot.id)", slot.text) }
+        SlotReport.print(slots)
         Console.printField("in use", mounted.map(Self.text) ?? "no")
     }
 
