@@ -35,7 +35,7 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "Run a command with /bin/sh for each key; it has VAULTFS_KEY_URI or VAULTFS_KEY_PATH and prints the key.",
+            "Run a command with /bin/sh for each key, such as 'get-key -- \"$VAULTFS_KEY_URI\"', or VAULTFS_KEY_PATH. It prints the key.",
             valueName: "cmd"))
     var keyCommand: String?
 
