@@ -19,7 +19,7 @@ package struct Damage: Sendable, Equatable {
 
     package init(_ reason: String, at path: ObjectPath?) { (self.path, self.reason) = (path, reason) }
 
-    /// One line for people: `damaged: Photos/a.jpg: chunk 126: tag does not verify`.
+    /// One line for people: `damaged: Photos/a.jpg: chunk 126: its data is damaged`.
     package var message: String { "damaged: \(shownPath): \(reason)" }
 
     private var shownPath: String {

@@ -84,7 +84,8 @@ extension TransferWorker {
         while let run = try reading(try source.data(in: content, from: offset)) {
             offset = run.lowerBound
             guard offset < end else {
-                return damage.add(offset..<run.upperBound, "sealed at \(end) bytes, \(run.upperBound) are there")
+                let reason = "it should be \(end) bytes long, \(run.upperBound) are there"
+                return damage.add(offset..<run.upperBound, reason)
             }
             while offset < min(run.upperBound, end) {
                 guard !transfer.isStopped() else { throw .stopped }

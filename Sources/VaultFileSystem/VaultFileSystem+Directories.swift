@@ -54,7 +54,7 @@ extension VaultFileSystem {
             guard isDamaged(entry, in: directory) else { return false }
             store.counters.hiddenNames.count()
             let path = objectPath(of: handle.node, entry: entry)
-            damageObserver.notify(Damage("name does not authenticate in this directory", at: path))
+            damageObserver.notify(Damage("its name is damaged, or of another directory", at: path))
             return false
         }
         listed.name = name

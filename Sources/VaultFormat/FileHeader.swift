@@ -74,7 +74,7 @@ package struct FileHeader: Sendable {
     /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
-        try require(equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: state mac does not verify")
+        try require(equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: its length is damaged")
         return keys
     }
 

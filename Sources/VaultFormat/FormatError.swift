@@ -45,7 +45,7 @@ extension FormatError {
     /// The meaning of `error` for `subject`, a noun phrase such as "header: file secret".
     package init(_ error: CryptoError, subject: String) {
         switch error {
-        case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) does not authenticate")
+        case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) is damaged, or another vault's")
         case .library(let operation): self.init(.cryptography, "\(subject): \(operation) failed")
         case .invalidInput(let what): self.init(.cryptography, "\(subject): invalid input: \(what)")
         case .keyForgotten: self.init(.keyForgotten, "\(subject): the key is forgotten")

@@ -31,7 +31,7 @@ package struct KeyEpochs: Sendable, Equatable {
     /// Why an epoch that is not contained is none of them.
     package func unknown(_ epoch: UInt8) -> String {
         epoch > current
-            ? "its key epoch \(epoch) is later than that of vaultfs.json: put the newest vaultfs.json there"
-            : "its key epoch \(epoch) is gone since a rekey"
+            ? "it was rekeyed (key epoch \(epoch)) after this vaultfs.json was written: put the newest vaultfs.json there"
+            : "a rekey has removed its key (key epoch \(epoch))"
     }
 }

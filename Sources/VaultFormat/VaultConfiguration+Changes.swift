@@ -30,7 +30,7 @@ package struct ConfigurationChange: Sendable {
         let reread = try VaultConfiguration.parse(bytes)
         try require(
             reread == configuration && reread.authenticates(configurationKey: configurationKey), .cryptography,
-            "vaultfs.json: what was to be written does not verify")
+            "vaultfs.json: the changed content is not valid")
         return bytes
     }
 }
@@ -119,7 +119,7 @@ extension VaultConfiguration {
         let number = epoch?.number ?? 0
         try require(
             number < KeyEpoch.maximum, .invalidValue,
-            "the vault was rekeyed \(number) times, and has no key epoch left")
+            "the vault was rekeyed \(number) times, and cannot be rekeyed again")
         let head = Self.headLines(vault: vault, chunkSize: chunkSize, features: [Self.epochsFeature])
         let request = SlotRequest(
             secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,

@@ -96,7 +96,9 @@ package struct VaultConfiguration: Sendable, Equatable {
         for slot in tried {
             onTry(slot)
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
-            try require(verifies(masterKey: masterKey), .doesNotAuthenticate, "vaultfs.json: mac does not verify")
+            try require(
+                verifies(masterKey: masterKey), .doesNotAuthenticate,
+                "vaultfs.json: damaged, or changed without a secret")
             return (masterKey, slot)
         }
         guard let first = leftOut.first else { return nil }

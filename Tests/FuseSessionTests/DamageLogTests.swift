@@ -7,7 +7,7 @@ import Testing
 @Suite struct DamageLogTests {
     private let log = DamageLog()
 
-    private func damage(_ name: String, _ reason: String = "chunk 1: tag does not verify") -> Damage {
+    private func damage(_ name: String, _ reason: String = "chunk 1: its data is damaged") -> Damage {
         Damage(reason, at: ObjectPath(stored: Array("x-\(name)".utf8), plaintext: Array(name.utf8)))
     }
 
@@ -15,16 +15,16 @@ import Testing
     func interval() {
         #expect(log.add(damage("a"), at: 0))
         #expect(!log.add(damage("a"), at: 1))
-        #expect(!log.add(damage("a", "chunk 2: tag does not verify"), at: 59_999))
+        #expect(!log.add(damage("a", "chunk 2: its data is damaged"), at: 59_999))
         #expect(log.add(damage("b"), at: 59_999))
         #expect(log.add(Damage("header: cut short", at: nil), at: 59_999))
-        #expect(log.add(damage("a", "chunk 3: tag does not verify"), at: 60_000))
+        #expect(log.add(damage("a", "chunk 3: its data is damaged"), at: 60_000))
         #expect(
             Set(log.all.map(\.message)) == [
-                "damaged: a: chunk 3: tag does not verify", "damaged: b: chunk 1: tag does not verify",
+                "damaged: a: chunk 3: its data is damaged", "damaged: b: chunk 1: its data is damaged",
                 "damaged: an object without a name: header: cut short",
             ])
-        #expect(log.all.last?.message == "damaged: a: chunk 3: tag does not verify")
+        #expect(log.all.last?.message == "damaged: a: chunk 3: its data is damaged")
     }
 
     @Test("a vault of which everything is damaged fills neither the log nor the memory")
@@ -40,8 +40,8 @@ import Testing
     @Test("a lock removes the plaintext names")
     func names() {
         _ = log.add(damage("a\n"), at: 0)
-        #expect(log.all.map(\.message) == ["damaged: a?: chunk 1: tag does not verify"])
+        #expect(log.all.map(\.message) == ["damaged: a?: chunk 1: its data is damaged"])
         log.forgetNames()
-        #expect(log.all.map(\.message) == ["damaged: encrypted path x-a?: chunk 1: tag does not verify"])
+        #expect(log.all.map(\.message) == ["damaged: encrypted path x-a?: chunk 1: its data is damaged"])
     }
 }

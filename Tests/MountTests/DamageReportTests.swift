@@ -68,19 +68,19 @@ extension PlainMountTests {
             let read =
                 "for i in $(seq 20); do ! dd if=$1 of=/dev/null bs=4096 skip=2 count=1 && ! cat $1 >/dev/null; done"
             try place.vault.account.run(["sh", "-ec", read, "sh", path]).succeeded()
-            let line = "damaged: dir/diary: chunk 2: tag does not verify"
+            let line = "damaged: dir/diary: chunk 2: its data is damaged"
             #expect(place.logged == [line])
             #expect(try place.problems() == [line])
             try poll("the event") { !place.errors.isEmpty }
             let event = try #require(place.errors.first)
             #expect(place.errors.count == 1)
             #expect(event["path"] as? String == "dir/diary")
-            #expect(event["reason"] as? String == "chunk 2: tag does not verify")
+            #expect(event["reason"] as? String == "chunk 2: its data is damaged")
             let stored = try #require(event["encryptedPath"] as? String)
             #expect(FileManager.default.fileExists(atPath: "\(place.vault.vault)/\(stored)"))
             // A lock hides the name.
             try place.vault.vaultfs(["lock", place.vault.mountpoint]).succeeded()
-            #expect(try place.problems() == ["damaged: encrypted path \(stored): chunk 2: tag does not verify"])
+            #expect(try place.problems() == ["damaged: encrypted path \(stored): chunk 2: its data is damaged"])
             try place.end()
         }
 
@@ -96,7 +96,7 @@ extension PlainMountTests {
             #expect(place.logged.count == 1)
             let line = try #require(place.logged.first)
             #expect(line.hasPrefix("damaged: encrypted path "))
-            #expect(line.hasSuffix(": name does not authenticate in this directory"))
+            #expect(line.hasSuffix(": its name is damaged, or of another directory"))
             #expect(try place.problems() == [line])
             let verify = ["verify", place.vault.vault, "--passfile", place.vault.passfile]
             #expect(try place.vault.vaultfs(verify).exitCode == Failure.damageFound.rawValue)

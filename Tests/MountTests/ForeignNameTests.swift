@@ -72,7 +72,7 @@ extension PlainMountTests {
                 let kinds = findings.filter { $0.count > 1 && $0[1] == name }.map { $0[0] }
                 #expect(!kinds.isEmpty, "\(pattern): verify says nothing\n\(result)")
                 #expect(kinds.contains { !Self.notes.contains($0) } == isDamage, "\(pattern): verify: \(kinds)")
-                let line = "damaged: encrypted path \(name): name does not authenticate in this directory"
+                let line = "damaged: encrypted path \(name): its name is damaged, or of another directory"
                 #expect(problems.contains(line) == isDamage, "\(pattern): the mount says: \(problems)")
             }
             #expect(problems.count == Self.table.count { $0.isDamage })

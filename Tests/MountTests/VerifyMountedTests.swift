@@ -31,7 +31,7 @@ extension PlainMountTests {
                 let result = try verify(vault)
                 #expect(result.exitCode == Failure.damageFound.rawValue, "\(result)")
                 let damage = result.output.split(separator: "\n").filter { !$0.hasPrefix("busy: ") }.dropLast()
-                #expect(damage == ["damaged: other: at byte 16384: chunk 4: tag does not verify"], "\(result)")
+                #expect(damage == ["damaged: other: at byte 16384: chunk 4: its data is damaged"], "\(result)")
                 #expect(writers.allSatisfy { $0.errors.isEmpty })
             }
         }

@@ -130,11 +130,11 @@ import VaultFormat
     func whichFailed() throws {
         var bytes = try sealedHeader()
         bytes[20] ^= 1
-        #expect(formatError { _ = try open(bytes) }?.reason == "header: file secret does not authenticate")
+        #expect(formatError { _ = try open(bytes) }?.reason == "header: file secret is damaged, or another vault's")
         bytes[20] ^= 1
         bytes[97] ^= 1
         let error = formatError { _ = try open(bytes) }
-        #expect(error == FormatError(.doesNotAuthenticate, "header: state mac does not verify"))
+        #expect(error == FormatError(.doesNotAuthenticate, "header: its length is damaged"))
     }
 
     @Test("Header-5, Keys-1: another vault's or class's key opens nothing")

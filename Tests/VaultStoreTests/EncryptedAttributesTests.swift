@@ -121,7 +121,7 @@ import VaultFormat
         try stored().set(AttributeCodec.packName, [UInt8](repeating: 1, count: 40), flags: 0)
         var attributes = try attributes()
         let found = try attributes.names(ofStored: stored().names().filter { $0.starts(with: ascii("user.")) })
-        let damage = StoreError.damaged("pack of attributes does not authenticate")
+        let damage = StoreError.damaged("pack of attributes is damaged, or another vault's")
         #expect(found.names == [ascii("user.own")] && found.damaged == 1)
         #expect(throws: damage) { try attributes.value(of: ascii("user.a")) }
         #expect(throws: damage) { try attributes.remove(ascii("user.a")) }

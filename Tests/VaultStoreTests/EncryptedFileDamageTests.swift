@@ -103,7 +103,7 @@ import VaultFormat
         try fixture.make(pattern(Self.size))
         try fixture.change { $0.removeLast(min(count, $0.count - 128)) }
         let store = try fixture.open()
-        #expect(damage { _ = try fixture.reopen(in: store) }?.hasPrefix("sealed at \(Self.size) bytes") == true)
+        #expect(damage { _ = try fixture.reopen(in: store) }?.hasPrefix("it should be \(Self.size) bytes long") == true)
         let secret = try fixture.bytes()[..<64]
         try expectEmptied(fixture, store)
         #expect(try fixture.bytes()[..<64] == secret, "Store-5: with the same secret")
@@ -209,7 +209,7 @@ import VaultFormat
         let header = try fixture.bytes("other")[..<128]
         try fixture.change { $0.replaceSubrange(..<128, with: header) }
         let file = try fixture.reopen(in: try fixture.open())
-        #expect(damage { _ = try file.contents() } == "chunk 0: tag does not verify")
+        #expect(damage { _ = try file.contents() } == "chunk 0: its data is damaged")
     }
 
     @Test("A file that is cut while it is open is an error for the missing data, and for nothing else")

@@ -158,7 +158,7 @@ import VaultFormat
         try Data("nor this".utf8).write(to: URL(filePath: vault.path + "/stranger.txt"))
         try vault.edit(documents + "/vaultfs.dir") { $0[30] ^= 1 }
         let record = try VerifierVault.contents(documents + "/vaultfs.dir")
-        #expect(try vault.repair() == ["Documents: 1 entry does not authenticate, and stays"])
+        #expect(try vault.repair() == ["Documents: 1 entry is damaged, and stays"])
         #expect(
             try vault.found() == [
                 "damaged Documents", "foreign Documents/stranger.txt", "foreign stranger.txt",

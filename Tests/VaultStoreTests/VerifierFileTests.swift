@@ -100,7 +100,7 @@ struct VerifierFileTests {
         }
         let findings = try vault.findings().findings
         #expect(findings.map(VerifierVault.text) == ["damaged size-70001@\(3 * vault.chunkSize)+\(vault.chunkSize)"])
-        #expect(findings.first?.message.contains("not sparse") == true)
+        #expect(findings.first?.message.contains("without holes") == true)
     }
 
     @Test("a bit of a hole", arguments: VerifierVault.vectors)

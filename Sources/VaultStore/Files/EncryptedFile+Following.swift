@@ -80,7 +80,7 @@ extension EncryptedFile {
             let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
             let isCut = header.isSealed && newLength < header.length
             if isCut, found?.files[fileID]?.exactLength == nil {
-                throw .damaged("sealed at \(header.length) bytes, \(newLength) are there")
+                throw .damaged(Self.wrongLength(newLength, expected: header.length))
             }
             state.header = header
             state.followed.stamp = stamp

@@ -47,7 +47,7 @@ extension EncryptedFile {
         let authentic = authenticLength
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
         if plaintextOffset >= authentic {
-            throw damaged("length: sealed at \(authentic) bytes, read at \(plaintextOffset)")
+            throw damaged("it should be \(authentic) bytes long, read at \(plaintextOffset)")
         }
         let count = Int(min(UInt64(buffer.count), min(length, authentic) - plaintextOffset))
         let wanted = buffer.slice(..<count)
@@ -237,7 +237,7 @@ extension EncryptedFile {
         let now = changes.value
         if now != started || ChangeCounter.isChanging(now) { return false }
         if try decryptAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
-        throw damaged("chunk \(chunk): tag does not verify")
+        throw damaged("chunk \(chunk): its data is damaged")
     }
 
     /// Decrypts the last chunk of the sealed length in a file that is longer. Its record is shorter than the layout of

@@ -163,7 +163,7 @@ extension EncryptedFile {
         guard
             try decryptOrSubstitute(
                 UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
-        else { throw damaged("chunk \(chunk): tag does not verify") }
+        else { throw damaged("chunk \(chunk): its data is damaged") }
         plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }
 

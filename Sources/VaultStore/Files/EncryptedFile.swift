@@ -85,6 +85,11 @@ package final class EncryptedFile: Sendable {
         return header.isSealed && length < header.length ? header.length : nil
     }
 
+    /// The reason of an error about a file that is shorter or longer than its sealed header says.
+    static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
+        "it should be \(expected) bytes long, \(length) are there"
+    }
+
     init(
         store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
         isNew: Bool = false
@@ -128,7 +133,7 @@ package final class EncryptedFile: Sendable {
             if let known = store.log.file(file.fileID), known.isSameFile(as: descriptor) { return known }
             file.adoptLoggedChanges()
             if let sealed = file.missedLength {
-                guard store.readsCutFiles else { throw .damaged("sealed at \(sealed) bytes, \(file.length) are there") }
+                guard store.readsCutFiles else { throw .damaged(wrongLength(file.length, expected: sealed)) }
                 file.lengths.set(sealed)
             }
             if cutsTornTail { try file.cutTornTail() }

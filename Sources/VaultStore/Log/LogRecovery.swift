@@ -17,7 +17,7 @@ struct LogRecovery {
     }
 
     static let outdated =
-        "vaultfs.log has entries of files that were sealed since: somebody has put an old one there, and they are not applied"
+        "vaultfs.log is older than the files that it has changes for: somebody has put an old one there, and they are not applied"
 
     private let store: Store
     private let log: Descriptor

@@ -96,7 +96,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
         }
         // An entry with a sidecar is a name of some vault, and may be one of this.
         if blob == nil, try !isNameless(entry) { return nil }
-        throw .damaged("the name of \(Self.shown(entry)) does not authenticate")
+        throw .damaged("the name of \(Self.shown(entry)) is damaged")
     }
 
     /// Throws if an entry that may belong to the vault cannot get a name under another key: the name is lost, cannot be
@@ -112,7 +112,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
         do throws(StoreError) {
             _ = try name(of: entry, under: [keys])
         } catch .system(let errno) where !StoreError.system(errno).endsRekey {
-            throw .damaged("the sidecar of \(Self.shown(entry)) cannot be read: \(errno)")
+            throw .damaged("the file with the long name of \(Self.shown(entry)) cannot be read: \(errno)")
         }
     }
 
@@ -132,7 +132,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
         } catch .system(let errno)
             where [.tooManySymbolicLinkLevels, .isDirectory, .noSuchAddressOrDevice].contains(errno)
         {
-            throw .damaged("the sidecar of \(Self.shown(entry)) is not a regular file")
+            throw .damaged("the file with the long name of \(Self.shown(entry)) is not a regular file")
         }
     }
 

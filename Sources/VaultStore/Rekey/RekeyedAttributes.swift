@@ -41,7 +41,7 @@ enum RekeyedAttributes {
             return RekeyIntent.Attribute(name: attribute.name, value: sealed)
         }
         guard let name = old.name(ofStored: attribute.name) else {
-            throw FormatError(.doesNotAuthenticate, "the name of an attribute does not authenticate")
+            throw FormatError(.doesNotAuthenticate, "the name of an attribute is damaged")
         }
         let plaintext = try old.decrypt(value: attribute.value, name: name)
         return RekeyIntent.Attribute(

@@ -96,7 +96,7 @@ extension Rekeyer {
         if let error = directory.unread { handle(error, about: directory.shown) }
         guard let record = directory.record, let keys = directory.keys else {
             if directory.isNamed {
-                problem(directory.shown, "vaultfs.dir: missing, or it does not authenticate")
+                problem(directory.shown, "vaultfs.dir: missing or damaged")
             }
             return false
         }

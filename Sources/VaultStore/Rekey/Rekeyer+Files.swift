@@ -118,7 +118,7 @@ extension Rekeyer {
         _ temporary: [UInt8], in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
         _ status: stat, _ workspace: Workspace
     ) throws(StoreError) {
-        guard !old.hasUnsealedTail else { throw .damaged("it is longer than its header's length") }
+        guard !old.hasUnsealedTail else { throw .damaged("it is longer than its authenticated length") }
         try steps.before(.makeObject)
         let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         try directory.withTemporary(temporary) { () throws(StoreError) in

@@ -27,7 +27,7 @@ extension LostAndFound {
         // Their key is lost with the record.
         let attributes = try ExtendedAttributes(directory).namesIfSupported()
         guard !attributes.contains(where: { $0.starts(with: Array("user.vaultfs.".utf8)) }) else {
-            throw .damaged("its attributes do not authenticate, and stay")
+            throw .damaged("its attributes are damaged, and stay")
         }
         try synchronize()
         // If the record authenticates, the directory's own was lost, and `mark` has made this one.
@@ -67,7 +67,7 @@ extension LostAndFound {
         if left.isEmpty { return }
         throw .damaged(
             left.count == 1
-                ? "1 entry does not authenticate, and stays" : "\(left.count) entries do not authenticate, and stay")
+                ? "1 entry is damaged, and stays" : "\(left.count) entries are damaged, and stay")
     }
 
     /// Lists the new name of each entry before any is moved. If the lost record is found again, for instance in a backup, it

@@ -64,7 +64,7 @@ struct LostAndFound {
     /// - Throws: `.damaged` for an entry that does not authenticate.
     func moveHere(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
         guard let object = LostObject.find(entry, in: directory, store.keyRing) else {
-            throw .damaged("it does not authenticate, and stays where it is")
+            throw .damaged("it is damaged, and stays where it is")
         }
         let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: directory, as: object.name + Array(".name".utf8)) }

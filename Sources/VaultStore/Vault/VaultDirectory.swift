@@ -211,7 +211,7 @@ extension VaultDirectory {
     /// - Throws: `damaged`.
     package func authenticate(masterKey: SecretBytes) throws(VaultError) {
         guard configuration.authenticates(masterKey: masterKey) else {
-            throw .damaged(path.appending(Self.configurationEntry), "mac does not verify")
+            throw .damaged(path.appending(Self.configurationEntry), "damaged, or changed without a secret")
         }
     }
 }

@@ -6,8 +6,8 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension Verifier {
-    private static let zeroed = "zeroed, in a file that is not sparse"
-    private static let unverified = "tag does not verify"
+    private static let zeroed = "data is zeroed, in a file without holes"
+    private static let unverified = "data is damaged"
 
     /// Checks the first `end` chunks of a file, batch by batch.
     func checkChunks(of content: inout VerifierContent, upTo end: UInt64) throws(StoreError) {
@@ -171,7 +171,7 @@ extension Verifier {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let offset = layout.plaintextOffset(ofChunk: first)
         let end = min(length, layout.plaintextOffset(ofChunk: run.chunks.upperBound))
-        let which = first == last ? "chunk \(first)" : "chunks \(first)…\(last)"
-        report(.damaged, content.object, "\(which): \(run.reason)", at: offset, count: end - offset)
+        let which = first == last ? "chunk \(first): its" : "chunks \(first)…\(last): their"
+        report(.damaged, content.object, "\(which) \(run.reason)", at: offset, count: end - offset)
     }
 }

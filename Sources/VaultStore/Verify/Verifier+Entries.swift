@@ -84,7 +84,7 @@ extension Verifier {
 
     private func reportNameless(_ object: VerifierObject, _ directory: VerifierFrame.Open) {
         report(
-            .hiddenName, object, "name does not authenticate in this directory",
+            .hiddenName, object, "its name is damaged, or of another directory",
             remedy: remedy(forNameless: object.entry, directory))
     }
 
@@ -102,11 +102,11 @@ extension Verifier {
                 EntryName.sidecar(of: object.entry), limit: Self.largestSidecar)
             let digest = try StoreError.ofCrypto(Sha256.digest(blob))
             if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry { return blob }
-            report(.damaged, object, "sidecar does not belong to this name", remedy: remedy)
+            report(.damaged, object, "the file with its long name belongs to another name", remedy: remedy)
         } catch .system(.noSuchFileOrDirectory) {
-            report(.missing, object, "sidecar is missing: the name cannot be read", remedy: remedy)
+            report(.missing, object, "the file with its long name is missing: the name cannot be read", remedy: remedy)
         } catch {
-            report(error, object, "sidecar", remedy: remedy)
+            report(error, object, "the file with its long name", remedy: remedy)
         }
         return nil
     }
@@ -114,9 +114,9 @@ extension Verifier {
     private func checkOwner(ofSidecar object: VerifierObject, in directory: Descriptor) {
         do throws(StoreError) {
             guard try directory.isSidecarOrphaned(object.entry) else { return }
-            report(.leftover, object, "sidecar of a name that is gone", remedy: .remove)
+            report(.leftover, object, "the long name of a file that no longer exists", remedy: .remove)
         } catch {
-            report(error, object, "sidecar")
+            report(error, object, "the file with a long name")
         }
     }
 
@@ -167,7 +167,8 @@ extension Verifier {
         let isPack = stored == AttributeCodec.packName
         if !isPack { totals.attributes += 1 }
         guard let name = isPack ? stored : codec.name(ofStored: stored) else {
-            return report(.hiddenName, object, "attribute name does not authenticate", attribute: stored)
+            let message = "its name is damaged, or another file's: it is not shown"
+            return report(.hiddenName, object, message, attribute: stored)
         }
         do throws(StoreError) {
             let value = try attributes.value(of: stored)

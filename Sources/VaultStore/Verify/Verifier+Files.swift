@@ -35,8 +35,9 @@ extension Verifier {
             try checkChunks(of: &content, upTo: checkLength(of: content))
             if !header.isSealed {
                 report(
-                    .unsealed, object, "not sealed: nothing vouches for its length",
-                    remedy: .seal)
+                    .unsealed, object,
+                    "its length is not authenticated yet: to open it for writing and close it in a mount does that, and "
+                        + "'verify --repair' too", remedy: .seal)
             }
         } catch {
             report(error, object, "file")
@@ -63,14 +64,14 @@ extension Verifier {
         let excess = content.backingSize - layout.backingSize(ofPlaintextLength: length)
         if excess > 0 {
             report(
-                .leftover, content.object, "\(excess) bytes behind the last record count for nothing",
+                .leftover, content.object, "\(excess) bytes past the last chunk hold no data",
                 remedy: .cutRest)
         }
         guard content.header.isSealed, content.header.length != length else {
             return layout.chunkCount(ofLength: length)
         }
         let sealed = content.header.length
-        let message = "length: sealed at \(sealed) bytes, \(length) are there"
+        let message = EncryptedFile.wrongLength(length, expected: sealed)
         if length > sealed {
             report(.damaged, content.object, message, at: sealed, count: length - sealed, remedy: .cutBack)
             return layout.chunkCount(ofLength: sealed)

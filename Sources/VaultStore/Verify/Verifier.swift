@@ -96,7 +96,7 @@ package final class Verifier {
             try walk(root)
             if hasLostChanges {
                 report(
-                    .damaged, VerifierObject(RedoLog.entry), "has changes of a file whose header does not authenticate",
+                    .damaged, VerifierObject(RedoLog.entry), "has changes of a file whose header is damaged",
                     remedy: .clearLog)
             }
             // A writer may have sealed a file since.

@@ -86,7 +86,8 @@ extension LockReceipt {
         let purged = [
             inodes.map { "\($0) inodes" }, names.map { $0.isEmpty ? "" : "names (\(Console.shown($0)))" },
             cacheBytes.map { "\($0) bytes of cached blocks" },
-            writtenBackBytes.map { "\($0) bytes written back first" }, filesSealed.map { "\($0) files sealed" },
+            writtenBackBytes.map { "\($0) bytes written back first" },
+            filesSealed.map { "the lengths of \($0) files authenticated" },
         ].compactMap { $0 }
         let took = steps?.map { "\(Console.shown($0.name)) \(FieldText.rounded($0.milliseconds)) ms" }
         return [

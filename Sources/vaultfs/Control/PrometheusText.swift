@@ -57,13 +57,13 @@ struct PrometheusText {
         add("damaged_reads_total", .counter, "Reads refused because authentication failed.") {
             $0.statistics?.damagedReads
         }
-        add("hidden_names_total", .counter, "Names hidden because they do not authenticate, each time.") {
+        add("hidden_names_total", .counter, "Names hidden because they are damaged or were moved, each time.") {
             $0.statistics?.hiddenNames
         }
         add("conflict_copies", .gauge, "Conflict copies of sync clients that were seen and are there.") {
             $0.statistics?.conflictCopies
         }
-        add("files_sealed_total", .counter, "Files sealed.") { $0.statistics?.filesSealed }
+        add("files_sealed_total", .counter, "Files whose length was authenticated.") { $0.statistics?.filesSealed }
         add("completed_objects_total", .counter, "Objects completed after an unclean end.") {
             $0.statistics?.completedObjects
         }

@@ -199,7 +199,7 @@ struct ExportCommand: ParsableCommand {
     private func count(hidden: Int, _ totals: inout TransferTotals, _ report: TransferReport) {
         if hidden == 0 { return }
         let message =
-            "\(AmountText.counted(hidden, "name")) that did not authenticate left out: 'vaultfs verify' lists them"
+            "\(AmountText.counted(hidden, "damaged name")) left out: 'vaultfs verify' lists them"
         if damaged {
             totals.damaged += hidden
             report.work.addDamage([], [], message)

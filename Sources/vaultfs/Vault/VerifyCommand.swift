@@ -21,10 +21,10 @@ struct VerifyCommand: ParsableCommand {
             finding is damage, with the exit code \(FailureCode.damageFound.rawValue).
 
             With --repair, prints a line for each possible repair, asks, makes the repairs, and verifies again. The \
-            vault must not be mounted. It applies the log, seals files, and cuts each file to the length in \
-            its header or of its intact part. It moves objects without a name to lost+found in the vault's root, with a \
-            list of the old entries, and keeps there the intact parts of what it cuts off or frees. It never deletes data \
-            that does not authenticate: damaged chunks stay, and reading them stays an error. The exit code is then 0 if \
+            vault must not be mounted. It applies the log, authenticates lengths, and cuts each file to the \
+            length in its header or of its intact part. It moves objects without a name to lost+found in the vault's root, with a \
+            list of the old entries, and keeps there the intact parts of what it cuts off or frees. It never deletes \
+            damaged data: damaged chunks stay, and reading them stays an error. The exit code is then 0 if \
             no damage is left and all repairs were made, \(FailureCode.damageFound.rawValue) if damage is left, and \
             \(FailureCode.failure.rawValue) if only another repair could not be made. If it is killed, a second run continues.
             """)
@@ -38,7 +38,7 @@ struct VerifyCommand: ParsableCommand {
     @Flag(help: "Other programs' files count as damage.")
     var strict = false
 
-    @Flag(name: .shortAndLong, help: "List every unsealed file.")
+    @Flag(name: .shortAndLong, help: "List every file whose length is not authenticated yet.")
     var verbose = false
 
     @Flag(help: "With --repair, do not ask.")

@@ -80,7 +80,7 @@ final class VerifyReport {
         print(
             count == 1
                 ? Self.line(first)
-                : "unsealed: \(count) files, as in a copy of a mounted vault: nothing vouches for their length "
+                : "unsealed: \(count) files, as in a copy of a mounted vault: their lengths are not authenticated yet "
                     + "(--verbose lists them)")
     }
 
@@ -161,7 +161,7 @@ final class VerifyReport {
         (try? encoder.encode(value)).map { String(decoding: $0, as: UTF8.self) } ?? "null"
     }
 
-    /// `damaged: Documents/a.txt: at byte 4096: chunk 1: tag does not verify`
+    /// `damaged: Documents/a.txt: at byte 4096: chunk 1: its data is damaged`
     private static func line(_ finding: VerifierFinding) -> String {
         let attribute = finding.attribute.map { ": attribute \(FilePath(bytes: $0).shown)" } ?? ""
         let offset = finding.plaintextOffset.map { ": at byte \($0)" } ?? ""
