@@ -44,7 +44,7 @@ extension PlainMountTests {
         func damagedEntry() throws {
             let vault = try vault()
             let events = try vault.account.command(
-                [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
+                [vault.account.binary, "events", "--json", vault.mountpoint], environment: vault.environment
             ).start()
             defer { events.kill(SIGKILL) }
             try poll("the first event") { !events.output.isEmpty }
