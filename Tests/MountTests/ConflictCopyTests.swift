@@ -164,6 +164,27 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
+        @Test("Store-40: changes of a file that is removed do not get into an older conflict copy, after a kill")
+        func removedAndKilled() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let script = """
+                with open(mount + "/f", "w") as file: file.write("first " * 2000)
+                os.sync()
+                duplicate("f", entry("f") + "~")
+                file = os.open(mount + "/f", os.O_RDWR)
+                os.pwrite(file, b"again " * 500, 0)
+                os.fsync(file)
+                os.close(file)
+                os.remove(mount + "/f")
+                """
+            try run(script, vault).succeeded()
+            try vault.killDaemon()
+            try vault.mount()
+            try run("assert read('f (conflict ~)') == 'first ' * 2000", vault).succeeded()
+            try vault.unmount()
+        }
+
         @Test("an open file that gets a conflict copy's name too stays one file")
         func linkedBelow() throws {
             let vault = try VaultUnderTest()

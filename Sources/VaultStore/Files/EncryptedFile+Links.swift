@@ -34,6 +34,10 @@ extension EncryptedFile {
             try writeHeader(&state, writer) { $0 = header }
         }
         records.fileID.store(header.fileID, ordering: .releasing)
-        try writer.synchronize(dataOnly: true)
+        do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
+            // The next sync writes the header again.
+            countFailedBackingSync()
+            throw error
+        }
     }
 }

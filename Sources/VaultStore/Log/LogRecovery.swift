@@ -85,13 +85,15 @@ struct LogRecovery {
     /// walk could not look.
     private mutating func walk() {
         var unseen: StoreError?
-        do throws(StoreError) {
-            try walk(&unseen)
-            // A sync client may have renamed the file in a conflict.
-            if files.keys.contains(where: { !foundCopies.contains($0) }) { try walk(&unseen, inConflictCopies: true) }
-        } catch { unseen = error }
-        if files.keys.contains(where: { !foundCopies.contains($0) }) { failure = failure ?? unseen }
+        do throws(StoreError) { try walk(&unseen) } catch { unseen = error }
+        guard hasMissingFiles else { return }
+        // A sync client may have renamed the file in a conflict. Other programs' directories may be unreadable.
+        var ignored: StoreError?
+        try? walk(&ignored, inConflictCopies: true)
+        if hasMissingFiles { failure = failure ?? unseen }
     }
+
+    private var hasMissingFiles: Bool { files.keys.contains { !foundCopies.contains($0) } }
 
     private mutating func walk(_ unseen: inout StoreError?, inConflictCopies: Bool = false) throws(StoreError) {
         var walk = BackingWalk(
@@ -110,6 +112,8 @@ struct LogRecovery {
                 continue
             }
             guard let changes = files[fileID] else { continue }
+            // An older copy of a file that was removed since. A rename sets ctime.
+            if inConflictCopies, found.status.st_ctim.nanoseconds < changes.time { continue }
             do throws(StoreError) {
                 let file = try EncryptedFile(reader, in: store)
                 if file.mayHaveCopies(found.status) {

@@ -70,12 +70,12 @@ struct UnmountCommand: ParsableCommand {
     private func end(_ mount: FoundMount) throws(CommandFailure) {
         // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
         if let client = try? mount.connect().client {
+            // Not for another user, who could put a directory of ours there meanwhile.
+            let isOwn = mount.entry.userID == geteuid()
+            let wasMade = isOwn && (try? client.status())?.madeMountpoint ?? false
             // If it does not answer, it may still end well.
             _ = try? client.send(.events)
             let process = VaultProcess(id: client.processID)
-            // Not for another user, who could put a directory of ours there meanwhile.
-            let isOwn = mount.entry.userID == geteuid()
-            let wasMade = isOwn && (try? mount.connect().client.status())?.madeMountpoint ?? false
             defer { if wasMade { Mountpoint.removeMade(mount.path) } }
             try Unmounting.unmount(mount.path, force: force)
             var problems: [String] = []
