@@ -50,6 +50,7 @@ extension VaultFileSystem {
             if let length = changes.length { try setLength(node, length, handle, workspace) }
             let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
             try excludingHiddenWrites(of: node) { () throws(StoreError) in
+                if let file = node.openFile { return try file.apply(changes, to: pinned) }
                 try changes.apply(to: pinned, kind: node.kind)
             }
             return pinned

@@ -182,6 +182,75 @@ import VaultFormat
         #expect((after.tv_sec, after.tv_nsec) == (shown.tv_sec, shown.tv_nsec))
     }
 
+    /// The modification time of the backing file, and the one that programs see, in seconds.
+    private func modified(_ file: EncryptedFile) throws -> [Int] {
+        let backing = try file.reader.status()
+        return [backing.st_mtim.tv_sec, file.records.log.shownStatus(backing).st_mtim.tv_sec]
+    }
+
+    private func changes(modified seconds: Int) -> AttributeChanges {
+        var changes = AttributeChanges()
+        (changes.modificationTime, changes.mode) = (timespec(tv_sec: seconds, tv_nsec: 5), 0o600)
+        return changes
+    }
+
+    @Test(
+        "Log-9: a file gets its last time in the store with its last content, not before",
+        arguments: ["checkpoint", "fsync", "kill"])
+    func setTime(_ end: String) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        let old = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 1000, tv_nsec: 5)]
+        #expect(futimens(file.reader.fd, old) == 0)
+        try file.put([1], at: 0)
+        var mode = AttributeChanges()
+        mode.mode = 0o640
+        try file.excludingHiddenWrites { () throws(StoreError) in try file.apply(mode, to: file.reader) }
+        #expect(try modified(file)[0] == 1000 && modified(file)[1] > 1_000_000)
+        let change = changes(modified: 500)
+        try file.excludingHiddenWrites { () throws(StoreError) in try file.apply(change, to: file.reader) }
+        #expect(try modified(file) == [1000, 500])
+        switch end {
+        case "checkpoint": try store.log.checkpoint()
+        case "fsync": try file.synchronize(dataOnly: false)
+        default:
+            try file.synchronize(dataOnly: true)
+            #expect(try modified(file) == [1000, 500])
+            // Nothing has made the program's time durable. A changed content has a changed time.
+            let recovered = try vault.reopen(in: try vault.open())
+            #expect(try modified(recovered)[0] > 1_000_000 && recovered.contents()[0] == 1)
+            return
+        }
+        #expect(try !file.isLogged && modified(file) == [500, 500])
+        #expect(try file.reader.status().st_mode & 0o777 == 0o600)
+    }
+
+    @Test("Log-9: a time that is set while a checkpoint puts the content in place, and one that a write follows")
+    func setTimeBesideCheckpoint() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        try file.put([1], at: 0)
+        let change = changes(modified: 500)
+        let isSet = Mutex(false)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard "\(call.kind)" == "synchronize", call.path.hasSuffix("/file") else { return 0 }
+            isSet.withLock { $0 = true }
+            try? file.excludingHiddenWrites { () throws(StoreError) in try file.apply(change, to: file.reader) }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint() }
+        #expect(try isSet.withLock { $0 } && !file.isLogged && modified(file) == [500, 500])
+        try file.put([2], at: 0)
+        try file.excludingHiddenWrites { () throws(StoreError) in try file.apply(change, to: file.reader) }
+        try file.put([3], at: 0)
+        try store.log.checkpoint()
+        #expect(try modified(file)[0] > 1_000_000)
+    }
+
     @Test("an older version does not come back: entries of before a checkpoint, and a checkpoint's lost header")
     func staleEntries() throws {
         let vault = try TestStore()

@@ -90,9 +90,20 @@ extension EncryptedFile {
         }
     }
 
+    /// Drops changes that are in place, durably.
+    func dropLogged(through sequence: UInt64) {
+        reportingTime { () throws(StoreError) in try records.log.drop(through: sequence, reader) }
+    }
+
+    private func reportingTime(_ body: () throws(StoreError) -> Void) {
+        do throws(StoreError) { try body() } catch {
+            store.faults.add(.placing(fileID), "the time that a program has set of a file is lost (\(error.reason))")
+        }
+    }
+
     /// Takes over the changes in a new log, which has all that are not in place.
     func relocateLogged(_ changes: LoggedChanges, to log: Descriptor) {
-        records.log.relocate(changes, to: log)
+        reportingTime { () throws(StoreError) in try records.log.relocate(changes, to: log, reader) }
         let lost = changes.lostChunks
         if lost.isEmpty { return }
         syncs.hasLostChunks.store(true, ordering: .releasing)
@@ -133,8 +144,10 @@ extension EncryptedFile {
             }
         }
         var before = status
-        // Unless a program has set the times since.
-        if status.st_ctim.nanoseconds <= changes.time { before.st_mtim = timespec(nanoseconds: changes.time) }
+        // Chunks may have been written past its end since.
+        if status.st_ctim.nanoseconds <= changes.time || status.st_mtim.nanoseconds < changes.time {
+            before.st_mtim = timespec(nanoseconds: changes.time)
+        }
         try placeChanges(changes, writer, before: before, from: log)
         return writer
     }

@@ -1,4 +1,5 @@
-internal import FileSystem
+internal import CLinux
+package import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
@@ -89,13 +90,21 @@ extension EncryptedFile {
     /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is running. A seal
     /// would restore the old ones.
     package func excludingHiddenWrites<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
-        try writing.withLock { (state) throws(StoreError) -> Result in
-            let descriptor = state.writer ?? reader
-            return try attributes.lock.withLock { (_) throws(StoreError) -> Result in
-                try records.log.placeTime(descriptor)
-                return try body()
-            }
-        }
+        try attributes.lock.withLock { (_) throws(StoreError) -> Result in try body() }
+    }
+
+    /// Changes the backing file's attributes except the length, inside `excludingHiddenWrites`. Its modification time is changed
+    /// when the log has no changes of the file any more (`FileLog.setTime`).
+    /// - Parameter pinned: any descriptor of the backing file.
+    package func apply(_ changes: AttributeChanges, to pinned: Descriptor) throws(StoreError) {
+        guard let time = changes.modificationTime, isLogged else { return try changes.apply(to: pinned, kind: S_IFREG) }
+        // Checks the right to set it, and changes ctime.
+        var others = changes
+        others.modificationTime = try pinned.status().st_mtim
+        try others.apply(to: pinned, kind: S_IFREG)
+        let isNow = time.tv_nsec == Int(linux_UTIME_NOW)
+        let resolved = isNow ? timespec(nanoseconds: UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))) : time
+        if !records.log.setTime(resolved) { try changes.apply(to: pinned, kind: S_IFREG) }
     }
 
     /// Runs `body`, which reads the backing file's attributes, while no seal and no checkpoint is running. Both take

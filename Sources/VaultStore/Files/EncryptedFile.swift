@@ -264,8 +264,8 @@ package final class EncryptedFile: Sendable {
             let sequence = records.log.lastSequence
             if sequence > 0 {
                 try store.log.synchronize(through: sequence)
-                // Readers on other machines see only what is in place.
-                if store.isShared { try store.log.checkpoint() }
+                // Readers on other machines see only what is in place. A time that a program has set is not in the log.
+                if store.isShared || !dataOnly && records.log.hasSetTime { try store.log.checkpoint() }
             }
         } catch {
             // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.

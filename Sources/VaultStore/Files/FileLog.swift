@@ -12,16 +12,23 @@ package struct FileLog: ~Copyable, Sendable {
     struct Content: Sendable {
         var changes = LoggedChanges()
         var log: Descriptor?
+        /// The modification time that programs see. The backing file gets it together with the changes, so that a program that
+        /// looks for changed times in the store (a sync client) never finds the last time before the last content.
+        var modified: ModificationTime?
         /// True if the file has no name, and its changes were dropped.
         var isAbandoned = false
+    }
+
+    struct ModificationTime: Sendable {
+        var time: timespec
+        /// True if a program has set it. It may be earlier than the changes then.
+        var isSet = false
     }
 
     let content = Mutex(Content())
     private let hasChanges = Atomic<Bool>(false)
     /// Counts the checkpoints that have put changes in place.
     private let checkpoints = Atomic<Int>(0)
-    /// Time of the last change, in nanoseconds since 1970, if the backing file's times may be older. Else 0.
-    private let time = Atomic<UInt64>(0)
 
     var isEmpty: Bool { !hasChanges.load(ordering: .acquiring) }
 
@@ -40,32 +47,45 @@ package struct FileLog: ~Copyable, Sendable {
         content.withLock { content in
             content.changes.apply(entry, at: position, layout)
             (content.log, content.isAbandoned) = (log, false)
+            content.modified = ModificationTime(time: timespec(nanoseconds: entry.time))
         }
         hasChanges.store(true, ordering: .releasing)
-        time.store(entry.time, ordering: .releasing)
     }
 
     /// Takes over the changes that a read-only store has found.
     func adopt(_ changes: LoggedChanges, in log: Descriptor?) {
-        content.withLock { $0 = Content(changes: changes, log: log) }
+        let modified = changes.isEmpty ? nil : ModificationTime(time: timespec(nanoseconds: changes.time))
+        content.withLock { $0 = Content(changes: changes, log: log, modified: modified) }
         hasChanges.store(!changes.isEmpty, ordering: .releasing)
-        time.store(changes.time, ordering: .releasing)
     }
 
     /// Removes the changes up to `sequence`, which are in place, durably.
-    func drop(through sequence: UInt64) { change { $0.changes.drop(through: sequence) } }
+    /// - Parameter backing: the backing file. Gets the time that a program has set since they were put in place.
+    /// - Throws: the error of setting that time.
+    func drop(through sequence: UInt64, _ backing: Descriptor) throws(StoreError) {
+        try change(backing) { $0.changes.drop(through: sequence) }
+    }
 
     /// Takes over the changes in a new log, which has all that are not in place.
-    func relocate(_ changes: LoggedChanges, to log: Descriptor) { change { ($0.changes, $0.log) = (changes, log) } }
+    /// - Parameter backing: as for `drop`.
+    func relocate(_ changes: LoggedChanges, to log: Descriptor, _ backing: Descriptor) throws(StoreError) {
+        try change(backing) { ($0.changes, $0.log) = (changes, log) }
+    }
 
-    private func change(_ body: (inout Content) -> Void) {
+    private func change(_ backing: Descriptor, _ body: (inout Content) -> Void) throws(StoreError) {
         // Before an entry is missing, for `readBeside`.
         checkpoints.add(1, ordering: .sequentiallyConsistent)
-        content.withLock { content in
+        try content.withLock { (content) throws(StoreError) in
             if !content.isAbandoned { body(&content) }
-            hasChanges.store(!content.changes.isEmpty, ordering: .releasing)
+            guard content.changes.isEmpty else { return }
+            defer {
+                content.modified = nil
+                hasChanges.store(false, ordering: .releasing)
+            }
+            guard let modified = content.modified, modified.isSet else { return }
+            let times = [timespec(tv_sec: 0, tv_nsec: Int(linux_UTIME_OMIT)), modified.time]
+            try retrying { futimens(backing.fd, times) }
         }
-        if isEmpty { time.store(0, ordering: .releasing) }
     }
 
     /// Drops the changes of a file that has no name and that nobody has open: if a program gets at it all the same, by a descriptor
@@ -104,28 +124,42 @@ package struct FileLog: ~Copyable, Sendable {
 
     /// The backing file's attributes with the time of the last change, which the backing file does not show yet.
     package func shownStatus(_ status: stat) -> stat {
-        let nanoseconds = time.load(ordering: .acquiring)
-        if nanoseconds == 0 { return status }
-        let time = timespec(nanoseconds: nanoseconds)
-        var result = status
-        if status.st_mtim.nanoseconds < nanoseconds { result.st_mtim = time }
-        if status.st_ctim.nanoseconds < nanoseconds { result.st_ctim = time }
-        return result
+        if isEmpty { return status }
+        return content.withLock { content in
+            guard let modified = content.modified else { return status }
+            var result = status
+            if modified.isSet || status.st_mtim.nanoseconds < modified.time.nanoseconds {
+                result.st_mtim = modified.time
+            }
+            if status.st_ctim.nanoseconds < content.changes.time {
+                result.st_ctim = timespec(nanoseconds: content.changes.time)
+            }
+            return result
+        }
     }
 
     /// Raises the time to that of a write to the backing file, if the log has changes. A checkpoint that is running
     /// would restore an older one.
     func raiseTime(from writer: Descriptor) {
-        guard !isEmpty, let status = try? writer.status() else { return }
-        time.max(status.st_mtim.nanoseconds, ordering: .acquiringAndReleasing)
+        guard !isEmpty, let time = try? writer.status().st_mtim else { return }
+        content.withLock { content in
+            guard let modified = content.modified else { return }
+            if modified.isSet || modified.time.nanoseconds < time.nanoseconds {
+                content.modified = ModificationTime(time: time)
+            }
+        }
     }
 
-    /// Gives the backing file the time of the last change, before a program changes its attributes.
-    func placeTime(_ descriptor: Descriptor) throws(StoreError) {
-        let nanoseconds = time.exchange(0, ordering: .acquiringAndReleasing)
-        guard nanoseconds != 0, try descriptor.status().st_mtim.nanoseconds < nanoseconds else { return }
-        let times = [timespec(tv_sec: 0, tv_nsec: Int(linux_UTIME_OMIT)), timespec(nanoseconds: nanoseconds)]
-        try retrying { futimens(descriptor.fd, times) }
+    /// True if a program has set a time that the backing file does not have.
+    var hasSetTime: Bool { !isEmpty && content.withLock { $0.modified?.isSet ?? false } }
+
+    /// Sets the time that programs see. Returns false if there are no changes: it must be put in place at once then.
+    func setTime(_ time: timespec) -> Bool {
+        content.withLock { content in
+            if content.changes.isEmpty { return false }
+            content.modified = ModificationTime(time: time, isSet: true)
+            return true
+        }
     }
 }
 

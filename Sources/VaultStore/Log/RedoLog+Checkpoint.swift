@@ -64,7 +64,7 @@ extension RedoLog {
             throw error
         }
         for target in now.targets.values {
-            target.file.records.log.drop(through: now.sequence - 1)
+            target.file.dropLogged(through: now.sequence - 1)
             if target.file.syncs.hasLostChunks.load(ordering: .acquiring) {
                 _ = schedule.addGrown(target.file)
             }
