@@ -8,8 +8,8 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     case synchronized
     /// Answers `lock`. `already`: the mount was locked before, and the receipt is that lock's.
     case locked(receipt: LockReceipt, already: Bool)
-    /// Answers `unlock`. `already`: the mount was not locked.
-    case unlocked(already: Bool)
+    /// Answers `unlock`. `already`: the mount was not locked. `arrivedFiles`: made in inboxes while it was locked.
+    case unlocked(already: Bool, arrivedFiles: Int = 0)
     /// Answers `events`: the state now, in an event named `state`.
     case subscribed(ControlEvent)
     case error(ControlFailure)
@@ -23,6 +23,7 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
         var state: String?
         var already: Bool?
         var receipt: LockReceipt?
+        var arrivedFiles: Int?
     }
 
     package func encode(to encoder: any Encoder) throws {
@@ -31,7 +32,8 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
         case .synchronized: try Fields(synchronized: true).encode(to: encoder)
         case .locked(let receipt, let already):
             try Fields(state: "locked", already: already, receipt: receipt).encode(to: encoder)
-        case .unlocked(let already): try Fields(state: "unlocked", already: already).encode(to: encoder)
+        case .unlocked(let already, let arrived):
+            try Fields(state: "unlocked", already: already, arrivedFiles: arrived == 0 ? nil : arrived).encode(to: encoder)
         case .subscribed(let event): try event.encode(to: encoder)
         case .error(let failure): try failure.encode(to: encoder)
         }
@@ -51,7 +53,8 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
                 switch (request, fields.already, fields.receipt) {
                 case (.sync, _, _) where fields.synchronized == true: return .synchronized
                 case (.lock, let already?, let receipt?): return .locked(receipt: receipt, already: already)
-                case (.unlock, let already?, _): return .unlocked(already: already)
+                case (.unlock, let already?, _):
+                    return .unlocked(already: already, arrivedFiles: fields.arrivedFiles ?? 0)
                 default: break
                 }
             }

@@ -23,7 +23,7 @@ package final class LockController: Sendable {
         /// A secret fetched in the background, not by an explicit unlock. Used only if no lock reason remains.
         case restore(SecretSource)
         /// The last handle of a file was closed while its class is locked.
-        case purge(inode: UInt64, forgetKeys: @Sendable () -> Void)
+        case purge([ClosedFile])
         /// The store answers again, so a lock can purge what an earlier one could not.
         case lockAgain
 
@@ -34,6 +34,12 @@ package final class LockController: Sendable {
             case .lock, .purge, .lockAgain: false
             }
         }
+    }
+
+    struct ClosedFile {
+        let inode: UInt64
+        /// Wipes its keys, unless it was opened again.
+        let forgetKeys: @Sendable () -> Void
     }
 
     struct Inbox {
@@ -180,6 +186,7 @@ package final class LockController: Sendable {
         status.classKeys = fileSystem.presentKeys
         status.openFiles = fileSystem.openHandles
         status.openForWriting = fileSystem.writingHandles
+        status.arrivedFiles = fileSystem.arrivedFiles
         status.refusedRequests = fileSystem.counters.refusedRequests.total
         return status
     }
@@ -207,7 +214,15 @@ package final class LockController: Sendable {
     /// The last handle of a file was closed during a lock that leaves the file available only while it is open.
     /// - Parameter forgetKeys: wipes the file's keys, unless it was opened again.
     package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
-        _ = post(.purge(inode: inode, forgetKeys: forgetKeys))
+        let file = ClosedFile(inode: inode, forgetKeys: forgetKeys)
+        inbox.update { inbox in
+            // Many are purged together.
+            if case .purge(let others) = inbox.jobs.last {
+                inbox.jobs[inbox.jobs.count - 1] = .purge(others + [file])
+            } else if !inbox.isEnded {
+                inbox.jobs.append(.purge([file]))
+            }
+        }
     }
 
     func publish(_ change: (inout LockStatus) -> Void) { published.withLock { change(&$0) } }

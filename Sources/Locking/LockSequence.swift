@@ -48,19 +48,20 @@ struct LockSequence {
         return receipt
     }
 
-    /// Purges a file whose last handle was closed while its class is locked. No other is opened before the unlock.
-    func purge(inode: UInt64, forgetKeys: () -> Void) {
+    /// Purges files whose last handles were closed while their class is locked. They are not opened again before the unlock.
+    func purge(_ files: [LockController.ClosedFile]) {
         guard fileSystem.gate.state == .locked else { return }
         guard
             fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds))
                 == 0,
             controller.bounded(
-                milliseconds: Self.sealTimeoutMilliseconds, { [fileSystem] in fileSystem.sealEverything() }) != nil
+                milliseconds: Self.sealTimeoutMilliseconds, { [fileSystem] in fileSystem.sealEverything(evenIfLogged: true) }) != nil
         else { return controller.lockAgainLater() }
-        var failures = controller.caches.dropInodes([inode])
-        failures += controller.caches.freeInodes([inode])
+        let inodes = files.map(\.inode)
+        var failures = controller.caches.dropInodes(inodes)
+        failures += controller.caches.freeInodes(inodes)
         _ = fileSystem.cache.removeEverything()
-        if receipt.policy == .forget { forgetKeys() }
+        if receipt.policy == .forget { for file in files { file.forgetKeys() } }
         failures += controller.caches.wipeWorkers(waitingForAll: true)
         if !failures.isEmpty {
             controller.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
@@ -138,7 +139,7 @@ struct LockSequence {
         let before = fileSystem.counters.filesSealed.total
         // An unsealed file can be read too, so a timeout is no failure.
         _ = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
-            fileSystem.sealEverything()
+            fileSystem.sealEverything(evenIfLogged: false)
             // Needs a key that `forgetKeys` may wipe.
             controller.lease?.saveTime()
         }

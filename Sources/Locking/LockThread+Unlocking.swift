@@ -128,6 +128,7 @@ extension LockThread {
         gate.markActivity()
         gate.setExpired(false)
         gate.enter(.unlocked)
+        controller.fileSystem.endArrivals()
         controller.publish { $0.since = UtcTime.now() }
         attachDirectories()
         announce(.didUnlock)

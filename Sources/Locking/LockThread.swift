@@ -169,9 +169,8 @@ struct LockThread {
                 if case .failed = error { isSecretUnused = true }
             }
             checkLockFiles()
-        case .purge(let inode, let forgetKeys):
-            LockSequence(controller, reasons: [], policy: areKeysForgotten ? .forget : .refuse)
-                .purge(inode: inode, forgetKeys: forgetKeys)
+        case .purge(let files):
+            LockSequence(controller, reasons: [], policy: areKeysForgotten ? .forget : .refuse).purge(files)
         case .lockAgain:
             if gate.state == .locked { lock() }
             // Only now, because earlier the store would still not answer.

@@ -23,7 +23,8 @@ package protocol LockableFileSystem: FileSystem {
     /// Closes directories that no request uses.
     func closeDirectories()
     /// Makes written data durable.
-    func sealEverything()
+    /// - Parameter evenIfLogged: also seals files with changes in the log, which takes longer.
+    func sealEverything(evenIfLogged: Bool)
     /// A line for each reason why written data is not durable, or lost.
     var missingData: [String] { get }
 
@@ -45,4 +46,14 @@ package protocol LockableFileSystem: FileSystem {
     func detachedDirectories(all: Bool) -> [[UInt8]]
     /// Those directories have been looked up again.
     func attachedDirectories()
+
+    /// Number of files that were made while locked, in the current lock or in the last one.
+    var arrivedFiles: Int { get }
+    /// The mount is unlocked: what has arrived is like everything else.
+    func endArrivals()
+}
+
+extension LockableFileSystem {
+    package var arrivedFiles: Int { 0 }
+    package func endArrivals() {}
 }

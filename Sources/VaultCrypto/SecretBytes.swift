@@ -89,6 +89,14 @@ package final class SecretBytes: @unchecked Sendable {
         }
     }
 
+    /// The bytes of two secrets. Throws `.keyForgotten`.
+    package static func joined(_ first: SecretBytes, _ second: SecretBytes) throws(CryptoError) -> SecretBytes {
+        try SecretBytes(count: first.count + second.count) { (result) throws(CryptoError) in
+            try first.withKey { result.copyMemory(from: $0) }
+            try second.withKey { UnsafeMutableRawBufferPointer(rebasing: result[first.count...]).copyMemory(from: $0) }
+        }
+    }
+
     /// A copy of the bytes in `range`, which must lie within `0..<count`.
     package func subrange(_ range: Range<Int>) -> SecretBytes {
         precondition(range.lowerBound >= 0 && range.upperBound <= count, "internal error: \(range) of \(count) bytes")

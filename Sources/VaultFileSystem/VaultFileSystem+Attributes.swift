@@ -45,7 +45,8 @@ extension VaultFileSystem {
     ) throws(StoreError) -> stat {
         let node = try nodes.node(id)
         try admitChange(of: node)
-        if let handle { try admit(handle) } else { try admit(node, .attributes) }
+        // truncate(2) writes to the file.
+        if let handle { try admit(handle) } else { try admit(node, changes.length == nil ? .attributes : .opening) }
         let pinned = try withSpace { () throws(StoreError) in
             if let length = changes.length { try setLength(node, length, handle, workspace) }
             let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
@@ -251,6 +252,7 @@ extension VaultFileSystem {
     private func withEncrypted<Result>(
         _ node: Node, _ body: (inout EncryptedAttributes) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
+        try admit(node, .encryptedAttributes)
         let codec = try codec(of: node)
         let pinned = try pinForAttributes(node)
         return try node.attributes.withLock { (known) throws(StoreError) -> Result in
@@ -293,6 +295,7 @@ extension VaultFileSystem {
         }
         // A lock has purged and kept data according to the old class.
         guard gate.isUnlocked() else { throw refusal() }
+        if node.isRegularFile && !ProtectionClass.ofFiles.contains(newClass) { throw .system(.invalidArgument) }
         if node.isDirectory {
             let directory = try directory(node)
             defer { node.protectionClass = directory.protectionClass }

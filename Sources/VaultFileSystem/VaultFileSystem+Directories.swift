@@ -34,7 +34,7 @@ extension VaultFileSystem {
     ) throws(StoreError) {
         // Once for all entries, because each check is a system call for each lock file.
         let wasUnlocked = gate.isUnlocked()
-        if !wasUnlocked { try admitWhileLocked(handle.node, .names) }
+        if !wasUnlocked { try admitWhileLocked(handle.node, .listing) }
         // Without keys every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
         try list(handle.reader, from: offset, accept) { (_, listed) throws(StoreError) in
@@ -64,7 +64,7 @@ extension VaultFileSystem {
             let status = try directory.status(of: entry)
             let node = intern(status, parent: handle.node, entry: entry)
             do throws(StoreError) {
-                if !wasUnlocked { try admit(node, .opening) }
+                if !wasUnlocked { try admit(node, .finding) }
                 listed.attributes = plaintextAttributes(status, of: node)
                 listed.id = nodes.id(of: node)
             } catch {

@@ -32,6 +32,7 @@ extension VaultFileSystem {
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
+            file.replaceInboxWrap()
             adopt(file, &state, node)
             return file
         }
@@ -150,6 +151,7 @@ extension VaultFileSystem {
         let status = try file.reader.status()
         let node = intern(status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
         node.opening.withLock { adopt(file, &$0, node) }
+        countArrival(status, in: parentNode)
         let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
         return (entry, handle(file, node, flags: flags))
     }

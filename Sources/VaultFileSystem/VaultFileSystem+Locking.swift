@@ -12,12 +12,18 @@ internal import VaultStore
 extension VaultFileSystem {
     /// The use that an operation makes of an object.
     enum Access {
-        /// Looks up, lists or changes the names in a directory.
+        /// Looks up or changes the names in a directory.
         case names
-        /// Opens a file, or finds an object in a directory.
+        /// Lists them.
+        case listing
+        /// Finds an object in a directory.
+        case finding
+        /// Opens a file, or reads a link's target.
         case opening
-        /// Reads or changes attributes, extended attributes or a link's target.
+        /// Reads or changes attributes, or extended attributes that are not encrypted.
         case attributes
+        /// Reads or changes encrypted attributes.
+        case encryptedAttributes
         /// Uses an open file.
         case handle
     }
@@ -45,17 +51,42 @@ extension VaultFileSystem {
     func isAllowedWhileLocked(_ protectionClass: ProtectionClass, _ access: Access, of node: Node) -> Bool {
         // Classes matter only for locks. After the end of the lease nothing is allowed.
         if gate.isExpired { return false }
+        if access == .finding || access == .attributes, arrivals.contains(node.key) { return true }
         return switch protectionClass {
         case .complete: false
         case .unlessOpen:
             switch access {
-            case .names, .opening: false
-            case .attributes: (node.openFile?.openHandles.load(ordering: .acquiring) ?? 0) > 0
+            case .names, .listing, .finding, .opening: false
+            case .attributes, .encryptedAttributes: (node.openFile?.openHandles.load(ordering: .acquiring) ?? 0) > 0
             case .handle: true
             }
         case .untilFirstUnlock: gate.hasBeenUnlocked
+        case .inbox: gate.hasBeenUnlocked && access != .listing
         case .none: true
         }
+    }
+
+    /// Throws `ENOKEY` if a name of a locked inbox is of an object that was there before the lock.
+    /// - Parameters:
+    ///   - status: of the object.
+    ///   - finds: true for a lookup. An inbox in an inbox can be found.
+    func admitName(of status: stat, in parent: Node, finds: Bool = false) throws(StoreError) {
+        if gate.isUnlocked() { return }
+        guard try protectionClass(of: parent) == .inbox, !arrivals.contains(FileIdentity(status)) else { return }
+        if finds, let node = nodes.find(status), node.isDirectory, try protectionClass(of: node) == .inbox { return }
+        throw refusal()
+    }
+
+    /// Throws `ENOKEY` if an inbox is locked: for what cannot be made in it then.
+    func admitUnlocked(_ node: Node) throws(StoreError) {
+        if gate.isUnlocked() { return }
+        if try protectionClass(of: node) == .inbox { throw refusal() }
+    }
+
+    /// Remembers an object that has got its name in a locked inbox.
+    func countArrival(_ status: stat, in parent: Node) {
+        guard parent.protectionClass == .inbox, !gate.isUnlocked() else { return }
+        arrivals.insert(FileIdentity(status), isFile: status.st_mode & S_IFMT == S_IFREG)
     }
 
     var observer: LockController? { lockController.withLock { $0 } }
@@ -105,12 +136,17 @@ extension VaultFileSystem: LockableFileSystem {
 
     package func attachedDirectories() { nodes.forgetRefusals() }
 
+    package var arrivedFiles: Int { arrivals.files(isLocked: gate.state != .unlocked) }
+
+    package func endArrivals() { arrivals.removeAll() }
+
     /// The root's attributes are returned in every state, so it is left out. Open files come first because many pages take
     /// long, and at the end the other threads have nothing more to do.
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.allLeavesFirst where node !== nodes.root {
-            if let known = node.protectionClass, isAllowedWhileLocked(known, .handle, of: node) {
+            // What an inbox had before the lock cannot be found any more.
+            if let known = node.protectionClass, known != .inbox, isAllowedWhileLocked(known, .handle, of: node) {
                 // Open files of the class stay available. Closed ones must be purged.
                 if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }
             }
@@ -165,12 +201,16 @@ extension VaultFileSystem: LockableFileSystem {
     /// that it forgot. Cached directories of old nodes would not be found.
     package func closeDirectories() { _ = directories.removeAll() }
 
-    package func sealEverything() {
+    package func sealEverything(evenIfLogged: Bool) {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
-        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later.
-        if (try? store.log.renewIfNeeded()) != nil { try? store.log.synchronize() }
+        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is then sealed later.
+        if evenIfLogged {
+            try? store.log.checkpoint()
+        } else if (try? store.log.renewIfNeeded()) != nil {
+            try? store.log.synchronize()
+        }
         store.durability.sealer.sealWaiting()
     }
 

@@ -23,7 +23,8 @@ extension VaultFileSystem {
                 throw .system(.noSuchFileOrDirectory)
             }
             do throws(StoreError) {
-                try admit(try nodes.node(found.id), .opening)
+                try admitName(of: found.attributes, in: parentNode, finds: true)
+                try admit(try nodes.node(found.id), .finding)
             } catch {
                 forget(found.id, count: 1)
                 throw error
@@ -71,7 +72,10 @@ extension VaultFileSystem {
             let node = try nodes.node(id)
             try admitChange(of: node)
             try admit(node, .opening)
+            try admitUnlocked(try nodes.node(parent))
             if node.isRegularFile { try markLinked(node) }
+        // The key of its target is forgotten.
+        case .link: try admitUnlocked(try nodes.node(parent))
         default: break
         }
         let (parentNode, directory) = try directoryToChange(parent)
@@ -79,7 +83,9 @@ extension VaultFileSystem {
         if case .hardLink = object { isNew = false }
         try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
         // The change was admitted and has happened. A lock that comes now must not make it an error.
-        return try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
+        let made = try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
+        countArrival(made.attributes, in: parentNode)
+        return made
     }
 
     /// A damaged file can get another name. It cannot be written, so it needs no mark.
@@ -122,6 +128,7 @@ extension VaultFileSystem {
         let directory = try directory(parentNode)
         let encoded = try directory.find(name)
         let status = try directory.status(of: encoded.entry)
+        try admitName(of: status, in: parentNode)
         let name = NodeName(parent: parentNode, entry: encoded.entry)
         try losing(name, status, in: directory) { () throws(StoreError) in
             // On some stores a removal needs space too (btrfs).
@@ -154,6 +161,8 @@ extension VaultFileSystem {
         if newEncoded.isConflictCopy { throw .system(.readOnlyFileSystem) }
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
+        try admitName(of: source, in: oldNode)
+        if let target { try admitName(of: target, in: newNode) }
         // Two names of one file stay (rename(2)).
         let isSame = target.map { FileIdentity($0) == FileIdentity(source) } ?? false
         let exchanged = flags == linux_RENAME_EXCHANGE && !isSame ? target : nil
@@ -169,8 +178,12 @@ extension VaultFileSystem {
             }
         }
         if isSame { return }
-        if let exchanged { moved(exchanged, from: movedName, to: oldName) }
+        if let exchanged {
+            moved(exchanged, from: movedName, to: oldName)
+            countArrival(exchanged, in: oldNode)
+        }
         moved(source, from: oldName, to: movedName)
+        countArrival(source, in: newNode)
     }
 
     private func moved(_ status: stat, from: NodeName<Node>, to: NodeName<Node>) {
@@ -184,7 +197,9 @@ extension VaultFileSystem {
     private func losing(
         _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
-        guard let status, let node = nodes.find(status) else { return try body() }
+        guard let status else { return try body() }
+        defer { if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) } }
+        guard let node = nodes.find(status) else { return try body() }
         // Without a descriptor of the file, because removing an open file leaves another one on NFS.
         if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }
         // All its names may be removed at the same time. This descriptor keeps the inode until the table knows.
@@ -218,7 +233,7 @@ extension VaultFileSystem {
 
     package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
-        try admit(node, .attributes)
+        try admit(node, .opening)
         return try atName(of: node) { (directory, entry) throws(StoreError) -> [UInt8] in
             try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry)).target
         }

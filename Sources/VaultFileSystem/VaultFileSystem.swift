@@ -22,6 +22,7 @@ package final class VaultFileSystem: Sendable {
     /// Entries that a listing has found to be other programs'.
     let foreignEntries = Mutex<Set<ForeignEntry>>([])
     let conflictCopies = ConflictCopies()
+    let arrivals = Arrivals()
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)

@@ -7,7 +7,7 @@ package import VaultCrypto
 package struct FileHeader: Sendable {
     package static let size = 128
     package static let magic = WrappedSecret.Kind.file.magic
-    private static let reserved = WrappedSecret.size..<96
+    private static let ephemeralKeyRange = WrappedSecret.size..<96
     private static let authenticatedSize = 112
     private static let sealedFlag: UInt64 = 1
     private static let sparseFlag: UInt64 = 2
@@ -19,6 +19,9 @@ package struct FileHeader: Sendable {
 
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
     package var epoch: UInt8 { wrapped.epoch }
+    /// The public key of a file that was made while the vault was locked (FileFormat, Inbox). Nil if the class key wraps
+    /// its secret.
+    package private(set) var ephemeralKey: [UInt8]?
     /// The random id of the file: the log's name for it. Never 0 in a file that vaultfs made.
     package private(set) var fileID: UInt64
     /// The plaintext length if sealed. Else the length up to which the chunks are known to be durable.
@@ -33,15 +36,17 @@ package struct FileHeader: Sendable {
     package var sealCounter: UInt64 = 0
 
     /// A header for a new, empty file: unsealed, not sparse, counter 0. Also returns its keys. `classCipher` is under
-    /// the class key.
+    /// the class key, or with an ephemeral key of `InboxKeys.makeWrap`.
     package static func make(
-        _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, vault: VaultID
+        _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, ephemeralKey: [UInt8]? = nil,
+        vault: VaultID
     ) throws(FormatError) -> (header: FileHeader, keys: FileKeys) {
         let fileID = try makeID()
         let (wrapped, secret) = try WrappedSecret.make(
-            .file, protectionClass, epoch: epoch, id: fileID, classCipher: classCipher)
+            .file, protectionClass, detail: ephemeralKey == nil ? 0 : 1, epoch: epoch, id: fileID,
+            classCipher: classCipher)
         let keys = try FileKeys(secret: secret, vault: vault)
-        var header = FileHeader(wrapped: wrapped, fileID: fileID)
+        var header = FileHeader(wrapped: wrapped, ephemeralKey: ephemeralKey, fileID: fileID)
         header.mac = try header.stateMac(keys)
         return (header, keys)
     }
@@ -58,20 +63,28 @@ package struct FileHeader: Sendable {
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> FileHeader {
         try require(bytes.count == size, .malformed, "header: \(bytes.count) bytes instead of \(size)")
         let wrapped = try WrappedSecret(parsing: Array(bytes[..<WrappedSecret.size]), .file, epochs: epochs)
-        try require(bytes[6] == 0, .newerVersion, "header: unknown wrap \(bytes[6])")
-        try require(bytes[reserved].allSatisfy { $0 == 0 }, .malformed, "header: reserved bytes are not zero")
+        try require(bytes[6] <= 1, .newerVersion, "header: unknown wrap \(bytes[6])")
+        let ephemeralKey = bytes[6] == 1 ? Array(bytes[ephemeralKeyRange]) : nil
+        if ephemeralKey == nil {
+            try require(
+                bytes[ephemeralKeyRange].allSatisfy { $0 == 0 }, .malformed, "header: reserved bytes are not zero")
+        } else {
+            try require(
+                wrapped.protectionClass == .unlessOpen, .malformed, "header: a public key with another class")
+        }
         let (length, state) = (bytes.littleEndian64(at: 96), bytes.littleEndian64(at: 104))
         let flags = state & 0xFF
         try require(flags & ~(sealedFlag | sparseFlag | linkedFlag) == 0, .malformed, "header: unknown flags \(flags)")
         return FileHeader(
-            wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), fileID: bytes.littleEndian64(at: 8),
+            wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), ephemeralKey: ephemeralKey, fileID: bytes.littleEndian64(at: 8),
             length: length,
             isSealed: flags & sealedFlag != 0, isSparse: flags & sparseFlag != 0,
             isLinked: flags & linkedFlag != 0, sealCounter: state >> 8)
     }
 
     /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
-    /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`.
+    /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`, or that
+    /// of `ephemeralKey`.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
         try require(equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: its length is damaged")
@@ -79,19 +92,19 @@ package struct FileHeader: Sendable {
     }
 
     /// The same header for another class. The file secret, and so all keys, stay. Only the wrapping key is another.
-    /// `oldCipher` and `newCipher` are under the class keys of the header's epoch, `keys` those of the file. The caller
+    /// `oldCipher` opens this header, `newCipher` is under the new class's key of its epoch, `keys` are those of the file. The caller
     /// raises `sealCounter`. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
     ) throws(FormatError) -> FileHeader {
         var result = self
         result.wrapped = try wrapped.rewrapped(as: newClass, from: oldCipher, to: newCipher)
+        result.ephemeralKey = nil
         result.mac = try result.stateMac(keys)
         return result
     }
 
-    /// The header of the same file with a new id, for one that is not linked any more. `classCipher` is under the class key
-    /// of the header's epoch. Throws `doesNotAuthenticate`.
+    /// The header of the same file with a new id, for one that is not linked any more. `classCipher` opens this header. Throws `doesNotAuthenticate`.
     package func withNewID(classCipher: SivCipher) throws(FormatError) -> FileHeader {
         var result = self
         result.fileID = try Self.makeID()
@@ -109,6 +122,7 @@ package struct FileHeader: Sendable {
         let flags =
             (isSealed ? Self.sealedFlag : 0) | (isSparse ? Self.sparseFlag : 0)
             | (isLinked ? Self.linkedFlag : 0)
+        if let ephemeralKey { result.replaceSubrange(Self.ephemeralKeyRange, with: ephemeralKey) }
         result.storeLittleEndian64(length, at: 96)
         result.storeLittleEndian64(flags | sealCounter << 8, at: 104)
         return result

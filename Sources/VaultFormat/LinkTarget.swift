@@ -28,7 +28,7 @@ package enum LinkTarget {
     /// The class a stored target names, which chooses the cipher for `decode`; nil if it names none.
     package static func protectionClass(ofStored stored: [UInt8]) -> ProtectionClass? {
         guard let first = stored.first else { return nil }
-        return ProtectionClass.allCases.first { digit(of: $0) == first }
+        return ProtectionClass.ofFiles.first { digit(of: $0) == first }
     }
 
     /// The target that was stored. Throws `malformed` or `doesNotAuthenticate`.

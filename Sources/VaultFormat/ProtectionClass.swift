@@ -10,6 +10,14 @@ package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable
     case untilFirstUnlock = 3
     /// Never locked.
     case none = 4
+    /// A directory in which new files and directories can be made while locked. Its keys open nothing but names.
+    case inbox = 5
+
+    /// The classes of files and links.
+    package static let ofFiles: [ProtectionClass] = [.complete, .unlessOpen, .untilFirstUnlock, .none]
+
+    /// The class of new files and links in a directory of this class.
+    package var ofNewFiles: ProtectionClass { self == .inbox ? .unlessOpen : self }
 
     /// The class as people and `user.vaultfs.class` spell it.
     package var name: String {
@@ -18,6 +26,7 @@ package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable
         case .unlessOpen: "unless-open"
         case .untilFirstUnlock: "until-first-unlock"
         case .none: "none"
+        case .inbox: "inbox"
         }
     }
 

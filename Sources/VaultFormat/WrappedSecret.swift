@@ -52,7 +52,8 @@ struct WrappedSecret: Sendable {
         try require(
             bytes.starts(with: kind.magic), .malformed, "\(subject): no \(kind == .file ? "file" : "directory") magic")
         try require(bytes[4] == 1, .newerVersion, "\(subject): unknown version \(bytes[4])")
-        guard let protectionClass = ProtectionClass(rawValue: bytes[5]) else {
+        let classes = kind == .file ? ProtectionClass.ofFiles : ProtectionClass.allCases
+        guard let protectionClass = ProtectionClass(rawValue: bytes[5]), classes.contains(protectionClass) else {
             throw FormatError(.malformed, "\(subject): unknown protection class \(bytes[5])")
         }
         try require(epochs.contains(bytes[7]), .newerVersion, "\(subject): \(epochs.unknown(bytes[7]))")
@@ -69,7 +70,9 @@ struct WrappedSecret: Sendable {
     func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> WrappedSecret {
-        try WrappedSecret(kind, Array(bytes[Self.identity]), newClass, open(oldCipher), newCipher)
+        var identity = Array(bytes[Self.identity])
+        if kind == .file { identity[6] = 0 }
+        return try WrappedSecret(kind, identity, newClass, open(oldCipher), newCipher)
     }
 
     /// The same secret with another id. Throws `doesNotAuthenticate`.

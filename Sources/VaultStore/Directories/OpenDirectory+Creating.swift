@@ -181,10 +181,11 @@ extension OpenDirectory {
     /// - Throws: `ENAMETOOLONG` for a target over 3000 bytes.
     package func makeLink(_ name: [UInt8], target: [UInt8], owner: Owner?) throws(StoreError) {
         guard target.count <= LinkTarget.maximumLength else { throw .system(.fileNameTooLong) }
-        let cipher = try store.keyRing.linkCipher(protectionClass)
+        let linkClass = protectionClass.ofNewFiles
+        let cipher = try store.keyRing.linkCipher(linkClass)
         let stored: [UInt8]
         do {
-            stored = try LinkTarget.encode(target, class: protectionClass, linkCipher: cipher)
+            stored = try LinkTarget.encode(target, class: linkClass, linkCipher: cipher)
         } catch { throw .system(.invalidArgument) }
         try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
             try retrying(stored) { symlinkat($0, descriptor.fd, entry) }

@@ -31,8 +31,23 @@ extension EncryptedFile {
     ///   made durable. Then the file has the new class.
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
         try store.admitChange()
-        let isChanged = try writing.withLock { (state) throws(StoreError) -> Bool in
-            if state.header.protectionClass == newClass { return false }
+        // Not under the lock, so that programs can write.
+        if try rewrap({ $0.protectionClass == newClass ? nil : newClass }) { try synchronize(dataOnly: true) }
+    }
+
+    /// Wraps the secret of a file that was made while the vault was locked under its class key, if it is not yet. Best effort: the
+    /// file can be read all the same.
+    package func replaceInboxWrap() {
+        if store.isReadOnly || writing.withLock({ $0.header.ephemeralKey }) == nil { return }
+        _ = try? rewrap { $0.ephemeralKey == nil ? nil : $0.protectionClass }
+    }
+
+    /// Wraps the file secret under the key of a class, with one write of the header.
+    /// - Parameter choose: returns the class. Nil to write nothing.
+    /// - Returns: true if it was written.
+    private func rewrap(_ choose: (FileHeader) -> ProtectionClass?) throws(StoreError) -> Bool {
+        try writing.withLock { (state) throws(StoreError) -> Bool in
+            guard let newClass = choose(state.header) else { return false }
             // Not `writer`: the file is not opened for writing, so it must be neither cut back nor sealed.
             let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
             let rewrapped = try rewrapped(state.header, as: newClass)
@@ -42,12 +57,10 @@ extension EncryptedFile {
             }
             return true
         }
-        // Not under the lock, so that programs can write.
-        if isChanged { try synchronize(dataOnly: true) }
     }
 
     private func rewrapped(_ header: FileHeader, as newClass: ProtectionClass) throws(StoreError) -> FileHeader {
-        let oldCipher = try store.keyRing.classCipher(header.protectionClass, epoch: header.epoch)
+        let oldCipher = try store.keyRing.wrapCipher(of: header)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
         return try StoreError.ofFormat(header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys))
     }

@@ -28,7 +28,7 @@ extension EncryptedFile {
     /// and times stay.
     func replaceSharedID(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         guard !isLogged, try writer.status().st_nlink == 1 else { return }
-        let cipher = try store.keyRing.classCipher(state.header.protectionClass, epoch: state.header.epoch)
+        let cipher = try store.keyRing.wrapCipher(of: state.header)
         let header = try StoreError.ofFormat(state.header.withNewID(classCipher: cipher))
         try keepingAttributes(writer) { (_) throws(StoreError) in
             try writeHeader(&state, writer) { $0 = header }

@@ -67,6 +67,30 @@ package final class KeyRing: Sendable {
         return previous.classCipher(protectionClass)
     }
 
+    /// The cipher that opens the wrap of a file's header.
+    /// - Throws: as `classCipher`. `.damaged` if the header's public key is none.
+    func wrapCipher(of header: FileHeader) throws(StoreError) -> SivCipher {
+        guard let ephemeralKey = header.ephemeralKey else {
+            return try classCipher(header.protectionClass, epoch: header.epoch)
+        }
+        try checkPresent(header.protectionClass)
+        let inbox = header.epoch == current.epoch ? current.inbox : previous?.inbox
+        guard let inbox else { throw .damaged(epochs.unknown(header.epoch)) }
+        return try StoreError.ofFormat(try inbox.cipher(ofWrap: ephemeralKey))
+    }
+
+    /// The cipher that wraps a new file's secret, of the current epoch. For the class of files in an inbox there is one while
+    /// the class's key is forgotten, too, and the header gets its public key.
+    /// - Throws: `.locked`.
+    fileprivate func newWrap(
+        _ protectionClass: ProtectionClass
+    ) throws(StoreError) -> (cipher: SivCipher, ephemeralKey: [UInt8]?) {
+        if protectionClass == .unlessOpen, !isPresent(.unlessOpen), isPresent(.inbox) {
+            return try StoreError.ofFormat(try current.inbox.makeWrap())
+        }
+        return (try classCipher(protectionClass), nil)
+    }
+
     /// The cipher of new symbolic links of a class.
     /// - Throws: `.locked` if its key is forgotten.
     package func linkCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
@@ -161,23 +185,26 @@ package final class KeyRing: Sendable {
 
 extension ProtectionClass {
     /// True if a lock with the policy `forget` keeps the class's key.
-    package var outlivesLock: Bool { self == .untilFirstUnlock || self == .none }
+    package var outlivesLock: Bool { self == .untilFirstUnlock || self == .none || self == .inbox }
 }
 
 /// Makes and opens file headers and directory records with the vault's keys.
 /// - Throws: `.damaged` if something does not parse or authenticate; `.locked` if the key of its class is forgotten.
 extension KeyRing {
     /// A header for a new, empty file, of the current epoch; and the file's keys.
-    func makeHeader(_ protectionClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
-        let cipher = try classCipher(protectionClass)
+    /// - Parameter parentClass: of the directory.
+    func makeHeader(_ parentClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
+        let protectionClass = parentClass.ofNewFiles
+        let (cipher, ephemeralKey) = try newWrap(protectionClass)
         return try StoreError.ofFormat(
-            try FileHeader.make(protectionClass, epoch: epochs.current, classCipher: cipher, vault: vault))
+            try FileHeader.make(
+                protectionClass, epoch: epochs.current, classCipher: cipher, ephemeralKey: ephemeralKey, vault: vault))
     }
 
     /// Authenticates a header of 128 bytes.
     func openHeader(_ bytes: [UInt8]) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
         let header = try StoreError.ofFormat(FileHeader.parse(bytes, epochs: epochs))
-        let cipher = try classCipher(header.protectionClass, epoch: header.epoch)
+        let cipher = try wrapCipher(of: header)
         return try StoreError.ofFormat((header, try header.openKeys(classCipher: cipher, vault: vault)))
     }
 
@@ -212,18 +239,21 @@ struct EpochKeys: Sendable {
     private let vault: VaultID
     /// By raw value of the class, from 1.
     private let ciphers: [(ofClass: SivCipher, ofLinks: SivCipher)]
+    let inbox: InboxKeys
 
     /// Derives the ciphers from the epoch's master key (FileFormat, Keys).
     init(epoch: UInt8, masterKey: SecretBytes, vault: VaultID) throws(FormatError) {
         self.epoch = epoch
         self.vault = vault
-        precondition(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4], "internal error: order of classes")
+        precondition(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4, 5], "internal error: order of classes")
         ciphers = try ProtectionClass.allCases.map { (protectionClass) throws(FormatError) in
             (
                 try .under(KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)),
                 try .under(KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass))
             )
         }
+        inbox = try InboxKeys(
+            classKey: KeyDerivation.classKey(master: masterKey, vault: vault, .unlessOpen), vault: vault)
     }
 
     func classCipher(_ protectionClass: ProtectionClass) -> SivCipher {
@@ -240,6 +270,8 @@ struct EpochKeys: Sendable {
             classCipher(protectionClass).forget()
             linkCipher(protectionClass).forget()
         }
+        if classes.contains(.unlessOpen) { inbox.forgetPrivateKey() }
+        if classes.contains(.inbox) { inbox.forgetSenderKey() }
     }
 
     /// Derives the keys of these classes again.
@@ -249,6 +281,7 @@ struct EpochKeys: Sendable {
             let linkKey = try KeyDerivation.linkKey(master: masterKey, vault: vault, protectionClass)
             try cryptography("class key", classCipher(protectionClass).rekey(classKey))
             try cryptography("link key", linkCipher(protectionClass).rekey(linkKey))
+            if protectionClass == .unlessOpen { try inbox.restore(classKey: classKey) }
         }
     }
 }

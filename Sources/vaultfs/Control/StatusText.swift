@@ -13,6 +13,10 @@ enum StatusText {
         let problems = status.problems ?? []
         if problems.isEmpty { Console.printField("problems", "none") }
         for problem in problems { Console.printField("problem", Console.shown(problem)) }
+        if let arrived = status.lock?.arrivedFiles, arrived > 0 {
+            let files = AmountText.counted(arrived, "file")
+            Console.printField("arrived", files + (status.state == "locked" ? " since the lock" : " during the last lock"))
+        }
         if let copies = status.statistics?.conflictCopies, copies > 0 {
             let count = AmountText.counted(copies, "copy", "copies")
             Console.printField("conflicts", "\(count) of sync clients were seen: 'vaultfs verify' lists all")

@@ -89,8 +89,9 @@ struct UnlockCommand: ParsableCommand {
 
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
-        case .unlocked(let already):
-            if !mounts.json { Console.confirm("\(mountpoint): " + (already ? "is not locked" : "unlocked")) }
+        case .unlocked(let already, let arrived):
+            let news = arrived == 0 ? "" : "; \(AmountText.counted(arrived, "file")) arrived while it was locked"
+            if !mounts.json { Console.confirm("\(mountpoint): " + (already ? "is not locked" : "unlocked" + news)) }
         case .error(let failure): throw Self.failure(mountpoint, failure)
         default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }

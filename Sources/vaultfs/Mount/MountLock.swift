@@ -74,10 +74,11 @@ final class MountLock: Sendable {
         if let secret {
             source = { () throws(UnlockRefusal) in try unlockSecret(secret) }
         }
-        controller.unlock(secret: source) { [watch] outcome in
+        controller.unlock(secret: source) { [watch, fileSystem = contents.fileSystem] outcome in
             watch.renew()
             switch outcome {
-            case .success(let already): reply(.unlocked(already: already))
+            case .success(let already):
+                reply(.unlocked(already: already, arrivedFiles: already ? 0 : fileSystem.arrivedFiles))
             case .failure(let refusal): reply(.error(refusal.failure))
             }
         }

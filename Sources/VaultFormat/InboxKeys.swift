@@ -1,0 +1,64 @@
+package import VaultCrypto
+
+/// The keys for files that are made while the vault is locked (FileFormat, Inbox): an X25519 key pair, and the sender key.
+/// Whoever has the public key and the sender key can wrap the secret of a new file, and can open no wrap. The private key
+/// opens it. Any thread.
+package final class InboxKeys: Sendable {
+    private let vault: VaultID
+    private let publicKey: [UInt8]
+    private let privateKey: SecretBytes
+    private let senderKey: SecretBytes
+
+    /// - Parameter classKey: of the class unless-open.
+    package init(classKey: SecretBytes, vault: VaultID) throws(FormatError) {
+        self.vault = vault
+        (privateKey, senderKey) = try Self.derive(classKey, vault)
+        publicKey = try cryptography("inbox key", X25519.publicKey(of: privateKey))
+    }
+
+    private static func derive(
+        _ classKey: SecretBytes, _ vault: VaultID
+    ) throws(FormatError) -> (privateKey: SecretBytes, senderKey: SecretBytes) {
+        let keys = try KeyDerivation.derive(classKey, vault, info: "vaultfs 1 inbox", count: X25519.size + 32)
+        return (keys.subrange(0..<X25519.size), keys.subrange(X25519.size..<keys.count))
+    }
+
+    /// The cipher that wraps one new file's secret, and the public key that the file's header gets. Its private key is not kept.
+    package func makeWrap() throws(FormatError) -> (cipher: SivCipher, ephemeralKey: [UInt8]) {
+        let ephemeral = try cryptography("inbox key", SecretBytes.random(count: X25519.size))
+        defer { ephemeral.forget() }
+        let ephemeralKey = try cryptography("inbox key", X25519.publicKey(of: ephemeral))
+        let shared = try cryptography("inbox key", X25519.sharedSecret(ephemeral, publicKey))
+        return (try cipher(shared, ephemeralKey), ephemeralKey)
+    }
+
+    /// The cipher that opens the wrap of a header with this public key. Throws `doesNotAuthenticate` for a key that no
+    /// header has.
+    package func cipher(ofWrap ephemeralKey: [UInt8]) throws(FormatError) -> SivCipher {
+        try cipher(
+            cryptography("header: file secret", X25519.sharedSecret(privateKey, ephemeralKey)), ephemeralKey)
+    }
+
+    private func cipher(_ shared: SecretBytes, _ ephemeralKey: [UInt8]) throws(FormatError) -> SivCipher {
+        defer { shared.forget() }
+        let secret = try cryptography("inbox key", SecretBytes.joined(shared, senderKey))
+        defer { secret.forget() }
+        let info = Array("vaultfs 1 inbox wrap".utf8) + ephemeralKey + publicKey
+        let key = try cryptography(
+            "inbox key", Hkdf.derive(secret: secret, salt: vault.bytes, info: info, count: SivCipher.keySize))
+        return try cryptography("inbox key", SivCipher(key: key))
+    }
+
+    /// Wipes the private key: nothing can be opened any more, but made.
+    package func forgetPrivateKey() { privateKey.forget() }
+
+    /// Wipes the sender key: nothing can be made any more.
+    package func forgetSenderKey() { senderKey.forget() }
+
+    /// Puts back what was wiped. `classKey` is that of before.
+    package func restore(classKey: SecretBytes) throws(FormatError) {
+        let keys = try Self.derive(classKey, vault)
+        if privateKey.isForgotten { privateKey.refill(from: keys.privateKey) }
+        if senderKey.isForgotten { senderKey.refill(from: keys.senderKey) }
+    }
+}
