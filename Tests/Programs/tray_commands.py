@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""tray_commands.py EXAMPLES VAULTFS DIRECTORY: how vaultfs-tray makes and mounts vaults, without a display.
+
+DIRECTORY is an empty directory. Nothing is mounted.
+"""
+
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+
+examples, vaultfs, directory = (os.path.realpath(argument) for argument in sys.argv[1:])
+sys.dont_write_bytecode = True
+sys.path.insert(0, examples)
+os.environ["PATH"] = f"{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
+os.environ["HOME"] = directory
+from vaultfs_tray import commands
+
+SECRET = "correct horse battery"
+
+
+def refusal(function, *arguments):
+    try:
+        result = function(*arguments)
+    except commands.Refusal as refused:
+        return str(refused)
+    sys.exit(f"FAILED: {function.__name__}{arguments} returned {result}")
+
+
+def run(arguments, secret=SECRET):
+    return commands.Command(arguments).finish(secret)
+
+
+def check_fields():
+    assert commands.new_vault("~", " Letters ") == f"{directory}/Letters"
+    assert commands.new_vault("/srv", "Letters") == "/srv/Letters"
+    assert "name" in refusal(commands.new_vault, "~", " ")
+    assert "another name" in refusal(commands.new_vault, "~", "a/b")
+    assert "another name" in refusal(commands.new_vault, "~", "..")
+    assert "whole path of the folder" in refusal(commands.new_vault, "Documents", "Letters")
+    assert commands.new_passphrase(SECRET, SECRET) == SECRET
+    assert refusal(commands.new_passphrase, "", "") == "Type a passphrase"
+    assert "differ" in refusal(commands.new_passphrase, SECRET, SECRET + " ")
+    assert "passphrase" in refusal(commands.passphrase, "")
+    assert commands.short(f"{directory}/a") == "~/a" and commands.short(f"{directory}b") == f"{directory}b"
+
+
+def check_suggestion():
+    """The mountpoint that is suggested is that of `vaultfs init`."""
+    for mountpoint in ("Private", "Second.open"):
+        vault = f"{directory}/{'First' if mountpoint == 'Private' else 'Second'}"
+        made = subprocess.run([vaultfs, "init", "--no-recovery-key", "--passfile", "-", vault], input=SECRET, text=True,
+                              check=True, timeout=60, stdout=subprocess.PIPE).stdout
+        assert commands.suggested_mountpoint(vault) == f"{directory}/{mountpoint}" in made, made
+        assert commands.suggested_mountpoint(vault + "/") == f"{directory}/{mountpoint}"
+        os.makedirs(f"{directory}/Private", exist_ok=True)
+
+
+def check_making(vault):
+    outcome = run(commands.init(vault), "short")
+    assert outcome.failure is None and "fewer than 8 characters" in outcome.notices[0], outcome
+    again = run(commands.init(vault))
+    assert again.failure == f"vaultfs: a vault already exists: {vault}", again
+    assert run(commands.init(directory)).failure == f"vaultfs: directory is not empty: {directory}"
+    return outcome.recovery_key
+
+
+def check_secrecy():
+    """Arguments and environment, which other processes can see, have no passphrase. A stand-in prints them."""
+    stand_in = pathlib.Path(directory, "bin/vaultfs")
+    stand_in.parent.mkdir()
+    stand_in.write_text("#!/bin/sh\necho \"arguments: $*\"\nenv\ncat >&2\n")
+    stand_in.chmod(0o755)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{stand_in.parent}:{path}"
+    for arguments in (commands.init("/vault"), commands.mount("/vault", "/mountpoint")):
+        outcome = run(arguments)
+        assert "/vault" in outcome.output and "HOME=" in outcome.output and SECRET not in outcome.output, outcome
+        assert outcome.errors == SECRET
+    os.environ["PATH"] = path
+
+
+def check_failures():
+    wrong = run(commands.mount(f"{directory}/First", f"{directory}/Private"), "wrong")
+    assert wrong.failure == f"vaultfs: {directory}/First: wrong passphrase", wrong
+    # It ends before it reads a passphrase that does not fit into a pipe.
+    missing = run(commands.mount(f"{directory}/none", f"{directory}/Private"), "x" * 1_000_000)
+    assert missing.failure.startswith("vaultfs: ") and f"{directory}/none" in missing.failure, missing
+    full = f"{directory}/full"
+    os.makedirs(f"{full}/directory")
+    assert "mountpoint is not empty" in run(commands.mount(f"{directory}/First", full)).failure
+    assert run(["--unknown"]).failure.startswith("vaultfs: ")
+    cancelled = commands.Command(commands.mount(f"{directory}/First", f"{directory}/Private"))
+    cancelled.cancel()
+    assert cancelled.finish(SECRET).failure
+    path = os.environ["PATH"]
+    os.environ["PATH"] = directory
+    assert refusal(commands.Command, ["status"]) == "vaultfs cannot be run: No such file or directory"
+    os.environ["PATH"] = path
+
+
+def check_key(vault, key):
+    file = f"{directory}/key"
+    os.umask(0)
+    commands.save_key(key, file, vault)
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    verified = run(["verify", vault, "--recovery-key", "--passfile", file])
+    assert verified.failure is None, verified
+    assert "exists already" in refusal(commands.save_key, "other", file, vault)
+    os.symlink(f"{directory}/elsewhere", f"{directory}/link")
+    assert "exists already" in refusal(commands.save_key, key, f"{directory}/link", vault)
+    os.makedirs(f"{vault}/below")
+    os.symlink(f"{vault}/below", f"{directory}/inside")
+    for folder in (vault, f"{vault}/below", f"{directory}/inside"):
+        assert "in the vault that it opens" in refusal(commands.save_key, key, f"{folder}/other", vault)
+        assert not os.path.exists(f"{folder}/other")
+    assert "cannot be made" in refusal(commands.save_key, key, f"{directory}/none/key", vault)
+    assert pathlib.Path(file).read_text() == key + "\n"
+
+
+check_fields()
+check_suggestion()
+key = check_making(f"{directory}/Letters")
+check_secrecy()
+check_failures()
+check_key(f"{directory}/Letters", key)
+assert "gi" not in sys.modules, "this part needs no display"
