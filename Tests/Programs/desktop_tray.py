@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""desktop_tray.py TRAY VAULTFS HOME SCREENSHOT: vaultfs-tray, used by its menu, its window and its notifications.
+"""desktop_tray.py TRAY VAULTFS HOME SCREENSHOT: vaultfs-tray, used by its menu, its windows and its notifications.
 
 Run it with a display and a session bus of its own (scripts/system/desktop). HOME is an empty directory. The file
-SCREENSHOT gets a picture of the open menu.
+SCREENSHOT gets a picture of the open menu. Pictures of the windows are made beside it.
 """
 
 import os
 import pathlib
+import stat
 import subprocess
 import sys
 import time
@@ -117,11 +118,23 @@ def windows(*arguments):
     return found.stdout.split()
 
 
-def enter(text, title):
+def type_into(title, *inputs):
+    """Types texts and, in angle brackets, keys into a window. Each input must be in a field before the next."""
     window = until(f"the window '{title}'", lambda: windows("--onlyvisible", "--name", f"^{title}$"))[0]
     run("xdotool", "windowfocus", "--sync", window)
-    run("xdotool", "type", "--delay", "5", text)
-    run("xdotool", "key", "Return")
+    for text in inputs:
+        if text.startswith("<"):
+            run("xdotool", "key", text.strip("<>"))
+        else:
+            run("xdotool", "type", "--delay", "5", text)
+
+
+def enter(text, title):
+    type_into(title, text, "<Return>")
+
+
+def ended(title):
+    until(f"the end of the window '{title}'", lambda: not windows("--onlyvisible", "--name", f"^{title}$"))
 
 
 def changed(before):
@@ -152,15 +165,54 @@ def check_passphrase(vault):
     enter("wrong", "Unlock a vault")
     enter("correct horse", "Wrong passphrase")
     notified(f"{vault.label} is unlocked")
-    until("the end of the window", lambda: not windows("--onlyvisible", "--name", "^Wrong passphrase$"))
+    ended("Wrong passphrase")
     # A lock file refuses the unlock, with its reason.
-    lock_file = pathlib.Path(os.environ["XDG_RUNTIME_DIR"], "vaultfs/device.lock")
     lock_file.touch()
     notified(f"{vault.label} is locked", 2)
     choose(f"{vault.label}: locked/Unlock")
     notified(f"{vault.label} stays locked")
     assert str(lock_file) in notifications.read_text()
     lock_file.unlink()
+
+
+def check_windows():
+    """The windows alone, and the part of them that needs no display."""
+    programs = pathlib.Path(__file__).parent
+    for name in ("tray_commands", "desktop_tray_dialogs"):
+        directory = os.path.join(home, name)
+        os.mkdir(directory)
+        pictures = [os.path.dirname(screenshot)] if name == "desktop_tray_dialogs" else []
+        arguments = [os.path.dirname(tray), vaultfs, directory, *pictures]
+        subprocess.run(["/usr/bin/python3", programs / f"{name}.py", *arguments], check=True, timeout=3 * SECONDS)
+
+
+def check_making(mountpoint):
+    """A vault that is made and mounted with the keyboard, and its recovery key saved."""
+    choose("Make a Vault…")
+    type_into("Make a vault", "Letters", *["<Tab>"] * 3, "correct horse", "<Tab>", "correct horse", "<Return>")
+    # The applet would lose the key.
+    until("the recovery key", lambda: windows("--onlyvisible", "--name", "^Recovery key$"))
+    ended("Make a vault")
+    choose("Quit")
+    type_into("Recovery key", "<Return>")
+    type_into("Save the recovery key", "<Return>")
+    ended("Save the recovery key")
+    key = pathlib.Path(home, "Letters recovery key.txt")
+    until("the file of the recovery key", key.exists)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    type_into("Recovery key", "<Tab>", "<Return>")
+    ended("Recovery key")
+    # With a lock file the mount succeeds, and a window shows the message of vaultfs.
+    lock_file.parent.mkdir(mode=0o700, exist_ok=True)
+    lock_file.touch()
+    enter("correct horse", "Mount a vault")
+    type_into("Mounted", "<Return>")
+    ended("Mounted")
+    assert not windows("--onlyvisible", "--name", "^Mount a vault$")
+    lock_file.unlink()
+    # ~/Private is there already.
+    until("the mount in the menu", has_item("~/Letters.open: unlocked/Lock"))
+    assert os.path.ismount(mountpoint)
 
 
 def check_damage(vault):
@@ -204,10 +256,14 @@ def main():
     start("trayer", "--edge", "top", "--align", "left", "--widthtype", "request", "--height", "24")
     with notifications.open("w") as log:
         start("/usr/bin/python3", "-m", "dbusmock", "--session", "--template", "notification_daemon", stdout=log)
+    check_windows()
     applet = start(tray)
     until("the empty menu", is_empty)
     first, second = Vault("Private", "refuse"), Vault("Taxes", "forget")
+    made = os.path.join(home, "Letters.open")
     try:
+        check_making(made)
+        run(vaultfs, "unmount", made)
         check_locks(first)
         check_passphrase(second)
         check_damage(first)
@@ -219,14 +275,17 @@ def main():
         choose("Quit")
         assert applet.wait(SECONDS) == 0
     finally:
-        for vault in (first, second):
-            subprocess.run([vaultfs, "unmount", vault.mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)
+        for mountpoint in (first.mountpoint, second.mountpoint, made):
+            subprocess.run([vaultfs, "unmount", mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)
 
 
+# The applet runs vaultfs.
+os.environ["PATH"] = f"{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
 passfile = os.path.join(home, "passfile")
 pathlib.Path(passfile).write_text("correct horse")
 os.chmod(passfile, 0o600)
 notifications = pathlib.Path(home, "notifications")
+lock_file = pathlib.Path(os.environ["XDG_RUNTIME_DIR"], "vaultfs/device.lock")
 try:
     main()
 finally:
