@@ -215,6 +215,18 @@ def check_making(mountpoint):
     assert os.path.ismount(mountpoint)
 
 
+def check_unmounting(mountpoint):
+    with open(os.path.join(mountpoint, "file"), "w"):
+        choose("~/Letters.open: unlocked/Unmount")
+        # It says which program uses the mount.
+        type_into("Unmount", "<Return>")
+        ended("Unmount")
+        assert os.path.ismount(mountpoint)
+    choose("~/Letters.open: unlocked/Unmount")
+    until("the unmount", lambda: not any(label.startswith("~/Letters.open") for label in menu()))
+    until("the end of the mountpoint, which the mount made", lambda: not os.path.lexists(mountpoint))
+
+
 def check_damage(vault):
     """A changed byte in a file's ciphertext."""
     # The lock file has locked this vault too.
@@ -263,7 +275,7 @@ def main():
     made = os.path.join(home, "Letters.open")
     try:
         check_making(made)
-        run(vaultfs, "unmount", made)
+        check_unmounting(made)
         check_locks(first)
         check_passphrase(second)
         check_damage(first)

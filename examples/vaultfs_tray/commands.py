@@ -64,6 +64,10 @@ def mount(vault, mountpoint):
     return ["mount", "--passfile", "-", vault, mountpoint]
 
 
+def unmount(mountpoint):
+    return ["unmount", mountpoint]
+
+
 class Command:
     """A vaultfs that runs. It gets the passphrase through a pipe: others can read arguments and the environment."""
 
@@ -74,7 +78,7 @@ class Command:
         except OSError as error:
             raise Refusal(f"vaultfs cannot be run: {error.strerror}") from error
 
-    def finish(self, secret):
+    def finish(self, secret=""):
         """Waits for the end of the command. Any thread."""
         output, errors = self.process.communicate(secret.encode())
         return Outcome(self.process.returncode, output.decode(), errors.decode(errors="replace"))

@@ -30,7 +30,7 @@ def shown_path(path):
     return shown(commands.short(path))
 
 
-def run(command, secret, done):
+def run(command, done, secret=""):
     """Calls `done` with the outcome when the command has ended. The main loop runs meanwhile: a key derivation takes
     about a second, and a store may not answer.
     """
@@ -135,7 +135,7 @@ class Form(Dialog):
             return
         self.set_busy(True)
         self.set_note(self.progress)
-        run(self.command, secret, self.end)
+        run(self.command, self.end, secret)
 
     def end(self, outcome):
         self.command = None
