@@ -71,8 +71,7 @@ extension VaultFileSystem {
         case .hardLink(let id):
             let node = try nodes.node(id)
             try admitChange(of: node)
-            try admit(node, .opening)
-            try admitUnlocked(try nodes.node(parent))
+            try admit(node, .finding)
             if node.isRegularFile { try markLinked(node) }
         // The key of its target is forgotten.
         case .link: try admitUnlocked(try nodes.node(parent))
@@ -88,11 +87,15 @@ extension VaultFileSystem {
         return made
     }
 
-    /// A damaged file can get another name. It cannot be written, so it needs no mark.
+    /// A damaged file can get another name. It cannot be written, so it needs no mark. One that was made without its class's key has
+    /// it from the start.
     private func markLinked(_ node: Node) throws(StoreError) {
         do throws(StoreError) {
             try withSpace { () throws(StoreError) in try openFile(node).markLinked() }
-        } catch .damaged {}
+        } catch .damaged {
+        } catch .locked {
+            guard try atName(of: node, EncryptedFile.claimsInboxWrap) else { throw .locked }
+        }
     }
 
     private func make(

@@ -29,7 +29,7 @@ import VaultFormat
     func classWithoutPath() {
         let noPath = "protect none: no path to give this class to, and no file of that name"
         #expect(throws: CommandFailure(.usage, noPath)) { try request("none") }
-        let classes = "complete, unless-open, until-first-unlock, none"
+        let classes = "complete, unless-open, until-first-unlock, none, inbox"
         #expect(throws: CommandFailure(.usage, "'locked' is neither a protection class (\(classes)) nor a file")) {
             try request("locked", "/")
         }

@@ -69,20 +69,31 @@ extension MountTests {
             try run("desktop_units.sh", vault, [vault.vault])
         }
 
+        @Test("the tray makes and mounts vaults: its commands, without a window")
+        func trayCommands() throws {
+            let directory = try TemporaryDirectory()
+            let program = "\(Products.tests)/Programs/tray_commands.py"
+            try Command(["timeout", "60", "python3", program, Self.examples, Products.binary, directory.path]).run()
+                .succeeded()
+        }
+
         @Test("sh and Python accept the scripts")
         func syntax() throws {
             let check = """
-                cd "$1" && for script in examples/* packaging/*; do
+                cd "$1" && for script in examples/* examples/vaultfs_tray/* packaging/*; do
                     [ -f "$script" ] && read -r first <"$script" || continue
                     case $first in
                         '#!/bin/sh') sh -n "$script" ;;
-                        '#!/usr/bin/python3') python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$script" ;;
+                        '#!/usr/bin/python3' | '\"\"\"'*) python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$script" ;;
                         *) continue ;;
                     esac && echo "$script" || exit 1
                 done
                 """
             let checked = try Command(["sh", "-c", check, "sh", "\(Products.tests)/.."]).run().succeeded().output
-            for script in ["examples/vaultfs-screen-lock", "examples/vaultfs-tray", "packaging/vaultfs-agent"] {
+            for script in [
+                "examples/vaultfs-screen-lock", "examples/vaultfs-tray", "examples/vaultfs_tray/dialogs.py",
+                "packaging/vaultfs-agent",
+            ] {
                 #expect(checked.contains("\(script)\n"))
             }
         }

@@ -162,7 +162,7 @@ import VaultStore
         }
         #expect(outcome == .failure(.failed("a lock was asked for meanwhile")))
         #expect(setup.vault.system.gate.state == .locked)
-        #expect(setup.vault.system.store.keyRing.presentClasses.count == 2)
+        #expect(setup.vault.system.store.keyRing.presentClasses.count == 3)
         #expect(try setup.unlock { () throws(UnlockRefusal) in UnlockSecret(masterKey) } == .success(false))
     }
 

@@ -184,7 +184,7 @@ import VaultStore
         try setup.place.create()
         setup.controller.poke()
         #expect(setup.next() == "did-lock")
-        #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
+        #expect(system.store.keyRing.presentClasses == [.untilFirstUnlock, .none, .inbox])
         #expect(!handle.file.hasKeys)
         let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey)

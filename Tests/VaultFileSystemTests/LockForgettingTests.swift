@@ -18,7 +18,7 @@ extension LockControllerTests {
             let setup = try Setup()
             let (receipt, already) = try setup.lockForgetting()
             #expect(receipt.policy == .forget && receipt.needsSecret == true && !already)
-            #expect(setup.vault.system.store.keyRing.presentClasses == [.untilFirstUnlock, .none])
+            #expect(setup.vault.system.store.keyRing.presentClasses == [.untilFirstUnlock, .none, .inbox])
             #expect(try setup.unlock() == .failure(.secretNeeded))
             #expect(try setup.unlock(key(of: setup)) == .success(false))
             #expect(try setup.lock() == false)

@@ -28,7 +28,7 @@ import VaultCrypto
         #expect(setup.vault.system.gate.state == .locked)
         answer()
         _ = try setup.nextComplete()
-        #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none"])
+        #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none", "inbox"])
         #expect(setup.vault.system.gate.state == .locked)
         let (second, isAgain) = try setup.lock()
         #expect(isAgain && second.complete)
@@ -175,7 +175,7 @@ import VaultCrypto
         }
         gate.leave(inFlight)
         _ = try setup.nextComplete()
-        #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none"])
+        #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none", "inbox"])
         #expect(try setup.unlock(setup.key).awaited() == .success(false))
         #expect(setup.vault.system.presentKeys.count == 4)
         return first.unpurged

@@ -9,7 +9,7 @@ import VaultFormat
     init() throws { vault = try TestVault() }
 
     /// Every class to every other, and to itself.
-    static let changes = ProtectionClass.allCases.flatMap { old in ProtectionClass.allCases.map { (old, $0) } }
+    static let changes = ProtectionClass.ofFiles.flatMap { old in ProtectionClass.ofFiles.map { (old, $0) } }
 
     private func parse(_ bytes: [UInt8]) throws -> FileHeader { try FileHeader.parse(bytes) }
 

@@ -19,14 +19,17 @@ import VaultFormat
             keys += [classKey, linkKey]
         }
         keys.append(try KeyDerivation.configurationKey(master: vault.masterKey, vault: vault.id).revealed)
-        #expect(keys.map(\.count) == Array(repeating: 64, count: 8) + [32])
-        #expect(Set(keys).count == 9)
+        #expect(keys.map(\.count) == Array(repeating: 64, count: 10) + [32])
+        #expect(Set(keys).count == 11)
     }
 
     @Test("Keys-1: classes have their user-visible names")
     func names() {
-        #expect(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4])
-        #expect(ProtectionClass.allCases.map(\.name) == ["complete", "unless-open", "until-first-unlock", "none"])
+        #expect(ProtectionClass.allCases.map(\.rawValue) == [1, 2, 3, 4, 5])
+        #expect(
+            ProtectionClass.allCases.map(\.name) == [
+                "complete", "unless-open", "until-first-unlock", "none", "inbox",
+            ])
         #expect(ProtectionClass.allCases.allSatisfy { ProtectionClass(name: $0.name) == $0 })
         #expect(ProtectionClass(name: "Complete") == nil)
     }

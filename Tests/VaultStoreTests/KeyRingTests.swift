@@ -36,7 +36,7 @@ import VaultFormat
                 #expect(throws: StoreError.locked) { _ = try ring.classCipher(protectionClass) }
                 #expect(throws: StoreError.locked) { _ = try ring.linkCipher(protectionClass) }
             }
-            #expect(try [seal(.untilFirstUnlock), seal(.none)] == Array(before[2...]))
+            #expect(try [seal(.untilFirstUnlock), seal(.none), seal(.inbox)] == Array(before[2...]))
             ring.forget()
         }
         // A cipher that was obtained before has no keys now.
@@ -63,7 +63,38 @@ import VaultFormat
         try ring.restore(masterKey: masterKey)
         #expect(try ProtectionClass.allCases.map { try seal($0) } == before)
         ring.beginForgetting()
-        #expect(ring.presentClasses == [.untilFirstUnlock, .none])
+        #expect(ring.presentClasses == [.untilFirstUnlock, .none, .inbox])
+    }
+
+    @Test("Inbox-2: without its class key a file can be made and not opened; with none, not made")
+    func inbox() throws {
+        func make() throws -> (bytes: [UInt8], keys: FileKeys) {
+            let (header, keys) = try ring.makeHeader(.inbox)
+            return (try header.serialized(keys: keys), keys)
+        }
+        #expect(try make().bytes[5...6] == [2, 0])
+        ring.beginForgetting()
+        let early = try make()
+        ring.forget()
+        let made = try make()
+        #expect(
+            made.bytes[5...6] == [2, 1] && early.bytes[5...6] == [2, 1] && made.bytes[64..<96] != early.bytes[64..<96])
+        #expect(throws: StoreError.locked) { _ = try ring.openHeader(made.bytes) }
+        #expect(throws: StoreError.locked) { _ = try ring.makeHeader(.complete) }
+        try ring.restore(masterKey: masterKey)
+        for (bytes, keys) in [early, made] {
+            let opened = try ring.openHeader(bytes)
+            #expect(opened.keys.attributeKey.hasSameBytes(as: keys.attributeKey))
+            #expect(opened.header.protectionClass == .unlessOpen)
+        }
+        ring.beginForgetting(everything: true)
+        ring.forget()
+        #expect(throws: StoreError.locked) { _ = try ring.makeHeader(.inbox) }
+        try ring.restore(masterKey: masterKey)
+        #expect(try make().bytes[6] == 0)
+        ring.beginForgetting()
+        ring.forget()
+        #expect(try make().bytes[6] == 1)
     }
 
     @Test("Another vault's master key restores nothing")
@@ -72,7 +103,7 @@ import VaultFormat
         ring.forget()
         let other = try SecretBytes.random(count: 32)
         #expect(throws: VaultError.self) { try ring.restore(masterKey: other) }
-        #expect(ring.presentClasses == [.untilFirstUnlock, .none])
+        #expect(ring.presentClasses == [.untilFirstUnlock, .none, .inbox])
         #expect(throws: StoreError.locked) { _ = try ring.classCipher(.complete) }
     }
 }

@@ -14,13 +14,14 @@ import VaultFormat
 /// for the state that the next mount would find. The directory is removed with the object.
 final class TestStore: Sendable {
     let path: String
+    let masterKey: SecretBytes
     let keyRing: KeyRing
     let root: Descriptor
     var layout: ChunkLayout { keyRing.layout }
 
     /// - Parameter parent: the directory in which it is made. The temporary directory unless given.
     init(chunkSize: Int = 4096, in parent: String? = nil) throws {
-        let masterKey = try SecretBytes.random(count: 32)
+        masterKey = try SecretBytes.random(count: 32)
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
         let configuration = try VaultConfiguration.make(
             chunkSize: chunkSize, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
@@ -37,7 +38,7 @@ final class TestStore: Sendable {
 
     /// A copy of the store as it is now, as a kill leaves it.
     init(copying other: TestStore) throws {
-        keyRing = other.keyRing
+        (masterKey, keyRing) = (other.masterKey, other.keyRing)
         path = other.path + "-copy"
         try FileManager.default.copyItem(atPath: other.path, toPath: path)
         root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))

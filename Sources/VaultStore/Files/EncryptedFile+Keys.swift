@@ -42,6 +42,11 @@ extension EncryptedFile {
         _ = try? rewrap { $0.ephemeralKey == nil ? nil : $0.protectionClass }
     }
 
+    /// True if a file's header, not authenticated, says that it was made without its class's key. Needs no key.
+    package static func claimsInboxWrap(in directory: Descriptor, _ entry: [UInt8]) throws(StoreError) -> Bool {
+        try start(of: try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK))[6] == 1
+    }
+
     /// Wraps the file secret under the key of a class, with one write of the header.
     /// - Parameter choose: returns the class. Nil to write nothing.
     /// - Returns: true if it was written.

@@ -196,9 +196,12 @@ extension KeyRing {
     func makeHeader(_ parentClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
         let protectionClass = parentClass.ofNewFiles
         let (cipher, ephemeralKey) = try newWrap(protectionClass)
-        return try StoreError.ofFormat(
+        var (header, keys) = try StoreError.ofFormat(
             try FileHeader.make(
                 protectionClass, epoch: epochs.current, classCipher: cipher, ephemeralKey: ephemeralKey, vault: vault))
+        // It may get a second name when its keys are forgotten, and cannot be marked then.
+        header.isLinked = ephemeralKey != nil
+        return (header, keys)
     }
 
     /// Authenticates a header of 128 bytes.

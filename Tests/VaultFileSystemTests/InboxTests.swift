@@ -1,0 +1,195 @@
+import CLinux
+import FileSystem
+import Glibc
+import LinuxSystem
+import Locking
+import SystemPackage
+import Testing
+import VaultFormat
+import VaultStore
+
+@testable import VaultFileSystem
+
+extension LockControllerTests {
+    /// Directories of class inbox while locked (Manual/Locking.md, "An inbox").
+    @Suite struct Inbox {
+        private let setup: Setup
+        private let inbox: NodeID
+        private var vault: MountedVault { setup.vault }
+        private var system: VaultFileSystem { setup.vault.system }
+
+        init() throws {
+            setup = try Setup()
+            inbox = try setup.vault.directory("inbox")
+            for id in [NodeID.root, inbox] { try Self.set(id, "inbox", setup.vault.system) }
+        }
+
+        private static func set(_ id: NodeID, _ value: String, _ system: VaultFileSystem) throws {
+            try system.setAttribute(id, ascii("user.vaultfs.class"), value: ascii(value), flags: 0)
+        }
+
+        /// Locks, with or without the keys.
+        private func lock(forgets: Bool) throws {
+            if forgets { _ = try setup.lockForgetting() } else { #expect(try setup.lock() == false) }
+        }
+
+        private func unlock() throws {
+            let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
+                UnlockSecret(masterKey)
+            }
+            #expect(try setup.unlock(key) == .success(false))
+        }
+
+        private func refused(_ comment: Comment? = nil, _ body: () throws -> Void) {
+            #expect(throws: StoreError.locked, comment) { try body() }
+        }
+
+        private func find(_ name: String, in parent: NodeID? = nil) throws -> NodeID {
+            try system.lookUp(ascii(name), in: parent ?? inbox).id
+        }
+
+        private func open(_ id: NodeID, _ flags: Int32 = O_RDONLY) throws {
+            system.release(try system.open(id, flags: flags, for: .root, workspace: vault.workspace))
+        }
+
+        private func rename(_ name: String, to newName: String, in parent: NodeID? = nil, flags: UInt32 = 0) throws {
+            try system.rename(
+                ascii(name), in: inbox, to: ascii(newName), in: parent ?? inbox, flags: flags, for: vault.caller)
+        }
+
+        /// Waits until files that were closed during the lock are purged.
+        private func awaitPurge() throws { #expect(try setup.lock()) }
+
+        @Test(
+            "a file is made, written, renamed and removed while locked, and read only after the unlock",
+            arguments: [false, true])
+        func arrival(forgets: Bool) throws {
+            try lock(forgets: forgets)
+            #expect(try find("inbox", in: .root) == inbox)
+            let (entry, handle) = try system.create(
+                ascii("new.part"), in: inbox, mode: 0o644, flags: O_RDWR, for: vault.caller)
+            try vault.write(handle, pattern(10_000))
+            // A multiplexer reads what it has written.
+            #expect(try vault.read(handle) == pattern(10_000))
+            refused { try open(entry.id) }
+            try system.synchronize(handle, dataOnly: false)
+            system.release(handle)
+            try awaitPurge()
+            #expect(system.cache.statistics.used == 0 && (!forgets || !handle.file.hasKeys))
+            #expect(handle.file.isSealed)
+            for flags in [O_RDONLY, O_WRONLY, O_RDWR, O_WRONLY | O_TRUNC, O_WRONLY | O_APPEND] {
+                refused { try open(entry.id, flags) }
+            }
+            refused { _ = try vault.read(handle) }
+            var changes = AttributeChanges()
+            changes.length = 0
+            refused { _ = try system.change(entry.id, changes, handle: nil, workspace: vault.workspace) }
+            (changes.length, changes.mode) = (nil, 0o600)
+            changes.modificationTime = timespec(tv_sec: 1000, tv_nsec: 5)
+            let changed = try system.change(entry.id, changes, handle: nil, workspace: vault.workspace)
+            #expect(changed.st_size == 10_000 && changed.st_mode & 0o777 == 0o600 && changed.st_mtim.tv_sec == 1000)
+            refused { try system.setAttribute(entry.id, ascii("user.a"), value: [1], flags: 0) }
+            refused { _ = try system.attribute(entry.id, ascii("user.a")) }
+            try rename("new.part", to: "new")
+            #expect(try find("new") == entry.id)
+            refused {
+                _ = try system.openDirectory(inbox).node
+                _ = try vault.names(inbox)
+            }
+            #expect(setup.controller.status().arrivedFiles == 1)
+            try vault.file("other", in: inbox)
+            #expect(setup.controller.status().arrivedFiles == 2)
+            try system.remove(ascii("other"), in: inbox, isDirectory: false)
+            #expect(throws: StoreError.system(.noSuchFileOrDirectory)) { try find("other") }
+            #expect(setup.controller.status().arrivedFiles == 1)
+            try unlock()
+            #expect(setup.controller.status().arrivedFiles == 1)
+            #expect(try vault.content("inbox", "new") == pattern(10_000) && vault.names(inbox) == ["new"])
+            try lock(forgets: forgets)
+            #expect(setup.controller.status().arrivedFiles == 0)
+            refused { _ = try find("new") }
+            try unlock()
+            #expect(setup.controller.status().arrivedFiles == 0)
+            try vault.remount()
+            #expect(try vault.content("inbox", "new") == pattern(10_000))
+        }
+
+        @Test(
+            "what was there before the lock is refused: finding, replacing, moving, removing", arguments: [false, true])
+        func before(forgets: Bool) throws {
+            let old = try vault.file("old", in: inbox, pattern(100)).id
+            try vault.file("open to all", in: inbox, pattern(100))
+            try Self.set(try find("open to all"), "none", system)
+            let directory = try vault.directory("complete", in: inbox)
+            try Self.set(directory, "complete", system)
+            try lock(forgets: forgets)
+            try vault.file("new", in: inbox)
+            for name in ["old", "open to all", "complete"] {
+                refused("\(name)") { _ = try find(name) }
+                refused("\(name)") { try system.remove(ascii(name), in: inbox, isDirectory: name == "complete") }
+                refused("\(name)") { try rename(name, to: "moved") }
+                refused("\(name)") { try rename("new", to: name) }
+                refused("\(name)") { try rename("new", to: name, flags: linux_RENAME_EXCHANGE) }
+            }
+            refused { try open(old) }
+            refused { _ = try system.attributes(old) }
+            refused { _ = try vault.file("x", in: directory) }
+            // Its directory's class hides another one's names.
+            refused { try rename("new", to: "new", in: directory) }
+            try unlock()
+            #expect(try vault.names(inbox).sorted() == ["complete", "new", "old", "open to all"])
+            #expect(try vault.content("inbox", "old") == pattern(100))
+        }
+
+        @Test("Inbox-4: directories are inboxes, those of before too; a file gets a second name, a symbolic link is refused", arguments: [false, true])
+        func directories(forgets: Bool) throws {
+            let tmp = try vault.directory("tmp", in: inbox)
+            try lock(forgets: forgets)
+            #expect(try find("tmp") == tmp)
+            let new = try vault.directory("new", in: inbox)
+            let file = try vault.file("message", in: tmp, pattern(50)).id
+            try system.rename(ascii("message"), in: tmp, to: ascii("message"), in: new, flags: 0, for: vault.caller)
+            #expect(try find("message", in: new) == file)
+            refused { _ = try system.make(ascii("l"), in: inbox, .link(target: ascii("new")), for: vault.caller) }
+            _ = try system.make(ascii("h"), in: inbox, .hardLink(of: file), for: vault.caller)
+            try system.remove(ascii("message"), in: new, isDirectory: false)
+            try rename("h", to: "message", in: new)
+            refused { try Self.set(new, "none", system) }
+            #expect(try system.attribute(new, ascii("user.vaultfs.class")) == ascii("inbox"))
+            let emptied = try vault.directory("emptied", in: inbox)
+            #expect(emptied != new)
+            try system.remove(ascii("emptied"), in: inbox, isDirectory: true)
+            refused { try system.remove(ascii("tmp"), in: inbox, isDirectory: true) }
+            try unlock()
+            #expect(try vault.content("inbox", "new", "message") == pattern(50))
+            #expect(try system.attribute(file, ascii("user.vaultfs.class")) == ascii("unless-open"))
+            _ = try system.make(ascii("l"), in: inbox, .link(target: ascii("new")), for: vault.caller)
+        }
+
+        @Test("a file that is being written when the lock comes is written on")
+        func recording() throws {
+            let (_, handle) = try system.create(ascii("r"), in: inbox, mode: 0o644, flags: O_WRONLY, for: vault.caller)
+            try vault.write(handle, pattern(5000))
+            try lock(forgets: true)
+            try vault.write(handle, pattern(5000), at: 5000)
+            system.release(handle)
+            try unlock()
+            #expect(try vault.content("inbox", "r") == pattern(5000) + pattern(5000))
+        }
+
+        @Test("Inbox-3: only directories become inboxes")
+        func files() throws {
+            let file = try vault.file("f", in: inbox).id
+            #expect(throws: StoreError.system(.invalidArgument)) { try Self.set(file, "inbox", system) }
+        }
+
+        @Test("a mount that was never unlocked takes nothing")
+        func lockedFromTheStart() throws {
+            let setup = try Setup(isLocked: true)
+            #expect(setup.state == .locked)
+            let directory = try setup.vault.system.store.root
+            _ = directory
+            refused { _ = try setup.vault.file("x") }
+        }
+    }
+}
