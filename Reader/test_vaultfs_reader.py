@@ -15,15 +15,18 @@ import stat
 import struct
 import sys
 import tempfile
+import types
 import unittest
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.poly1305 import Poly1305
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import vaultfs_reader
 from vaultfs_reader import (DAMAGE, INCOMPLETE, IN_USE, NOT_A_VAULT, OVERHEAD, USAGE, WRONG_SECRET, Configuration,
-                            Damage, DirectoryRecord, Failure, TargetNames, b64u, copy_name, hkdf, original_name,
-                            siv_seal, twins)
+                            Damage, DirectoryRecord, Failure, FileHeader, TargetNames, b64u, copy_name, hkdf,
+                            original_name, siv_seal, twins)
 
 CHUNK = 4096
 RECORD = CHUNK + OVERHEAD
@@ -60,6 +63,39 @@ def write_whole(path, data):
         file.write(data)
 
 
+def x25519_public(private):
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+class Sender:
+    """The keys of one epoch with which a locked daemon wraps the secrets of new files (Inbox)."""
+
+    def __init__(self, master, vault_id):
+        self.vault_id = vault_id
+        keys = hkdf(hkdf(master, vault_id, "vaultfs 1 class 2", 64), vault_id, "vaultfs 1 inbox", 64)
+        self.inbox_public, self.sender_key = x25519_public(keys[:32]), keys[32:]
+
+    def shared(self, ephemeral):
+        inbox = X25519PublicKey.from_public_bytes(self.inbox_public)
+        return X25519PrivateKey.from_private_bytes(ephemeral).exchange(inbox)
+
+    def wrap_key(self, secret, public):
+        """The wrap key: the secret is the shared secret and the sender key."""
+        return hkdf(secret, self.vault_id, "vaultfs 1 inbox wrap", 64, public + self.inbox_public)
+
+    def wrap(self, ephemeral):
+        """(wrap key, ephemeral public key) of an ephemeral private key."""
+        public = x25519_public(ephemeral)
+        return self.wrap_key(self.shared(ephemeral) + self.sender_key, public), public
+
+
+def header_bytes(start, key, public, secret, vault_id, length=0, state=0):
+    """A file header that authenticates: its first 16 bytes, the key of the wrap, bytes 64 to 95, the file secret."""
+    head = start + siv_seal(key, [start], secret) + public + struct.pack("<QQ", length, state)
+    state_key = hkdf(secret, vault_id, "vaultfs 1 file", 176)[80:112]
+    return head + hmac.digest(state_key, head, "sha256")[:16]
+
+
 class TinyFile:
     """A file of the vault: its keys and its header's state."""
 
@@ -73,17 +109,19 @@ class TinyFile:
         self.file_id = struct.pack("<Q", number)
         self.secret = hashlib.sha256(name).digest()
         derived = hkdf(self.secret, vault.id, "vaultfs 1 file", 176)
-        self.cipher_key, self.mac_key, self.mac_r, self.state_key = \
-            derived[:32], derived[32:64], derived[64:80], derived[80:112]
+        self.cipher_key, self.mac_key, self.mac_r = derived[:32], derived[32:64], derived[64:80]
 
-    def write(self, chunks, is_sealed=True, seal_counter=1, is_sparse=False, durable=0):
-        """Writes the backing file, with these plaintexts as its chunks; None is a hole."""
-        start = b"VFSF" + bytes([1, 1, 0, 0]) + self.file_id
-        wrap = siv_seal(self.vault.class_key, [start], self.secret)
+    def write(self, chunks, is_sealed=True, seal_counter=1, is_sparse=False, durable=0, epoch=0, ephemeral=None):
+        """Writes the backing file, with these plaintexts as its chunks; None is a hole. With an ephemeral private key
+        the file has wrap 1 and class 2."""
+        start, key, public = b"VFSF" + bytes([1, 1, 0, epoch]), self.vault.keys.of_class[epoch][1], bytes(32)
+        if ephemeral:
+            start = b"VFSF" + bytes([1, 2, 1, epoch])
+            key, public = Sender(self.vault.masters[epoch], self.vault.id).wrap(ephemeral)
         length = sum(CHUNK if c is None else len(c) for c in chunks) if is_sealed else durable
-        head = start + wrap + bytes(32) + struct.pack("<QQ", length, seal_counter << 8 | is_sparse << 1 | is_sealed)
-        state = hmac.digest(self.state_key, head, "sha256")[:16]
-        write_whole(self.path, head + state + b"".join(self.record(i, c) for i, c in enumerate(chunks)))
+        head = header_bytes(start + self.file_id, key, public, self.secret, self.vault.id, length,
+                            seal_counter << 8 | is_sparse << 1 | is_sealed)
+        write_whole(self.path, head + b"".join(self.record(i, c) for i, c in enumerate(chunks)))
 
     def record(self, index, plaintext):
         if plaintext is None:
@@ -107,16 +145,17 @@ class TinyFile:
 class TinyFolder:
     """A directory of the vault."""
 
-    def __init__(self, vault, root, is_root=False):
+    def __init__(self, vault, root, is_root=False, protection_class=1):
         self.root = root
-        start = b"VFSD" + bytes([1, 1, 1 if is_root else 0, 0]) + bytes(8)
-        data = start + siv_seal(vault.class_key, [start], hashlib.sha256(root).digest())
+        start = b"VFSD" + bytes([1, protection_class, 1 if is_root else 0, 0]) + bytes(8)
+        data = start + siv_seal(vault.keys.of_class[0][protection_class], [start], hashlib.sha256(root).digest())
         write_whole(os.path.join(root, b"vaultfs.dir"), data)
         self.record = DirectoryRecord(data, vault.keys, is_root)
 
 
 class TinyVault:
-    """A vault with a keyfile slot, in a temporary directory. `slots`: changes of its members, one dictionary a slot."""
+    """A vault with a keyfile slot, in a temporary directory. `slots`: changes of its members, one dictionary a slot.
+    With the feature `epochs` it is in the middle of its first rekey. `masters`: the master keys by epoch."""
 
     def __init__(self, test, slots=({},), features=()):
         directory = tempfile.TemporaryDirectory()
@@ -127,23 +166,30 @@ class TinyVault:
         self.keyfile = os.path.join(directory.name, "keyfile")
         write_whole(self.keyfile, SECRET)
         self.id, self.master = bytes(range(16)), bytes(32)
+        self.masters = [b"p" * 32, self.master] if "epochs" in features else [self.master]
         self.configuration = self.configured(slots, features)
         self.put("vaultfs.json", self.configuration)
         self.keys = vaultfs_reader.Keys(Configuration(self.configuration), self.master)
-        self.class_key, self.log_key = self.keys.of_class[0][1], self.keys.log_keys[0]
+        self.log_key = self.keys.log_keys[0]
         self.record = TinyFolder(self, self.root, True).record
         self.put("vaultfs.lock", NOTE)
 
     def configured(self, slots, features):
         """A vaultfs.json with slots that the keyfile opens."""
         head = f"vaultfs 1\nvault {self.id.hex()}\nchunk {CHUNK}\nfeatures "
-        text, made = f"{head}{','.join(features) or '-'}\ngeneration 1\n", []
+        sealing_head = f"{head}{'epochs' if 'epochs' in features else '-'}\n"
+        text, made, epochs = f"{head}{','.join(features) or '-'}\ngeneration 1\n", [], {}
+        if "epochs" in features:
+            key = hkdf(self.master, self.id, "vaultfs 1 previous", 64)
+            previous = b64u(siv_seal(key, [f"{sealing_head}previous 0\n".encode()], self.masters[0])).decode()
+            epochs = {"epoch": 1, "previous": previous}
+            text += f"epoch 1\nprevious {previous}\n"
         for number, changes in enumerate(slots, 1):
             slot = {"id": number, "kind": "keyfile", "label": "", "created": "2026-01-01T00:00:00Z", "expires": None,
                     "kdf": {"name": "hkdf-sha256", "salt": b64u(bytes(32)).decode()}, **changes}
             line = f"slot {number} {slot['kind']} {slot['expires'] or '-'}"
             key = hkdf(SECRET, bytes(32), "vaultfs 1 kek", 64)
-            slot["sealed"] = b64u(siv_seal(key, [f"{head}-\n{line}\n".encode()], self.master)).decode()
+            slot["sealed"] = b64u(siv_seal(key, [f"{sealing_head}{line}\n".encode()], self.master)).decode()
             w = slot.get("window")
             window = f" window {w['seconds']},{w['started'] or '-'},{w['seen'] or '-'}" if w else ""
             text += f"{line} {slot['created']} - hkdf-sha256,{slot['kdf']['salt']} {slot['sealed']}{window}\n"
@@ -151,7 +197,7 @@ class TinyVault:
         mac = hmac.digest(hkdf(self.master, self.id, "vaultfs 1 config", 32), text.encode(), "sha256")
         return json.dumps({
             "format": "vaultfs", "version": 1, "vault": self.id.hex(), "chunkSize": CHUNK, "features": list(features),
-            "generation": 1, "slots": made, "mac": b64u(mac).decode()}).encode()
+            "generation": 1, "slots": made, "mac": b64u(mac).decode(), **epochs}).encode()
 
     def put(self, name, data):
         write_whole(os.path.join(self.root, os.fsencode(name)), data)
@@ -166,18 +212,19 @@ class TinyVault:
         made.write(chunks, **state)
         return made
 
-    def folder(self, name, parent=None):
+    def folder(self, name, parent=None, protection_class=1):
         parent = parent or self
         entry, blob = parent.record.encode(name)
         path = os.path.join(parent.root, entry)
         if blob:
             write_whole(path + b".name", blob)
         os.mkdir(path)
-        return TinyFolder(self, path)
+        return TinyFolder(self, path, protection_class=protection_class)
 
-    def link(self, name, target):
+    def link(self, name, target, protection_class=1):
         nonce = hashlib.sha256(name).digest()[:16]
-        stored = b"1" + b64u(nonce + siv_seal(self.keys.of_links[0][1], [b"link", nonce], target))
+        key = hkdf(self.master, self.id, f"vaultfs 1 links {protection_class}", 64)
+        stored = b"%d" % protection_class + b64u(nonce + siv_seal(key, [b"link", nonce], target))
         os.symlink(stored, os.path.join(self.root, self.record.encode(name)[0]))
 
     def run(self, *arguments):
@@ -702,6 +749,166 @@ class ConflictTests(unittest.TestCase):
             write_whole(path, read_whole(file.path))
             self.assertEqual(len(self.vault.read()[1]), 1, name)
             os.unlink(path)
+
+
+class InboxTests(unittest.TestCase):
+    EPHEMERAL = bytes(range(0x40, 0x60))
+    # X25519 with one of these public keys gives zeros, whatever the private key is.
+    LOW_ORDER = [bytes.fromhex(h) for h in [
+        "00" * 32, "01" + "00" * 31, "ec" + "ff" * 30 + "7f", "ed" + "ff" * 30 + "7f", "ee" + "ff" * 30 + "7f",
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"]]
+
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.vault.clean()
+        self.sender = Sender(self.vault.master, self.vault.id)
+        self.key, self.public = self.sender.wrap(self.EPHEMERAL)
+
+    def opened(self, protection_class=2, wrap=1, epoch=0, key=None, public=None, vault=None):
+        """The header with these fields, and a wrap and a state MAC that fit them."""
+        vault, start = vault or self.vault, b"VFSF" + bytes([1, protection_class, wrap, epoch]) + bytes(range(8))
+        data = header_bytes(start, key or self.key, self.public if public is None else public, SECRET, vault.id)
+        return FileHeader(data, vault.keys)
+
+    def refused(self, words, **fields):
+        with self.subTest(**fields):
+            self.assertRaisesRegex(Damage, words, self.opened, **fields)
+
+    def test_vector(self):
+        """Fixed values of the header of a file with wrap 1. Other implementations can test against them."""
+        master, vault_id = bytes(range(32)), bytes.fromhex("00112233445566778899aabbccddeeff")
+        secret, file_id = bytes(range(0x80, 0xa0)), bytes(range(0xa0, 0xa8))
+        sender = Sender(master, vault_id)
+        key, public = sender.wrap(self.EPHEMERAL)
+        header = header_bytes(b"VFSF" + bytes([1, 2, 1, 0]) + file_id, key, public, secret, vault_id)
+        self.assertEqual([value.hex() for value in (public, sender.inbox_public, sender.sender_key, key, header)], [
+            "79a631eede1bf9c98f12032cdeadd0e7a079398fc786b88cc846ec89af85a51a",
+            "086843384b5237f5f37b2c95d0f5b5c7cfa71c52613d719ca03697318cb6b71c",
+            "66e81f546545aaae5ac78975c72f375615a1d39e7db55a7e666ef815df970982",
+            "7eeb2d97d10a3e3417a0601a1b40ef2c5b5c16df667fa31769e4af7cd39c312c"
+            "7e626a627c5aeee416c64db32179ff0f7fae8e9e696a2d843439e96baa49a657",
+            "5646534601020100a0a1a2a3a4a5a6a7"
+            "b49afd369351ad111df2de5b5648d9869b8cd24ddf85a74648321d187653a042"
+            "64f25e572b64e1b41974884848361f82"
+            "79a631eede1bf9c98f12032cdeadd0e7a079398fc786b88cc846ec89af85a51a"
+            "00000000000000000000000000000000"
+            "2476783dd80337ddf44a86233dcac119"])
+        configuration = types.SimpleNamespace(id=vault_id, chunk_size=CHUNK, epoch=0, previous=None)
+        found = FileHeader(header, vaultfs_reader.Keys(configuration, master))
+        self.assertEqual((found.protection_class, found.file_id, found.sealed, found.length, found.seal_counter),
+                         (2, file_id, False, 0, 0))
+        self.assertEqual(found.xattr_key, hkdf(secret, vault_id, "vaultfs 1 file", 176)[112:])
+
+    def test_vault(self):
+        """Inbox-2: a file with wrap 1 is like any other."""
+        inbox = self.vault.folder(b"inbox", protection_class=5)
+        below = self.vault.folder(b"below", inbox, protection_class=5)
+        chunks = [b"a" * CHUNK, b"b" * CHUNK, b"c"]
+        self.vault.file(b"sealed", 1, chunks, inbox, ephemeral=b"e" * 32)
+        self.vault.file(b"open", 2, chunks, below, ephemeral=b"f" * 32, is_sealed=False)
+        self.vault.file(b"sparse", 3, [None] * 9 + [b"x"], below, ephemeral=b"g" * 32, is_sparse=True)
+        self.assertEqual(self.vault.extract(), (0, b"", ""))
+        for path in (b"inbox/sealed", b"inbox/below/open"):
+            self.assertEqual(self.vault.extracted(path), b"".join(chunks))
+        self.assertEqual(self.vault.extracted(b"inbox/below/sparse"), bytes(9 * CHUNK) + b"x")
+        found = json.loads(self.vault.run("--json")[1])
+        self.assertEqual([(f["path"], f["class"], f["size"]) for f in found], [
+            ("inbox", "inbox", 0), ("inbox/below", "inbox", 0), ("inbox/below/open", "unless-open", 2 * CHUNK + 1),
+            ("inbox/below/sparse", "unless-open", 9 * CHUNK + 1), ("inbox/sealed", "unless-open", 2 * CHUNK + 1)])
+
+    def test_log(self):
+        """Entries of the log are applied to files with wrap 1."""
+        self.vault.put("vaultfs.lock", NOTE)
+        file = self.vault.file(b"a", 1, [b"a" * CHUNK, b"b"], ephemeral=self.EPHEMERAL, is_sealed=False)
+        log = TinyLog(self.vault)
+        log.add(file, first=0, records=[file.record(0, b"z" * CHUNK)])
+        log.save()
+        self.assertEqual(self.vault.run("a")[:2], (0, b"z" * CHUNK + b"b"))
+
+    def test_epochs(self):
+        """Epochs-2: the keys are those of the file's epoch."""
+        vault = TinyVault(self, features=["epochs"])
+        vault.clean()
+        for epoch in (0, 1):
+            vault.file(b"%d" % epoch, epoch + 1, [b"text %d" % epoch], epoch=epoch, ephemeral=self.EPHEMERAL)
+            self.assertEqual(vault.run(f"{epoch}")[:2], (0, b"text %d" % epoch))
+            for master in vault.masters:
+                key, public = Sender(master, vault.id).wrap(self.EPHEMERAL)
+                if master == vault.masters[epoch]:
+                    self.opened(epoch=epoch, key=key, public=public, vault=vault)
+                else:
+                    self.refused("does not authenticate", epoch=epoch, key=key, public=public, vault=vault)
+        self.assertEqual(vault.read()[1], [])
+        self.refused("epoch", epoch=2, vault=vault)
+
+    def test_every_bit(self):
+        """Header-1."""
+        start = b"VFSF" + bytes([1, 2, 1, 0]) + bytes(range(8))
+        data = header_bytes(start, self.key, self.public, SECRET, self.vault.id)
+        FileHeader(data, self.vault.keys)
+        for bit in range(len(data) * 8):
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            self.assertRaises(Damage, FileHeader, bytes(changed), self.vault.keys)
+
+    def test_refused(self):
+        """Header-2, Inbox-3: of other classes, of other wraps, with other bytes from 64 on."""
+        class_keys = self.vault.keys.of_class[0]
+        self.assertEqual(self.opened().protection_class, 2)
+        self.opened(wrap=0, key=class_keys[2], public=bytes(32))
+        for protection_class in (0, 1, 3, 4, 5, 6):
+            self.refused("class", protection_class=protection_class)
+            key = class_keys.get(protection_class)
+            self.refused("class", protection_class=protection_class, key=key)
+        for wrap in (2, 3, 128, 255):
+            self.refused("wrap", wrap=wrap)
+        self.refused("class", protection_class=5, wrap=0, key=class_keys[5], public=bytes(32))
+        self.refused("reserved", wrap=0, key=class_keys[2])
+        self.refused("does not authenticate", key=class_keys[2])
+        self.refused("does not authenticate", wrap=0, public=bytes(32))
+
+    def test_sender(self):
+        """A wrap by someone without the sender key, or for another vault, or of another ephemeral key."""
+        shared = self.sender.shared(self.EPHEMERAL)
+        for secret in (shared, shared + bytes(32), self.sender.sender_key):
+            self.refused("does not authenticate", key=self.sender.wrap_key(secret, self.public))
+        other = Sender(self.vault.master, bytes(16)).wrap(self.EPHEMERAL)[0]
+        self.refused("does not authenticate", key=other)
+        self.refused("does not authenticate", public=x25519_public(b"o" * 32))
+        # X25519 ignores this bit. The wrap key does not.
+        self.refused("does not authenticate", public=self.public[:31] + bytes([self.public[31] | 128]))
+
+    def test_low_order(self):
+        """Inbox-1: the shared secret is known, so the sender key alone would make such a wrap."""
+        for point in self.LOW_ORDER:
+            for public in (point, point[:31] + bytes([point[31] | 128])):
+                key = self.sender.wrap_key(bytes(32) + self.sender.sender_key, public)
+                self.refused("ephemeral", public=public, key=key)
+
+    def test_links_and_directories(self):
+        """Inbox-3, Directory-2: class 5 is for directories, and also for the root."""
+        TinyFolder(self.vault, self.vault.root, True, protection_class=5)
+        self.vault.link(b"link", b"target", protection_class=2)
+        self.assertEqual(self.vault.read()[1], [])
+        self.vault.link(b"inbox", b"target", protection_class=5)
+        self.assertEqual(self.vault.read()[1], ["inbox: link: class"])
+        path = os.path.join(self.vault.folder(b"dir", protection_class=5).root, b"vaultfs.dir")
+        record = read_whole(path)
+        for at, value in ((5, 6), (5, 1), (16, record[16] ^ 1)):
+            changed = bytearray(record)
+            changed[at] = value
+            self.assertRaises(Damage, DirectoryRecord, bytes(changed), self.vault.keys, False)
+
+    def test_arbitrary(self):
+        """Conventions-5: the outcome is a value or damage."""
+        file, generator = self.vault.file(b"file", 1, [b"a"], ephemeral=self.EPHEMERAL), random.Random(1)
+        whole = read_whole(file.path)
+        for _ in range(100):
+            data = bytearray(whole)
+            data[64:96] = generator.choice([generator.randbytes(32), *self.LOW_ORDER])
+            write_whole(file.path, data)
+            self.assertEqual(len(self.vault.read()[1]), 1)
 
 
 class NameTests(unittest.TestCase):

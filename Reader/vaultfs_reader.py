@@ -33,12 +33,14 @@ except ImportError:  # Windows has no locks of this kind.
     fcntl = None
 try:
     from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     from cryptography.hazmat.primitives.poly1305 import Poly1305
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 except ImportError:
     sys.exit("vaultfs-reader: needs the Python package cryptography, 38 or later: pip install cryptography")
 
@@ -56,7 +58,10 @@ CODES = """exit codes, as those of vaultfs export:
 HEADER_SIZE = 128
 OVERHEAD = 32
 BLOCK = 1 << 18
-CLASSES = {1: "complete", 2: "unless-open", 3: "until-first-unlock", 4: "none"}
+CLASSES = {1: "complete", 2: "unless-open", 3: "until-first-unlock", 4: "none", 5: "inbox"}
+# Only directories have class 5 (Inbox-3).
+FILE_CLASSES = range(1, 5)
+UNLESS_OPEN = 2
 KINDS = {stat.S_IFDIR: "dir", stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo",
          stat.S_IFSOCK: "socket", stat.S_IFCHR: "char", stat.S_IFBLK: "block"}
 
@@ -184,8 +189,9 @@ def un_b64u(text, what):
     return data
 
 
-def hkdf(secret, salt, info, size):
-    return HKDF(algorithm=SHA256(), length=size, salt=salt, info=info.encode()).derive(secret)
+def hkdf(secret, salt, info, size, context=b""):
+    """HKDF with the text `info`, and bytes that follow it."""
+    return HKDF(algorithm=SHA256(), length=size, salt=salt, info=info.encode() + context).derive(secret)
 
 
 def siv_seal(key, components, plaintext):
@@ -493,8 +499,29 @@ class Keys:
         self.log_keys = [hkdf(masters[e], self.vault, "vaultfs 1 log", 80) for e in sorted(masters, reverse=True)]
         self.of_class = {e: {c: hkdf(m, self.vault, f"vaultfs 1 class {c}", 64) for c in CLASSES}
                          for e, m in masters.items()}
-        self.of_links = {e: {c: hkdf(m, self.vault, f"vaultfs 1 links {c}", 64) for c in CLASSES}
+        self.of_links = {e: {c: hkdf(m, self.vault, f"vaultfs 1 links {c}", 64) for c in FILE_CLASSES}
                          for e, m in masters.items()}
+        self.inboxes = {e: Inbox(self.vault, keys[UNLESS_OPEN]) for e, keys in self.of_class.items()}
+
+
+class Inbox:
+    """The keys of one epoch that open what was wrapped to its public key (Inbox)."""
+
+    def __init__(self, vault, class_key):
+        derived = hkdf(class_key, vault, "vaultfs 1 inbox", 64)
+        self.vault, self.sender_key = vault, derived[32:]
+        self.private_key = X25519PrivateKey.from_private_bytes(derived[:32])
+        self.public_key = self.private_key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    def wrap_key(self, ephemeral):
+        """The key that wraps the secret of the file with this ephemeral public key."""
+        try:
+            shared = self.private_key.exchange(X25519PublicKey.from_public_bytes(ephemeral))
+        except ValueError:
+            # Inbox-1: the shared secret is zeros.
+            raise Damage("header: ephemeral public key") from None
+        context = ephemeral + self.public_key
+        return hkdf(shared + self.sender_key, self.vault, "vaultfs 1 inbox wrap", 64, context)
 
 
 # Headers, names, links, attributes ---------------------------------------------------------------------------------
@@ -506,15 +533,17 @@ class FileHeader:
         if len(data) != HEADER_SIZE:
             raise Damage(f"no header: {len(data)} bytes")
         magic, version, self.protection_class, wrap, epoch, self.file_id = struct.unpack_from("<4sBBBB8s", data)
-        if magic != b"VFSF" or version != 1 or self.protection_class not in CLASSES or wrap \
-                or epoch not in keys.of_class or any(data[64:96]):
+        is_wrap_allowed = wrap == 0 and not any(data[64:96]) or wrap == 1 and self.protection_class == UNLESS_OPEN
+        if magic != b"VFSF" or version != 1 or self.protection_class not in FILE_CLASSES or not is_wrap_allowed \
+                or epoch not in keys.of_class:
             raise Damage("header: magic, version, class, wrap, epoch or reserved bytes")
         self.length, state = struct.unpack_from("<QQ", data, 96)
         flags, self.seal_counter = state & 255, state >> 8
         if flags & ~7:
             raise Damage(f"header: flags {flags:#x}")
         self.sealed, self.sparse = bool(flags & 1), bool(flags & 2)
-        secret = siv_open(keys.of_class[epoch][self.protection_class], [data[:16]], data[16:64], "header: file secret")
+        key = keys.inboxes[epoch].wrap_key(data[64:96]) if wrap else keys.of_class[epoch][self.protection_class]
+        secret = siv_open(key, [data[:16]], data[16:64], "header: file secret")
         derived = hkdf(secret, keys.vault, "vaultfs 1 file", 176)
         self.cipher_key, self.mac_key, self.mac_r = derived[:32], derived[32:64], derived[64:80]
         self.xattr_key = derived[112:176]
@@ -625,7 +654,7 @@ def copy_name(name, twin, addition):
 def open_link(stored, keys):
     """(class, target) of a stored target (Symbolic links, Epochs-4)."""
     protection_class = stored[0] - 0x30 if stored else 0
-    if protection_class not in CLASSES:
+    if protection_class not in FILE_CLASSES:
         raise Damage("link: class")
     data = un_b64u(stored[1:], "link")
     if len(data) < 33:
