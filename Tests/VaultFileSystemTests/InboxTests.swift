@@ -4,6 +4,7 @@ import Glibc
 import LinuxSystem
 import Locking
 import SystemPackage
+import TestSupport
 import Testing
 import VaultFormat
 import VaultStore
@@ -75,7 +76,7 @@ extension LockControllerTests {
             try system.synchronize(handle, dataOnly: false)
             system.release(handle)
             try awaitPurge()
-            #expect(system.cache.statistics.used == 0 && (!forgets || !handle.file.hasKeys))
+            #expect(system.cache.usedSize == 0 && (!forgets || !handle.file.hasKeys))
             #expect(handle.file.isSealed)
             for flags in [O_RDONLY, O_WRONLY, O_RDWR, O_WRONLY | O_TRUNC, O_WRONLY | O_APPEND] {
                 refused { try open(entry.id, flags) }
@@ -185,11 +186,9 @@ extension LockControllerTests {
 
         @Test("a mount that was never unlocked takes nothing")
         func lockedFromTheStart() throws {
-            let setup = try Setup(isLocked: true)
-            #expect(setup.state == .locked)
-            let directory = try setup.vault.system.store.root
-            _ = directory
-            refused { _ = try setup.vault.file("x") }
+            system.gate.beLockedFromTheStart()
+            refused { try vault.file("x", in: inbox) }
+            refused { _ = try find("inbox", in: .root) }
         }
     }
 }

@@ -42,6 +42,23 @@ import VaultFormat
         }
     }
 
+    @Test("Inbox-1, Inbox-4: a header that another implementation has made (Reader/test_vaultfs_reader.py)")
+    func vector() throws {
+        let header = """
+            5646534601020100a0a1a2a3a4a5a6a7b49afd369351ad111df2de5b5648d9869b8cd24ddf85a74648321d187653a042\
+            64f25e572b64e1b41974884848361f8279a631eede1bf9c98f12032cdeadd0e7a079398fc786b88cc846ec89af85a51a\
+            000000000000000000000000000000002476783dd80337ddf44a86233dcac119
+            """
+        let id = try #require(VaultID(hex: ascii("00112233445566778899aabbccddeeff")))
+        let vault = TestVault(id: id, masterKey: .copy(Array(0..<32)))
+        let parsed = try FileHeader.parse(try #require(Hexadecimal.decode(ascii(header))))
+        let cipher = try Self.keys(of: vault).cipher(ofWrap: try #require(parsed.ephemeralKey))
+        let keys = try parsed.openKeys(classCipher: cipher, vault: id)
+        let expected = try Hkdf.derive(
+            secret: .copy(Array(0x80...0x9f)), salt: id.bytes, info: ascii("vaultfs 1 file"), count: 176)
+        #expect(keys.attributeKey.revealed == expected.subrange(112..<176).revealed)
+    }
+
     @Test("Inbox-1: whoever makes headers opens none: not without the private key, not with another's")
     func forgotten() throws {
         keys.forgetPrivateKey()
