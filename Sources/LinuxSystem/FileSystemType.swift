@@ -24,6 +24,8 @@ package struct FileSystemType: Hashable, Sendable {
     private static let otherLocal = [
         0x8584_58F6, 0x3153_464A, 0x794C_7630, 0x4D44, 0x2011_BAB0, 0x7371_7368, 0xE0F5_E1E2, 0x9660,
     ].map { FileSystemType($0) }
+    /// FAT, exFAT, NTFS (ntfs3).
+    private static let modeless = [0x4D44, 0x2011_BAB0, 0x7366_746E].map { FileSystemType($0) }
     /// NFS, FUSE (GlusterFS, sshfs, …), SMB, SMB2, CephFS, 9p, AFS, Lustre, GFS2, OCFS2.
     private static let remote =
         [nfs, fuse]
@@ -36,6 +38,9 @@ package struct FileSystemType: Hashable, Sendable {
 
     /// True if another machine keeps the file system's locks, or may, so that a lock can be lost while it is held.
     package var isRemote: Bool { Self.remote.contains(self) }
+
+    /// True if files have no modes of their own: mount options decide who can read them.
+    package var isModeless: Bool { Self.modeless.contains(self) }
 
     /// True if inotify reports every change, because no other machine makes any. False if the type is unknown.
     package var reportsAllChanges: Bool { Self.local.contains(self) || Self.otherLocal.contains(self) }

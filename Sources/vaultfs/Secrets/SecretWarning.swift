@@ -12,7 +12,16 @@ enum SecretWarning {
     /// Warns if a file with a secret can be read by every user. Pipes and devices do not count.
     static func checkMode(of file: Descriptor, path: FilePath) {
         guard let mode = try? file.status().st_mode, mode & S_IFMT == S_IFREG, mode & S_IROTH != 0 else { return }
-        report("every user can read \(path.shown): chmod 600 \(path.quotedForShell)")
+        report(
+            "every user can read \(path.shown): "
+                + modeAdvice(path, isModeless: FileSystemType(of: file).isModeless))
+    }
+
+    /// - Parameter isModeless: true on a file system such as FAT, where chmod(1) has no effect.
+    static func modeAdvice(_ path: FilePath, isModeless: Bool) -> String {
+        isModeless
+            ? "its file system keeps no modes: mount that with the option umask=077"
+            : "chmod 600 \(path.quotedForShell)"
     }
 
     /// Warns about a line end inside a passphrase, which a text file of another system or two commands in a pipe leave.
