@@ -7,6 +7,8 @@ package import VaultCrypto
 package struct VaultConfiguration: Sendable, Equatable {
     /// The most slots a vault has.
     package static let maximumSlotCount = 64
+    /// The most slots that a message names.
+    private static let mostNamed = 8
     /// The feature of a vault in which a slot has a window. Late: it may come and go while there are slots, so it is
     /// left out of the head lines that they are sealed with.
     static let leasesFeature = "leases"
@@ -101,14 +103,22 @@ package struct VaultConfiguration: Sendable, Equatable {
                 "vaultfs.json: damaged, or changed without a secret")
             return (masterKey, slot)
         }
-        guard let first = leftOut.first else { return nil }
-        let others = leftOut.count == 1 ? "" : " and \(leftOut.count - 1) more"
+        guard !leftOut.isEmpty else { return nil }
+        let (named, more) = (leftOut.prefix(Self.mostNamed).map { "\($0.id)" }, leftOut.count - Self.mostNamed)
+        let trying =
+            "trying \(leftOut.count == 1 ? "slot" : "slots") \(named.joined(separator: ", "))"
+            + "\(more > 0 ? " and \(more) more" : "") takes too long"
         throw FormatError(
             .tooCostly,
-            tried.isEmpty
-                ? "trying slot \(first.id)\(others) takes too long"
-                : "the \(secret.kind.rawValue) opens none of \(tried.count) slots, and trying slot \(first.id)\(others) takes too long"
-        )
+            tried.isEmpty ? trying : "the \(secret.kind.rawValue) opens none of \(tried.count) slots, and \(trying)")
+    }
+
+    /// The slots that `secret` opens, apart from the one of an id, if there is one. Tries the same slots as `openMasterKey`.
+    package func slots(openedBy secret: SlotSecret, except id: Int? = nil) throws(FormatError) -> [KeySlot] {
+        var opened: [KeySlot] = []
+        let tried = SlotChoice().order(slots.filter { $0.id != id }, kind: secret.kind) { _ in true }.tried
+        for slot in tried where try slot.open(with: secret, head: headLines) != nil { opened.append(slot) }
+        return opened
     }
 
     /// True if `masterKey` is this vault's and the MAC verifies under it.

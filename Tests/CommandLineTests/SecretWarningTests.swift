@@ -1,6 +1,9 @@
 import Foundation
+import SystemPackage
 import TestSupport
 import Testing
+
+@testable import vaultfs
 
 /// Secrets that work, but do not protect as their owner may believe.
 @Suite(.timeLimit(.minutes(20))) struct SecretWarningTests {
@@ -21,7 +24,27 @@ import Testing
         #expect(try place.slot("add", new, input: passphrase).succeeded().errors == warning)
         let (old, first) = ("Passphrase: =\(SlotPlace.passphrase)", "New passphrase: =\(passphrase)")
         let answers = [old, first, "The same again: =\(passphrase)"]
-        #expect(try place.terminal("change", cheap + ["1"], answers: answers).errors == warning)
+        #expect(try place.terminal("change", cheap + ["2"], answers: answers).errors == warning)
+    }
+
+    @Test("a new secret that another slot has")
+    func newSecretThatAnotherSlotHas() throws {
+        func warning(_ slots: String) -> String {
+            "vaultfs: warning: the new secret opens slot \(slots) too: to withdraw it, change or remove each of these slots\n"
+        }
+        let same = ["--new-passfile", place.file("passfile")] + cheap
+        #expect(try place.slot("add", place.opening + same).succeeded().errors == warning("1"))
+        #expect(try place.slot("add", place.opening + same).succeeded().errors == warning("1, 2"))
+        #expect(try place.slot("change", place.opening + ["3"] + same).succeeded().errors == warning("1, 2"))
+        let keyfile = ["--new-keyfile", place.file("keyfile")]
+        #expect(try place.slot("change", place.opening + ["3"] + keyfile).succeeded().errors.isEmpty)
+        #expect(try place.slot("change", ["--keyfile", place.file("keyfile")] + keyfile).succeeded().errors.isEmpty)
+        #expect(try place.slot("add", place.opening + keyfile).succeeded().errors == warning("3"))
+    }
+
+    @Test("a mode that chmod cannot change", arguments: [(false, "chmod 600 /k"), (true, "mount that with")])
+    func modeAdvice(isModeless: Bool, advice: String) {
+        #expect(SecretWarning.modeAdvice("/k", isModeless: isModeless).contains(advice))
     }
 
     @Test("a file that every user can read")

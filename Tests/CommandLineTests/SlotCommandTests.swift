@@ -113,7 +113,7 @@ import VaultFormat
         try place.slot("change", keyfile + ["--keep-secret", "--expires", "2d"]).succeeded()
         #expect(try place.slots()[1]["expires"] != nil)
         #expect(try place.opens(keyfile))
-        try place.expectRefusal(2, "the secret is that of slot 1") {
+        try place.expectRefusal(2, "the secret is that of slot 1; if it is that of slot 2 too, give --slot 2") {
             try place.slot("change", place.opening + ["2", "--keep-secret"])
         }
         try place.expectRefusal(1, "there is no slot 7") {
@@ -156,6 +156,7 @@ import VaultFormat
         func change(_ options: [String]) throws -> String? {
             let result = try place.slot("change", place.opening + ["--keep-secret"] + options).succeeded()
             #expect(result.errors.isEmpty)
+        try place.slot("remove", place.opening + ["2"]).succeeded()
             return try place.slots()[0]["keyDerivation"] as? String
         }
         #expect(try change(["--scrypt-logn", "12"]) == "scrypt N=2^12 r=8 p=1")

@@ -48,7 +48,7 @@ import Testing
         #expect(
             result.errors.hasSuffix("takes too long: name the slot with --slot, or try all with --allow-costly\n"),
             "\(result)")
-        #expect(result.errors.contains("slot 100 and 59 more"), "\(result)")
+        #expect(result.errors.contains("slots 100, 101, 102, 103, 104, 105, 106, 107 and 52 more"), "\(result)")
     }
 
     @Test("a slot that is named is tried alone")
@@ -59,7 +59,8 @@ import Testing
         let missing = try place.run(["verify", place.vault] + place.opening + ["--slot", "77"])
         for (result, id) in [(recovery, 2), (missing, 77)] {
             #expect(result.exitCode == 2, "\(result)")
-            #expect(result.errors.contains("slot \(id) does not exist or takes no passphrase"), "\(result)")
+            let words = "slot \(id) does not exist or takes no passphrase; those that do: 1\n"
+            #expect(result.errors.hasSuffix(words), "\(result)")
         }
         let both = try place.run(["verify", place.vault] + place.opening + ["--slot", "1", "--allow-costly"])
         #expect(both.exitCode == 2, "\(both)")

@@ -191,8 +191,12 @@ extension VaultDirectory {
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
         if let id = choice.only, configuration.slot(id)?.kind != secret.kind {
             let kind = secret.kind == .recovery ? "recovery key" : secret.kind.rawValue
-            throw .invalid(
-                "\(path.shown): slot \(id) does not exist or takes no \(kind); 'vaultfs slot list' shows the slots")
+            let others = configuration.slots.filter { $0.kind == secret.kind }.map { "\($0.id)" }
+            let advice =
+                others.isEmpty
+                ? "'vaultfs slot list' shows the slots"
+                : "those that do: \(others.joined(separator: ", "))"
+            throw .invalid("\(path.shown): slot \(id) does not exist or takes no \(kind); \(advice)")
         }
         guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(path, secret.kind) }
         let opened: (masterKey: SecretBytes, slot: KeySlot)?

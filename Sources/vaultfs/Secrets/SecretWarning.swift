@@ -46,5 +46,15 @@ enum SecretWarning {
         report("the passphrase has fewer than \(fewCharacters) characters, and is easy to guess")
     }
 
+    /// Warns if a new secret opens another slot already: without the new slot it still opens the vault.
+    /// - Parameter id: of the slot that gets the secret. Nil for a slot that is added.
+    static func checkOtherSlots(of vault: VaultConfiguration, for secret: SlotSecret, changing id: Int? = nil) {
+        // An error is no reason to make no slot.
+        let others = (try? vault.slots(openedBy: secret, except: id)) ?? []
+        guard !others.isEmpty else { return }
+        let names = others.map { "\($0.id)" }.joined(separator: ", ")
+        report("the new secret opens slot \(names) too: to withdraw it, change or remove each of these slots")
+    }
+
     private static func report(_ warning: String) { Console.report("warning: " + warning) }
 }

@@ -48,6 +48,7 @@ struct SlotAddCommand: ParsableCommand {
         let (expires, window) = (expires?.time, playWindow?.window)
         try SlotAuthority(opened.slot).checkMaking(expires: expires, window: window)
         let (secret, recoveryKey) = try newSecret.read(file: file)
+        SecretWarning.checkOtherSlots(of: directory.configuration, for: secret)
         let cost = try kdf.cost(for: secret.kind, replacing: nil, beside: directory.configuration.slots)
         let request = SlotRequest(
             secret: secret, cost: cost, label: label?.text ?? "", expires: expires, window: window)

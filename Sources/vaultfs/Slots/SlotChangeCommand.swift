@@ -83,6 +83,9 @@ struct SlotChangeCommand: ParsableCommand {
         }
         let (secret, recoveryKey) = keepSecret ? (opened.secret, nil) : try newSecret.read(file: file)
         let cost = try kdf.cost(for: secret.kind, replacing: slot, beside: directory.configuration.slots)
+        if !keepSecret {
+            SecretWarning.checkOtherSlots(of: directory.configuration, for: secret, changing: slot.id)
+        }
         let request = SlotRequest(
             secret: secret, cost: cost, label: label?.text ?? slot.label, expires: expires, window: window)
         try NewSlotReport.print("Changed", isJSON: common.json, recoveryKey: recoveryKey) {
@@ -117,7 +120,10 @@ struct SlotChangeCommand: ParsableCommand {
             throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
         }
         guard !keepSecret || slot == opened else {
-            throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id), not of slot \(id)")
+            throw CommandFailure(
+                .usage,
+                "--keep-secret: the secret is that of slot \(opened.id); if it is that of slot \(id) too, give --slot \(id)"
+            )
         }
         return slot
     }
