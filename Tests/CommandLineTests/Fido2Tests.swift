@@ -140,7 +140,7 @@ import Testing
         try expectNoEnrollment("the security key needs its PIN, and there is no terminal", enrolling())
         // fido2-assert and vaultfs ask one after the other.
         var outcome = try onTerminal(
-            [pin, pin, "Passphrase: =\(SlotPlace.passphrase)"], Array(enrolling().dropLast(2)))
+            [pin, pin, "\(SlotPlace.question)\(SlotPlace.passphrase)"], Array(enrolling().dropLast(2)))
         #expect(outcome.code == "exit 0", "\(outcome)")
         #expect(outcome.shown.contains("Type the PIN of the security key, then touch the key when it blinks."))
         #expect(try String(contentsOfFile: file, encoding: .utf8).contains("\npin required\n"))

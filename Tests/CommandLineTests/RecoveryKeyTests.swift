@@ -76,7 +76,7 @@ import Testing
 
     @Test("rekey offers a new one")
     func rekeyOffersNew() throws {
-        let answers = ["Passphrase: =\(SlotPlace.passphrase)", "Rekey, without this slot? [y/N] =y"]
+        let answers = ["\(SlotPlace.question)\(SlotPlace.passphrase)", "Rekey, without this slot? [y/N] =y"]
         let question = "Make a new recovery key? [y/N] ="
         var (shown, errors) = try place.terminal(["rekey", place.vault], answers: answers + [question + "y"])
         #expect(shown.hasSuffix("exit 0\n"), "\(shown)\(errors)")

@@ -207,10 +207,10 @@ import Testing
     @Test("on a terminal: wrong, not UTF-8, too long, and gone")
     func onTerminalWrong() throws {
         let before = try place.configuration
-        let (old, long) = ("Passphrase: =\(SlotPlace.passphrase)", String(repeating: "s", count: 5000))
+        let (old, long) = ("\(SlotPlace.question)\(SlotPlace.passphrase)", String(repeating: "s", count: 5000))
         for (options, answers, code, words) in [
-            ([], thrice("Passphrase: =é\u{85}wrong"), 4, "wrong passphrase"),
-            ([], thrice("Passphrase: =\(long)"), 4, "a terminal takes no more than 4094 bytes"),
+            ([], thrice("\(SlotPlace.question)é\u{85}wrong"), 4, "wrong passphrase"),
+            ([], thrice("\(SlotPlace.question)\(long)"), 4, "a terminal takes no more than 4094 bytes"),
             ([], [old, "New passphrase: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
             (["--recovery-key"], thrice("Recovery key: =battery"), 4, "not a hexadecimal digit"),
             (["--recovery-key"], thrice("Recovery key: ="), 4, "0 digits instead of 72"),
@@ -285,8 +285,9 @@ import Testing
     func onTerminalRekey() throws {
         let before = try place.configuration
         for (answers, code, said) in [
-            (thrice("Passphrase: =battery staple"), 4, "wrong passphrase"), (["Passphrase: =^C"], 130, ""),
-            (["Passphrase: =gone"], 1, "the terminal has hung up: Input/output error"),
+            (thrice("\(SlotPlace.question)battery staple"), 4, "wrong passphrase"),
+            (["\(SlotPlace.question)^C"], 130, ""),
+            (["\(SlotPlace.question)gone"], 1, "the terminal has hung up: Input/output error"),
         ] { try expectEnd(["rekey", place.vault], answers, code, said) }
         #expect(try place.configuration == before)
     }

@@ -22,7 +22,7 @@ import Testing
         #expect(try place.run(made + cheap, input: passphrase).succeeded().errors == warning)
         let new = place.opening + ["--new-passfile", "/dev/fd/0"] + cheap
         #expect(try place.slot("add", new, input: passphrase).succeeded().errors == warning)
-        let (old, first) = ("Passphrase: =\(SlotPlace.passphrase)", "New passphrase: =\(passphrase)")
+        let (old, first) = ("\(SlotPlace.question)\(SlotPlace.passphrase)", "New passphrase: =\(passphrase)")
         let answers = [old, first, "The same again: =\(passphrase)"]
         #expect(try place.terminal("change", cheap + ["2"], answers: answers).errors == warning)
     }

@@ -8,6 +8,8 @@ func thrice(_ answer: String) -> [String] { [answer, answer, answer] }
 /// A vault for tests of `vaultfs slot` through the binary, and files with secrets.
 final class SlotPlace {
     static let passphrase = "correct horse"
+    /// The question for a secret of the vault by a command that changes slots, and the mark before its answer.
+    static let question = "Passphrase that opens the vault now: ="
 
     let directory: TemporaryDirectory
     let vault: String

@@ -101,7 +101,7 @@ import Testing
 
     @Test("on a terminal the new passphrase is asked for twice, and not shown")
     func onTerminalNewPassphrase() throws {
-        let (old, new) = ("Passphrase: =\(SlotPlace.passphrase)", "New passphrase: =battery staple")
+        let (old, new) = ("\(SlotPlace.question)\(SlotPlace.passphrase)", "New passphrase: =battery staple")
         let again = "The same again: =battery staple"
         let (shown, errors) = try place.terminal("add", ["--scrypt-logn", "10"], answers: [old, new, again])
         #expect(shown.hasSuffix("echo on\nexit 0\n") && errors.isEmpty, "\(shown)\(errors)")
@@ -109,13 +109,13 @@ import Testing
         #expect(try place.opens(["--passfile", place.file("new")]))
         let before = try place.configuration
         for (answers, ending, words) in [
-            (thrice("Passphrase: =wrong"), "exit 4", "wrong passphrase"),
-            (thrice("Passphrase: =^D"), "exit 4", "the passphrase is empty"),
+            (thrice("\(SlotPlace.question)wrong"), "exit 4", "wrong passphrase"),
+            (thrice("\(SlotPlace.question)^D"), "exit 4", "the passphrase is empty"),
             ([old, "New passphrase: ="], "exit 4", "the passphrase is empty"),
             ([old, "New passphrase: =^D"], "exit 4", "the passphrase is empty"),
             ([old, new, "The same again: =other"], "exit 1", "the two passphrases differ; nothing was done"),
             ([old, new, "The same again: =^C"], "exit 130", ""), ([old, "New passphrase: =^C"], "exit 130", ""),
-            (["Passphrase: =gone"], "exit 1", "the terminal has hung up: Input/output error"),
+            (["\(SlotPlace.question)gone"], "exit 1", "the terminal has hung up: Input/output error"),
             ([old, "New passphrase: =gone"], "exit 1", "the terminal has hung up: Input/output error"),
         ] {
             let (shown, errors) = try place.terminal("change", [], answers: answers)

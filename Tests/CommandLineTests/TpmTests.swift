@@ -181,7 +181,7 @@ import Testing
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =^C"], enrolling)
         #expect(outcome.code == "exit 1", "\(outcome)")
         let asking = Array(enrolling.dropLast(2))
-        outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)", "Passphrase: =^C"], asking)
+        outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)", "\(SlotPlace.question)^C"], asking)
         #expect(outcome.code != "exit 0" && !FileManager.default.fileExists(atPath: sealed), "\(outcome)")
         try expectNothingLeft()
         // Objects that an interrupted tool leaves in the TPM are removed with its connection, if there is a resource

@@ -48,8 +48,17 @@ struct PassphraseOptions: ParsableArguments {
     /// Reads the passphrase, from the terminal if there is no source.
     func read() throws(CommandFailure) -> SlotSecret {
         if let source = given.first { return try source.read() }
-        return try TerminalPrompt.ask("Passphrase: ", otherwise: TerminalPrompt.passphraseSources).secret(.passphrase)
+        return try TerminalPrompt.ask(
+            SecretQuestion.toOpen.rawValue, otherwise: TerminalPrompt.passphraseSources
+        ).secret(.passphrase)
     }
+}
+
+/// The question at the terminal for a secret that opens a vault.
+enum SecretQuestion: String {
+    case toOpen = "Passphrase: "
+    /// Beside a new passphrase, with which it must not be confused.
+    case toChangeSlots = "Passphrase that opens the vault now: "
 }
 
 /// The source of a secret that opens a vault: one of these options, or the terminal.
@@ -98,11 +107,13 @@ struct SecretOptions: ParsableArguments {
 
     /// Reads the secret.
     /// - Parameter vault: for a provider, and for a recovery key that is typed in place of the passphrase.
-    func read(for vault: VaultConfiguration? = nil) throws(CommandFailure) -> SlotSecret {
+    func read(
+        for vault: VaultConfiguration? = nil, asking question: SecretQuestion = .toOpen
+    ) throws(CommandFailure) -> SlotSecret {
         if let vault, let provider = keyProvider { return try provider.secret(for: vault) }
         if let source { return try source.read(isRecoveryKey: recoveryKey) }
         if recoveryKey { return try TerminalPrompt.ask("Recovery key: ").secret(.recovery) }
-        let typed = try TerminalPrompt.ask("Passphrase: ")
+        let typed = try TerminalPrompt.ask(question.rawValue)
         // Its check digits tell it from a passphrase.
         if vault?.hasRecoveryKey ?? true, let key = try? typed.secret(.recovery) {
             Console.report("a recovery key was typed: used as one")
@@ -123,14 +134,15 @@ struct SecretOptions: ParsableArguments {
     /// - Parameter refusal: the failure in a result if another secret may do. Nil for any other result.
     /// - Returns: the last result.
     func withSecret<Value>(
-        for vault: VaultConfiguration?, refusal: (Value) -> CommandFailure?,
+        for vault: VaultConfiguration?, asking question: SecretQuestion = .toOpen,
+        refusal: (Value) -> CommandFailure?,
         _ use: (SlotSecret) throws(CommandFailure) -> Value
     ) throws(CommandFailure) -> Value {
         var triesLeft = isTyped ? TerminalPrompt.maximumTries : 1
         while true {
             triesLeft -= 1
             let secret: SlotSecret
-            do throws(CommandFailure) { secret = try read(for: vault) } catch {
+            do throws(CommandFailure) { secret = try read(for: vault, asking: question) } catch {
                 // Such as a recovery key with a wrong digit.
                 guard error.code == .wrongSecret, triesLeft > 0 else { throw error }
                 Console.report(error.message)

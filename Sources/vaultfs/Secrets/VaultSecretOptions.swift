@@ -26,8 +26,10 @@ struct VaultSecretOptions: ParsableArguments {
     }
 
     /// Reads the secret and opens a slot. A person at a terminal has three tries.
-    func open(_ vault: VaultDirectory) throws(CommandFailure) -> OpenedSlot {
-        let result = try options.withSecret(for: vault.configuration, refusal: \.failure) {
+    func open(
+        _ vault: VaultDirectory, asking question: SecretQuestion = .toOpen
+    ) throws(CommandFailure) -> OpenedSlot {
+        let result = try options.withSecret(for: vault.configuration, asking: question, refusal: \.failure) {
             (secret) throws(CommandFailure) -> Result<OpenedSlot, CommandFailure> in
             do throws(VaultError) {
                 let (masterKey, slot) = try open(vault, with: secret)

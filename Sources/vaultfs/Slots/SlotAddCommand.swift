@@ -44,7 +44,7 @@ struct SlotAddCommand: ParsableCommand {
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
         let file = try newSecret.readFile()
-        let opened = try common.secret.open(directory)
+        let opened = try common.secret.open(directory, asking: .toChangeSlots)
         let (expires, window) = (expires?.time, playWindow?.window)
         try SlotAuthority(opened.slot).checkMaking(expires: expires, window: window)
         let (secret, recoveryKey) = try newSecret.read(file: file)

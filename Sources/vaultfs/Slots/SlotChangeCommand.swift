@@ -69,7 +69,7 @@ struct SlotChangeCommand: ParsableCommand {
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
         let file = try newSecret.readFile()
-        let opened = try common.secret.open(directory)
+        let opened = try common.secret.open(directory, asking: .toChangeSlots)
         let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : playWindow?.window

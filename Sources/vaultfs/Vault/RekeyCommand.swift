@@ -54,7 +54,7 @@ struct RekeyCommand: ParsableCommand {
         // Before a secret is typed.
         if asks { _ = try TerminalPrompt(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
-        let secret = try common.secret.open(directory).secret
+        let secret = try common.secret.open(directory, asking: .toChangeSlots).secret
         try directory.lock(.exclusive, wait: VaultUse.lockTimeout)
         // Read again: now nobody else writes it.
         let locked = try directory.reread()
