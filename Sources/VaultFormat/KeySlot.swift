@@ -10,7 +10,7 @@ package struct KeySlot: Sendable, Equatable {
     package let id: Int
     package let kind: SlotKind
     /// Free text. It is authenticated only once a slot has opened, and may hold control characters.
-    package let label: String
+    package internal(set) var label: String
     /// When the slot was made: `YYYY-MM-DDThh:mm:ssZ`.
     package let created: String
     /// From when the daemon refuses the slot, or nil: a policy, not cryptography.

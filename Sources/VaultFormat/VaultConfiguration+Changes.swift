@@ -75,16 +75,17 @@ extension VaultConfiguration {
         return try changed(keeping: [], making: request, id: unusedID, created, masterKey)
     }
 
-    /// With another window for the slot of this id. Nil removes it. Needs neither its secret nor the master key. Throws
-    /// `invalidValue` if there is no such slot.
+    /// With another window for the slot of this id, and another label unless that is nil. Nil removes the window. Needs
+    /// neither the slot's secret nor the master key. Throws `invalidValue` if there is no such slot.
     package func settingWindow(
-        of id: Int, to window: PlayWindow?, configurationKey: SecretBytes
+        of id: Int, to window: PlayWindow?, label: String? = nil, configurationKey: SecretBytes
     ) throws(FormatError) -> ConfigurationChange {
         var slots = slots
         guard let index = slots.firstIndex(where: { $0.id == id }) else {
             throw FormatError(.invalidValue, "there is no slot \(id)")
         }
         slots[index].window = window
+        if let label { slots[index].label = label }
         return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: configurationKey))
     }
 

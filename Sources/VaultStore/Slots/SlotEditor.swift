@@ -56,16 +56,20 @@ package struct SlotEditor {
     }
 
     /// Gives `slot` another window, or none. Does not need the slot's secret.
-    /// - Parameter isForced: as for `change`.
+    /// - Parameters:
+    ///   - label: another label. Nil to keep it.
+    ///   - isForced: as for `change`.
     /// - Throws: as `change`.
-    package func change(_ slot: KeySlot, toWindow window: PlayWindow?, isForced: Bool) throws(VaultError) -> KeySlot {
+    package func change(
+        _ slot: KeySlot, toWindow window: PlayWindow?, label: String? = nil, isForced: Bool
+    ) throws(VaultError) -> KeySlot {
         let changed = try replaceConfiguration { (current) throws(FormatError) in
             try Self.checkUnchanged(slot, in: current)
             if !isForced {
                 try Self.checkEndlessSlot(beside: slot, in: current, expires: slot.expires, hasWindow: window != nil)
             }
             let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
-            return try current.settingWindow(of: slot.id, to: window, configurationKey: key)
+            return try current.settingWindow(of: slot.id, to: window, label: label, configurationKey: key)
         }.configuration.slot(slot.id)
         guard let changed else { preconditionFailure("internal error: a change without a slot") }
         return changed

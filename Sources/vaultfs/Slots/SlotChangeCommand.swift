@@ -14,7 +14,8 @@ struct SlotChangeCommand: ParsableCommand {
             secret may be of another kind. A rename replaces the old slot with the new one: at every moment one of the \
             two opens the vault.
 
-            With --play-window alone no new secret is asked for, and with an id the slot's own secret is not needed.
+            With --label or --play-window and nothing else, no new secret is asked for, and with an id the slot's own secret \
+            is not needed.
 
             The secret of a slot that ends cannot give a slot a later end, and cannot change a slot that may open longer. \
             To renew a slot, use the secret of one without an end, and give the slot a secret again, which may be the same.
@@ -33,7 +34,7 @@ struct SlotChangeCommand: ParsableCommand {
             """, completion: Completions.slots)
     var id: Int?
 
-    @Flag(help: "Keep the secret: to renew an expiry, to change the label, or to make guessing more expensive.")
+    @Flag(help: "Keep the secret: to renew an expiry, or to make guessing more expensive.")
     var keepSecret = false
 
     @Option(help: ArgumentHelp("Another label.", valueName: "text"))
@@ -76,16 +77,16 @@ struct SlotChangeCommand: ParsableCommand {
         let expires = expires == nil ? slot.expires : expires?.time
         try SlotAuthority(opened.slot).checkChanging(slot, expires: expires, window: window)
         let editor = SlotEditor(directory, masterKey: opened.masterKey)
-        if changesWindowOnly {
+        if needsNoSecret {
             return try NewSlotReport.print("Changed", isJSON: common.json) { _ throws(VaultError) in
-                try editor.change(slot, toWindow: window, isForced: force)
+                try editor.change(slot, toWindow: window, label: label?.text, isForced: force)
             }
         }
         let (secret, recoveryKey) = keepSecret ? (opened.secret, nil) : try newSecret.read(file: file)
-        let cost = try kdf.cost(for: secret.kind, replacing: slot, beside: directory.configuration.slots)
         if !keepSecret {
             SecretWarning.checkOtherSlots(of: directory.configuration, for: secret, changing: slot.id)
         }
+        let cost = try kdf.cost(for: secret.kind, replacing: slot, beside: directory.configuration.slots)
         let request = SlotRequest(
             secret: secret, cost: cost, label: label?.text ?? slot.label, expires: expires, window: window)
         try NewSlotReport.print("Changed", isJSON: common.json, recoveryKey: recoveryKey) {
@@ -110,8 +111,9 @@ struct SlotChangeCommand: ParsableCommand {
         }
     }
 
-    private var changesWindowOnly: Bool {
-        playWindow != nil && expires == nil && label == nil && kdf.scryptLogn == nil && newSecret.options.isEmpty
+    /// True if only the label or the play window changes, which are not encrypted with the slot's secret.
+    private var needsNoSecret: Bool {
+        (playWindow != nil || label != nil) && expires == nil && kdf.scryptLogn == nil && newSecret.options.isEmpty
     }
 
     private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
