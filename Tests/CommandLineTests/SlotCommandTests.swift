@@ -121,6 +121,34 @@ import VaultFormat
         }
     }
 
+    @Test("a label is changed without a new secret, and without that of its slot")
+    func labelWithoutSecret() throws {
+        try place.slot("add", place.opening + ["--new-keyfile", place.file("keyfile")]).succeeded()
+        let before = try place.slots()[1]
+        let changed = try place.run(
+            ["slot", "change", place.vault, "2", "--label", "stick"] + place.opening, launcher: ["setsid", "--wait"])
+        #expect(changed.output.hasPrefix("Changed slot 2: keyfile 'stick', made "), "\(changed)")
+        let slot = try place.slots()[1]
+        #expect(slot["label"] as? String == "stick" && slot["created"] as? String == before["created"] as? String)
+        #expect(try place.opens(["--keyfile", place.file("keyfile")]) && place.opens(place.opening))
+    }
+
+    @Test("the list names the slots that a secret opens")
+    func listNamesOpenedSlots() throws {
+        let same = ["--new-passfile", place.file("passfile"), "--scrypt-logn", "10"]
+        try place.slot("add", place.opening + same).succeeded()
+        try place.slot("add", place.opening + ["--new-passfile", place.file("new"), "--scrypt-logn", "10"]).succeeded()
+        let list = try place.slot("list", place.opening).succeeded()
+        #expect(list.output.hasSuffix("Authenticated: the secret opens slot 1, 2.\n"), "\(list)")
+        let report = try place.fields(place.slot("list", place.opening + ["--json"]).succeeded())
+        #expect(report["openedSlots"] as? [Int] == [1, 2])
+        // On a terminal, for one slot.
+        var (shown, errors) = try place.terminal("list", ["--slot", "3"], answers: ["Passphrase: =battery staple"])
+        #expect(shown.contains("the secret opens slot 3.") && shown.hasSuffix("exit 0\n"), "\(shown)\(errors)")
+        (shown, errors) = try place.terminal("list", ["--slot", "2"], answers: thrice("Passphrase: =battery staple"))
+        #expect(errors.contains("wrong passphrase") && shown.hasSuffix("exit 4\n"), "\(shown)\(errors)")
+    }
+
     @Test("nor does it by another slot")
     func norDoesItByAnother() throws {
         try place.slot("change", place.opening + ["--keep-secret", "--scrypt-logn", "12"]).succeeded()
@@ -128,6 +156,7 @@ import VaultFormat
         let weaker = try place.slot("add", new + ["--scrypt-logn", "11"]).succeeded()
         let said = "guessing is cheaper now: scrypt N=2^11 r=8 p=1, the vault has scrypt N=2^12 r=8 p=1"
         #expect(weaker.errors.contains(said))
+        try place.slot("remove", place.opening + ["2"]).succeeded()
         #expect(try place.slot("add", new + ["--scrypt-logn", "12"]).succeeded().errors == "")
         let costly = try ScryptCost(logN: 19, r: 8, p: 1)
         #expect(ScryptCost.beside([try ScryptCost(logN: 12, r: 8, p: 1), costly]) == costly)
@@ -156,7 +185,6 @@ import VaultFormat
         func change(_ options: [String]) throws -> String? {
             let result = try place.slot("change", place.opening + ["--keep-secret"] + options).succeeded()
             #expect(result.errors.isEmpty)
-        try place.slot("remove", place.opening + ["2"]).succeeded()
             return try place.slots()[0]["keyDerivation"] as? String
         }
         #expect(try change(["--scrypt-logn", "12"]) == "scrypt N=2^12 r=8 p=1")

@@ -24,7 +24,8 @@ struct SlotListCommand: ParsableCommand {
         commandName: "list", abstract: "Show the slots of a vault.",
         discussion: """
             Needs no secret: it then shows the content of vaultfs.json, which anybody who can write there may have \
-            changed. With a secret from an option the content is authenticated.
+            changed. With a secret from an option the content is authenticated, and the slots that the secret opens are \
+            named. --slot asks for a secret on the terminal, and checks if it opens that slot.
             """)
 
     @OptionGroup
@@ -33,24 +34,42 @@ struct SlotListCommand: ParsableCommand {
     private struct Report: Encodable {
         let vaultPath: String
         let isAuthenticated, rekeyUnfinished: Bool
+        /// The ids of the slots that the secret opens. Nil without a secret.
+        let openedSlots: [Int]?
         let slots: [SlotReport]
     }
 
     func run() throws {
         ProcessSetup.protectMemory()
         let directory = try GivenVault.open(common.vault.path)
-        let isAuthenticated = common.secret.options.isGiven
-        if isAuthenticated { _ = try common.secret.open(directory) }
+        let isAuthenticated = common.secret.options.isGiven || common.secret.slot != nil
+        let opened = isAuthenticated ? try openedSlots(of: directory) : []
         let slots = directory.configuration.slots.map(SlotReport.init)
         if common.json {
             try Console.printJSON(
                 Report(
                     vaultPath: common.vault.path.string, isAuthenticated: isAuthenticated,
-                    rekeyUnfinished: directory.configuration.isRekeying, slots: slots))
+                    rekeyUnfinished: directory.configuration.isRekeying, openedSlots: isAuthenticated ? opened : nil,
+                    slots: slots))
             return
         }
         SlotReport.print(slots)
         if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
-        if !isAuthenticated { print("Not authenticated: give a secret (--passfile …) to check it.") }
+        if isAuthenticated {
+            print("Authenticated: the secret opens slot \(opened.map { "\($0)" }.joined(separator: ", ")).")
+        } else {
+            print(
+                "Not authenticated. To check it, and see which slot a secret opens, give the secret: --passfile …, or --slot ID."
+            )
+        }
+    }
+
+    /// The ids of the slots that the secret opens. With --slot only that one is tried.
+    private func openedSlots(of directory: VaultDirectory) throws -> [Int] {
+        let opened = try common.secret.open(directory)
+        let others =
+            try common.secret.slot == nil
+            ? directory.configuration.slots(openedBy: opened.secret, except: opened.slot.id) : []
+        return ([opened.slot] + others).map(\.id).sorted()
     }
 }
