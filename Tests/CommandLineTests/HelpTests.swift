@@ -45,6 +45,12 @@ import Testing
         }
     }
 
+    @Test("lock says what it does without a mountpoint")
+    func lock() throws {
+        let help = try Self.help(["lock", "--help"]).joined(separator: "\n")
+        #expect(help.contains("The mountpoint. Without it: all your mounts.\n") && !help.contains("only one mount"))
+    }
+
     @Test("a format's help has its options only")
     func formats() throws {
         let hls = try Self.help(["view", "hls", "--help"]).joined(separator: "\n")

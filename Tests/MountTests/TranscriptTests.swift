@@ -65,7 +65,9 @@ extension PlainMountTests {
             let status = output.prefix { $0 != "locks" }
             let locks = output.dropFirst(status.count + 1)
             #expect(locks.map { $0.prefix { $0 != ":" } } == points.map { $0[...] })
-            #expect(locks.allSatisfy { $0.contains(": locked and purged; unlock needs no passphrase") }, "\(locks)")
+            #expect(
+                locks.allSatisfy { $0.contains(": locked and purged; 'vaultfs unlock' will ask for no passphrase") },
+                "\(locks)")
             for _ in points { Products.countMount() }
             #expect(status.count <= 24)
             for point in points { #expect(status.contains { $0.contains(" \(point) ") && $0.hasPrefix("unlocked") }) }

@@ -17,8 +17,14 @@ struct LockCommand: ParsableCommand {
             --json: the receipt as an object; without a mountpoint, an array of them.
             """)
 
-    @OptionGroup
-    var mounts: MountChoice
+    @Argument(help: "The mountpoint. Without it: all your mounts.", completion: Completions.mounts)
+    var mountpoint: PathArgument?
+
+    @Flag(help: "All your mounts, as without a mountpoint; as root, every user's.")
+    var all = false
+
+    @Flag(help: "Print JSON.")
+    var json = false
 
     @Flag(help: "Forget the keys with this lock, as mount --on-lock forget does at each: unlocking needs a secret.")
     var forget = false
@@ -33,9 +39,11 @@ struct LockCommand: ParsableCommand {
         transform: DurationArgument.parse)
     var timeout = DurationArgument(milliseconds: 300_000)
 
+    func validate() throws { try MountChoice(mountpoint: mountpoint, all: all, json: json).validate() }
+
     func run() throws {
         // Somebody who wants everything locked must not be asked which.
-        let mounts = mounts.orAll
+        let mounts = MountChoice(mountpoint: mountpoint, all: mountpoint == nil, json: json)
         let answers = try mounts.ask(.lock(forgetsKeys: forget)) { [timeout] socket in
             // On a connection of its own: a late answer would be taken for that of the lock.
             let status = try? socket.connect().status()
@@ -48,7 +56,7 @@ struct LockCommand: ParsableCommand {
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
         case .locked(let receipt, let already):
-            if !mounts.json {
+            if !json {
                 let state = already ? "is locked already" : receipt.left == nil ? "locked and purged" : "locked"
                 let parts = [state, receipt.unlocking].compactMap(\.self)
                 Console.confirm("\(mountpoint): " + parts.joined(separator: "; "))
@@ -99,8 +107,9 @@ extension LockReceipt {
     /// The line that says what an unlock takes. Nil if another version's daemon does not say it.
     fileprivate var unlocking: String? {
         guard let needsSecret, let policy else { return nil }
-        if needsSecret { return "unlock needs the passphrase, or another secret of the vault" }
-        return "unlock needs no passphrase" + (policy == .refuse ? " (lock --forget asks for it)" : "")
+        if needsSecret { return "'vaultfs unlock' will need the passphrase or another secret" }
+        return "'vaultfs unlock' will ask for no passphrase"
+            + (policy == .refuse ? " ('vaultfs lock --forget' makes it ask)" : "")
     }
 
     /// One line: the times, or what could not be purged.

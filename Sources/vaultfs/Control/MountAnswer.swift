@@ -16,15 +16,14 @@ struct MountChoice: ParsableArguments {
     @Flag(help: "Print JSON.")
     var json = false
 
-    func validate() throws {
-        guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
+    init() {}
+
+    init(mountpoint: PathArgument?, all: Bool, json: Bool) {
+        (self.mountpoint, self.all, self.json) = (mountpoint, all, json)
     }
 
-    /// The same choice, or all mounts if none was named.
-    var orAll: MountChoice {
-        var choice = self
-        choice.all = mountpoint == nil
-        return choice
+    func validate() throws {
+        guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
     }
 
     /// Sends the request to all the mounts at once, and returns when all have answered.
