@@ -49,6 +49,27 @@ extension PlainMountTests {
 
         @Test("a daemon out of reach is named as that, and unmount waits for its end", arguments: Settings.accounts)
         func outOfReach(setting: Setting) throws {
+        @Test("unmount prints a line; of a daemon that was just killed it is no failure", arguments: Settings.accounts)
+        func killed(setting: Setting) throws {
+            let vault = try setting.vault()
+            for _ in 0..<5 {
+                try vault.mount()
+                try vault.account.run(["sh", "-c", "echo text >\(vault.mountpoint)/file"]).succeeded()
+                kill(try #require(vault.daemon), SIGKILL)
+                let unmounted = try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+                #expect(
+                    unmounted.output.hasPrefix("\(vault.mountpoint): unmounted; its daemon had ended before"),
+                    "\(unmounted)")
+                #expect(try !vault.isMounted())
+                try vault.awaitDaemonsEnd()
+            }
+            try vault.mount()
+            let unmounted = try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+            #expect(unmounted.output == "\(vault.mountpoint): unmounted\n", "\(unmounted)")
+            try vault.mount()
+            #expect(try vault.vaultfs(["unmount", "--quiet", vault.mountpoint]).succeeded().output.isEmpty)
+        }
+
             let vault = try setting.vault()
             try vault.mount()
             // Root's daemons have their sockets in one place, so this is about users; root's case must work too.

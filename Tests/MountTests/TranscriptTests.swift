@@ -57,7 +57,7 @@ extension PlainMountTests {
                 echo locks
                 "$0" lock
                 "$0" lock --verbose M1 >/dev/null
-                "$0" unmount --all
+                "$0" unmount --all >/dev/null
                 """
             let output = try account.run(
                 ["sh", "-c", script, account.binary], directory: place.path, timeout: .seconds(120)

@@ -10,8 +10,9 @@ struct UnmountCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unmount", abstract: "Unmount a vault: flush everything, wipe the keys.",
         discussion: """
-            Returns when the daemon has ended: everything is on disk, and no key is left in memory. If not \
-            everything that was written could be kept, the exit code is \(FailureCode.notDurable.rawValue).
+            Returns when the daemon has ended: everything is on disk, and no key is left in memory. Prints a line for each \
+            mount. If not everything that was written could be kept, the exit code is \
+            \(FailureCode.notDurable.rawValue).
             """,
         aliases: ["umount"])
 
@@ -60,33 +61,39 @@ struct UnmountCommand: ParsableCommand {
     }
 
     private func unmount(_ mount: FoundMount) throws(CommandFailure) {
-        do throws(CommandFailure) { try end(mount) } catch {
+        let wasDead: Bool
+        do throws(CommandFailure) { wasDead = try end(mount) } catch {
             // fusermount3 refuses another user's mount, and does not say whose it is.
             guard error.code == .failure, let owner = MountOwner(of: mount.entry) else { throw error }
             throw CommandFailure(error.code, "\(mount.path.shown): \(owner.refusal(to: "unmount it"))")
         }
+        let addition = wasDead ? "; its daemon had ended before" : ""
+        Console.confirm("\(mount.path.shown): unmounted\(addition)")
     }
 
-    private func end(_ mount: FoundMount) throws(CommandFailure) {
-        // Find the daemon before unmounting, to see it end. One that does not answer may be dead.
-        if let client = try? mount.connect().client {
-            // Not for another user, who could put a directory of ours there meanwhile.
-            let isOwn = mount.entry.userID == geteuid()
-            let wasMade = isOwn && (try? client.status())?.madeMountpoint ?? false
-            // If it does not answer, it may still end well.
-            _ = try? client.send(.events)
+    /// - Returns: true if the daemon had died before. It has then left its record in the vault, which is no failure of this
+    ///   command.
+    private func end(_ mount: FoundMount) throws(CommandFailure) -> Bool {
+        // Find the daemon before unmounting, to see it end.
+        let client = try? mount.connect().client
+        // Not for another user, who could put a directory of ours there meanwhile.
+        let isOwn = mount.entry.userID == geteuid()
+        let wasMade = isOwn && (try? client?.status())?.madeMountpoint ?? false
+        let wasDead = hasDied(mount, client)
+        if !wasDead, let client {
             let process = VaultProcess(id: client.processID)
             defer { if wasMade { Mountpoint.removeMade(mount.path) } }
             try Unmounting.unmount(mount.path, force: force)
             var problems: [String] = []
-            try wait(mount, process: client.processID, isDaemon: true) { timeout in
+            let endedItself = try wait(mount, process: client.processID, isDaemon: true) { timeout in
                 let isClosed = client.waitUntilClosed(timeout: timeout) { event in
                     if event.atEnd == true, let reason = event.reason { problems.append(Console.shown(reason)) }
                 }
                 // Until the process has ended, its descriptors keep the store in use, and its file system cannot be unmounted.
                 return isClosed && (process?.waitUntilEnded(timeout: timeout) ?? true)
             }
-            guard !problems.isEmpty else { return }
+            if endedItself { try checkEnd(mount, client.processID) }
+            guard !problems.isEmpty else { return false }
             throw CommandFailure(
                 .notDurable,
                 "\(mount.path.shown) is unmounted, but not everything that was written could be kept: "
@@ -95,30 +102,48 @@ struct UnmountCommand: ParsableCommand {
         let process = VaultProcess(of: mount)
         try Unmounting.unmount(mount.path, force: force)
         if let process {
-            try wait(mount, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
+            let endedItself = try wait(mount, process: process.id, isDaemon: false) {
+                process.waitUntilEnded(timeout: $0)
+            }
+            if endedItself, !wasDead { try checkEnd(mount, process.id) }
+        }
+        return wasDead
+    }
+
+    /// Returns true if the mount's daemon died before the unmount. Otherwise subscribes to its events.
+    /// - Parameter client: nil if it cannot be reached.
+    private func hasDied(_ mount: FoundMount, _ client: ControlClient?) -> Bool {
+        do throws(ControlError) {
+            guard let client else { throw .noDaemon }
+            _ = try client.send(.events)
+            return false
+        } catch {
+            // If it does not answer in time, it may still end well, and a look at the mount would keep that in use.
+            return error != .timedOut && mount.entry.isDead()
         }
     }
 
     /// - Parameters:
     ///   - isDaemon: true if the process is surely the mount's daemon, which may be ended.
     ///   - hasEnded: waits for the process's end. Returns false after a time.
+    /// - Returns: false if it was killed.
     private func wait(
         _ mount: FoundMount, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
-    ) throws(CommandFailure) {
+    ) throws(CommandFailure) -> Bool {
         let mayEndIt = isDaemon && process > 0
         let limit: Duration = .milliseconds(self.limit.milliseconds)
         let silence = min(.seconds(2), limit)
-        if hasEnded(silence) { return try checkEnd(mount, process) }
+        if hasEnded(silence) { return true }
         // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
         // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
         if mayEndIt { kill(process, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
         }
-        if hasEnded(limit - silence) { return try checkEnd(mount, process) }
+        if hasEnded(limit - silence) { return true }
         if force, mayEndIt {
             kill(process, SIGKILL)
-            if hasEnded(Self.dyingTime) { return }
+            if hasEnded(Self.dyingTime) { return false }
         }
         throw CommandFailure(
             .notEnded,

@@ -138,7 +138,8 @@ extension MountTable.Entry {
         do throws(StoreError) {
             _ = try Descriptor(path: FilePath(bytes: mountpoint), flags: O_RDONLY | O_DIRECTORY)
         } catch {
-            return error == .system(.socketNotConnected)
+            // ECONNABORTED is the answer to a request that was under way when the daemon died.
+            return [.system(.socketNotConnected), .system(.connectionAbort)].contains(error)
         }
         return false
     }
