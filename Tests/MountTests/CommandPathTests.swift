@@ -41,14 +41,14 @@ extension PlainMountTests {
             expectFailure(try vault.vaultfs(["status", vault.mountpoint]), .mountpoint, naming: removal)
             let all = try vault.vaultfs(["status"])
             #expect(all.exitCode == 6 && (all.output + all.errors).contains(removal), "\(all)")
+            let row = all.output.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") }
+            #expect(row?.hasPrefix("dead ") == true && row?.hasSuffix(" \(vault.vault)") == true, "\(all)")
             let lock = try vault.vaultfs(["lock", vault.vault]).succeeded()
             #expect(lock.output.contains("its daemon has ended"))
             try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
             #expect(try !vault.isMounted())
         }
 
-        @Test("a daemon out of reach is named as that, and unmount waits for its end", arguments: Settings.accounts)
-        func outOfReach(setting: Setting) throws {
         @Test("unmount prints a line; of a daemon that was just killed it is no failure", arguments: Settings.accounts)
         func killed(setting: Setting) throws {
             let vault = try setting.vault()
@@ -70,6 +70,8 @@ extension PlainMountTests {
             #expect(try vault.vaultfs(["unmount", "--quiet", vault.mountpoint]).succeeded().output.isEmpty)
         }
 
+        @Test("a daemon out of reach is named as that, and unmount waits for its end", arguments: Settings.accounts)
+        func outOfReach(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
             // Root's daemons have their sockets in one place, so this is about users; root's case must work too.

@@ -101,6 +101,8 @@ struct MountAnswer: Encodable, Sendable {
     /// Nil if none was found.
     let socket: DaemonSocket?
     let outcome: Outcome
+    /// The path of the vault or the view's source in the mount table, for a mount whose daemon does not answer. Not in the JSON.
+    var source: String?
 
     func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: CodingKeys.self)
@@ -198,7 +200,9 @@ extension MountAnswer {
         let table = try MountTable.read()
         return zip(silent, outcomes).compactMap { entry, outcome in
             guard table.entry(at: entry.mountpoint)?.isVault == true else { return nil }
-            return MountAnswer(mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome)
+            return MountAnswer(
+                mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome,
+                source: FilePath(bytes: entry.source).shown)
         }
     }
 }

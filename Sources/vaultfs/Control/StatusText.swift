@@ -4,12 +4,13 @@ internal import Locking
 
 /// A mount's status for people.
 enum StatusText {
-    /// Five lines, one more for conflicts, and with `verbosely` everything that the daemon says.
+    /// Five lines, one more each for a lease and for conflicts, and with `verbosely` everything that the daemon says.
     static func print(_ status: MountStatus, verbosely: Bool) {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
         Console.printField("state", state(status))
         Console.printField("since", Console.shown(status.lock?.since ?? status.mounted))
+        if let end = status.lock?.leaseEnds { Console.printField("lease ends", Console.shown(end)) }
         let problems = status.problems ?? []
         if problems.isEmpty { Console.printField("problems", "none") }
         for problem in problems { Console.printField("problem", Console.shown(problem)) }
@@ -18,15 +19,16 @@ enum StatusText {
             Console.printField("arrived", files + (status.state == "locked" ? " since the lock" : " during the last lock"))
         }
         if let copies = status.statistics?.conflictCopies, copies > 0 {
-            let count = AmountText.counted(copies, "copy", "copies")
-            Console.printField("conflicts", "\(count) of sync clients were seen: 'vaultfs verify' lists all")
+            let count = AmountText.counted(copies, "copy of a sync client was", "copies of sync clients were")
+            Console.printField("conflicts", "\(count) listed since the mount: 'vaultfs verify' finds all")
         }
         guard verbosely else { return }
         let uptime = AmountText.short(seconds: status.uptimeSeconds)
         Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")
         // Only the lock command prints the receipt.
-        printFields(status.lock, without: ["state", "lastReceipt", "since", "seen", "reasons"])
+        printFields(status.lock, without: ["state", "lastReceipt", "since", "seen", "reasons", "leaseEnds"])
         printFields(status.memory)
+        for shortcoming in status.memory?.shortcomings ?? [] { Console.printField("not protected", shortcoming) }
         printFields(status.statistics, without: ["cacheNeverSwapped"])
         printFields(status.requests)
     }
@@ -36,7 +38,12 @@ enum StatusText {
         guard let first = answers.first else { return Swift.print("No vault is mounted.") }
         if !verbosely {
             guard answers.count == 1, case .success(let status) = first.status else {
-                return Console.printTable([["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row))
+                Console.printTable([["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row))
+                // The command fails with the reason for a dead one.
+                for case .failure(let failure) in answers.map(\.status) where failure.code != .mountpoint {
+                    Swift.print(failure.message)
+                }
+                return
             }
             return print(status, verbosely: false)
         }
@@ -58,9 +65,8 @@ enum StatusText {
                 problems == 0 ? "none" : "\(problems)",
                 Console.shown(status.mountpoint), Console.shown(status.vaultPath),
             ]
-        case .dead: return ["dead", "-", answer.mountpoint, "'vaultfs unmount \(answer.mountpoint)' removes it"]
-        case .unreachable(let reason): return ["unknown", "-", answer.mountpoint, reason]
-        case .answered: return ["unknown", "-", answer.mountpoint, "the daemon answered something else"]
+        case .dead: return ["dead", "-", answer.mountpoint, answer.source ?? "-"]
+        case .unreachable, .answered: return ["unknown", "-", answer.mountpoint, answer.source ?? "-"]
         }
     }
 
@@ -75,9 +81,21 @@ enum StatusText {
         return parts.joined(separator: ", ")
     }
 
+    /// The labels of fields whose names a reader would not understand.
+    private static let labels = [
+        "aes blocks decrypted": "AES blocks decrypted", "cache": "cache memory",
+        "class keys": "classes with keys", "clients followed": "single-program runs",
+        "crypto microseconds": "encryption microseconds", "is completing": "completing files",
+        "keys": "key memory", "log": "redo log", "needs secret": "unlock needs a secret",
+        "nodes": "files the kernel knows", "not dumpable": "hidden from debuggers", "policy": "on lock",
+        "served": "requests served",
+    ]
+
     /// Prints a line for each field of a structure.
     private static func printFields(_ value: Any?, without hidden: Set<String> = []) {
         guard let value else { return }
-        for (name, text) in FieldText.fields(of: value, without: hidden) { Console.printField(name, text) }
+        for (name, text) in FieldText.fields(of: value, without: hidden) {
+            Console.printField(labels[name] ?? name, text)
+        }
     }
 }
