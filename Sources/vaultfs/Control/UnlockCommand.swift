@@ -55,12 +55,15 @@ struct UnlockCommand: ParsableCommand {
     /// again.
     private static func send(_ secret: SlotSecret, to answer: MountAnswer) -> MountAnswer {
         let deadline = ContinuousClock.now + .seconds(longestWait)
+        let progress = ProgressLine()
+        defer { progress.clear() }
         while true {
             let result = answer.asking(.unlock(secret))
             guard case .answered(.error(let failure)) = result.outcome, failure.code == .tooManyTries,
                 let seconds = failure.retryAfterSeconds, (0...longestWait).contains(seconds),
                 ContinuousClock.now + .seconds(seconds) <= deadline
             else { return result }
+            progress.show("waiting \(Int(seconds.rounded(.up))) s after a wrong secret …")
             // The daemon sends no event when the time is over.
             usleep(useconds_t(seconds * 1_000_000))
         }
