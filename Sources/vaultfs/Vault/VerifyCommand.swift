@@ -17,8 +17,9 @@ struct VerifyCommand: ParsableCommand {
 
             Prints a line for each finding: its kind, the path, and a description. The kinds 'unsealed', 'logged', 'tornTail', \
             'leftover' and 'incomplete' are notes: a crash leaves them, the next mount or use corrects them, and no \
-            durable data is lost. The note 'foreign' names another program's file, such as a sync client's. Every other \
-            finding is damage, with the exit code \(FailureCode.damageFound.rawValue).
+            durable data is lost. 'foreign' is a note, too, and names another program's file, such as a sync client's. The \
+            note 'conflict' names a conflict copy that a sync client made. Every finding that is no note is damage, with the \
+            exit code \(FailureCode.damageFound.rawValue).
 
             With --repair, prints a line for each possible repair, asks, makes the repairs, and verifies again. The \
             vault must not be mounted. It applies the log, authenticates lengths, and cuts each file to the \
