@@ -61,6 +61,28 @@ extension MountTests {
             #expect(try run(vault, "cat d/moved out d/inner/deep tarred/out").output == "f\nin\ndeep\nin\n")
         }
 
+        @Test("protect warns about a file that a lock hides with its directory")
+        func hiddenByDirectory() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try run(vault, "mkdir -p a/b; echo f >a/b/f").succeeded()
+            let paths = (vault.mountpoint, "\(vault.mountpoint)/a", "\(vault.mountpoint)/a/b/f")
+            func warning(_ path: String, _ directory: String) -> String {
+                "vaultfs: warning: \(path): while the vault is locked it is not found, because the directory \(directory) has "
+                    + "the class complete\n"
+            }
+            let file = try vault.vaultfs(["protect", "none", paths.2]).succeeded()
+            #expect(file.errors == warning(paths.2, "\(paths.1)/b"))
+            #expect(
+                try vault.vaultfs(["protect", "-R", "none", paths.1]).succeeded().errors == warning(paths.1, paths.0))
+            #expect(try vault.vaultfs(["protect", "inbox", paths.1]).succeeded().errors == warning(paths.1, paths.0))
+            #expect(try vault.vaultfs(["protect", "none", paths.1]).succeeded().errors == warning(paths.1, paths.0))
+            #expect(try vault.vaultfs(["protect", "unless-open", paths.2]).succeeded().errors.isEmpty)
+            #expect(try vault.vaultfs(["protect", "none", paths.0]).succeeded().errors.isEmpty)
+            #expect(try vault.vaultfs(["protect", "none", paths.2]).succeeded().errors.isEmpty)
+            try vault.unmount()
+        }
+
         @Test("attributes that setfattr must not change")
         func refused() throws {
             let vault = try VaultUnderTest()

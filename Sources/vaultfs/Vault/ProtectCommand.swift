@@ -125,8 +125,35 @@ struct ProtectionTree {
         do throws(StoreError) {
             let pinned = try Descriptor(path: path, flags: linux_O_PATH)
             try visit(pinned, path, kind: try pinned.status().st_mode & S_IFMT)
+            if let newClass { warnIfHidden(path, newClass) }
         } catch {
             fail(path, error)
+        }
+    }
+
+    /// Warns if the new class has less effect than it seems to have: while the vault is locked, a file is found only by
+    /// directories that can be searched then.
+    private func warnIfHidden(_ path: FilePath, _ newClass: ProtectionClass) {
+        guard [.untilFirstUnlock, .none, .inbox].contains(newClass), var above = try? ResolvedPath.of(path) else {
+            return
+        }
+        while above.removeLastComponent(), let directory = try? Descriptor(path: above, flags: linux_O_PATH),
+            let device = try? directory.status().st_dev, devices.contains(device),
+            let value = try? ExtendedAttributes(directory).value(of: Self.attribute)
+        {
+            let name = String(decoding: value, as: UTF8.self)
+            guard let found = ProtectionClass(name: name), !Self.isFound(newClass, in: found) else { continue }
+            return Console.report(
+                "warning: \(path.shown): while the vault is locked it is not found, because the directory \(above.shown) has "
+                    + "the class \(name)")
+        }
+    }
+
+    /// Returns true if an object of a class can be looked up in a locked directory of another class.
+    private static func isFound(_ object: ProtectionClass, in directory: ProtectionClass) -> Bool {
+        switch (object, directory) {
+        case (_, .none), (.untilFirstUnlock, .untilFirstUnlock), (.inbox, .untilFirstUnlock), (.inbox, .inbox): true
+        default: false
         }
     }
 
