@@ -23,6 +23,27 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.vault).sorted() == entries)
     }
 
+    @Test("a path below a vault is named as that, and a missing vault with the command that makes it")
+    func pathBelowVault() throws {
+        let place = try SlotPlace()
+        let below = "\(place.vault)/old/letters"
+        for command in [["export", below, place.file("out")], ["import", place.file("new"), below]] {
+            try place.expectRefusal(
+                2, "\(below) is below the vault \(place.vault): a path in it is written \(place.vault):old/letters"
+            ) {
+                try place.run(command)
+            }
+        }
+        let missing = place.file("missing")
+        for path in [missing, "\(missing):letters"] {
+            try place.expectRefusal(
+                3, "no such directory: \(missing); make a vault there with 'vaultfs init \(missing)'\n"
+            ) {
+                try place.run(["import", place.file("new"), path])
+            }
+        }
+    }
+
     @Test(
         "Log-8: a log that is none is reported, with exit code 8, and the files are exported",
         arguments: [[], ["--verify"]])

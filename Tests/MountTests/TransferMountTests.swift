@@ -94,6 +94,34 @@ extension PlainMountTests {
             try vault.unmount()
         }
 
+        @Test("the commands of the manual move a gocryptfs directory into a vault")
+        func manual() throws {
+            let secret = try directory.write("secret", "correct horse", mode: 0o600)
+            try Command(["mkdir", directory.appending("Old")]).run().succeeded()
+            let making = ["gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", secret]
+            try Command(making + [directory.appending("Old")]).run().succeeded()
+            let text = try String(contentsOfFile: "\(Products.tests)/../Manual/Transfer.md", encoding: .utf8)
+            let block = try #require(text.split(separator: "```\n").first { $0.contains("gocryptfs ~/Old") })
+            let functions = """
+                set -e
+                vaultfs() { "$BINARY" "$@" --passfile ~/secret; }
+                gocryptfs() { command gocryptfs -q -passfile ~/secret "$@" && echo text >~/Plain/file; }
+
+                """
+            defer { _ = try? Command(["fusermount3", "-uz", directory.appending("Plain")]).run() }
+            try Command(
+                ["sh", "-c", functions + block], environment: ["HOME": directory.path, "BINARY": Products.binary]
+            ).run().succeeded()
+            #expect(!FileManager.default.fileExists(atPath: directory.appending("Plain")))
+            try Command(
+                [
+                    Products.binary, "export", directory.appending("Vault"), directory.appending("out"), "--passfile",
+                    secret,
+                ]
+            ).run().succeeded()
+            #expect(try String(contentsOfFile: directory.appending("out/file"), encoding: .utf8) == "text\n")
+        }
+
         @Test("the mount of an EncFS directory moves into a vault")
         func mountOfEncfsDirectoryMoves() throws {
             let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))

@@ -51,7 +51,7 @@ struct ImportCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
         let from = try LocalPath(source.path, mayBeMissing: false)
-        let (directory, path) = try vault.open()
+        let (directory, path) = try openVault()
         guard (try? from.root.isInside(directory.descriptor)) != true else {
             throw CommandFailure(.failure, "\(source.path.shown) is the vault or in it: choose another source")
         }
@@ -61,6 +61,14 @@ struct ImportCommand: ParsableCommand {
         }
         let interruption = try Interruption {}
         try interruption.perform { try copy(from, to: path, session, interruption) }
+    }
+
+    private func openVault() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
+        do { return try vault.open() } catch VaultError.notFound(let path) {
+            let error = CommandFailure(.notFound(path))
+            throw CommandFailure(
+                error.code, "\(error.message); make a vault there with 'vaultfs init \(path.quotedForShell)'")
+        }
     }
 
     private func copy(

@@ -41,7 +41,23 @@ struct VaultPathArgument: ExpressibleByArgument {
             guard vault.withPlatformString({ access($0, F_OK) }) == 0 else { continue }
             return (try directory(before: end), try components(bytes.dropFirst(end + 1)))
         }
-        return (try directory(before: colons.first ?? bytes.count), [])
+        try checkNotBelowVault()
+        do { return (try directory(before: colons.first ?? bytes.count), []) } catch VaultError.notAVault(let path) {
+            return (try GivenVault.open(path), [])
+        }
+    }
+
+    /// - Throws: code `usage` if a directory above is a vault: a path in it follows a colon.
+    private func checkNotBelowVault() throws(CommandFailure) {
+        var above = whole
+        while above.removeLastComponent(), !above.isEmpty {
+            guard GivenVault.isOne(above) else { continue }
+            let names = FilePath(root: nil, whole.components.dropFirst(above.components.count))
+            throw CommandFailure(
+                .usage,
+                "\(whole.shown) is below the vault \(above.shown): a path in it is written \(above.shown):\(names.shown)"
+            )
+        }
     }
 
     private func components(_ path: ArraySlice<UInt8>) throws -> [[UInt8]] {
