@@ -1,5 +1,7 @@
 internal import ArgumentParser
 internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
 
 /// The program. Runs one command, and turns every failure into one line and an exit code.
 @main
@@ -46,10 +48,11 @@ struct VaultFS: ParsableCommand {
         }
     }
 
-    /// Names that other programs have for our commands.
+    /// Names that other programs have for our commands. gocryptfs spells its own as options, such as `-init`.
     private static let guesses = [
         "passwd": "slot change", "password": "slot change", "list": "status", "ls": "status", "create": "init",
-        "open": "mount", "close": "unmount", "version": "--version", "fsck": "verify", "-V": "--version",
+        "open": "mount", "close": "unmount", "version": "--version", "V": "--version", "fsck": "verify",
+        "speed": "bench",
     ]
 
     /// The message for a misspelt command. ArgumentParser would call it an unexpected argument.
@@ -57,20 +60,38 @@ struct VaultFS: ParsableCommand {
         var command: any ParsableCommand.Type = Self.self
         for argument in arguments {
             let below = command.configuration.subcommands
-            let isOption = argument.hasPrefix("-") && guesses[argument] == nil
-            guard !below.isEmpty, argument != "help", !isOption else { return nil }
-            guard let next = below.first(where: { $0.configuration.answers(to: argument) }) else {
-                let names = below.compactMap { $0.configuration.commandName }
-                let words = command == Self.self ? ["vaultfs"] : ["vaultfs", command.configuration.commandName ?? ""]
-                let guess =
-                    (command == Self.self ? guesses[argument] : nil)
-                    ?? NearWord.guess(for: argument, among: names + below.flatMap { $0.configuration.aliases })
-                let advice = guess.map { "did you mean '\((words + [$0]).joined(separator: " "))'?" }
-                return "unknown command '\(argument)'; \(advice ?? "there are \(names.joined(separator: ", "))")"
+            guard !below.isEmpty, argument != "help" else { return nil }
+            if let next = below.first(where: { $0.configuration.answers(to: argument) }) {
+                command = next
+                continue
             }
-            command = next
+            let isProgram = command == Self.self
+            let names = below.compactMap { $0.configuration.commandName }
+            let word = String(argument.drop { $0 == "-" })
+            var guess = isProgram ? guesses[word] ?? names.first { $0 == word } : nil
+            if argument.hasPrefix("-") {
+                // An option of the program itself, or one that the parser refuses.
+                if guess == nil || guess == argument { return nil }
+            } else {
+                guess =
+                    guess ?? (isProgram ? mountCommand(arguments) : nil)
+                    ?? NearWord.guess(for: argument, among: names + below.flatMap { $0.configuration.aliases })
+            }
+            let words = isProgram ? ["vaultfs"] : ["vaultfs", command.configuration.commandName ?? ""]
+            let advice = guess.map { "did you mean '\((words + [$0]).joined(separator: " "))'?" }
+            return "unknown command '\(argument)'; \(advice ?? "there are \(names.joined(separator: ", "))")"
         }
         return nil
+    }
+
+    /// `mount Vault Private`, if the arguments are a directory and a path, as for gocryptfs. A path with a slash is left to
+    /// `ProcessArguments.isMountHelper`.
+    private static func mountCommand(_ arguments: [String]) -> String? {
+        let paths = arguments.prefix(2).compactMap { PathArgument(argument: $0)?.path }
+        guard paths.count == 2, !arguments[1].hasPrefix("-"),
+            (try? Descriptor(path: paths[0], flags: O_RDONLY | O_DIRECTORY)) != nil
+        else { return nil }
+        return (["mount"] + paths.map(\.quotedForShell)).joined(separator: " ")
     }
 
     /// Reports an error on stderr, in one line. Help and version are errors too, and go to stdout.
@@ -86,8 +107,15 @@ struct VaultFS: ParsableCommand {
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
-        Console.report(oneLine(NearWord.withoutFarGuess(message(for: error))))
+        Console.report(oneLine(NearWord.withoutFarGuess(message(for: error))) + usage(after: error))
         return FailureCode.usage.rawValue
+    }
+
+    /// ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` after the failure that an argument is missing.
+    private static func usage(after error: any Error) -> String {
+        guard message(for: error).hasPrefix("Missing expected argument") else { return "" }
+        let lines = fullMessage(for: error).split(whereSeparator: \.isNewline)
+        return lines.first { $0.hasPrefix("Usage: ") }.map { " of '\($0.dropFirst("Usage: ".count))'" } ?? ""
     }
 
     /// Returns ArgumentParser's message as one line, in lower case, without a full stop.

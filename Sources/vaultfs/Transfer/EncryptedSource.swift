@@ -1,3 +1,4 @@
+internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
@@ -10,6 +11,13 @@ enum EncryptedSource {
         ("vault.cryptomator", "Cryptomator"), ("masterkey.cryptomator", "Cryptomator"), (".securefs.json", "securefs"),
         (VaultDirectory.configurationEntry, "vaultfs"),
     ]
+
+    /// Another program's encrypted directory: its configuration file, and the program.
+    static func foreign(_ directory: FilePath) -> (file: String, program: String)? {
+        programs.first { file, program in
+            program != "vaultfs" && directory.appending(file).withPlatformString { access($0, F_OK) } == 0
+        }.map { (file: $0.0, program: $0.1) }
+    }
 
     /// - Parameter path: as it was typed.
     /// - Throws: code `usage`, with the advice.

@@ -8,7 +8,14 @@ enum GivenVault {
     /// - Throws: code `notAVault`, with the vault's path if one is mounted there.
     static func open(_ path: FilePath) throws(CommandFailure) -> VaultDirectory {
         do throws(VaultError) { return try VaultDirectory.open(path) } catch {
-            guard case .notAVault = error, let mount = try? FoundMount(at: path) else { throw CommandFailure(error) }
+            guard case .notAVault = error else { throw CommandFailure(error) }
+            if let (file, program) = EncryptedSource.foreign(path) {
+                throw CommandFailure(
+                    .notAVault,
+                    "\(path.shown) holds \(file), so it is a directory of \(program), not a vault: mount it with \(program), and "
+                        + "copy the files with 'vaultfs import' ('man vaultfs', IMPORT AND EXPORT)")
+            }
+            guard let mount = try? FoundMount(at: path) else { throw CommandFailure(error) }
             let source = FilePath(bytes: mount.entry.source).shown
             throw CommandFailure(.notAVault, "\(path.shown) is where \(source) is mounted: give \(source)")
         }

@@ -24,7 +24,7 @@ struct ViewCommand: ParsableCommand {
             with the same options.
             """)
 
-    @Argument(help: "cbc-chunks, cbc, openssl or hls.")
+    @Argument(help: ArgumentHelp("cbc-chunks, cbc, openssl or hls.", valueName: "format"))
     var formatName: ViewFormatName
 
     @Argument(help: "A file or a directory.")
