@@ -30,6 +30,11 @@ import Testing
         let first = try #require((found["commands"] as? [String])?.first)
         #expect(
             first == "vaultfs view openssl \(directory.appending("salted")) MOUNTPOINT --pbkdf2")
+        let text = try Command([Products.binary, "info", "--view", directory.appending("salted")]).run().succeeded()
+            .output
+        for label in ["if made with -pbkdf2", "if made with -iter N", "if made without both"] {
+            #expect(text.contains("\n\(label)  "), "\(text)")
+        }
     }
 
     @Test("ciphertext in chunks or in one")

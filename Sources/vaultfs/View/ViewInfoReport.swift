@@ -26,6 +26,12 @@ struct ViewInfoReport: Encodable {
     let playlist: PlaylistPart?
     /// Command lines that would mount it.
     let commands: [String]
+    private let labeled: [ViewCommandLines.Line]
+
+    private enum CodingKeys: CodingKey {
+        case path, size, sizeModulo16, isSalted, content, explanation, mayBeStream, mayBeStreamWithVector, entropy
+        case playlist, commands
+    }
 
     init(_ path: FilePath) throws {
         let file = try CommandFailure.wrapping(
@@ -60,7 +66,8 @@ struct ViewInfoReport: Encodable {
         isSalted = content == "openssl"
         mayBeStream = content == "ciphertext"
         mayBeStreamWithVector = mayBeStream && size >= 32
-        commands = ViewCommandLines(path: path).lines(for: found)
+        labeled = ViewCommandLines(path: path).lines(for: found)
+        commands = labeled.map(\.command)
     }
 
     func printText() {
@@ -74,7 +81,7 @@ struct ViewInfoReport: Encodable {
             Console.printField("one CBC stream", "may be\(vector)")
         }
         if let playlist { print(playlist) }
-        for line in commands { Console.printField("to mount", line) }
+        for line in labeled { Console.printField(line.label, line.command) }
     }
 
     private func print(_ playlist: PlaylistPart) {
@@ -100,27 +107,39 @@ extension ViewInfoReport.PlaylistPart {
 
 /// The command lines that would mount a file.
 struct ViewCommandLines {
+    struct Line {
+        /// The case in which it is the right one.
+        let label, command: String
+    }
+
     let path: FilePath
 
     /// The likeliest ones first.
-    func lines(for found: SourceInspection) -> [String] {
+    func lines(for found: SourceInspection) -> [Line] {
         switch found.content {
         case .salted:
-            // For 'openssl enc' with -pbkdf2 and without.
-            return [line("openssl", "--pbkdf2"), line("openssl", "")]
+            return [
+                line("if made with -pbkdf2", "openssl", "--pbkdf2"),
+                line("if made with -iter N", "openssl", "--iter N"),
+                line("if made without both", "openssl", ""),
+            ]
         case .playlist:
             let directory = path.removingLastComponent()
-            return ["vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"]
+            let command = "vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"
+            return [Line(label: "to mount", command: command)]
         case .opaque:
             let lines = [
-                line("cbc-chunks", "--chunk-size SIZE --key-file KEY"), line("cbc", "--key-file KEY --iv HEX"),
+                line("if made of pieces", "cbc-chunks", "--chunk-size SIZE --key-file KEY"),
+                line("if you know the IV", "cbc", "--key-file KEY --iv HEX"),
             ]
-            return lines + (found.size >= 32 ? [line("cbc", "--key-file KEY --iv-in-file")] : [])
+            return lines
+                + (found.size >= 32 ? [line("if the IV comes first", "cbc", "--key-file KEY --iv-in-file")] : [])
         case .empty, .base64, .plaintext, .other: return []
         }
     }
 
-    private func line(_ format: String, _ options: String) -> String {
-        "vaultfs view \(format) \(path.quotedForShell) MOUNTPOINT" + (options.isEmpty ? "" : " " + options)
+    private func line(_ label: String, _ format: String, _ options: String) -> Line {
+        let command = "vaultfs view \(format) \(path.quotedForShell) MOUNTPOINT"
+        return Line(label: label, command: command + (options.isEmpty ? "" : " " + options))
     }
 }
