@@ -122,6 +122,22 @@ import Testing
         for name in ["vaultfs-first-hour", "vaultfs-backup"] { #expect(text.contains(".BR \(name) (7)")) }
     }
 
+    @Test("a reference names a section, a page or a file of the package, and only links name them in the chapters")
+    func references() throws {
+        let pages = try [page("vaultfs")] + Self.tasks.keys.sorted().map { try page($0, section: 7) }
+        for text in pages { #expect(!text.contains(/\.md(?!\.gz)/)) }
+        #expect(pages[0].contains("(leases: see SLOTS AND SECRETS)"))
+        #expect(pages[0].contains("\\fC/usr/share/doc/vaultfs/FileFormat.md.gz"))
+        let firstHour = try page("vaultfs-first-hour", section: 7)
+        #expect(firstHour.contains("Protection (WHAT IS PROTECTED, AND WHAT IS NOT in \\fCvaultfs(1))"))
+        let root = "\(Products.tests)/../Manual"
+        let chapters = try FileManager.default.contentsOfDirectory(atPath: root)
+        let texts = try chapters.map { try String(contentsOfFile: "\(root)/\($0)", encoding: .utf8) }
+        for title in texts.compactMap({ $0.split(separator: "\n").first?.dropFirst("# ".count).uppercased() }) {
+            for text in texts { #expect(!text.contains(title), "\(title)") }
+        }
+    }
+
     @Test("every chapter is in the page, and every link of the README and the chapters leads to a file")
     func everyChapterIsInPage() throws {
         let root = "\(Products.tests)/.."

@@ -25,7 +25,8 @@ TASKS = {
     "Sync": (("vaultfs-backup", "vaultfs-sync"), "back up and synchronize vaults"),
 }
 SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-first-hour (7),", ".BR vaultfs-backup (7),", ".BR vaultfs-agent (1),", ".BR vaultfs-fido2 (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
-DOCUMENTS = (".PP", r"Documents and examples are in \fI/usr/share/doc/vaultfs\fR.")
+DIRECTORY = "/usr/share/doc/vaultfs"
+DOCUMENTS = (".PP", rf"Documents and examples are in \fI{DIRECTORY}\fR.")
 
 
 def escape(text):
@@ -137,23 +138,37 @@ def chapter(path):
     """man(7) source of a Markdown file: its title is the section."""
     with open(path, encoding="utf-8") as file:
         title, _, text = file.read().partition("\n")
-    yield from roff(title.upper() + "\n" + text)
+    yield from roff(title.upper() + "\n" + text, os.path.dirname(path), "")
 
 
 def task(path):
     """The same for a page of its own: the headings below the title are the sections."""
     with open(path, encoding="utf-8") as file:
         text = file.read().partition("\n")[2]
-    yield from roff("# DESCRIPTION\n" + re.sub(r"^#(# .*)", lambda heading: heading[1].upper(), text, flags=re.MULTILINE))
+    text = re.sub(r"^#(# .*)", lambda heading: heading[1].upper(), text, flags=re.MULTILINE)
+    yield from roff("# DESCRIPTION\n" + text, os.path.dirname(path), " in `vaultfs(1)`")
 
 
-def roff(text):
-    """man(7) source of Markdown."""
-    for name, (pages, _) in TASKS.items():
-        text = re.sub(rf"\[[^]]+\]\({name}\.md\)", f"`{pages[0]}(7)`", text)
-    # Links lead to files beside this one. SEE ALSO names the place of the documents, so the link's text is enough.
-    text = re.sub(r"\[([^]]+)\]\([^)]*?([^/)]+\.md)\)", r"\1 (`\2`)", text)
-    text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
+def reference(link, chapters, suffix):
+    """A link as text: the section, page or file that it leads to, after the link's own words if these are not its title."""
+    words, target = link[1], link[2]
+    name = os.path.basename(target).removesuffix(".md")
+    if target == f"{name}.md" and name in (*TASKS, *CHAPTERS):
+        with open(os.path.join(chapters, target), encoding="utf-8") as file:
+            title = file.readline().strip("# \n")
+        place = f"`{TASKS[name][0][0]}(7)`" if name in TASKS else title.upper() + suffix
+    elif target.endswith(".md"):
+        title, place = f"{name}.md", f"`{DIRECTORY}/{name}.md.gz`"
+    else:
+        return words
+    return place if words.lower() == title.lower() else f"{words} ({place})"
+
+
+def roff(text, chapters, suffix):
+    """man(7) source of Markdown.
+
+    suffix: follows the title of a section of vaultfs(1)."""
+    text = re.sub(r"\[([^]]+)\]\(([^)]+)\)", lambda link: reference(link, chapters, suffix), text)
     source = subprocess.run(["lowdown", "-Tman"], check=True, input=text, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
     for row in "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in source).rstrip("\n").split("\n"):
         yield row
