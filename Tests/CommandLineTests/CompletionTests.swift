@@ -24,7 +24,7 @@ import Testing
             (["mount", "v", "m", "--passfile", "~/le"], ["~/letter"]),
             (["slot", "remove", "~/vault", ""], ["1", "2"]), (["slot", "remove", "va\\ult", ""], ["1", "2"]),
             (["um"], ["umount"]), (["umount", "--f"], ["--force"]), (["umount", "v", "--t"], ["--timeout"]),
-            (["help", "un"], ["unmount", "unlock"]), (["help", "sec"], ["secrets"]),
+            (["help", "un"], ["unmount", "unlock"]), (["help", "m"], ["mount"]), (["help", "sec"], ["secrets"]),
             (["help", "slot", ""], ["list", "add", "remove", "change"]), (["help", "mount", ""], []),
             (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
             (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
