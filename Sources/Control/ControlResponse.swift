@@ -33,7 +33,8 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
         case .locked(let receipt, let already):
             try Fields(state: "locked", already: already, receipt: receipt).encode(to: encoder)
         case .unlocked(let already, let arrived):
-            try Fields(state: "unlocked", already: already, arrivedFiles: arrived == 0 ? nil : arrived).encode(to: encoder)
+            try Fields(state: "unlocked", already: already, arrivedFiles: arrived == 0 ? nil : arrived).encode(
+                to: encoder)
         case .subscribed(let event): try event.encode(to: encoder)
         case .error(let failure): try failure.encode(to: encoder)
         }

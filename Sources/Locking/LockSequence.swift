@@ -55,7 +55,8 @@ struct LockSequence {
             fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds))
                 == 0,
             controller.bounded(
-                milliseconds: Self.sealTimeoutMilliseconds, { [fileSystem] in fileSystem.sealEverything(evenIfLogged: true) }) != nil
+                milliseconds: Self.sealTimeoutMilliseconds,
+                { [fileSystem] in fileSystem.sealEverything(evenIfLogged: true) }) != nil
         else { return controller.lockAgainLater() }
         let inodes = files.map(\.inode)
         var failures = controller.caches.dropInodes(inodes)

@@ -30,7 +30,9 @@ package enum X25519 {
             throw .failed("EVP_PKEY_new_raw_public_key_ex")
         }
         defer { EVP_PKEY_free(peer) }
-        guard let context = EVP_PKEY_CTX_new_from_pkey(nil, own, nil) else { throw .failed("EVP_PKEY_CTX_new_from_pkey") }
+        guard let context = EVP_PKEY_CTX_new_from_pkey(nil, own, nil) else {
+            throw .failed("EVP_PKEY_CTX_new_from_pkey")
+        }
         defer { EVP_PKEY_CTX_free(context) }
         guard EVP_PKEY_derive_init(context) == 1, EVP_PKEY_derive_set_peer(context, peer) == 1 else {
             throw .failed("EVP_PKEY_derive_init X25519")

@@ -145,7 +145,7 @@ extension VaultFileSystem: LockableFileSystem {
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.allLeavesFirst where node !== nodes.root {
-            // What an inbox had before the lock cannot be found any more.
+            // Names that an inbox had before the lock cannot be found any more.
             if let known = node.protectionClass, known != .inbox, isAllowedWhileLocked(known, .handle, of: node) {
                 // Open files of the class stay available. Closed ones must be purged.
                 if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }

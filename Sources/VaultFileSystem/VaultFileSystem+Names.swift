@@ -201,7 +201,9 @@ extension VaultFileSystem {
         _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         guard let status else { return try body() }
-        defer { if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) } }
+        defer {
+            if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) }
+        }
         guard let node = nodes.find(status) else { return try body() }
         // Without a descriptor of the file, because removing an open file leaves another one on NFS.
         if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }

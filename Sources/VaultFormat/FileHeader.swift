@@ -76,8 +76,8 @@ package struct FileHeader: Sendable {
         let flags = state & 0xFF
         try require(flags & ~(sealedFlag | sparseFlag | linkedFlag) == 0, .malformed, "header: unknown flags \(flags)")
         return FileHeader(
-            wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), ephemeralKey: ephemeralKey, fileID: bytes.littleEndian64(at: 8),
-            length: length,
+            wrapped: wrapped, mac: Array(bytes[authenticatedSize...]), ephemeralKey: ephemeralKey,
+            fileID: bytes.littleEndian64(at: 8), length: length,
             isSealed: flags & sealedFlag != 0, isSparse: flags & sparseFlag != 0,
             isLinked: flags & linkedFlag != 0, sealCounter: state >> 8)
     }

@@ -16,7 +16,8 @@ import Testing
             (
                 ["protect", "none", ""],
                 [
-                    "complete", "unless-open", "until-first-unlock", "none", "inbox", "$(touch run)", "completion", "letter",
+                    "complete", "unless-open", "until-first-unlock", "none", "inbox", "$(touch run)", "completion",
+                    "letter",
                     "secret", "two words", "vault",
                 ]
             ), (["protect", "none", "two\\ w"], ["two words"]), (["protect", "none", "'two w"], ["two words"]),

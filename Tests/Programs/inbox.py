@@ -200,7 +200,7 @@ def programs(mount, options):
         stop(f"status counts {arrived} files")
     inbox.finish()
     check_mail(inbox)
-    # What has arrived is like everything else: it can be changed, also in a lock after this one it is refused.
+    # After the unlock it is like everything else: it can be changed, and the next lock refuses it.
     with open(inbox.path("curl"), "ab") as file:
         file.write(b"more")
     inbox.sent["curl"] += b"more"

@@ -33,7 +33,7 @@ import VaultCrypto
         let (second, isAgain) = try setup.lock()
         #expect(isAgain && second.complete)
         #expect(try setup.unlock(setup.key).awaited() == .success(false))
-        #expect(setup.vault.system.presentKeys.count == 4)
+        #expect(setup.vault.system.presentKeys.count == 5)
     }
 
     @Test("a lock does not wait for a secret that is tried on it, says that it is, and stays")
@@ -177,7 +177,7 @@ import VaultCrypto
         _ = try setup.nextComplete()
         #expect(setup.vault.system.presentKeys == ["until-first-unlock", "none", "inbox"])
         #expect(try setup.unlock(setup.key).awaited() == .success(false))
-        #expect(setup.vault.system.presentKeys.count == 4)
+        #expect(setup.vault.system.presentKeys.count == 5)
         return first.unpurged
     }
 }

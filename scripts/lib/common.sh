@@ -8,7 +8,7 @@ build_packages="fuse3 libfuse3-dev libssl-dev pkg-config gcc g++ libc6-dev git c
 package_packages="binutils dpkg-dev lowdown python3"
 demo_packages="sqlite3 ffmpeg openssl"
 check_packages="shellcheck python3"
-test_packages="sqlite3 strace ffmpeg openssl fio attr acl bindfs rsync tar python3 python3-cryptography util-linux e2fsprogs man-db dpkg-dev lowdown binutils gocryptfs encfs swtpm tpm2-tools fido2-tools systemd dbus python3-gi python3-dbusmock"
+test_packages="sqlite3 strace ffmpeg openssl fio attr acl maildrop procmail openssh-client openssh-sftp-server curl bindfs rsync tar python3 python3-cryptography util-linux e2fsprogs man-db dpkg-dev lowdown binutils gocryptfs encfs swtpm tpm2-tools fido2-tools systemd dbus python3-gi python3-dbusmock"
 
 # stop MESSAGE: one line on standard error, exit code 1.
 stop() {

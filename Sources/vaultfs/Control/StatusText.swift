@@ -15,8 +15,8 @@ enum StatusText {
         if problems.isEmpty { Console.printField("problems", "none") }
         for problem in problems { Console.printField("problem", Console.shown(problem)) }
         if let arrived = status.lock?.arrivedFiles, arrived > 0 {
-            let files = AmountText.counted(arrived, "file")
-            Console.printField("arrived", files + (status.state == "locked" ? " since the lock" : " during the last lock"))
+            let moment = status.state == "locked" ? "since the lock" : "during the last lock"
+            Console.printField("arrived", "\(AmountText.counted(arrived, "file")) \(moment)")
         }
         if let copies = status.statistics?.conflictCopies, copies > 0 {
             let count = AmountText.counted(copies, "copy of a sync client was", "copies of sync clients were")

@@ -21,11 +21,12 @@ struct ProtectCommand: ParsableCommand {
               unless-open         files that are open already
               until-first-unlock  everything, once the mount has been unlocked
               none                everything, always
+              inbox               directories: new files can be made, and read only after the unlock
 
             The directories above a file count too, including the mountpoint: in a directory of class complete \
             nothing is found while the vault is locked.
 
-            New files, directories and links take the class of their directory. A file that is moved keeps its class. \
+            New files, directories and links take the class of their directory. In an inbox, files and links are of class             unless-open, and with --recursive the files that are there keep theirs. A file that is moved keeps its class. \
             Setting a class needs the right to write, as for any attribute: setfattr and getfattr know it as \
             user.vaultfs.class.
 
@@ -125,6 +126,11 @@ struct ProtectionTree {
         do throws(StoreError) {
             let pinned = try Descriptor(path: path, flags: linux_O_PATH)
             try visit(pinned, path, kind: try pinned.status().st_mode & S_IFMT)
+            if newClass == .inbox && !hasFailed && !isSilent {
+                Console.confirm(
+                    "\(path.shown): takes new files while the vault is locked; files that are made in it are of class "
+                        + ProtectionClass.inbox.ofNewFiles.name)
+            }
             if let newClass { warnIfHidden(path, newClass) }
         } catch {
             fail(path, error)
@@ -164,6 +170,7 @@ struct ProtectionTree {
         }
         guard kind == S_IFREG || kind == S_IFDIR else { return fail(path, "neither a file nor a directory") }
         let attributes = ExtendedAttributes(pinned)
+        if newClass == .inbox && kind == S_IFREG { return fail(path, "an inbox is a directory") }
         if let newClass {
             try attributes.set(Self.attribute, Array(newClass.name.utf8), flags: 0)
             show(path, newClass.name)
@@ -180,7 +187,8 @@ struct ProtectionTree {
             do throws(StoreError) {
                 let entry = try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
                 let kind = try entry.status().st_mode & S_IFMT
-                if kind == S_IFREG || kind == S_IFDIR { try visit(entry, entryPath, kind: kind) }
+                let isMeant = kind == S_IFDIR || kind == S_IFREG && newClass != .inbox
+                if isMeant { try visit(entry, entryPath, kind: kind) }
             } catch {
                 fail(entryPath, error)
             }
