@@ -113,7 +113,7 @@ import VaultFormat
         try place.slot("change", keyfile + ["--keep-secret", "--expires", "2d"]).succeeded()
         #expect(try place.slots()[1]["expires"] != nil)
         #expect(try place.opens(keyfile))
-        try place.expectRefusal(2, "the secret is that of slot 1; if it is that of slot 2 too, give --slot 2") {
+        try place.expectRefusal(2, "the secret is that of slot 1; slot 2 is of the kind keyfile") {
             try place.slot("change", place.opening + ["2", "--keep-secret"])
         }
         try place.expectRefusal(1, "there is no slot 7") {
@@ -139,9 +139,12 @@ import VaultFormat
         try place.slot("add", place.opening + same).succeeded()
         try place.slot("add", place.opening + ["--new-passfile", place.file("new"), "--scrypt-logn", "10"]).succeeded()
         let list = try place.slot("list", place.opening).succeeded()
-        #expect(list.output.hasSuffix("Authenticated: the secret opens slot 1, 2.\n"), "\(list)")
+        #expect(list.output.hasSuffix("Authenticated: the secret opens slots 1, 2.\n"), "\(list)")
         let report = try place.fields(place.slot("list", place.opening + ["--json"]).succeeded())
         #expect(report["openedSlots"] as? [Int] == [1, 2])
+        try place.expectRefusal(2, "the secret is that of slot 1; if it is that of slot 2 too, give --slot 2") {
+            try place.slot("change", place.opening + ["2", "--keep-secret"])
+        }
         // On a terminal, for one slot.
         var (shown, errors) = try place.terminal("list", ["--slot", "3"], answers: ["Passphrase: =battery staple"])
         #expect(shown.contains("the secret opens slot 3.") && shown.hasSuffix("exit 0\n"), "\(shown)\(errors)")

@@ -52,8 +52,9 @@ enum SecretWarning {
         // An error is no reason to make no slot.
         let others = (try? vault.slots(openedBy: secret, except: id)) ?? []
         guard !others.isEmpty else { return }
-        let names = others.map { "\($0.id)" }.joined(separator: ", ")
-        report("the new secret opens slot \(names) too: to withdraw it, change or remove each of these slots")
+        report(
+            "the new secret opens \(SlotReport.names(others)) too: to withdraw it, change or remove each of these slots"
+        )
     }
 
     private static func report(_ warning: String) { Console.report("warning: " + warning) }

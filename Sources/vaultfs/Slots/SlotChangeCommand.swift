@@ -122,10 +122,11 @@ struct SlotChangeCommand: ParsableCommand {
             throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
         }
         guard !keepSecret || slot == opened else {
-            throw CommandFailure(
-                .usage,
-                "--keep-secret: the secret is that of slot \(opened.id); if it is that of slot \(id) too, give --slot \(id)"
-            )
+            let advice =
+                slot.kind == opened.kind
+                ? "if it is that of slot \(id) too, give --slot \(id)"
+                : "slot \(id) is of the kind \(slot.kind.rawValue)"
+            throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id); \(advice)")
         }
         return slot
     }

@@ -49,14 +49,15 @@ struct SlotListCommand: ParsableCommand {
             try Console.printJSON(
                 Report(
                     vaultPath: common.vault.path.string, isAuthenticated: isAuthenticated,
-                    rekeyUnfinished: directory.configuration.isRekeying, openedSlots: isAuthenticated ? opened : nil,
+                    rekeyUnfinished: directory.configuration.isRekeying,
+                    openedSlots: isAuthenticated ? opened.map(\.id).sorted() : nil,
                     slots: slots))
             return
         }
         SlotReport.print(slots)
         if directory.configuration.isRekeying { print("A rekey is unfinished: run 'vaultfs rekey' again.") }
         if isAuthenticated {
-            print("Authenticated: the secret opens slot \(opened.map { "\($0)" }.joined(separator: ", ")).")
+            print("Authenticated: the secret opens \(SlotReport.names(opened)).")
         } else {
             print(
                 "Not authenticated. To check it, and see which slot a secret opens, give the secret: --passfile …, or --slot ID."
@@ -64,12 +65,12 @@ struct SlotListCommand: ParsableCommand {
         }
     }
 
-    /// The ids of the slots that the secret opens. With --slot only that one is tried.
-    private func openedSlots(of directory: VaultDirectory) throws -> [Int] {
+    /// The slots that the secret opens. With --slot only that one is tried.
+    private func openedSlots(of directory: VaultDirectory) throws -> [KeySlot] {
         let opened = try common.secret.open(directory)
         let others =
             try common.secret.slot == nil
             ? directory.configuration.slots(openedBy: opened.secret, except: opened.slot.id) : []
-        return ([opened.slot] + others).map(\.id).sorted()
+        return [opened.slot] + others
     }
 }

@@ -40,6 +40,12 @@ struct SlotReport: Encodable {
         for slot in slots { Console.printField("slot \(slot.id)", slot.text) }
     }
 
+    /// `slot 1`, `slots 1, 3`
+    static func names(_ slots: [KeySlot]) -> String {
+        let ids = slots.map(\.id).sorted().map { "\($0)" }.joined(separator: ", ")
+        return (slots.count == 1 ? "slot " : "slots ") + ids
+    }
+
     static func text(_ cost: ScryptCost) -> String { "scrypt N=2^\(cost.logN) r=\(cost.r) p=\(cost.p)" }
 }
 
