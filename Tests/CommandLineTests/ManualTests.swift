@@ -147,7 +147,14 @@ import Testing
             let source = try String(contentsOfFile: "\(root)/\(path)", encoding: .utf8)
             for link in source.matches(of: /\]\(([^)]+)\)/).map(\.1) where !link.hasPrefix("https:") {
                 let directory = path == "README.md" ? root : "\(root)/Manual"
-                #expect(FileManager.default.fileExists(atPath: "\(directory)/\(link)"), "\(path): \(link)")
+                let parts = link.split(separator: "#", maxSplits: 1, omittingEmptySubsequences: false)
+                let file = parts[0].isEmpty ? "\(root)/\(path)" : "\(directory)/\(parts[0])"
+                #expect(FileManager.default.fileExists(atPath: file), "\(path): \(link)")
+                guard parts.count == 2 else { continue }
+                let headings = try String(contentsOfFile: file, encoding: .utf8).split(separator: "\n").filter {
+                    $0.hasPrefix("#")
+                }.map { $0.drop { "# ".contains($0) }.lowercased().replacingOccurrences(of: " ", with: "-") }
+                #expect(headings.contains(String(parts[1])), "\(path): \(link)")
             }
             // The figures are not part of the manual, and the pages of section 7 have sections of their own.
             let pages = ["Performance"] + Self.tasks.values

@@ -156,7 +156,7 @@ import Testing
                 cd share/doc/vaultfs
                 gzip -d <README.md.gz >README.md
                 for page in README.md Manual/*.md; do
-                    for link in $(grep -oE '\\]\\([^)]+\\)' $page | tr -d '])(' | grep -v ^https:); do
+                    for link in $(grep -oE '\\]\\([^)]+\\)' $page | tr -d '])(' | sed 's/#.*//' | grep -v ^https:); do
                         case $link in
                             /*) test -s \(tree)$link ;;
                             *) test -e $(dirname $page)/$link ;;

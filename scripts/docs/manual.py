@@ -151,7 +151,7 @@ def task(path):
 
 def reference(link, chapters, suffix):
     """A link as text: the section, page or file that it leads to, after the link's own words if these are not its title."""
-    words, target = link[1], link[2]
+    words, target = link[1], link[2].partition("#")[0]
     name = os.path.basename(target).removesuffix(".md")
     if target == f"{name}.md" and name in (*TASKS, *CHAPTERS):
         with open(os.path.join(chapters, target), encoding="utf-8") as file:
