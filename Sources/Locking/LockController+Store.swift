@@ -21,9 +21,9 @@ extension LockController {
     /// True while such work is in progress, even if it was given up.
     func isInProgress(_ use: StoreUse) -> Bool { storeWork.access { $0.contains(use) } }
 
-    /// Runs `body`. Returns nil after the timeout, or when `isEnough` returns true for the inbox. `body` then continues.
+    /// Runs `body`. Returns nil after the timeout, or when `isEnough` returns true for the queue. `body` then continues.
     func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, as use: StoreUse = .other, unless isEnough: (Inbox) -> Bool = { _ in false },
+        milliseconds: Int? = nil, as use: StoreUse = .other, unless isEnough: (Queue) -> Bool = { _ in false },
         _ body: @escaping @Sendable () -> Result
     ) -> Result? {
         begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds, unless: isEnough)
@@ -57,21 +57,21 @@ extension LockController {
         waiting.detach()
     }
 
-    /// True if the inbox holds a reason to lock.
-    func asksToLock(_ inbox: Inbox) -> Bool { inbox.asksToLock || (inbox.isPoked && hasLockFile) }
+    /// True if the queue holds a reason to lock.
+    func asksToLock(_ queue: Queue) -> Bool { queue.asksToLock || (queue.isPoked && hasLockFile) }
 
     private func begin<Result: Sendable>(
         as use: StoreUse, _ body: @escaping @Sendable () -> Result
     ) -> StoreTask<Result> {
         storeWork.update { $0.append(use) }
-        return StoreTask(inbox, body) { [storeWork] in
+        return StoreTask(queue, body) { [storeWork] in
             storeWork.update { work in _ = work.firstIndex(of: use).map { work.remove(at: $0) } }
         }
     }
 }
 
 /// A task that may wait for the vault's store, on a thread of its own. Callers wait for it at the lock controller's
-/// inbox, and so see new jobs. Any thread.
+/// queue, and so see new jobs. Any thread.
 final class StoreTask<Result: Sendable>: Sendable {
     private struct Body {
         let run: @Sendable () -> Result
@@ -79,15 +79,15 @@ final class StoreTask<Result: Sendable>: Sendable {
 
     private let result = Mutex<Result?>(nil)
     private let isAbandoned = Atomic<Bool>(false)
-    private let inbox: Monitor<LockController.Inbox>
+    private let queue: Monitor<LockController.Queue>
 
     /// Starts the task. If no thread can be created, runs it at once.
     /// - Parameter whenEnded: called before the result is available.
     init(
-        _ inbox: Monitor<LockController.Inbox>, _ body: @escaping @Sendable () -> Result,
+        _ queue: Monitor<LockController.Queue>, _ body: @escaping @Sendable () -> Result,
         whenEnded: @escaping @Sendable () -> Void
     ) {
-        self.inbox = inbox
+        self.queue = queue
         let body = Mutex<Body?>(Body(run: body))
         let run = { @Sendable [self] in
             // Both may hold an unlock's secret. Nothing of it may remain once a task that was given up has ended.
@@ -96,16 +96,16 @@ final class StoreTask<Result: Sendable>: Sendable {
             linux_scrub_thread()
             whenEnded()
             self.result.withLock { $0 = result }
-            inbox.update { _ in }
+            queue.update { _ in }
         }
         if let thread = try? BackgroundThread(run) { thread.detach() } else { run() }
     }
 
-    /// The result. Nil if it is not available in time, or when `isEnough` returns true for the inbox. The task continues.
-    func wait(milliseconds: Int, unless isEnough: (LockController.Inbox) -> Bool = { _ in false }) -> Result? {
-        let outcome = inbox.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { inbox -> Result?? in
+    /// The result. Nil if it is not available in time, or when `isEnough` returns true for the queue. The task continues.
+    func wait(milliseconds: Int, unless isEnough: (LockController.Queue) -> Bool = { _ in false }) -> Result? {
+        let outcome = queue.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { queue -> Result?? in
             if let result = result.withLock({ $0 }) { return .some(result) }
-            return isEnough(inbox) ? .some(nil) : nil
+            return isEnough(queue) ? .some(nil) : nil
         }
         return outcome ?? nil
     }

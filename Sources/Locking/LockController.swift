@@ -42,7 +42,7 @@ package final class LockController: Sendable {
         let forgetKeys: @Sendable () -> Void
     }
 
-    struct Inbox {
+    struct Queue {
         var jobs: [Job] = []
         /// A lock file may have changed.
         var isPoked = false
@@ -64,7 +64,7 @@ package final class LockController: Sendable {
     let logger: Logger
     private let secretWanted: SecretWanted?
     let announce: @Sendable (LockEvent) -> Void
-    let inbox = Monitor(Inbox())
+    let queue = Monitor(Queue())
     let isInGrace = Atomic<Bool>(false)
     /// Work in progress that may wait for the vault's store.
     let storeWork = Monitor<[StoreUse]>([])
@@ -126,7 +126,7 @@ package final class LockController: Sendable {
     /// Ends the thread and answers all pending locks and unlocks. Every caller returns only when the thread has ended,
     /// because the session may be released after that.
     package func stop() {
-        inbox.update { $0.isStopping = true }
+        queue.update { $0.isStopping = true }
         thread.withLock { thread in
             guard let running = thread.take() else { return }
             running.join()
@@ -142,7 +142,7 @@ package final class LockController: Sendable {
     /// Saves the time at the first use after an interval. An unused mount does not wake.
     func saveTimeAtNextUse() {
         fileSystem.gate.callAtActivity(after: Self.millisecondsBetweenSaves) { [weak self] in
-            self?.inbox.update { $0.isToSaveTime = true }
+            self?.queue.update { $0.isToSaveTime = true }
         }
     }
 
@@ -168,16 +168,16 @@ package final class LockController: Sendable {
     func wantSecret() { secretWanted? { [weak self] secret in _ = self?.post(.restore(secret)) } }
 
     /// Makes the lock thread check the lock files.
-    package func poke() { inbox.update { $0.isPoked = true } }
+    package func poke() { queue.update { $0.isPoked = true } }
 
     /// True if there is a reason to lock.
-    var isToLock: Bool { hasLockFile || inbox.access { $0.asksToLock } }
+    var isToLock: Bool { hasLockFile || queue.access { $0.asksToLock } }
 
     /// True if a lock file exists, or its directory has changed.
     var hasLockFile: Bool { fileSystem.gate.lockFiles.contains { $0.check().isLocked } }
 
     /// Locks because the lock files can no longer be watched.
-    package func watchFailed(_ reason: String) { inbox.update { $0.watchFailure = reason } }
+    package func watchFailed(_ reason: String) { queue.update { $0.watchFailure = reason } }
 
     /// The current state.
     package func status() -> LockStatus {
@@ -208,19 +208,19 @@ package final class LockController: Sendable {
 
     /// No file is open for writing any more. Never blocks.
     package func noWriterLeft() {
-        if isInGrace.load(ordering: .sequentiallyConsistent) { inbox.update { _ in } }
+        if isInGrace.load(ordering: .sequentiallyConsistent) { queue.update { _ in } }
     }
 
     /// The last handle of a file was closed during a lock that leaves the file available only while it is open.
     /// - Parameter forgetKeys: wipes the file's keys, unless it was opened again.
     package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
         let file = ClosedFile(inode: inode, forgetKeys: forgetKeys)
-        inbox.update { inbox in
+        queue.update { queue in
             // Many are purged together.
-            if case .purge(let others) = inbox.jobs.last {
-                inbox.jobs[inbox.jobs.count - 1] = .purge(others + [file])
-            } else if !inbox.isEnded {
-                inbox.jobs.append(.purge([file]))
+            if case .purge(let others) = queue.jobs.last {
+                queue.jobs[queue.jobs.count - 1] = .purge(others + [file])
+            } else if !queue.isEnded {
+                queue.jobs.append(.purge([file]))
             }
         }
     }
@@ -229,17 +229,17 @@ package final class LockController: Sendable {
 
     /// Adds a job. Returns false, and keeps nothing of it, if the thread takes no more jobs.
     func post(_ job: Job) -> Bool {
-        inbox.update { inbox in
-            if !inbox.isEnded { inbox.jobs.append(job) }
-            return !inbox.isEnded
+        queue.update { queue in
+            if !queue.isEnded { queue.jobs.append(job) }
+            return !queue.isEnded
         }
     }
 
-    /// Closes the inbox if it is empty. Returns false if there is another job.
-    func endInbox() -> Bool {
-        inbox.access { inbox in
-            inbox.isEnded = inbox.jobs.isEmpty
-            return inbox.isEnded
+    /// Closes the queue if it is empty. Returns false if there is another job.
+    func endQueue() -> Bool {
+        queue.access { queue in
+            queue.isEnded = queue.jobs.isEmpty
+            return queue.isEnded
         }
     }
 }

@@ -21,8 +21,8 @@ package struct LockStatus: Codable, Equatable, Sendable {
     package var leaseEnds: String?
     package var openFiles = 0
     package var openForWriting = 0
-    /// Files that were made in inboxes while locked, in the current lock or the last one.
-    package var arrivedFiles = 0
+    /// Number of files that were made in inboxes while locked, in the current lock or the last one.
+    package var arrivedFiles: Int?
     package var refusedRequests: UInt64 = 0
     package var locks = 0
     package var lastReceipt: LockReceipt?

@@ -41,51 +41,51 @@ struct LockThread {
     /// Runs until `stop`.
     mutating func run() {
         while true {
-            let inbox = awaitWork()
+            let queue = awaitWork()
             checkLockFiles()
-            if let failure = inbox.watchFailure {
+            if let failure = queue.watchFailure {
                 controller.logger.error("lock files: \(failure): locked")
                 reasons.insert(.lockDirectory)
             }
             if isIdle() { reasons.insert(.idle) }
             // `checkLease` reads the vault, and a lock must not wait for that.
-            let isAsked = inbox.jobs.contains(where: \.isLock)
+            let isAsked = queue.jobs.contains(where: \.isLock)
             let isToLock = gate.state == .unlocked && (isAsked || !reasons.isEmpty)
             if !isToLock { checkLease() }
-            for job in inbox.jobs { work(job) }
+            for job in queue.jobs { work(job) }
             lockOrUnlock()
             if isToLock {
                 checkLease()
                 lockOrUnlock()
             }
             watchLease()
-            if inbox.isToSaveTime { saveTime() }
-            if inbox.isStopping && controller.endInbox() { return }
+            if queue.isToSaveTime { saveTime() }
+            if queue.isStopping && controller.endQueue() { return }
         }
     }
 
-    /// Waits for work, and removes it from the inbox.
-    private func awaitWork() -> LockController.Inbox {
-        let remove: (inout LockController.Inbox) -> LockController.Inbox? = { inbox in
+    /// Waits for work, and removes it from the queue.
+    private func awaitWork() -> LockController.Queue {
+        let remove: (inout LockController.Queue) -> LockController.Queue? = { queue in
             guard
-                inbox.isStopping || inbox.isPoked || inbox.isToSaveTime || !inbox.jobs.isEmpty
-                    || inbox.watchFailure != nil
+                queue.isStopping || queue.isPoked || queue.isToSaveTime || !queue.jobs.isEmpty
+                    || queue.watchFailure != nil
             else {
                 return nil
             }
-            // Leave jobs after an unlock in the inbox, where the unlock finds a lock that came in the meantime.
-            let end = inbox.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? inbox.jobs.endIndex
-            var removed = inbox
-            removed.jobs = Array(inbox.jobs[..<end])
-            inbox = LockController.Inbox(jobs: Array(inbox.jobs[end...]), isStopping: inbox.isStopping)
+            // Leave jobs after an unlock in the queue, where the unlock finds a lock that came in the meantime.
+            let end = queue.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? queue.jobs.endIndex
+            var removed = queue
+            removed.jobs = Array(queue.jobs[..<end])
+            queue = LockController.Queue(jobs: Array(queue.jobs[end...]), isStopping: queue.isStopping)
             return removed
         }
         guard let idle = controller.options.idleMilliseconds, gate.state == .unlocked else {
-            return controller.inbox.wait(for: remove)
+            return controller.queue.wait(for: remove)
         }
         let left = gate.lastActivityMilliseconds + idle - monotonicMilliseconds()
-        return controller.inbox.wait(until: monotonicDeadline(inMilliseconds: left), for: remove)
-            ?? LockController.Inbox()
+        return controller.queue.wait(until: monotonicDeadline(inMilliseconds: left), for: remove)
+            ?? LockController.Queue()
     }
 
     private func isIdle() -> Bool {
@@ -225,10 +225,10 @@ struct LockThread {
         controller.isInGrace.store(true, ordering: .sequentiallyConsistent)
         defer { controller.isInGrace.store(false, ordering: .sequentiallyConsistent) }
         while fileSystem.writingHandles > 0 {
-            let isOver = controller.inbox.wait(until: deadline) { inbox -> Bool? in
-                if inbox.isStopping { return true }
-                if inbox.isPoked {
-                    inbox.isPoked = false
+            let isOver = controller.queue.wait(until: deadline) { queue -> Bool? in
+                if queue.isStopping { return true }
+                if queue.isPoked {
+                    queue.isPoked = false
                     return false
                 }
                 return fileSystem.writingHandles == 0 ? true : nil

@@ -11,7 +11,7 @@ extension PlainMountTests {
 
         /// Python with `entry`, the backing entry of a name in the mount, `copies`, its forms of a conflict copy, and `shown`.
         private static let prelude = """
-            import os, shutil, sys
+            import os, shutil, sys, time
             vault, mount, long = sys.argv[1:4]
             additions = ["\(syncthing)", "\(nextcloud)", " (Ada's conflicted copy 2026-11-24)",
                 " (SFConflict ada@example.org 2026-11-24-10-10-10)", ".conflict1", "..path1", "~"]
@@ -174,6 +174,10 @@ extension PlainMountTests {
                 with open(mount + "/f", "w") as file: file.write("first " * 2000)
                 os.sync()
                 duplicate("f", entry("f") + "~")
+                # The clock of files is coarse, and the change must be later.
+                clock = 5  # CLOCK_REALTIME_COARSE
+                made = time.clock_gettime(clock)
+                while time.clock_gettime(clock) < made + 3 * time.clock_getres(clock): pass
                 file = os.open(mount + "/f", os.O_RDWR)
                 os.pwrite(file, b"again " * 500, 0)
                 os.fsync(file)

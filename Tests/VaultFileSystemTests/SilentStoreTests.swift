@@ -29,10 +29,10 @@ import Testing
         #expect(gate.state == .locked)
         #expect(setup.vault.system.cache.usedSize == 0)
         expect(Errno(rawValue: ENOKEY)) { _ = try setup.vault.content("file") }
-        #expect(setup.vault.system.presentKeys.count == 4)
+        #expect(setup.vault.system.presentKeys.count == 5)
         gate.leave(inFlight)
         let second = try setup.nextComplete()
-        #expect(setup.vault.system.presentKeys.count == (policy == .forget ? 2 : 4))
+        #expect(setup.vault.system.presentKeys.count == (policy == .forget ? 3 : 5))
         #expect(setup.controller.status().lastReceipt == second)
     }
 

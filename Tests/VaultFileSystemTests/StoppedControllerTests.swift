@@ -21,6 +21,6 @@ import Testing
         #expect(setup.unlock(setup.key).access { $0 } == .failure(Self.refusal))
         setup.controller.wantSecret()
         try setup.give(1, setup.key)
-        #expect(setup.controller.inbox.access { $0.jobs.isEmpty })
+        #expect(setup.controller.queue.access { $0.jobs.isEmpty })
     }
 }

@@ -30,7 +30,7 @@ import Testing
     private func begin() -> StoreTask<Secret> {
         let taken = Secret()
         traces.taken.withLock { $0.secret = taken }
-        return StoreTask(Monitor(LockController.Inbox())) { [isHeld, traces] in
+        return StoreTask(Monitor(LockController.Queue())) { [isHeld, traces] in
             isHeld.wait { $0 ? nil : () }
             let returned = withExtendedLifetime(taken) { Secret() }
             traces.returned.withLock { $0.secret = returned }

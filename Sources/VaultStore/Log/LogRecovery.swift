@@ -25,6 +25,12 @@ struct LogRecovery {
     /// Files whose changes are in place, in one of several copies of a file that had several names.
     private var foundCopies: Set<UInt64> = []
     private var writers: [Descriptor] = []
+    /// Nanoseconds from one time that the kernel gives to files to the next (clock_getres(2)).
+    private static let clockTick: UInt64 = {
+        var tick = timespec()
+        clock_getres(CLOCK_REALTIME_COARSE, &tick)
+        return tick.nanoseconds
+    }()
     /// Maximum number of files that are kept open until they are synced together.
     private static let mostWriters = 256
     /// The reason why the changes of some file could not be put in place.
@@ -112,8 +118,8 @@ struct LogRecovery {
                 continue
             }
             guard let changes = files[fileID] else { continue }
-            // An older copy of a file that was removed since. A rename sets ctime.
-            if inConflictCopies, found.status.st_ctim.nanoseconds < changes.time { continue }
+            // An older copy of a file that was removed since. A rename sets ctime, from a clock that is a tick late.
+            if inConflictCopies, found.status.st_ctim.nanoseconds + Self.clockTick < changes.time { continue }
             do throws(StoreError) {
                 let file = try EncryptedFile(reader, in: store)
                 if file.mayHaveCopies(found.status) {
