@@ -29,7 +29,11 @@ package final class RunningProcess: @unchecked Sendable {
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETPGROUP))
+        // A thread of Dispatch blocks signals, and the program must not inherit that: it could not be terminated.
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETPGROUP) | Int16(POSIX_SPAWN_SETSIGMASK))
         let environment = ProcessInfo.processInfo.environment.merging(command.environment) { $1 }
         pid = try Self.spawn(
             command.arguments, environment.map { "\($0)=\($1)" }, actions: &actions, attributes: &attributes)
