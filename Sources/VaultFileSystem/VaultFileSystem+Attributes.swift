@@ -252,7 +252,7 @@ extension VaultFileSystem {
     private func withEncrypted<Result>(
         _ node: Node, _ body: (inout EncryptedAttributes) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        try admit(node, .encryptedAttributes)
+        if gate.state != .unlocked { try admitWhileLocked(node, .encryptedAttributes) }
         let codec = try codec(of: node)
         let pinned = try pinForAttributes(node)
         return try node.attributes.withLock { (known) throws(StoreError) -> Result in

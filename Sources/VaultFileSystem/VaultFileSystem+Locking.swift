@@ -66,26 +66,22 @@ extension VaultFileSystem {
         }
     }
 
+    /// True if a directory is an inbox, and locked. Makes no call for another directory. The directory has been opened.
+    func isLockedInbox(_ directory: Node) -> Bool { directory.protectionClass == .inbox && !gate.isUnlocked() }
+
     /// Throws `ENOKEY` if a name of a locked inbox is of an object that was there before the lock.
     /// - Parameters:
     ///   - status: of the object.
     ///   - finds: true for a lookup. An inbox in an inbox can be found.
     func admitName(of status: stat, in parent: Node, finds: Bool = false) throws(StoreError) {
-        if gate.isUnlocked() { return }
-        guard try protectionClass(of: parent) == .inbox, !arrivals.contains(FileIdentity(status)) else { return }
+        guard isLockedInbox(parent), !arrivals.contains(FileIdentity(status)) else { return }
         if finds, let node = nodes.find(status), node.isDirectory, try protectionClass(of: node) == .inbox { return }
         throw refusal()
     }
 
-    /// Throws `ENOKEY` if an inbox is locked: for what cannot be made in it then.
-    func admitUnlocked(_ node: Node) throws(StoreError) {
-        if gate.isUnlocked() { return }
-        if try protectionClass(of: node) == .inbox { throw refusal() }
-    }
-
     /// Remembers an object that has got its name in a locked inbox.
     func countArrival(_ status: stat, in parent: Node) {
-        guard parent.protectionClass == .inbox, !gate.isUnlocked() else { return }
+        guard isLockedInbox(parent) else { return }
         arrivals.insert(FileIdentity(status), isFile: status.st_mode & S_IFMT == S_IFREG)
     }
 

@@ -73,13 +73,16 @@ extension VaultFileSystem {
             try admitChange(of: node)
             try admit(node, .finding)
             if node.isRegularFile { try markLinked(node) }
-        // The key of its target is forgotten.
-        case .link: try admitUnlocked(try nodes.node(parent))
         default: break
         }
         let (parentNode, directory) = try directoryToChange(parent)
         var isNew = true
-        if case .hardLink = object { isNew = false }
+        switch object {
+        // The key of its target may be forgotten.
+        case .link: if isLockedInbox(parentNode) { throw refusal() }
+        case .hardLink: isNew = false
+        default: break
+        }
         try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
         // The change was admitted and has happened. A lock that comes now must not make it an error.
         let made = try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
