@@ -112,7 +112,7 @@ package final class ControlServer: Sendable {
     package func flush() {
         let isDone = Monitor(false)
         post(.mark(isDone))
-        _ = isDone.wait(until: monotonicDeadline(in: 1)) { $0 ? true : nil }
+        _ = isDone.wait(until: .now + .seconds(1)) { $0 ? true : nil }
     }
 
     /// Hangs up on every client, waits for the thread to end, and removes the socket.

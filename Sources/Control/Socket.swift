@@ -45,10 +45,3 @@ extension Descriptor {
         }
     }
 }
-
-extension Duration {
-    /// The timeout for poll(2): milliseconds, rounded up.
-    package var pollTimeout: Int32 {
-        Int32(clamping: max(0, components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 + 1))
-    }
-}

@@ -200,17 +200,17 @@ final class FuseServer: Sendable {
         }
     }
 
-    /// Time, in milliseconds, to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
-    private static let wipeTimeoutMilliseconds = 10_000
+    /// Time to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
+    private static let wipeTimeout = Duration.seconds(10)
 
     func wipeWorkers(waitingForAll: Bool) -> [String] {
         damage.forgetNames()
         let round = wipes.add(1, ordering: .acquiringAndReleasing).newValue
-        let end = monotonicMilliseconds() + Self.wipeTimeoutMilliseconds
-        while monotonicMilliseconds() < end {
+        let deadline = ContinuousClock.now + Self.wipeTimeout
+        while .now < deadline {
             _ = wake { $0.wiped < round }
             // A signal just before the read is lost, so repeat until all have wiped.
-            let isDone = workers.wait(until: monotonicDeadline(inMilliseconds: 2)) { workers -> Bool? in
+            let isDone = workers.wait(until: .now + .milliseconds(2)) { workers -> Bool? in
                 workers.allSatisfy { worker in
                     worker.wiped >= round || !waitingForAll && worker.hasLeftGate.load(ordering: .acquiring)
                 } ? true : nil

@@ -24,8 +24,8 @@ final class RepeatedRefusals: Sendable {
     private struct Answer {
         var request: fuse_req_t
         var errno: Int32
-        /// Time of the answer, in milliseconds of CLOCK_MONOTONIC.
-        var due: Int
+        /// Time of the answer.
+        var due: ContinuousClock.Instant
     }
 
     private struct State {
@@ -39,7 +39,7 @@ final class RepeatedRefusals: Sendable {
     /// Number of refusals of the same read that are answered at once, if each follows the last one within a second.
     private static let answeredAtOnce = 32
     private static let successionMilliseconds = 1000
-    private static let delayMilliseconds = 20
+    private static let delay = Duration.milliseconds(20)
     /// Refused reads that are remembered. If more than these are running, each further one is delayed.
     static let memory = 4096
 
@@ -65,7 +65,7 @@ final class RepeatedRefusals: Sendable {
 
     /// Makes `run` answer the request with this error after the delay.
     func answerLater(_ request: fuse_req_t, _ errno: Int32) {
-        let answer = Answer(request: request, errno: errno, due: monotonicMilliseconds() + Self.delayMilliseconds)
+        let answer = Answer(request: request, errno: errno, due: .now + Self.delay)
         let isStopping = state.update { state in
             if !state.isStopping { state.answers.append(answer) }
             return state.isStopping
@@ -82,9 +82,7 @@ final class RepeatedRefusals: Sendable {
             if !state.answers.isEmpty { return .item(state.answers.removeFirst()) }
             return state.isStopping ? .end : .wait
         }) {
-            _ = state.wait(until: timespec(tv_sec: answer.due / 1000, tv_nsec: answer.due % 1000 * 1_000_000)) {
-                $0.isStopping ? () : nil
-            }
+            _ = state.wait(until: answer.due) { $0.isStopping ? () : nil }
             fuse_reply_err(answer.request, answer.errno)
         }
     }

@@ -60,5 +60,5 @@ package func withinTime<Result: Sendable>(milliseconds: Int, _ body: @escaping @
         return body()
     }
     thread.detach()
-    return outcome.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0 }
+    return outcome.wait(until: .now + .milliseconds(milliseconds)) { $0 }
 }

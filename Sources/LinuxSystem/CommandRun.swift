@@ -25,7 +25,7 @@ package struct CommandRun {
     /// or on our own mount, can take any time.
     private static let killTimeout = 1000
     /// The longest time between the end of an interactive command and that of its output, in milliseconds.
-    private static let leftOpenTimeout = 5000
+    private static let leftOpenTimeout = Duration.seconds(5)
 
     private let mode: Mode
     private let child: pid_t
@@ -103,10 +103,10 @@ package struct CommandRun {
     /// Returns nil when the child has ended and its output is read. Does not wait for the end of the pipes of a command in
     /// the background, which a process that the child left behind can keep open.
     private func follow(_ output: WipedBytes, _ errors: WipedBytes) throws(StoreError) -> End? {
-        var deadline: Int?
+        var deadline: ContinuousClock.Instant?
         var stop: Int32 = -1
         if case .background(let limit, let stopSignal) = mode {
-            deadline = monotonicMilliseconds() + Int(limit / .milliseconds(1))
+            deadline = .now + limit
             stop = stopSignal.fd
         }
         // poll(2) skips a negative descriptor.
@@ -114,9 +114,9 @@ package struct CommandRun {
             pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
         }
         while true {
-            let left = deadline.map { $0 - monotonicMilliseconds() }
-            if let left, left <= 0 { return stop < 0 ? .leftOpen : .tooLong }
-            _ = try retrying { poll(&polled, nfds_t(polled.count), Int32(clamping: left ?? -1)) }
+            let left = deadline.map { $0 - .now }
+            if let left, left <= .zero { return stop < 0 ? .leftOpen : .tooLong }
+            _ = try retrying { poll(&polled, nfds_t(polled.count), left?.pollTimeout ?? -1) }
             if polled[1].revents != 0 { return .cancelled }
             // Before the pipes are read: at its end, all output of the child is in them.
             let hasEnded = polled[0].revents != 0
@@ -127,7 +127,7 @@ package struct CommandRun {
             if hasEnded, stop >= 0 { return nil }
             if hasEnded {
                 polled[0].fd = -1
-                deadline = monotonicMilliseconds() + Self.leftOpenTimeout
+                deadline = .now + Self.leftOpenTimeout
             }
             if polled[0].fd < 0, polled[2].fd < 0 { return nil }
         }

@@ -5,8 +5,8 @@ package import Glibc
 package enum Next<Item> {
     case item(Item)
     case wait
-    /// Until this time of CLOCK_MONOTONIC at most.
-    case waitUntil(milliseconds: Int)
+    /// Until this time at most.
+    case waitUntil(ContinuousClock.Instant)
     case end
 }
 
@@ -84,23 +84,40 @@ package final class Monitor<State>: @unchecked Sendable {
             switch body(&state) {
             case .item(let item): return item
             case .wait: pthread_cond_wait(changed, mutex)
-            case .waitUntil(let milliseconds):
-                var deadline = timespec(tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000)
-                pthread_cond_timedwait(changed, mutex, &deadline)
+            case .waitUntil(let deadline):
+                var time = deadline.monotonic
+                pthread_cond_timedwait(changed, mutex, &time)
             case .end: return nil
             }
         }
     }
 
-    /// Waits until `body` returns a value, or until `deadline` of CLOCK_MONOTONIC. Then returns nil.
-    package func wait<Result>(until deadline: timespec, for body: (inout State) -> Result?) -> Result? {
+    /// Waits until `body` returns a value, or until `deadline`. Then returns nil.
+    package func wait<Result>(
+        until deadline: ContinuousClock.Instant, for body: (inout State) -> Result?
+    ) -> Result? {
+        var time = deadline.monotonic
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
-        var deadline = deadline
         while true {
             if let result = body(&state) { return result }
-            if pthread_cond_timedwait(changed, mutex, &deadline) == ETIMEDOUT { return body(&state) }
+            if pthread_cond_timedwait(changed, mutex, &time) == ETIMEDOUT { return body(&state) }
         }
+    }
+}
+
+extension ContinuousClock.Instant {
+    /// The same time of CLOCK_MONOTONIC, if the machine does not sleep before.
+    fileprivate var monotonic: timespec {
+        let end = monotonicNanoseconds() + Int((self - .now) / .nanoseconds(1))
+        return timespec(tv_sec: end / 1_000_000_000, tv_nsec: end % 1_000_000_000)
+    }
+}
+
+extension Duration {
+    /// The timeout for poll(2): milliseconds, rounded up.
+    package var pollTimeout: Int32 {
+        Int32(clamping: max(0, components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 + 1))
     }
 }
 
@@ -116,12 +133,3 @@ package func nanoseconds(of clock: clockid_t) -> Int {
     clock_gettime(clock, &now)
     return now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
-
-/// CLOCK_MONOTONIC in `milliseconds` from now.
-package func monotonicDeadline(inMilliseconds milliseconds: Int) -> timespec {
-    let end = monotonicMilliseconds() + milliseconds
-    return timespec(tv_sec: end / 1000, tv_nsec: end % 1000 * 1_000_000)
-}
-
-/// CLOCK_MONOTONIC in `seconds` from now.
-package func monotonicDeadline(in seconds: Int) -> timespec { monotonicDeadline(inMilliseconds: seconds * 1000) }

@@ -58,7 +58,7 @@ package final class WorkPool<Work: Sendable>: Sendable {
     }
 
     private func isDone() -> Bool {
-        state.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0.running == 0 ? true : nil } ?? false
+        state.wait(until: .now + .milliseconds(200)) { $0.running == 0 ? true : nil } ?? false
     }
 
     private func work(_ body: (Work) -> Void) {

@@ -15,30 +15,32 @@ extension LockController {
 
     /// True if some of it is still in progress after that time.
     func isStoreSilent(afterMilliseconds milliseconds: Int = 0) -> Bool {
-        storeWork.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0.isEmpty ? () : nil } == nil
+        storeWork.wait(until: .now + .milliseconds(milliseconds)) { $0.isEmpty ? () : nil } == nil
     }
 
     /// True while such work is in progress, even if it was given up.
     func isInProgress(_ use: StoreUse) -> Bool { storeWork.access { $0.contains(use) } }
 
-    /// Runs `body`. Returns nil after the timeout, or when `isEnough` returns true for the queue. `body` then continues.
+    /// Runs `body`. Returns nil after the deadline, or when `isEnough` returns true for the queue. `body` then continues.
+    /// - Parameter deadline: that of `storeTimeoutMilliseconds` unless given.
     func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, as use: StoreUse = .other, unless isEnough: (Queue) -> Bool = { _ in false },
+        until deadline: ContinuousClock.Instant? = nil, as use: StoreUse = .other,
+        unless isEnough: (Queue) -> Bool = { _ in false },
         _ body: @escaping @Sendable () -> Result
     ) -> Result? {
-        begin(as: use, body).wait(milliseconds: milliseconds ?? options.storeTimeoutMilliseconds, unless: isEnough)
+        begin(as: use, body).wait(until: deadline ?? storeDeadline, unless: isEnough)
     }
+
+    /// The time at which the store counts as silent.
+    var storeDeadline: ContinuousClock.Instant { .now + .milliseconds(options.storeTimeoutMilliseconds) }
 
     /// Does the same as `bounded`, for an unlock. If a lock is requested meanwhile, the unlock gets the time that a
     /// lock may take. So no receipt reports a locked vault while the unlock still runs, unless it takes longer.
     func boundedUnlocking<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
-        let started = monotonicMilliseconds()
+        let deadline = ContinuousClock.now + .milliseconds(milliseconds)
         let task = begin(as: .unlocking, body)
-        if let result = task.wait(milliseconds: milliseconds, unless: asksToLock) { return result }
-        let left = started + milliseconds - monotonicMilliseconds()
-        if let result = task.wait(milliseconds: min(left, options.storeTimeoutMilliseconds), unless: \.isStopping) {
-            return result
-        }
+        if let result = task.wait(until: deadline, unless: asksToLock) { return result }
+        if let result = task.wait(until: min(deadline, storeDeadline), unless: \.isStopping) { return result }
         task.abandon()
         return nil
     }
@@ -102,8 +104,10 @@ final class StoreTask<Result: Sendable>: Sendable {
     }
 
     /// The result. Nil if it is not available in time, or when `isEnough` returns true for the queue. The task continues.
-    func wait(milliseconds: Int, unless isEnough: (LockController.Queue) -> Bool = { _ in false }) -> Result? {
-        let outcome = queue.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { queue -> Result?? in
+    func wait(
+        until deadline: ContinuousClock.Instant, unless isEnough: (LockController.Queue) -> Bool = { _ in false }
+    ) -> Result? {
+        let outcome = queue.wait(until: deadline) { queue -> Result?? in
             if let result = result.withLock({ $0 }) { return .some(result) }
             return isEnough(queue) ? .some(nil) : nil
         }

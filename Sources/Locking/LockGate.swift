@@ -1,4 +1,4 @@
-package import Glibc
+internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 
@@ -128,10 +128,10 @@ package final class LockGate: Sendable {
         if drains.load(ordering: .sequentiallyConsistent) > 0 { marks.update { _ in } }
     }
 
-    /// Waits until every request in progress has left, or until the deadline, of CLOCK_MONOTONIC.
+    /// Waits until every request in progress has left, or until the deadline.
     /// - Returns: the number of requests that have not left.
     @discardableResult
-    package func drain(until deadline: timespec? = nil) -> Int {
+    package func drain(until deadline: ContinuousClock.Instant? = nil) -> Int {
         drains.add(1, ordering: .sequentiallyConsistent)
         defer { drains.subtract(1, ordering: .sequentiallyConsistent) }
         let inside = marks.update { marks in

@@ -52,10 +52,9 @@ struct LockSequence {
     func purge(_ files: [LockController.ClosedFile]) {
         guard fileSystem.gate.state == .locked else { return }
         guard
-            fileSystem.gate.drain(until: monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds))
-                == 0,
+            fileSystem.gate.drain(until: controller.storeDeadline) == 0,
             controller.bounded(
-                milliseconds: Self.sealTimeoutMilliseconds,
+                until: .now + .milliseconds(Self.sealTimeoutMilliseconds),
                 { [fileSystem] in fileSystem.sealEverything(evenIfLogged: true) }) != nil
         else { return controller.lockAgainLater() }
         let inodes = files.map(\.inode)
@@ -80,7 +79,7 @@ struct LockSequence {
         let timeout =
             isStoreSilent
             ? Self.silentStoreTimeoutMilliseconds : milliseconds ?? controller.options.storeTimeoutMilliseconds
-        if let result = controller.bounded(milliseconds: timeout, as: use, body) { return result }
+        if let result = controller.bounded(until: .now + .milliseconds(timeout), as: use, body) { return result }
         isStoreSilent = true
         if let unpurged { receipt.fail(unpurged + Self.reason) }
         return nil
@@ -89,8 +88,7 @@ struct LockSequence {
     private mutating func waitForRequests() {
         // Work that an earlier lock or unlock began may still have keys.
         isStoreSilent = controller.isStoreSilent(afterMilliseconds: Self.silentStoreTimeoutMilliseconds)
-        let deadline = monotonicDeadline(inMilliseconds: controller.options.storeTimeoutMilliseconds)
-        let left = fileSystem.gate.drain(until: deadline)
+        let left = fileSystem.gate.drain(until: controller.storeDeadline)
         guard left > 0 else { return }
         isStoreSilent = true
         receipt.fail("what \(left) requests will have read" + Self.reason)

@@ -84,7 +84,7 @@ struct LockThread {
             return controller.queue.wait(for: remove)
         }
         let left = gate.lastActivityMilliseconds + idle - monotonicMilliseconds()
-        return controller.queue.wait(until: monotonicDeadline(inMilliseconds: left), for: remove)
+        return controller.queue.wait(until: .now + .milliseconds(left), for: remove)
             ?? LockController.Queue()
     }
 
@@ -105,7 +105,7 @@ struct LockThread {
     }
 
     /// Adds the end of the lease to the reasons. It stays until a secret opens a slot that has not expired.
-    private mutating func checkLease(graceEnd: Int? = nil) {
+    private mutating func checkLease(graceEnd: ContinuousClock.Instant? = nil) {
         if let lease = controller.lease, !reasons.contains(.expired), hasEnded(lease, graceEnd: graceEnd) {
             controller.logger.notice("the slot that opened the vault has expired: locked")
             reasons.insert(.expired)
@@ -115,16 +115,16 @@ struct LockThread {
     }
 
     /// Returns whether the lease has ended. If the store does not answer, the last known state counts.
-    /// - Parameter graceEnd: the end of the grace that is running, in milliseconds of CLOCK_MONOTONIC.
-    private func hasEnded(_ lease: any LeaseKeeper, graceEnd: Int?) -> Bool {
+    /// - Parameter graceEnd: the end of the grace that is running.
+    private func hasEnded(_ lease: any LeaseKeeper, graceEnd: ContinuousClock.Instant?) -> Bool {
         guard let graceEnd else {
             return controller.bounded(unless: controller.asksToLock) { lease.hasEnded() } ?? lease.isOver
         }
         // Do not ask a store that does not answer again at each event.
         if controller.isStoreSilent() { return lease.isOver }
-        let (left, fileSystem) = (graceEnd - monotonicMilliseconds(), controller.fileSystem)
+        let fileSystem = controller.fileSystem
         let hasEnded = controller.bounded(
-            milliseconds: min(left, controller.options.storeTimeoutMilliseconds),
+            until: min(graceEnd, controller.storeDeadline),
             unless: { $0.isStopping || fileSystem.writingHandles == 0 }, { lease.hasEnded() })
         return hasEnded ?? lease.isOver
     }
@@ -218,8 +218,7 @@ struct LockThread {
         announce(.willLock(sortedReasons, graceMilliseconds: grace))
         // The end of a lease has no grace.
         guard grace > 0, !reasons.contains(.expired) else { return true }
-        let end = monotonicMilliseconds() + grace
-        let deadline = monotonicDeadline(inMilliseconds: grace)
+        let deadline = ContinuousClock.now + .milliseconds(grace)
         let fileSystem = controller.fileSystem
         // Set this before counting the writers, so that the last close is not missed.
         controller.isInGrace.store(true, ordering: .sequentiallyConsistent)
@@ -234,7 +233,7 @@ struct LockThread {
                 return fileSystem.writingHandles == 0 ? true : nil
             }
             if isOver ?? true { break }
-            checkLease(graceEnd: end)
+            checkLease(graceEnd: deadline)
             checkLockFiles()
             if reasons.contains(.expired) { break }
             if reasons.isEmpty {

@@ -57,7 +57,7 @@ extension ViewFileSystem: LockableFileSystem {
         // thread does, because the view may be locked again by then.
         let outcomes = Monitor(0)
         let wanted = source.keys.prefetch(Array(missing)) { _, _ in outcomes.update { $0 += 1 } }
-        _ = outcomes.wait(until: monotonicDeadline(in: Self.keyTimeout)) { $0 >= wanted ? () : nil }
+        _ = outcomes.wait(until: .now + .seconds(Self.keyTimeout)) { $0 >= wanted ? () : nil }
         for file in open { file.restoreKeys(from: source.keys) }
     }
 

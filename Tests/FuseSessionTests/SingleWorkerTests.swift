@@ -18,7 +18,7 @@ struct SingleWorkerTests {
         func wait() {
             isIn.update { $0 = true }
             // Not for ever: the mount would keep the test's process from ending.
-            _ = mayGo.wait(until: monotonicDeadline(in: 120)) { $0 ? () : nil }
+            _ = mayGo.wait(until: .now + .seconds(120)) { $0 ? () : nil }
         }
     }
 
@@ -86,7 +86,7 @@ struct SingleWorkerTests {
         }
         defer { program.join() }
         defer { stuck.mayGo.update { $0 = true } }
-        try #require(stuck.isIn.wait(until: monotonicDeadline(in: 60)) { $0 ? () : nil } != nil)
+        try #require(stuck.isIn.wait(until: .now + .seconds(60)) { $0 ? () : nil } != nil)
         // Longer than the period during which anyone checks for a blocked worker.
         usleep(laterMilliseconds * 1000)
         let answered = Monitor<Int?>(nil)
@@ -97,7 +97,7 @@ struct SingleWorkerTests {
         }
         defer { other.join() }
         defer { stuck.mayGo.update { $0 = true } }
-        #expect(answered.wait(until: monotonicDeadline(in: 10)) { $0 } != nil)
+        #expect(answered.wait(until: .now + .seconds(10)) { $0 } != nil)
     }
 
     @Test("while the other workers sleep, a lock wipes them too, and an unmount ends them")

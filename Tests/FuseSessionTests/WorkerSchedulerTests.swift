@@ -194,8 +194,5 @@ struct WorkerSchedulerTests {
         }
     }
 
-    private func soon() -> timespec {
-        let time = monotonicMilliseconds() + 5
-        return timespec(tv_sec: time / 1000, tv_nsec: time % 1000 * 1_000_000)
-    }
+    private func soon() -> ContinuousClock.Instant { .now + .milliseconds(5) }
 }

@@ -24,11 +24,11 @@ import Testing
                 isDrained.update { $0 = true }
             }
             // Nothing shows this that could be awaited: the test is that the call does not return.
-            #expect(isDrained.wait(until: monotonicDeadline(inMilliseconds: milliseconds)) { $0 ? () : nil } == nil)
+            #expect(isDrained.wait(until: .now + .milliseconds(milliseconds)) { $0 ? () : nil } == nil)
             gate.leave(busy)
             // drain does not wait for the worker's next request.
             gate.enter(busy)
-            isDone = isDrained.wait(until: monotonicDeadline(in: 5)) { $0 ? () : nil } != nil
+            isDone = isDrained.wait(until: .now + .seconds(5)) { $0 ? () : nil } != nil
             gate.leave(busy)
             thread.join()
         }

@@ -161,7 +161,7 @@ import VaultStore
             guard call.kind == .write, !call.path.contains("/vaultfs.") else { return 0 }
             let isFirst = writers.update { $0.threads.insert(pthread_self()).inserted && $0.threads.count == 1 }
             guard isFirst else { return 0 }
-            let met: Void? = writers.wait(until: monotonicDeadline(in: 30)) { $0.threads.count > 1 ? () : nil }
+            let met: Void? = writers.wait(until: .now + .seconds(30)) { $0.threads.count > 1 ? () : nil }
             writers.update { $0.hasMet = met != nil }
             return 0
         }

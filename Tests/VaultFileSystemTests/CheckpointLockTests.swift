@@ -30,7 +30,7 @@ import VaultStore
         }
         try CallWatcher.watch(vault.path, hold) {
             let checkpoint = try BackgroundThread { try? system.store.log.checkpoint() }
-            let begun: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.hasBegun ? () : nil }
+            let begun: Void? = state.wait(until: .now + .seconds(60)) { $0.hasBegun ? () : nil }
             #expect(begun != nil)
             let locking = try BackgroundThread {
                 system.gate.enter(.locked)
@@ -38,7 +38,7 @@ import VaultStore
                 _ = system.forgetKeys(everything: false)
                 state.update { $0.isLocked = true }
             }
-            let locked: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.isLocked ? () : nil }
+            let locked: Void? = state.wait(until: .now + .seconds(60)) { $0.isLocked ? () : nil }
             #expect(locked != nil)
             state.update { $0.isHeld = false }
             locking.join()

@@ -84,14 +84,14 @@ import VaultStore
         deinit { controller.stop() }
 
         func nextLock() throws -> LockReceipt {
-            let next = receipts.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
+            let next = receipts.wait(until: .now + .seconds(20)) { $0.isEmpty ? nil : $0.removeFirst() }
             return try #require(next)
         }
 
         func unlock(_ key: LockController.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
             let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
             controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
-            return try #require(answer.wait(until: monotonicDeadline(in: 20)) { $0 })
+            return try #require(answer.wait(until: .now + .seconds(20)) { $0 })
         }
 
         func expire() throws -> LockReceipt {
@@ -306,6 +306,6 @@ extension LockController {
     fileprivate func lockAndWait() -> Bool {
         let answer = Monitor<Bool?>(nil)
         lock(.command) { _, already in answer.update { $0 = already } }
-        return answer.wait(until: monotonicDeadline(in: 20)) { $0 } ?? false
+        return answer.wait(until: .now + .seconds(20)) { $0 } ?? false
     }
 }

@@ -87,20 +87,20 @@ import VaultStore
 
         /// The next lock or unlock that was not awaited yet.
         func next() -> String? {
-            events.wait(until: monotonicDeadline(in: 20)) { $0.isEmpty ? nil : $0.removeFirst() }
+            events.wait(until: .now + .seconds(20)) { $0.isEmpty ? nil : $0.removeFirst() }
         }
 
         func lock(_ reason: LockReason = .command) throws -> Bool {
             let answer = Monitor<Bool?>(nil)
             controller.lock(reason) { _, already in answer.update { $0 = already } }
-            let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
+            let given = answer.wait(until: .now + .seconds(20)) { $0 }
             return try #require(given as Bool?)
         }
 
         func unlock(_ key: LockController.SecretSource? = nil) throws -> Result<Bool, UnlockRefusal> {
             let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
             controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
-            let given = answer.wait(until: monotonicDeadline(in: 20)) { $0 }
+            let given = answer.wait(until: .now + .seconds(20)) { $0 }
             return try #require(given)
         }
 
@@ -392,7 +392,7 @@ import VaultStore
             }
         }
         // Nothing shows this that could be awaited: the test is that the call does not return.
-        #expect(stopped.wait(until: monotonicDeadline(inMilliseconds: 50)) { $0 > 0 ? () : nil } == nil)
+        #expect(stopped.wait(until: .now + .milliseconds(50)) { $0 > 0 ? () : nil } == nil)
         setup.caches.isHeld.update { $0 = false }
         for thread in threads { thread.join() }
         #expect(setup.next() == "did-lock")

@@ -71,7 +71,7 @@ import VaultStore
         let hold = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .write else { return 0 }
             state.update { $0.hasBegun = true }
-            _ = state.wait(until: monotonicDeadline(in: 60)) { $0.isHeld ? nil : () }
+            _ = state.wait(until: .now + .seconds(60)) { $0.isHeld ? nil : () }
             return 0
         }
         try CallWatcher.watch(vault.path, hold) {
@@ -79,12 +79,12 @@ import VaultStore
             let writer = try BackgroundThread {
                 _ = [2].withBytes { try? system.write(handle, $0, at: 0, workspace: own) }
             }
-            #expect(state.wait(until: monotonicDeadline(in: 30)) { $0.hasBegun ? () : nil } != nil)
+            #expect(state.wait(until: .now + .seconds(30)) { $0.hasBegun ? () : nil } != nil)
             let reader = try BackgroundThread {
                 _ = try? system.attribute(file, name)
                 state.update { $0.isAnswered = true }
             }
-            #expect(state.wait(until: monotonicDeadline(in: 30)) { $0.isAnswered ? () : nil } != nil)
+            #expect(state.wait(until: .now + .seconds(30)) { $0.isAnswered ? () : nil } != nil)
             state.update { $0.isHeld = false }
             writer.join()
             reader.join()

@@ -43,7 +43,7 @@ import Testing
     @Test("A cancelled task keeps nothing any more when it reports its end")
     func abandoned() throws {
         let task = begin()
-        #expect(task.wait(milliseconds: 1) == nil)
+        #expect(task.wait(until: .now + .milliseconds(1)) == nil)
         task.abandon()
         #expect(traces.count == 1)
         isHeld.update { $0 = false }
@@ -55,6 +55,6 @@ import Testing
         let task = begin()
         isHeld.update { $0 = false }
         #expect(try left.awaited() == 1)
-        #expect(task.wait(milliseconds: 20_000) != nil)
+        #expect(task.wait(until: .now + .seconds(20)) != nil)
     }
 }

@@ -34,7 +34,7 @@ import Testing
                 if !isExcluded { #expect(throws: Never.self) { try store.log.checkpoint() } }
                 isOver.update { $0 = true }
             }
-            #expect(isOver.wait(until: monotonicDeadline(in: 20)) { $0 ? () : nil } != nil)
+            #expect(isOver.wait(until: .now + .seconds(20)) { $0 ? () : nil } != nil)
             checkpoint?.join()
             return 0
         }

@@ -149,7 +149,7 @@ import VaultFormat
         let directory = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(vault.root.fd)")
         try CallWatcher.watch(directory, hold) {
             let checkpoint = try BackgroundThread { try? store.log.checkpoint() }
-            let begun: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.hasBegun ? () : nil }
+            let begun: Void? = state.wait(until: .now + .seconds(60)) { $0.hasBegun ? () : nil }
             #expect(begun != nil)
             try file.put(pattern(60 * Self.c, seed: 2), at: 5 * Self.c)
             state.update { $0.isHeld = false }
@@ -191,13 +191,13 @@ import VaultFormat
         }
         try CallWatcher.watch(vault.path, hold) {
             let first = try BackgroundThread { try? file.synchronize(dataOnly: true) }
-            let began: Void? = state.wait(until: monotonicDeadline(in: 60)) { $0.began ? () : nil }
+            let began: Void? = state.wait(until: .now + .seconds(60)) { $0.began ? () : nil }
             #expect(began != nil)
             let second = try BackgroundThread {
                 try? file.synchronize(dataOnly: true)
                 state.update { $0.ended += 1 }
             }
-            let ended: Void? = state.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0.ended > 0 ? () : nil }
+            let ended: Void? = state.wait(until: .now + .milliseconds(200)) { $0.ended > 0 ? () : nil }
             #expect(ended == nil)
             state.update { $0.goesOn = true }
             first.join()

@@ -76,7 +76,7 @@ struct ViewFileSystemTests {
             _ = system.forgetKeys(everything: false)
             isForgotten.update { $0 = true }
         }
-        #expect(isForgotten.wait(until: monotonicDeadline(inMilliseconds: 200)) { $0 ? () : nil } == nil)
+        #expect(isForgotten.wait(until: .now + .milliseconds(200)) { $0 ? () : nil } == nil)
         isHeld.update { $0 = false }
         forgetting.join()
         fetching.join()

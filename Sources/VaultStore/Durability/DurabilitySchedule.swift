@@ -11,41 +11,38 @@ final class DurabilitySchedule: Sendable {
         case sealing
     }
 
-    /// Times are in milliseconds of CLOCK_MONOTONIC.
     private struct State {
         /// Times of the first and the last entry since the last checkpoint began.
-        var firstEntry: Int?
-        var lastEntry = 0
+        var firstEntry, lastEntry: ContinuousClock.Instant?
         /// True if a checkpoint, or a new log, is wanted at once.
         var isHurried = false
         /// True if the last entry has found the log half full.
         var isHalfFull = false
         /// Time before which a checkpoint that has failed is not tried again.
-        var nextTry = 0
-        var sealing: Int?
+        var nextTry, sealing: ContinuousClock.Instant?
         var grown: [EncryptedFile] = []
         var isRunning = false
         var isStopping = false
         /// Number of new logs that have begun.
         var renewals = 0
 
-        var checkpoint: Int? {
-            firstEntry.map { first in
-                max(
-                    nextTry,
-                    isHurried || isHalfFull
-                        ? 0 : min(lastEntry + DurabilitySchedule.idle, first + DurabilitySchedule.longest))
-            }
+        var checkpoint: ContinuousClock.Instant? {
+            guard let first = firstEntry else { return nil }
+            let last = lastEntry ?? first
+            let due =
+                isHurried || isHalfFull
+                ? first : min(last + DurabilitySchedule.idle, first + DurabilitySchedule.longest)
+            return nextTry.map { max($0, due) } ?? due
         }
     }
 
-    /// Milliseconds without an entry after which a checkpoint is made, and at most from the first entry.
-    private static let idle = 2000
-    private static let longest = 30_000
-    /// Milliseconds from the first file that waits to be sealed to the round that seals it.
-    private static let sealingDelay = 30_000
-    /// Milliseconds for which a request waits for a new log. The thread tries to begin one each `idle` milliseconds.
-    private static let renewal = 3000
+    /// Time without an entry after which a checkpoint is made, and at most from the first entry.
+    private static let idle = Duration.seconds(2)
+    private static let longest = Duration.seconds(30)
+    /// Time from the first file that waits to be sealed to the round that seals it.
+    private static let sealingDelay = Duration.seconds(30)
+    /// Time for which a request waits for a new log. The thread tries to begin one after each `idle`.
+    private static let renewal = Duration.seconds(3)
 
     private let state = Monitor(State())
 
@@ -58,7 +55,7 @@ final class DurabilitySchedule: Sendable {
                 defer { state.grown = [] }
                 return .item(.durableLengths(state.grown))
             }
-            let now = monotonicMilliseconds()
+            let now = ContinuousClock.now
             if let time = state.checkpoint, time <= now {
                 (state.firstEntry, state.isHurried, state.isHalfFull) = (nil, false, false)
                 return .item(.checkpoint)
@@ -67,7 +64,7 @@ final class DurabilitySchedule: Sendable {
                 state.sealing = nil
                 return .item(.sealing)
             }
-            return [state.checkpoint, state.sealing].compactMap(\.self).min().map { .waitUntil(milliseconds: $0) }
+            return [state.checkpoint, state.sealing].compactMap(\.self).min().map { .waitUntil($0) }
                 ?? .wait
         }
     }
@@ -83,9 +80,10 @@ final class DurabilitySchedule: Sendable {
     /// Notes that the log has one more entry. Wakes the thread only for the first one and if the log fills.
     func addEntry(isHalfFull: Bool) {
         let mustWake = state.access { state in
-            state.lastEntry = monotonicMilliseconds()
+            let now = ContinuousClock.now
+            state.lastEntry = now
             defer {
-                state.firstEntry = state.firstEntry ?? state.lastEntry
+                state.firstEntry = state.firstEntry ?? now
                 state.isHalfFull = isHalfFull
             }
             return state.firstEntry == nil || isHalfFull && !state.isHalfFull
@@ -96,7 +94,7 @@ final class DurabilitySchedule: Sendable {
     /// Wants a checkpoint, or a new log, at once.
     func hurry() {
         state.update { state in
-            state.firstEntry = state.firstEntry ?? monotonicMilliseconds()
+            state.firstEntry = state.firstEntry ?? .now
             state.isHurried = true
         }
     }
@@ -104,7 +102,7 @@ final class DurabilitySchedule: Sendable {
     /// Ends a checkpoint of the thread. One that has failed is tried again later, also without another entry.
     func finishCheckpoint(hasFailed: Bool) {
         state.access { state in
-            state.nextTry = hasFailed ? monotonicMilliseconds() + Self.idle : 0
+            state.nextTry = hasFailed ? .now + Self.idle : nil
             // Entries that were appended meanwhile have found the log as it was before.
             state.isHalfFull = false
         }
@@ -115,7 +113,7 @@ final class DurabilitySchedule: Sendable {
     /// are many.
     func addSealing(isMany: Bool) {
         let mustWake = state.access { state in
-            defer { state.sealing = isMany ? 0 : state.sealing ?? monotonicMilliseconds() + Self.sealingDelay }
+            defer { state.sealing = isMany ? .now : state.sealing ?? .now + Self.sealingDelay }
             return state.sealing == nil || isMany
         }
         if mustWake { state.update { _ in } }
@@ -147,7 +145,7 @@ final class DurabilitySchedule: Sendable {
     /// - Parameter renewals: their number before.
     func awaitRenewal(after renewals: Int) -> Bool {
         hurry()
-        return state.wait(until: monotonicDeadline(inMilliseconds: Self.renewal)) { state in
+        return state.wait(until: .now + Self.renewal) { state in
             state.renewals != renewals ? true : state.isRunning && !state.isStopping ? nil : false
         } ?? false
     }

@@ -211,7 +211,7 @@ package final class Completion: Sendable {
     /// Waits while `isLocked` returns true. Returns false if `stop` was called.
     package func wait(while isLocked: () -> Bool) -> Bool {
         while isLocked() {
-            let deadline = monotonicDeadline(inMilliseconds: Self.pause)
+            let deadline = ContinuousClock.now + .milliseconds(Self.pause)
             if state.wait(until: deadline, for: { $0.isStopping ? () : nil }) != nil { return false }
         }
         return !isStopping

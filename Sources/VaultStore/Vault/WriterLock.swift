@@ -149,7 +149,7 @@ package final class WriterLock: Sendable {
             if !check.isRunning { check.isRunning = startCheck() }
             return check.ended
         }
-        let result = limitedCheck.wait(until: monotonicDeadline(in: seconds)) { $0.ended > ended ? $0.result : nil }
+        let result = limitedCheck.wait(until: .now + .seconds(seconds)) { $0.ended > ended ? $0.result : nil }
         guard let result else { throw .system(.timedOut) }
         try result.get()
     }
@@ -175,7 +175,7 @@ package final class WriterLock: Sendable {
     /// - Parameter interval: seconds between two looks.
     package func watch(interval: Int = watchInterval) {
         var known: FileStamp?
-        while isReleased.wait(until: monotonicDeadline(in: interval), for: { $0 ? true : nil }) == nil {
+        while isReleased.wait(until: .now + .seconds(interval), for: { $0 ? true : nil }) == nil {
             // The stamp is in the kernel's memory, so that an idle disk can rest. Reading the file would wake it.
             let stamp = (try? root.status(of: WriterLockFile.entry)).map { FileStamp($0) }
             if let stamp, stamp == known { continue }

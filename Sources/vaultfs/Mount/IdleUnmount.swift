@@ -40,7 +40,7 @@ final class IdleUnmount: Sendable {
         while true {
             let left = max(start, gate.lastActivityMilliseconds) + delay - monotonicMilliseconds()
             if left > 0 {
-                let hasEnded = hasEnded.wait(until: monotonicDeadline(inMilliseconds: left)) { $0 ? true : nil }
+                let hasEnded = hasEnded.wait(until: .now + .milliseconds(left)) { $0 ? true : nil }
                 if hasEnded != nil { return }
                 continue
             }
@@ -64,7 +64,7 @@ final class IdleUnmount: Sendable {
 
     /// Ends the daemon if a copy of the mount in another namespace (a container, a service) would keep it and its keys.
     private func end() {
-        let hasEnded = hasEnded.wait(until: monotonicDeadline(in: Self.endingTime)) { $0 ? true : nil }
+        let hasEnded = hasEnded.wait(until: .now + .seconds(Self.endingTime)) { $0 ? true : nil }
         if hasEnded == nil { kill(getpid(), SIGTERM) }
     }
 }

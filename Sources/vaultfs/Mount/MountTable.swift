@@ -125,7 +125,7 @@ extension MountTable.Entry {
             let isDead = openFails()
             answer.update { $0 = isDead }
         }
-        return thread != nil && answer.wait(until: monotonicDeadline(in: Self.probeTimeout)) { $0 } ?? false
+        return thread != nil && answer.wait(until: .now + .seconds(Self.probeTimeout)) { $0 } ?? false
     }
 
     /// Runs on its own thread, which takes the identity of the mount's user. The kernel admits nobody else to a FUSE mount,
