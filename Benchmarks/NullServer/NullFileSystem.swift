@@ -291,7 +291,7 @@ extension NullFileSystem: LockableFileSystem {
     func inodesToDrop() -> [UInt64] { [] }
     func knownNames() -> [KnownName] { [] }
     func closeDirectories() {}
-    func sealEverything(evenIfLogged: Bool) {}
+    func sealEverything() {}
     func forgetKeys(everything: Bool) -> [String] { [] }
     func restoreKeys(_ secret: SecretBytes?) {}
     func detachedDirectories(all: Bool) -> [[UInt8]] { [] }

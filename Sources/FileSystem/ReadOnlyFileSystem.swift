@@ -9,7 +9,7 @@ extension ReadOnlyFileSystem {
     private static var refusal: StoreError { .system(.readOnlyFileSystem) }
 
     package var writingHandles: Int { 0 }
-    package func sealEverything(evenIfLogged: Bool) {}
+    package func sealEverything() {}
     package func synchronizeEverything() {}
     package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {}
 

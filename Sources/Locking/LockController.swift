@@ -217,8 +217,11 @@ package final class LockController: Sendable {
         let file = ClosedFile(inode: inode, forgetKeys: forgetKeys)
         queue.update { queue in
             // Many are purged together.
-            if case .purge(let others) = queue.jobs.last {
-                queue.jobs[queue.jobs.count - 1] = .purge(others + [file])
+            if case .purge(var files) = queue.jobs.last {
+                // Taken out first, so that the array is not copied.
+                queue.jobs.removeLast()
+                files.append(file)
+                queue.jobs.append(.purge(files))
             } else if !queue.isEnded {
                 queue.jobs.append(.purge([file]))
             }

@@ -29,7 +29,10 @@ struct LockSequence {
     mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
         // From here on requests are refused, except for dirty mapped pages that the kernel writes back.
-        if fileSystem.gate.state == .unlocked { fileSystem.gate.enter(.locking) }
+        if fileSystem.gate.state == .unlocked {
+            fileSystem.gate.enter(.locking)
+            fileSystem.beginArrivals()
+        }
         // A late reply would fill a cache that has been purged.
         step("requests") { $0.waitForRequests() }
         step("names") { $0.dropNames() }
@@ -55,7 +58,7 @@ struct LockSequence {
             fileSystem.gate.drain(until: controller.storeDeadline) == 0,
             controller.bounded(
                 until: .now + .milliseconds(Self.sealTimeoutMilliseconds),
-                { [fileSystem] in fileSystem.sealEverything(evenIfLogged: true) }) != nil
+                { [fileSystem] in fileSystem.sealClosed() }) != nil
         else { return controller.lockAgainLater() }
         let inodes = files.map(\.inode)
         var failures = controller.caches.dropInodes(inodes)
@@ -138,7 +141,7 @@ struct LockSequence {
         let before = fileSystem.counters.filesSealed.total
         // An unsealed file can be read too, so a timeout is no failure.
         _ = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
-            fileSystem.sealEverything(evenIfLogged: false)
+            fileSystem.sealEverything()
             // Needs a key that `forgetKeys` may wipe.
             controller.lease?.saveTime()
         }

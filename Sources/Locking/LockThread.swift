@@ -194,6 +194,8 @@ struct LockThread {
             }
             checkLockFiles()
         }
+        // A lock file that is gone before it was looked at has locked requests, and nothing else.
+        if gate.state == .unlocked { controller.fileSystem.endArrivals() }
         publishReasons()
         for reply in waiting { reply(receipt, false) }
         waiting = []

@@ -23,8 +23,9 @@ package protocol LockableFileSystem: FileSystem {
     /// Closes directories that no request uses.
     func closeDirectories()
     /// Makes written data durable.
-    /// - Parameter evenIfLogged: also seals files with changes in the log, which takes longer.
-    func sealEverything(evenIfLogged: Bool)
+    func sealEverything()
+    /// Seals files that were closed, also those with changes in the log.
+    func sealClosed()
     /// A line for each reason why written data is not durable, or lost.
     var missingData: [String] { get }
 
@@ -47,13 +48,17 @@ package protocol LockableFileSystem: FileSystem {
     /// Those directories have been looked up again.
     func attachedDirectories()
 
+    /// A lock has begun: files that are being written may be finished in it.
+    func beginArrivals()
     /// Number of files that were made while locked, in the current lock or in the last one.
     var arrivedFiles: Int { get }
-    /// The mount is unlocked: what has arrived is like everything else.
+    /// The mount is not locked: objects that have arrived are like all others.
     func endArrivals()
 }
 
 extension LockableFileSystem {
+    package func sealClosed() {}
+    package func beginArrivals() {}
     package var arrivedFiles: Int { 0 }
     package func endArrivals() {}
 }

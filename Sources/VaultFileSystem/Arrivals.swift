@@ -12,31 +12,42 @@ final class Arrivals: Sendable {
     }
 
     private let state = Mutex(State())
+    private let hasAny = Atomic<Bool>(false)
 
     /// Number of files that arrived during the current lock, or if it has ended, during the last one.
-    func files(isLocked: Bool) -> Int { state.withLock { isLocked && $0.isEnded ? 0 : $0.files } }
+    var files: Int { state.withLock { $0.files } }
 
-    func contains(_ identity: FileIdentity) -> Bool { state.withLock { $0.objects[identity] != nil } }
+    func contains(_ identity: FileIdentity) -> Bool {
+        hasAny.load(ordering: .acquiring) && state.withLock { $0.objects[identity] != nil }
+    }
 
-    func insert(_ identity: FileIdentity, isFile: Bool) {
+    /// - Parameter isLocked: checked under the mutex, so that nothing is added after the unlock has removed everything.
+    func insert(_ identity: FileIdentity, isFile: Bool, if isLocked: () -> Bool) {
         state.withLock { state in
+            guard isLocked() else { return }
             if state.isEnded { state = State() }
             if state.objects.updateValue(isFile, forKey: identity) == nil && isFile { state.files += 1 }
+            hasAny.store(true, ordering: .releasing)
         }
     }
 
     /// Forgets an object that has lost its last name.
     func remove(_ identity: FileIdentity) {
+        guard hasAny.load(ordering: .acquiring) else { return }
         state.withLock { state in
             if state.objects.removeValue(forKey: identity) == true { state.files -= 1 }
         }
     }
 
-    /// Called at the unlock.
+    /// A lock has begun. Objects that have arrived since its lock file was seen stay.
+    func begin() { state.withLock { if $0.isEnded { $0 = State() } } }
+
+    /// Called when the mount is not locked.
     func removeAll() {
         state.withLock { state in
-            if state.isEnded { state.files = 0 }
+            if state.isEnded { return }
             (state.objects, state.isEnded) = ([:], true)
+            hasAny.store(false, ordering: .releasing)
         }
     }
 }

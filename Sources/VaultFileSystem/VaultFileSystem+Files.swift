@@ -150,10 +150,11 @@ extension VaultFileSystem {
         }
         let status = try file.reader.status()
         let node = intern(status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
+        // A lock wipes the keys of a file that it finds without a handle.
+        let handle = handle(file, node, flags: flags)
         node.opening.withLock { adopt(file, &$0, node) }
         countArrival(status, in: parentNode)
-        let entry = NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
-        return (entry, handle(file, node, flags: flags))
+        return (NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node)), handle)
     }
 
     /// Pages stay valid across opens, because only this daemon changes the vault (and mtime shows other changes). If another

@@ -61,7 +61,7 @@ extension VaultFileSystem {
             case .handle: true
             }
         case .untilFirstUnlock: gate.hasBeenUnlocked
-        case .inbox: gate.hasBeenUnlocked && access != .listing
+        case .inbox: gate.hasBeenUnlocked && access != .listing && access != .encryptedAttributes
         case .none: true
         }
     }
@@ -79,10 +79,17 @@ extension VaultFileSystem {
         throw refusal()
     }
 
+    /// Throws `ENOKEY` if an object would get another name in a locked inbox while an older one of it may be there.
+    func admitArrival(_ status: stat, in parent: Node) throws(StoreError) {
+        let hasNames = status.st_mode & S_IFMT != S_IFDIR && status.st_nlink > 1
+        guard hasNames, isLockedInbox(parent), !arrivals.contains(FileIdentity(status)) else { return }
+        throw refusal()
+    }
+
     /// Remembers an object that has got its name in a locked inbox.
     func countArrival(_ status: stat, in parent: Node) {
-        guard isLockedInbox(parent) else { return }
-        arrivals.insert(FileIdentity(status), isFile: status.st_mode & S_IFMT == S_IFREG)
+        guard parent.protectionClass == .inbox else { return }
+        arrivals.insert(FileIdentity(status), isFile: status.st_mode & S_IFMT == S_IFREG) { !gate.isUnlocked() }
     }
 
     var observer: LockController? { lockController.withLock { $0 } }
@@ -113,9 +120,9 @@ extension VaultFileSystem {
                 ProtectionClass.claimed(byLinkAt: directory, entry) ?? .complete
             }
         default:
-            // A special file has its directory's class.
+            // A special file has its directory's class, like a new file.
             guard let name = nodes.name(of: node) else { return .complete }
-            return try protectionClass(of: name.parent)
+            return try protectionClass(of: name.parent).ofNewFiles
         }
     }
 }
@@ -132,9 +139,21 @@ extension VaultFileSystem: LockableFileSystem {
 
     package func attachedDirectories() { nodes.forgetRefusals() }
 
-    package var arrivedFiles: Int { arrivals.files(isLocked: gate.state != .unlocked) }
+    package var arrivedFiles: Int { arrivals.files }
 
     package func endArrivals() { arrivals.removeAll() }
+
+    package func beginArrivals() {
+        arrivals.begin()
+        guard hasInbox.load(ordering: .acquiring) else { return }
+        for node in nodes.all {
+            // Do not wait for one that is being opened, because the store may not answer.
+            guard node.isRegularFile, let name = nodes.name(of: node), name.parent.protectionClass == .inbox,
+                let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil, file.isBusy, file.hasWriter
+            else { continue }
+            arrivals.insert(node.key, isFile: true) { true }
+        }
+    }
 
     /// The root's attributes are returned in every state, so it is left out. Open files come first because many pages take
     /// long, and at the end the other threads have nothing more to do.
@@ -197,16 +216,14 @@ extension VaultFileSystem: LockableFileSystem {
     /// that it forgot. Cached directories of old nodes would not be found.
     package func closeDirectories() { _ = directories.removeAll() }
 
-    package func sealEverything(evenIfLogged: Bool) {
+    package func sealClosed() { store.durability.sealer.sealAll() }
+
+    package func sealEverything() {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
-        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is then sealed later.
-        if evenIfLogged {
-            try? store.log.checkpoint()
-        } else if (try? store.log.renewIfNeeded()) != nil {
-            try? store.log.synchronize()
-        }
+        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later.
+        if (try? store.log.renewIfNeeded()) != nil { try? store.log.synchronize() }
         store.durability.sealer.sealWaiting()
     }
 
@@ -219,6 +236,8 @@ extension VaultFileSystem: LockableFileSystem {
         store.keyRing.beginForgetting(everything: everything)
         // Requests in progress may still have keys.
         gate.drain()
+        // Files that have arrived and were closed meanwhile, before their keys go.
+        if arrivedFiles > 0 { sealClosed() }
         store.keyRing.forget()
         for node in nodes.all {
             if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed, everything) }
@@ -249,6 +268,7 @@ extension VaultFileSystem: LockableFileSystem {
             if let removed = node.opening.withLock({ $0.removedDirectory }) { open.append(removed) }
             if let file = node.openFile, !file.hasKeys { try? file.restoreKeys() }
         }
+        store.durability.sealer.scheduleRest()
         for directory in open where directory.keys.isForgotten { try? directory.restoreKeys() }
     }
 }

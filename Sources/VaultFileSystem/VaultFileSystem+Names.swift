@@ -80,7 +80,10 @@ extension VaultFileSystem {
         switch object {
         // The key of its target may be forgotten.
         case .link: if isLockedInbox(parentNode) { throw refusal() }
-        case .hardLink: isNew = false
+        case .hardLink(let id):
+            isNew = false
+            // Other names of it may have been in the inbox before the lock.
+            if isLockedInbox(parentNode), !arrivals.contains(try nodes.node(id).key) { throw refusal() }
         default: break
         }
         try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
@@ -169,6 +172,8 @@ extension VaultFileSystem {
         let target = try? newDirectory.status(of: newEncoded.entry)
         try admitName(of: source, in: oldNode)
         if let target { try admitName(of: target, in: newNode) }
+        try admitArrival(source, in: newNode)
+        if let target, flags == linux_RENAME_EXCHANGE { try admitArrival(target, in: oldNode) }
         // Two names of one file stay (rename(2)).
         let isSame = target.map { FileIdentity($0) == FileIdentity(source) } ?? false
         let exchanged = flags == linux_RENAME_EXCHANGE && !isSame ? target : nil
@@ -204,10 +209,15 @@ extension VaultFileSystem {
         _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         guard let status else { return try body() }
-        defer {
-            if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) }
-        }
-        guard let node = nodes.find(status) else { return try body() }
+        try losing(name, status, nodes.find(status), in: directory, body)
+        if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) }
+    }
+
+    private func losing(
+        _ name: NodeName<Node>, _ status: stat, _ node: Node?, in directory: OpenDirectory,
+        _ body: () throws(StoreError) -> Void
+    ) throws(StoreError) {
+        guard let node else { return try body() }
         // Without a descriptor of the file, because removing an open file leaves another one on NFS.
         if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }
         // All its names may be removed at the same time. This descriptor keeps the inode until the table knows.

@@ -23,6 +23,8 @@ package final class VaultFileSystem: Sendable {
     let foreignEntries = Mutex<Set<ForeignEntry>>([])
     let conflictCopies = ConflictCopies()
     let arrivals = Arrivals()
+    /// True once an inbox was opened.
+    let hasInbox = Atomic<Bool>(false)
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
@@ -44,6 +46,7 @@ package final class VaultFileSystem: Sendable {
         let root = Node(key: FileIdentity(try pinned.status()), kind: S_IFDIR)
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
+        hasInbox.store(rootDirectory.protectionClass == .inbox, ordering: .releasing)
         if !store.isReadOnly { rootDirectory.sweepOnce() }
     }
 
@@ -71,6 +74,7 @@ package final class VaultFileSystem: Sendable {
         let pinned = try pinDirectory(node)
         try complete(node, pinned)
         let opened = try Self.open(pinned, of: node, isRoot: false, in: store)
+        if opened.protectionClass == .inbox { hasInbox.store(true, ordering: .releasing) }
         directories.insert(opened, for: node)
         return opened
     }

@@ -34,7 +34,7 @@ import VaultStore
             #expect(begun != nil)
             let locking = try BackgroundThread {
                 system.gate.enter(.locked)
-                system.sealEverything(evenIfLogged: false)
+                system.sealEverything()
                 _ = system.forgetKeys(everything: false)
                 state.update { $0.isLocked = true }
             }

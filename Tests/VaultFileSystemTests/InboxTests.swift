@@ -171,15 +171,109 @@ extension LockControllerTests {
             _ = try system.make(ascii("l"), in: inbox, .link(target: ascii("new")), for: vault.caller)
         }
 
-        @Test("a file that is being written when the lock comes is written on")
-        func recording() throws {
-            let (_, handle) = try system.create(ascii("r"), in: inbox, mode: 0o644, flags: O_WRONLY, for: vault.caller)
+        @Test(
+            "a file that is being written when the lock comes is written on, and gets its name",
+            arguments: [false, true])
+        func recording(forgets: Bool) throws {
+            let (_, handle) = try system.create(ascii("r~"), in: inbox, mode: 0o644, flags: O_WRONLY, for: vault.caller)
             try vault.write(handle, pattern(5000))
-            try lock(forgets: true)
+            try lock(forgets: forgets)
             try vault.write(handle, pattern(5000), at: 5000)
             system.release(handle)
+            try awaitPurge()
+            try rename("r~", to: "r")
+            #expect(setup.controller.status().arrivedFiles == 1)
             try unlock()
             #expect(try vault.content("inbox", "r") == pattern(5000) + pattern(5000))
+        }
+
+        @Test("files that are closed or arrive during a lock are sealed, and so are those whose keys it has wiped")
+        func seals() throws {
+            let (entry, handle) = try system.create(
+                ascii("logged"), in: .root, mode: 0o644, flags: O_RDWR, for: vault.caller)
+            try Self.set(entry.id, "complete", system)
+            try vault.write(handle, pattern(9000))
+            try handle.synchronize(dataOnly: false)
+            try vault.write(handle, pattern(100, seed: 3), at: 4000)
+            system.release(handle)
+            #expect(handle.file.isLogged && !handle.file.isSealed)
+            try lock(forgets: true)
+            let (_, arrived) = try system.create(
+                ascii("arrived"), in: inbox, mode: 0o644, flags: O_RDWR, for: vault.caller)
+            try vault.write(arrived, pattern(6000))
+            system.release(arrived)
+            try awaitPurge()
+            #expect(arrived.file.isSealed)
+            try unlock()
+            system.store.durability.sealer.sealAll()
+            #expect(handle.file.isSealed)
+        }
+
+        @Test("a link, a move and a special file make no name of before the lock known", arguments: [false, true])
+        func otherNames(forgets: Bool) throws {
+            let open = try vault.directory("open")
+            try Self.set(open, "none", system)
+            try vault.file("f", in: open, pattern(10))
+            let file = try find("f", in: open)
+            _ = try system.make(ascii("also"), in: inbox, .hardLink(of: file), for: vault.caller)
+            let fifo = try system.make(
+                ascii("fifo"), in: inbox, .node(mode: S_IFIFO | 0o600, device: 0), for: vault.caller
+            ).id
+            try Self.set(.root, "none", system)
+            try lock(forgets: forgets)
+            for id in [file, fifo] {
+                refused { _ = try system.make(ascii("new"), in: inbox, .hardLink(of: id), for: vault.caller) }
+            }
+            refused { _ = try system.attributes(fifo) }
+            refused {
+                try system.rename(ascii("f"), in: open, to: ascii("new"), in: inbox, flags: 0, for: vault.caller)
+            }
+            for name in ["also", "fifo"] { refused { _ = try find(name) } }
+            // One with a single name can be moved there.
+            try vault.file("moved", in: open)
+            try system.rename(ascii("moved"), in: open, to: ascii("moved"), in: inbox, flags: 0, for: vault.caller)
+            _ = try find("moved")
+            try unlock()
+        }
+
+        @Test("a lock file that is gone again leaves nothing that a later lock takes for arrived")
+        func flapping() throws {
+            try setup.place.create()
+            try vault.file("early", in: inbox)
+            try setup.place.remove()
+            setup.controller.poke()
+            #expect(try setup.unlock() == .success(true))
+            try lock(forgets: false)
+            refused { _ = try find("early") }
+            #expect(setup.controller.status().arrivedFiles == 0)
+            try unlock()
+        }
+
+        @Test("a removal that fails leaves a directory that has arrived what it was")
+        func failedRemoval() throws {
+            try lock(forgets: false)
+            let directory = try vault.directory("d", in: inbox)
+            try vault.file("x", in: directory)
+            #expect(throws: StoreError.system(.directoryNotEmpty)) {
+                try system.remove(ascii("d"), in: inbox, isDirectory: true)
+            }
+            try system.remove(ascii("x"), in: directory, isDirectory: false)
+            try system.remove(ascii("d"), in: inbox, isDirectory: true)
+            try unlock()
+        }
+
+        @Test("an inbox's own encrypted attributes are refused while it is locked", arguments: [false, true])
+        func attributes(forgets: Bool) throws {
+            let name = ascii("user.note")
+            try system.setAttribute(inbox, name, value: [1], flags: 0)
+            try lock(forgets: forgets)
+            refused { _ = try system.attribute(inbox, name) }
+            refused { _ = try system.attributeNames(inbox) }
+            refused { try system.setAttribute(inbox, name, value: [2], flags: 0) }
+            refused { try system.setAttribute(inbox, name, value: nil, flags: 0) }
+            #expect(try system.attributeNames(try vault.directory("new", in: inbox)).isEmpty)
+            try unlock()
+            #expect(try system.attribute(inbox, name) == [1])
         }
 
         @Test("Inbox-3: only directories become inboxes")

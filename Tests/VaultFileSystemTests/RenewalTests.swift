@@ -75,7 +75,7 @@ import VaultStore
             fail()
             expect(.ioError) { try place.vault.write(handles[0], [2]) }
             let begin = monotonicMilliseconds()
-            place.vault.system.sealEverything(evenIfLogged: false)
+            place.vault.system.sealEverything()
             #expect(monotonicMilliseconds() - begin < 3000)
         }
         try poll("the new log", timeout: .seconds(20)) { place.vault.system.store.problems.isEmpty }

@@ -89,13 +89,19 @@ package final class HeaderSealer: Sendable {
                 guard let file = file(seen.token) else { continue }
                 // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.
                 let isDone = (try? file.seal(ifStill: seen.mark, isDurable: together)) ?? !file.syncs.isDoubtful
-                // A file that is open is added again when it is closed. One that has grown waits for the next round.
-                guard isDone || file.isBusy else { continue }
+                // A file that is open is added again when it is closed. One that has grown waits for the next round, and
+                // one whose keys a lock has wiped waits for them, if they are not too many.
+                guard isDone || file.isBusy || !file.hasKeys && waiting.count > limit else { continue }
                 release(seen)
             }
-            if self.waiting.withLock({ !$0.isEmpty }) { schedule.addSealing(isMany: false) }
+            scheduleRest()
             linux_scrub_thread()
         }
+    }
+
+    /// Schedules a round if a file waits that can be sealed.
+    package func scheduleRest() {
+        if waiting.withLock({ $0.values.contains { $0.file.hasKeys } }) { schedule.addSealing(isMany: false) }
     }
 
     /// A waiting file. Nil if it was released.

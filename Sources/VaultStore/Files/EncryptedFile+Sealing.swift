@@ -10,7 +10,10 @@ extension EncryptedFile {
     var lengthMark: UInt64 { writing.withLock { $0.lengthChanges } }
 
     /// True while a handle has the file open. It will be closed once more then.
-    var isBusy: Bool { openHandles.load(ordering: .acquiring) > 0 }
+    package var isBusy: Bool { openHandles.load(ordering: .acquiring) > 0 }
+
+    /// True if the file was opened for writing.
+    package var hasWriter: Bool { writing.withLock { $0.writer != nil } }
 
     /// True if the file was opened for writing and is not sealed.
     package var needsSeal: Bool { writing.withLock { $0.writer != nil && !$0.header.isSealed } }
@@ -19,16 +22,15 @@ extension EncryptedFile {
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
 
     /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was taken,
-    /// or if the log has changes of the file.
+    /// if the log has changes of the file, or if its keys are wiped.
     /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
     func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
         // A sync of the whole store proves nothing after one that has failed.
         if !isDurable || syncs.isDoubtful { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
             guard let writer = state.writer, !state.header.isSealed else { return true }
-            // A file that could not be sealed before a lock wiped its keys stays unsealed. It can be read all the same.
-            guard hasKeys else { return true }
-            guard state.lengthChanges == mark, !isLogged else { return false }
+            // After a lock has wiped its keys, it is sealed when they are back.
+            guard hasKeys, state.lengthChanges == mark, !isLogged else { return false }
             try store.admitChange()
             try keepingAttributes(writer) { (before) throws(StoreError) in
                 // A file without a name ceases to exist when it is closed.

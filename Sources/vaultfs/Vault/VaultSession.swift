@@ -73,7 +73,7 @@ final class VaultSession {
     /// Opens the vault's files again, as the next mount will see them. Before that, everything written is sealed and
     /// made durable.
     func reopen() throws -> FileSystemTree<VaultFileSystem> {
-        system?.sealEverything(evenIfLogged: false)
+        system?.sealEverything()
         system?.store.durability.sealer.sealAll()
         try system?.store.log.clear()
         try synchronize()
