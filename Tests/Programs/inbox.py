@@ -321,7 +321,8 @@ def hostile(mount, options):
 
 def memory(mount, options):
     from memory_needles import aes, scan
-    from vaultfs_reader import Configuration, DirectoryRecord, FileHeader
+    import vaultfs_reader
+    from vaultfs_reader import Configuration, DirectoryRecord, FileHeader, hkdf
     inbox = Inbox(mount)
     with open(os.path.join(mount.vault, "vaultfs.json"), "rb") as file:
         keys = Configuration(file.read()).open("passphrase", b"correct horse")
@@ -331,17 +332,23 @@ def memory(mount, options):
             return os.path.join(directory, os.fsdecode(DirectoryRecord(file.read(), keys, is_root).encode(name)[0]))
 
     def needles(name, content):
+        secrets = []
+        # The reader derives the keys of a file from its secret, and keeps only them.
+        vaultfs_reader.hkdf = lambda secret, *others: secrets.append(secret) or hkdf(secret, *others)
         with open(opened(opened(mount.vault, b"inbox", True), name), "rb") as file:
             header = FileHeader(file.read(128), keys)
+        vaultfs_reader.hkdf = hkdf
         return {"content": [content[at:at + 32] for at in (0, 5000, len(content) - 40)], "cipher key": aes(header.cipher_key),
-                "mac key": aes(header.mac_key), "attribute key": aes(header.xattr_key[:32]) + aes(header.xattr_key[32:])}
+                "mac key": aes(header.mac_key), "attribute key": aes(header.xattr_key[:32]) + aes(header.xattr_key[32:]),
+                "secret": [secrets[-1][:16], secrets[-1][16:]]}
 
     mount.lock()
     content = os.urandom(200_000)
     file = open(inbox.path("open"), "xb", buffering=0)
     file.write(content)
     while_open = scan(mount.daemon, needles(b"open", content))
-    if any(found == 0 for found, _ in while_open.values()):
+    # The secret is wiped when its keys have been derived.
+    if any(found == 0 for kind, (found, _) in while_open.items() if kind != "secret"):
         stop(f"nothing to be found while it is open: {while_open}")
     closed = os.urandom(300_000)
     with open(inbox.path("closed"), "xb", buffering=0) as other:

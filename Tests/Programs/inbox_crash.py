@@ -3,7 +3,7 @@ must be there, and nothing can be read while it is locked.
 
 inbox_crash.py --binary VAULTFS --directory DIR [--policy refuse|forget] [--rounds N] [--seed N]
 
-A round is one lock, with 20 files. Half of the rounds end with a kill."""
+A round is one lock, with up to 32 files. Half of the rounds end with a kill."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ import time
 from locking import GONE, ended, finish, fork, main, mounted, noise, stop, until
 
 DELIVERIES = 4
-FILES = 5
+FILES = 8
 
 
 def content(name):
