@@ -64,7 +64,7 @@ extension PlainMountTests {
             #expect(try Command(["stat", "-c", "%u:%g", "\(vault.mountpoint)/f"]).run().output == "0:0\n")
             try vault.unmount()
             let file = try #require(try largestFile(in: vault.vault))
-            let damage = ["dd", "if=/dev/zero", "of=\(file)", "bs=1", "seek=20000", "count=1", "conv=notrunc"]
+            let damage = ["dd", "if=/dev/zero", "of=\(file)", "bs=16", "seek=1250", "count=1", "conv=notrunc"]
             try Command(damage).run().succeeded()
             let damaged = try vault.vaultfs(["export", "\(vault.vault):f", "-", "--passfile", vault.passfile])
             #expect(damaged.exitCode == FailureCode.damageFound.rawValue)

@@ -61,7 +61,8 @@ package final class ViewUnderTest: MountUnderTest {
         foreground = process
         try poll("the mount") { [self] in
             if process.wait(timeout: .zero) != nil { throw TestFailure("no mount: \(process.errors)") }
-            return try isMounted()
+            // The mount is in the table a moment before its control socket is there.
+            return try isMounted() && vaultfs(["status", mountpoint]).exitCode == 0
         }
         noteMount()
         try checkMount()

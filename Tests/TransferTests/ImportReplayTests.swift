@@ -122,7 +122,7 @@ import VaultStore
         let begun = "\(vault)/\(try #require(files.first))"
         let change =
             switch how {
-            case "damaged": "printf x | dd of=\(begun) bs=1 seek=5000 conv=notrunc"
+            case "damaged": "printf 0123456789abcdef | dd of=\(begun) bs=1 seek=5000 conv=notrunc"
             case "longer": "truncate -s +100000 \(begun)"
             default: "ln \(begun) \(directory.path)/kept"
             }
