@@ -22,6 +22,11 @@ package struct Base64: Sendable {
 
     package func isDigit(_ character: UInt8) -> Bool { values[Int(character)] != 0xFF }
 
+    /// The number of digits that `bytes` begins with.
+    package func digitCount(atStartOf bytes: [UInt8]) -> Int {
+        values.withUnsafeBufferPointer { values in bytes.firstIndex { values[Int($0)] == 0xFF } ?? bytes.count }
+    }
+
     /// The number of characters that encode `count` bytes.
     package func encodedCount(_ count: Int) -> Int { isPadded ? (count + 2) / 3 * 4 : (count * 4 + 2) / 3 }
 

@@ -49,18 +49,9 @@ package struct DirectoryReader {
     /// The next entry, including `.` and `..`. Nil at the end.
     package mutating func nextWithDots() throws(StoreError) -> Entry? {
         if position >= buffer.count {
-            var fresh = [UInt8](repeating: 0, count: Self.bufferSize)
-            let count = try fresh.withMutableBytes { (bytes) throws(StoreError) -> Int in
-                try retrying { linux_getdents64(directory.fd, bytes.baseAddress, bytes.count) }
-            }
-            if count == 0 {
-                buffer = []
-                position = 0
-                return nil
-            }
-            fresh.removeLast(fresh.count - count)
-            buffer = fresh
+            buffer = try fill()
             position = 0
+            if buffer.isEmpty { return nil }
         }
         let parsed = buffer.withUnsafeBytes { bytes -> (Entry, Int)? in
             // struct linux_dirent64, getdents(2): u64 d_ino, s64 d_off, u16 d_reclen, u8 d_type, char d_name[]
@@ -78,5 +69,19 @@ package struct DirectoryReader {
         position += size
         offset = entry.nextOffset
         return entry
+    }
+
+    /// getdents64(2). Empty at the end.
+    private func fill() throws(StoreError) -> [UInt8] {
+        var result: Result<Int, StoreError> = .success(0)
+        // Most directories are small: zeros in the whole buffer cost more than the call.
+        let bytes = [UInt8](unsafeUninitializedCapacity: Self.bufferSize) { bytes, count in
+            result = Result { () throws(StoreError) in
+                try retrying { linux_getdents64(directory.fd, bytes.baseAddress, bytes.count) }
+            }
+            count = (try? result.get()) ?? 0
+        }
+        _ = try result.get()
+        return bytes
     }
 }

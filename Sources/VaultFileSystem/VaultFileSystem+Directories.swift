@@ -12,8 +12,6 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         try admit(node, .names)
         let directory = try directory(node)
-        // Leave another machine's temporary files.
-        if (try? store.admitChange()) != nil { directory.sweepOnce() }
         try confirmKeys(of: directory, node)
         let handle = DirectoryHandle(node: node, directory: try directory.reopenedForListing())
         openDirectories.withLock { $0[ObjectIdentifier(handle)] = handle }
@@ -49,6 +47,10 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Bool {
         let (entry, directory) = (listed.name, handle.directory)
         let kind = EntryName.kind(of: entry)
+        if kind == .temporary {
+            // Another machine's stay. Sweeping the whole tree at mount would make a mount as slow as the tree is large.
+            if (try? store.admitChange()) != nil { directory.removeLeftover(entry) }
+        }
         guard [.name, .longName, .conflictCopy].contains(kind) else { return false }
         guard let name = plaintextName(of: entry, in: directory) else {
             guard isDamaged(entry, in: directory) else { return false }

@@ -47,7 +47,7 @@ package final class VaultFileSystem: Sendable {
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
         hasInbox.store(rootDirectory.protectionClass == .inbox, ordering: .releasing)
-        if !store.isReadOnly { rootDirectory.sweepOnce() }
+        if !store.isReadOnly { try? rootDirectory.sweep() }
     }
 
     /// The store with the rules for this node's file.

@@ -28,10 +28,10 @@ package struct ConflictCopy: Equatable, Sendable {
     }
 
     private static func short(_ entry: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>)? {
-        let digits = entry.prefix { Base64.url.isDigit($0) }
+        let count = Base64.url.digitCount(atStartOf: entry)
         // Nearly every entry ends here.
-        guard !digits.isEmpty, digits.count < entry.count, EntryName.canBeEncrypted(Array(digits)) else { return nil }
-        return (digits, entry[digits.endIndex...])
+        guard count > 0, count < entry.count, EntryName.canBeEncrypted(Array(entry[..<count])) else { return nil }
+        return (entry[..<count], entry[count...])
     }
 
     /// Some clients put the addition before the last dot, so before the digits.

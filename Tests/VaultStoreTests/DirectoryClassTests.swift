@@ -154,7 +154,7 @@ import VaultFormat
             if let temporary { try fixture.write(temporary, to: "vaultfs.tmp.0123456789abcdef") }
             let next = try fixture.openRoot(in: try fixture.open())
             #expect(next.protectionClass == (record == old ? .complete : .none))
-            next.sweepOnce()
+            try next.sweep()
             #expect(try entries() == ["vaultfs.dir"])
             try next.changeClass(to: .untilFirstUnlock)
             #expect(try recordClass() == .untilFirstUnlock)

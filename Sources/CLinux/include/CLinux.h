@@ -45,8 +45,9 @@ long linux_getdents64(int fd, void *buffer, size_t size) LIBC(getdents64);
 // getxattr(2) and related calls, by path, following links (see ExtendedAttributes.swift).
 long linux_getxattr(const char *path, const char *name, void *value, size_t size) LIBC(getxattr);
 long linux_listxattr(const char *path, char *list, size_t size) LIBC(listxattr);
-// The same of a link itself.
-long linux_llistxattr(const char *path, char *list, size_t size) LIBC(llistxattr);
+// listxattrat(2) of an entry of a directory, not following a link. Before kernel 6.13, llistxattr(2) by the link of the
+// directory's descriptor in /proc.
+long linux_listxattrat(int directory, const char *entry, char *list, size_t size);
 int linux_setxattr(const char *path, const char *name, const void *value, size_t size, int flags) LIBC(setxattr);
 int linux_removexattr(const char *path, const char *name) LIBC(removexattr);
 // memfd_secret(2): memory that is in no page table but this process's, so that not even root reads it by way of the

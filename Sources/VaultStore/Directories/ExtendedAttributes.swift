@@ -44,8 +44,9 @@ package struct ExtendedAttributes {
 
     /// The same of an entry of a directory, not following a link.
     package static func areOnlyUser(of entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Bool {
-        let path = Array("/proc/self/fd/\(directory.fd)/".utf8) + entry
-        return try withCString(path) { (path) throws(StoreError) in try areOnlyUser { linux_llistxattr(path, $0, $1) } }
+        try withCString(entry) { (entry) throws(StoreError) in
+            try areOnlyUser { linux_listxattrat(directory.fd, entry, $0, $1) }
+        }
     }
 
     private static func areOnlyUser(_ list: (UnsafeMutablePointer<CChar>?, Int) -> Int) throws(StoreError) -> Bool {

@@ -44,15 +44,21 @@ extension OpenDirectory {
         do throws(StoreError) {
             let directory = try Descriptor(at: descriptor.fd, entry, flags: O_RDONLY | O_DIRECTORY)
             store.accessTimes.prepare(directory: directory)
-            try OpenDirectory.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
-            var reader = DirectoryReader(directory)
-            while let found = try reader.next() {
-                if found.name != Self.recordEntry { throw StoreError.system(.directoryNotEmpty) }
-            }
+            if try Self.holdsOnlyRecord(directory) { return }
+            try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
+            guard try Self.holdsOnlyRecord(directory) else { throw StoreError.system(.directoryNotEmpty) }
         } catch {
             if isClosed { try? changeMode(of: entry, to: before.st_mode & 0o7777) }
             throw error
         }
+    }
+
+    /// - Parameter directory: at its beginning.
+    private static func holdsOnlyRecord(_ directory: Descriptor) throws(StoreError) -> Bool {
+        var reader = DirectoryReader(directory)
+        var isAlone = true
+        while isAlone, let found = try reader.next() { isAlone = found.name == recordEntry }
+        return isAlone
     }
 
     func changeMode(of entry: [UInt8], to mode: mode_t) throws(StoreError) {
@@ -111,12 +117,11 @@ extension OpenDirectory {
         discardDirectory(temporary)
     }
 
-    /// Sweeps the directory when it is first listed since it was opened. Sweeping the whole tree at mount would make a
-    /// mount as slow as the tree is large.
-    package func sweepOnce() {
-        if wasSwept.exchange(true, ordering: .relaxed) { return }
-        // Best effort: leftovers are not shown, they only take space.
-        try? sweep()
+    /// Removes the temporary `entry` if a daemon that died has left it. Best effort: leftovers are not shown, they only
+    /// take space.
+    package func removeLeftover(_ entry: [UInt8]) {
+        if entry.starts(with: EntryName.temporary(store.temporaryPrefix)) { return }
+        Self.remove(entry, from: descriptor)
     }
 
     /// Removes leftovers of daemons that died from this directory.
@@ -126,12 +131,13 @@ extension OpenDirectory {
         try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: false)
     }
 
-    /// Removes `vaultfs.tmp.*` that is not this mount's, and sidecars without an entry.
+    /// Removes `vaultfs.tmp.*` that is not this mount's, and sidecars without an entry. Leaves the directory at its beginning.
     static func sweepLeftovers(
         of directory: Descriptor, keeping prefix: String, includingSidecars: Bool
     ) throws(StoreError) {
         let ours = EntryName.temporary(prefix)
         var leftovers: [[UInt8]] = []
+        try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
         var sidecars: [[UInt8]] = []
         while let found = try reader.next() {

@@ -19,7 +19,6 @@ package final class OpenDirectory: Sendable {
     package let store: Store
     /// Milliseconds of CLOCK_MONOTONIC.
     package let openedAt = monotonicMilliseconds()
-    let wasSwept = Atomic<Bool>(false)
 
     private init(descriptor: Descriptor, keys: DirectoryKeys, epoch: UInt8, sharedClass: DirectoryClass, store: Store) {
         self.descriptor = descriptor
