@@ -47,10 +47,7 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Bool {
         let (entry, directory) = (listed.name, handle.directory)
         let kind = EntryName.kind(of: entry)
-        if kind == .temporary {
-            // Another machine's stay. Sweeping the whole tree at mount would make a mount as slow as the tree is large.
-            if (try? store.admitChange()) != nil { directory.removeLeftover(entry) }
-        }
+        if kind == .temporary { sweep(entry, handle) }
         guard [.name, .longName, .conflictCopy].contains(kind) else { return false }
         guard let name = plaintextName(of: entry, in: directory) else {
             guard isDamaged(entry, in: directory) else { return false }
@@ -78,6 +75,13 @@ extension VaultFileSystem {
             // It was removed since getdents(2).
             return false
         }
+    }
+
+    /// Removes a leftover that a listing meets. To sweep the whole tree at mount would make a mount as slow as the tree is
+    /// large. The root is swept then, because log and slot commands have temporary files there while it is mounted.
+    private func sweep(_ entry: [UInt8], _ handle: DirectoryHandle) {
+        // Another machine's temporary files stay.
+        if handle.node !== nodes.root, (try? store.admitChange()) != nil { handle.directory.removeLeftover(entry) }
     }
 
     /// Returns true if an entry whose name does not authenticate is the vault's. Other programs' files are not damage.

@@ -23,6 +23,29 @@ extension PlainMountTests {
             #expect(try attributes(vault) == before)
         }
 
+        @Test("access lists are found, with listxattrat(2) and without it", arguments: [true, false])
+        func lists(hasCall: Bool) throws {
+            guard Products.isRoot else { return }
+            let vault = try VaultUnderTest()
+            let without = [Products.python, Products.program("without_call.py"), "listxattrat"]
+            try vault.mount(launcher: hasCall ? [] : without)
+            let script = """
+                cd $1; touch none listed; setfacl -m u:1234:r listed; ln -s listed link
+                umask 0; touch "$(printf %0200d 0)"; setfacl -m u:1234:r 0*
+                """
+            try vault.account.run(["sh", "-ec", script, "sh", vault.mountpoint]).succeeded()
+            try vault.unmount()
+            // Nothing is known of any object any more.
+            try vault.mount(launcher: hasCall ? [] : without)
+            let listing = try vault.account.run(["ls", "-l", vault.mountpoint]).succeeded().output
+            let marked = listing.split(separator: "\n").dropFirst().map { line in
+                (line.split(separator: " ")[0].last == "+", line.split(separator: " ")[8])
+            }
+            #expect(marked.filter { $0.0 }.map { $0.1.first } == ["0", "l"], "\(listing)")
+            #expect(marked.count == 4)
+            try vault.unmount()
+        }
+
         private func attributes(_ vault: VaultUnderTest) throws -> String {
             let code = """
                 import os, sys

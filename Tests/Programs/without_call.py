@@ -1,9 +1,9 @@
 """Runs a program for which a system call does not exist (ENOSYS). Needs root, so that the program keeps its privileges.
 
 Without memfd_secret its keys lie in locked memory, which root can read through /proc/PID/mem. Without unshare no worker of a
-mount can serve a request.
+mount can serve a request. Without listxattrat it is a kernel before 6.13.
 
-without_call.py memfd_secret|unshare PROGRAM ARGUMENT..."""
+without_call.py memfd_secret|unshare|listxattrat PROGRAM ARGUMENT..."""
 
 import ctypes
 import errno
@@ -12,7 +12,7 @@ import platform
 import struct
 import sys
 
-NUMBERS = {"memfd_secret": 447, "unshare": 272 if platform.machine() == "x86_64" else 97}
+NUMBERS = {"memfd_secret": 447, "unshare": 272 if platform.machine() == "x86_64" else 97, "listxattrat": 465}
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 # linux/bpf_common.h, linux/seccomp.h
 LOAD_WORD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06

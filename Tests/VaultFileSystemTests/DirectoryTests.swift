@@ -32,6 +32,28 @@ import VaultStore
         #expect(Set(listed) == names)
     }
 
+    @Test("Store-13: a listing removes leftovers of another mount, but in the root only a mount does")
+    func leftovers() throws {
+        let directory = try vault.directory("d")
+        try vault.file("f", in: directory)
+        let path = try vault.backing("d")
+        for path in [path, vault.path] {
+            try Bytes.put([1], at: path + "/vaultfs.tmp.0123")
+            try #require(mkdir(path + "/vaultfs.tmp.4567", 0o700) == 0)
+        }
+        #expect(try vault.names(directory) == ["f"])
+        #expect(try vault.names() == ["d"])
+        func isThere(_ entry: String) -> Bool { access(entry, F_OK) == 0 }
+        for entry in ["vaultfs.tmp.0123", "vaultfs.tmp.4567"] {
+            #expect(!isThere("\(path)/\(entry)"))
+            // The log and slot commands have temporary files in the root while it is mounted.
+            #expect(isThere("\(vault.path)/\(entry)"))
+        }
+        system.shutDown()
+        try vault.remount()
+        #expect(!isThere("\(vault.path)/vaultfs.tmp.0123"))
+    }
+
     @Test("Names removed while a directory is listed: the others are listed once, and 'rm -r' gets them all")
     func removal() throws {
         let names = try fill(1000)
