@@ -41,6 +41,15 @@ struct CipherContext: ~Copyable {
         }
     }
 
+    /// Transforms whole blocks into as many bytes elsewhere.
+    @inline(__always)
+    func transform(_ input: RawSpan, into output: UnsafeMutableRawPointer) throws(CryptoError) {
+        try input.withUnsafeBytes { (bytes) throws(CryptoError) in
+            guard let start = bytes.baseAddress else { return }
+            try transform(start, into: output, size: bytes.count)
+        }
+    }
+
     /// Transforms `size` bytes, whole blocks. `output` may be `input`.
     @inline(__always)
     func transform(_ input: UnsafeRawPointer, into output: UnsafeMutableRawPointer, size: Int) throws(CryptoError) {
@@ -85,13 +94,14 @@ struct Poly1305Context: ~Copyable {
     /// libcrypto clamps r, and wipes the key and the state as it gives the tag.
     @inline(__always)
     func authenticate(
-        _ message: UnsafeRawPointer, size: Int, trailer: UInt64, key: UnsafeRawPointer,
-        into tag: UnsafeMutableRawPointer
+        _ message: RawSpan, trailer: UInt64, key: UnsafeRawPointer, into tag: UnsafeMutableRawPointer
     ) throws(CryptoError) {
         var trailer = trailer.littleEndian
         var written = 0
         guard EVP_MAC_init(handle, key.assumingMemoryBound(to: UInt8.self), Self.keySize, nil) == 1,
-            EVP_MAC_update(handle, message.assumingMemoryBound(to: UInt8.self), size) == 1,
+            message.withUnsafeBytes({
+                EVP_MAC_update(handle, $0.bindMemory(to: UInt8.self).baseAddress, $0.count)
+            }) == 1,
             withUnsafeBytes(of: &trailer, { EVP_MAC_update(handle, $0.baseAddress, 8) }) == 1,
             EVP_MAC_final(handle, tag.assumingMemoryBound(to: UInt8.self), &written, Self.tagSize) == 1,
             written == Self.tagSize
