@@ -14,12 +14,15 @@ import VaultFormat
 final class CutVault: Sendable {
     let chunkSize: Int
     let keyRing: KeyRing
-    private let masterKey: SecretBytes
+    let masterKey: SecretBytes
+    /// The class of the root, and so of all directories.
+    let rootClass: ProtectionClass
     private let configuration: [UInt8]
     private let rootRecord: [UInt8]
 
-    init(chunkSize: Int) throws {
+    init(chunkSize: Int, rootClass: ProtectionClass = .complete) throws {
         self.chunkSize = chunkSize
+        self.rootClass = rootClass
         masterKey = try SecretBytes.random(count: 32)
         // A keyfile costs no scrypt.
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
@@ -29,7 +32,7 @@ final class CutVault: Sendable {
         configuration = made.serialized()
         keyRing = try KeyRing(masterKey: masterKey, configuration: made)
         rootRecord = try DirectoryRecord.make(
-            .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault
+            rootClass, isRoot: true, classCipher: keyRing.classCipher(rootClass), vault: keyRing.vault
         ).bytes
     }
 

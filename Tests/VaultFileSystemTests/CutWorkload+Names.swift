@@ -10,6 +10,12 @@ import TestSupport
 extension CutWorkload {
     var files: [String] { model.entries.filter { $0.value != nil }.keys.sorted() }
 
+    /// The files whose names may be changed, and opened. While locked, only those that have arrived, which nobody can open.
+    private var changeable: [String] {
+        guard let arrived else { return files }
+        return files.filter { path in arrived.contains { $0 === file(path) } }
+    }
+
     func file(_ path: String) -> CutFile? { model.entries[path].flatMap(\.self) }
 
     func name(_ file: CutFile) -> String { files.first { self.file($0) === file } ?? "removed" }
@@ -30,7 +36,7 @@ extension CutWorkload {
 
     func create() throws {
         let path = newPath()
-        guard files.count < 7, model.entries[path] == nil else { return }
+        guard files.count < (arrived == nil ? 7 : 12), model.entries[path] == nil else { return }
         try create(path)
     }
 
@@ -44,10 +50,12 @@ extension CutWorkload {
         }
         let file = CutFile(namedIn: model.trees.count, begun: span.begun, returned: span.returned)
         model.changeTree([path], span) { $0[path] = file }
+        arrived?.append(file)
         if let handle { open.append((file, handle, isDurable)) }
     }
 
     func openFile() throws {
+        if arrived != nil { return try create() }
         guard let path = files.isEmpty ? nil : files[random.below(files.count)], let file = file(path) else { return }
         if open.count > 4 { try close(random.below(open.count)) }
         let isTruncating = random.below(6) == 0
@@ -68,7 +76,7 @@ extension CutWorkload {
 
     /// Writes another file, syncs it and gives it the name, as editors and databases do.
     func replace() throws {
-        guard let target = files.isEmpty ? nil : files[random.below(files.count)] else { return }
+        guard let target = changeable.isEmpty ? nil : changeable[random.below(changeable.count)] else { return }
         let temporary = target + "~"
         guard model.entries[temporary] == nil else { return }
         try create(temporary)
@@ -83,9 +91,9 @@ extension CutWorkload {
     }
 
     func rename() throws {
-        guard let source = files.isEmpty ? nil : files[random.below(files.count)] else { return }
+        guard let source = changeable.isEmpty ? nil : changeable[random.below(changeable.count)] else { return }
         let target = newPath()
-        if target != source, model.entries[target] == nil || file(target) != nil { try rename(source, to: target) }
+        if target != source, model.entries[target] == nil || changeable.contains(target) { try rename(source, to: target) }
     }
 
     private func rename(_ source: String, to target: String) throws {
@@ -102,7 +110,8 @@ extension CutWorkload {
     }
 
     func remove() throws {
-        guard let path = files.count < 2 ? nil : files[random.below(files.count)] else { return }
+        guard files.count > 1, !changeable.isEmpty else { return }
+        let path = changeable[random.below(changeable.count)]
         // A checkpoint may drop what it has in the log, unless it is still open.
         if random.below(2) == 0, let last = open.last(where: { $0.file === file(path) }), last.file.latest.length > 0 {
             try write(
@@ -121,7 +130,7 @@ extension CutWorkload {
 
     func link() throws {
         let target = newPath()
-        guard let path = files.isEmpty ? nil : files[random.below(files.count)], let file = file(path),
+        guard arrived == nil, let path = files.isEmpty ? nil : files[random.below(files.count)], let file = file(path),
             model.entries[target] == nil
         else { return }
         let (parent, name) = try split(path)
@@ -134,7 +143,7 @@ extension CutWorkload {
     }
 
     func removeDirectory(_ path: String) throws {
-        guard !model.entries.keys.contains(where: { $0.hasPrefix(path + "/") }) else { return }
+        guard arrived == nil, !model.entries.keys.contains(where: { $0.hasPrefix(path + "/") }) else { return }
         let span = try perform("remove directory \(path)") {
             try system.remove(ascii(path), in: .root, isDirectory: true)
         }
@@ -149,6 +158,7 @@ extension CutWorkload {
     }
 
     func synchronizeDirectory() throws {
+        if arrived != nil { return }
         let directories = model.entries.filter { $0.value == nil }.keys.sorted() + [""]
         let path = directories[random.below(directories.count)]
         let span = try perform("fsync directory \(path)") {

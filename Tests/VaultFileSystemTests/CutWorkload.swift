@@ -22,6 +22,9 @@ final class CutWorkload {
     var open: [Open] = []
     private var record: DiskRecord?
     var model = CutModel()
+    private var lock: CutLock?
+    /// Files that were made during the lock. Nil while unlocked.
+    var arrived: [CutFile]?
     private var chunkSize: Int { vault.chunkSize }
 
     /// Makes a vault with some files, and ends its mount.
@@ -45,10 +48,12 @@ final class CutWorkload {
         self.record = record
         defer {
             record.stop()
+            lock?.stop()
             // Files that wait to be sealed would keep the store, and its descriptors.
             system.shutDown()
         }
-        try perform("mount") { system = try vault.mount(path) }
+        try mount()
+        defer { if arrived != nil { try? vault.keyRing.restore(masterKey: vault.masterKey) } }
         for _ in 0..<steps { try step() }
         if random.below(3) == 0 { try end() }
         open = []
@@ -59,6 +64,7 @@ final class CutWorkload {
     }
 
     private func step() throws {
+        if vault.rootClass == .inbox && random.below(12) == 0 { return try changeLock() }
         switch random.below(100) {
         case 0..<60: try changeFile()
         case 60..<74: try synchronize()
@@ -229,6 +235,7 @@ final class CutWorkload {
         let span = try perform("unmount") {
             for (_, handle, _) in open { system.release(handle) }
             open = []
+            lock?.stop()
             system.shutDown()
         }
         model.noteEnd(at: span.returned)
@@ -236,6 +243,24 @@ final class CutWorkload {
 
     private func remount() throws {
         try end()
+        if arrived != nil { try vault.keyRing.restore(masterKey: vault.masterKey) }
+        try mount()
+    }
+
+    private func mount() throws {
+        arrived = nil
         try perform("mount") { system = try vault.mount(path) }
+        if vault.rootClass == .inbox { lock = try CutLock(system) }
+    }
+
+    private func changeLock() throws {
+        if arrived == nil {
+            let forgets = random.below(3) > 0
+            try perform("lock\(forgets ? " --forget" : "")") { try lock?.lock(forgets: forgets) }
+            arrived = []
+        } else {
+            try perform("unlock") { try lock?.unlock(vault.masterKey) }
+            arrived = nil
+        }
     }
 }
