@@ -22,15 +22,16 @@ final class CutLock {
     func lock(forgets: Bool) throws {
         let isDone = Monitor(false)
         _ = controller.lock(.command, forgetsKeys: forgets) { _, _ in isDone.update { $0 = true } }
-        guard isDone.wait(until: .now + .seconds(20), for: { $0 ? true : nil }) != nil else { throw TestFailure("no lock") }
+        let isLocked = isDone.wait(until: .now + .seconds(20)) { $0 ? true : nil }
+        if isLocked == nil { throw TestFailure("no lock") }
     }
 
     func unlock(_ masterKey: SecretBytes) throws {
         let outcome = Monitor<Result<Bool, UnlockRefusal>?>(nil)
-        controller.unlock(secret: { () throws(UnlockRefusal) in UnlockSecret(masterKey) }) { result in
-            outcome.update { $0 = result }
-        }
-        guard let result = outcome.wait(until: .now + .seconds(20), for: { $0 }) else { throw TestFailure("no unlock") }
+        let secret: LockController.SecretSource = { () throws(UnlockRefusal) in UnlockSecret(masterKey) }
+        controller.unlock(secret: secret) { result in outcome.update { $0 = result } }
+        let result = outcome.wait(until: .now + .seconds(20)) { $0 }
+        guard let result else { throw TestFailure("no unlock") }
         _ = try result.get()
     }
 }

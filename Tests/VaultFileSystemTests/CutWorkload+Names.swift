@@ -130,8 +130,8 @@ extension CutWorkload {
 
     func link() throws {
         let target = newPath()
-        guard arrived == nil, let path = files.isEmpty ? nil : files[random.below(files.count)], let file = file(path),
-            model.entries[target] == nil
+        guard arrived == nil, model.entries[target] == nil,
+            let path = files.isEmpty ? nil : files[random.below(files.count)], let file = file(path)
         else { return }
         let (parent, name) = try split(path)
         let (newParent, newName) = try split(target)
