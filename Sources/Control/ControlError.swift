@@ -20,7 +20,7 @@ package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
         case .system(let errno, let operation, let path): "\(operation) \(path.string): \(errno)"
         case .unsafeDirectory(let path, let reason): "run-time directory \(path.string) is not safe: \(reason)"
         case .noDaemon:
-            "no vaultfs daemon answers; one that was mounted with another XDG_RUNTIME_DIR answers only with that"
+            "no vaultfs daemon answers: try the XDG_RUNTIME_DIR that it was mounted with, or unmount it"
         case .noAnswer(let reason): "the vaultfs daemon does not answer: \(reason)"
         case .timedOut: "the vaultfs daemon does not answer: timed out"
         case .notUnderstood(let what): "the vaultfs daemon's answer is not understood: \(what)"

@@ -6,26 +6,32 @@ internal import Synchronization
 /// The loop of a `ControlServer`'s thread. poll(2) has no timeout while no client owes anything.
 struct ControlLoop {
     private let server: ControlServer
+    private let handler: ControlServer.Handler
     private var connections: [ControlConnection] = []
     private var lastNumber: UInt64 = 0
     /// Set while the process is out of descriptors: the listener stays ready, and the loop would spin.
     private var acceptsFrom: ContinuousClock.Instant?
+    /// Set while the socket may have gone.
+    private var renewsAt: ContinuousClock.Instant?
 
-    init(server: ControlServer) { self.server = server }
+    init(server: ControlServer, handler: @escaping ControlServer.Handler) {
+        (self.server, self.handler) = (server, handler)
+    }
 
     /// Returns when the server is stopped.
     mutating func run() {
         while true {
-            var descriptors = [
-                pollfd(fd: server.waker.fd, events: Int16(POLLIN), revents: 0),
-                // A negative descriptor is skipped (poll(2)).
-                pollfd(fd: acceptsFrom == nil ? server.listener.fd : -1, events: Int16(POLLIN), revents: 0),
-            ]
+            let socket = server.socket
+            // A negative descriptor is skipped (poll(2)).
+            let listener = acceptsFrom == nil ? socket?.listener.fd : nil
+            var descriptors = [server.waker.fd, listener ?? -1, socket?.watchDescriptor ?? -1].map {
+                pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
+            }
             descriptors += connections.map { pollfd(fd: $0.socket.fd, events: $0.events, revents: 0) }
             guard poll(&descriptors, nfds_t(descriptors.count), timeout()) >= 0 || errno == EINTR else { return }
             let now = ContinuousClock.now
             // Clients first: `connections` still matches `descriptors`.
-            transfer(descriptors[2...], now: now)
+            transfer(descriptors[3...], now: now)
             if descriptors[0].revents != 0 {
                 guard let messages = server.removeMessages() else { return }
                 deliver(messages)
@@ -34,13 +40,18 @@ struct ControlLoop {
             connections.removeAll { $0.updateTimeout(now: now) }
             countSubscribers()
             if let pause = acceptsFrom, pause <= now { acceptsFrom = nil }
-            if descriptors[1].revents != 0 { accept(now: now) }
+            if descriptors[1].revents != 0, let socket { accept(socket.listener, now: now) }
+            if descriptors[2].revents != 0 {
+                socket?.clearEvents()
+                renewsAt = server.afterEvent(now: now)
+            }
+            if let renewal = renewsAt, renewal <= now { renewsAt = server.renewSocket(now: now) }
         }
     }
 
     /// Milliseconds until the next deadline, or −1 for none.
     private func timeout() -> Int32 {
-        let next = (connections.map(\.deadline) + [acceptsFrom]).compactMap { $0 }.min()
+        let next = (connections.map(\.deadline) + [acceptsFrom, renewsAt]).compactMap { $0 }.min()
         return next.map { ($0 - .now).pollTimeout } ?? -1
     }
 
@@ -75,7 +86,7 @@ struct ControlLoop {
             // Before the handler reads the state, so that no later event is missed.
             countSubscribers()
             let reply = ControlReply(server: server, connection: connection.number)
-            server.handler(request) { reply.send($0) }
+            handler(request) { reply.send($0) }
         }
     }
 
@@ -83,8 +94,8 @@ struct ControlLoop {
 
     private func countSubscribers() { server.subscribers.store(subscriberCount, ordering: .sequentiallyConsistent) }
 
-    private mutating func accept(now: ContinuousClock.Instant) {
-        let fd = Glibc.accept(server.listener.fd, nil, nil)
+    private mutating func accept(_ listener: Descriptor, now: ContinuousClock.Instant) {
+        let fd = Glibc.accept(listener.fd, nil, nil)
         guard fd >= 0 else {
             if [EMFILE, ENFILE, ENOMEM, ENOBUFS].contains(errno) { acceptsFrom = now + .seconds(1) }
             return

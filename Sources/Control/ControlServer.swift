@@ -1,10 +1,13 @@
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
+internal import SystemPackage
 
 /// The control socket of one mount, served by one thread.
 ///
-/// It answers only the daemon's own user and root. A client that is slow, silent or sends invalid lines delays no other.
+/// It answers only the daemon's own user and root. A client that is slow, silent or sends invalid lines delays no other. If the
+/// run-time directory goes, as at a user's last logout, the socket is made again, there or in the next directory in which
+/// clients look.
 package final class ControlServer: Sendable {
     /// Handles a request on the server's thread, and must not block. `reply` may be called on any thread at any later time.
     /// Only its first call counts.
@@ -36,69 +39,90 @@ package final class ControlServer: Sendable {
     /// The most bytes of incomplete requests of all clients.
     static let maximumHeldBytes = 16 << 20
 
-    let listener: Descriptor
-    let handler: Handler
+    /// The time after which a socket that has gone is made again: whoever removes its directory may still be at it.
+    private static let renewalDelay: Duration = .seconds(1)
+    /// The time after which that is tried again.
+    private static let retryDelay: Duration = .seconds(60)
+
     let timeout: Duration
     /// Readable while there are messages, or after `stop`.
     let waker: Waker
     /// The number of clients that get events. Without any, events are not encoded.
     let subscribers = Atomic<Int>(0)
     private let mailbox = Mutex(Mailbox())
-    private let directory: RuntimeDirectory
     private let name: String
-    private let inode: ino_t
+    private let makeDirectory: @Sendable () throws(ControlError) -> RuntimeDirectory
+    private let log: @Sendable (String) -> Void
+    /// Nil once it was removed.
+    private let currentSocket: Mutex<ControlSocket?>
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// Binds and listens. Clients wait until `start`.
-    /// - Parameter mountpoint: an absolute path without links, as bytes.
-    /// - Throws: `system`.
+    /// - Parameters:
+    ///   - directory: opens the run-time directory, or makes it. Called again, on the server's thread, if that goes.
+    ///   - mountpoint: an absolute path without links, as bytes.
+    ///   - log: called on the server's thread when the socket was made again, or could not be.
+    /// - Throws: `system`, and what `directory` throws.
     package init(
-        directory: RuntimeDirectory, mountpoint: [UInt8], timeout: Duration = clientTimeout, handler: @escaping Handler
+        directory: @escaping @Sendable () throws(ControlError) -> RuntimeDirectory, mountpoint: [UInt8],
+        timeout: Duration = clientTimeout, log: @escaping @Sendable (String) -> Void = { _ in }
     ) throws(ControlError) {
         self.timeout = timeout
-        self.directory = directory
-        self.handler = handler
+        self.log = log
+        makeDirectory = directory
         name = RuntimeDirectory.socketName(mountpoint: mountpoint)
-        do throws(StoreError) {
-            listener = try .streamSocket(isBlocking: false)
-            waker = try Waker()
-            inode = try Self.listen(listener, name: name, directory: directory.descriptor)
-        } catch {
+        let directory = try directory()
+        currentSocket = Mutex(try Self.makeSocket(name, in: directory))
+        do throws(StoreError) { waker = try Waker() } catch {
             throw .system(error.errno, "cannot make the control socket in", directory.path)
         }
     }
 
     deinit { removeSocket() }
 
-    /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
-    /// refuses connections never has a living owner.
-    private static func listen(_ listener: Descriptor, name: String, directory: Descriptor) throws(StoreError) -> ino_t
-    {
-        let temporary = "\(name).\(getpid())"
-        unlinkat(directory.fd, temporary, 0)
-        try listener.call(bind, temporary, in: directory)
-        do throws(StoreError) {
-            try retrying { Glibc.listen(listener.fd, 16) }
-            let status = try directory.status(of: Array(temporary.utf8))
-            try retrying { renameat(directory.fd, temporary, directory.fd, name) }
-            return status.st_ino
-        } catch {
-            unlinkat(directory.fd, temporary, 0)
-            throw error
+    private static func makeSocket(
+        _ name: String, in directory: RuntimeDirectory
+    ) throws(ControlError) -> ControlSocket {
+        do throws(StoreError) { return try ControlSocket(name, in: directory) } catch {
+            throw .system(error.errno, "cannot make the control socket in", directory.path)
         }
     }
 
+    /// Nil once it was removed.
+    var socket: ControlSocket? { currentSocket.withLock { $0 } }
+
+    /// Makes the socket again if it has gone. Returns when to look again. Nil: at the next event.
+    func renewSocket(now: ContinuousClock.Instant) -> ContinuousClock.Instant? {
+        guard let old = socket, old.isMissing else { return nil }
+        do throws(ControlError) {
+            let directory = try makeDirectory()
+            let new = try Self.makeSocket(name, in: directory)
+            let isWanted = currentSocket.withLock { current in
+                defer { if current != nil { current = new } }
+                return current != nil
+            }
+            if isWanted { log("the control socket was gone: it is in \(directory.path) now") } else { new.remove() }
+            return nil
+        } catch {
+            log("the control socket is gone, so only signals and lock files reach this mount: \(error)")
+            return now + Self.retryDelay
+        }
+    }
+
+    /// When to look for the socket after an event of its watch.
+    func afterEvent(now: ContinuousClock.Instant) -> ContinuousClock.Instant { now + Self.renewalDelay }
+
     /// Starts the thread that answers.
     /// - Throws: `system`.
-    package func start() throws(ControlError) {
+    package func start(handler: @escaping Handler) throws(ControlError) {
         do throws(StoreError) {
             let started = try BackgroundThread(blocksSignals: true) { [self] in
-                var loop = ControlLoop(server: self)
+                var loop = ControlLoop(server: self, handler: handler)
                 loop.run()
             }
             thread.withLock { $0 = started }
         } catch {
-            throw .system(error.errno, "cannot start a thread for", directory.path)
+            throw .system(error.errno, "cannot start a thread for", FilePath(name))
         }
     }
 
@@ -124,7 +148,7 @@ package final class ControlServer: Sendable {
     }
 
     /// Removes the socket's name. Clients stay connected.
-    package func removeSocket() { directory.remove(name, inode: inode) }
+    package func removeSocket() { currentSocket.withLock { $0.take() }?.remove() }
 
     /// Leaves a message for the loop. Any thread. Never blocks.
     fileprivate func post(_ message: Message) {

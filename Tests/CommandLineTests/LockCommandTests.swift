@@ -175,7 +175,8 @@ import Testing
         let servers = try directories.flatMap { directory in
             try ["/1", "/2"].map { mountpoint in
                 let isFirst = directory === directories[0] && mountpoint == "/1"
-                return try ControlServer(directory: directory, mountpoint: Array(mountpoint.utf8)) { _, reply in
+                let server = try ControlServer(directory: { directory }, mountpoint: Array(mountpoint.utf8))
+                try server.start { _, reply in
                     Thread.detachNewThread {
                         if isFirst {
                             for _ in 0..<3 { others.wait() }
@@ -185,9 +186,9 @@ import Testing
                         others.signal()
                     }
                 }
+                return server
             }
         }
-        for server in servers { try server.start() }
         defer { for server in servers { server.stop() } }
         #expect(symlink(base.string, base.string + "/again") == 0)
         let places = ["a", "b", "again/a", "none"].map { name in

@@ -37,8 +37,8 @@ final class ControlTestDirectory: Sendable {
         handler: @escaping ControlServer.Handler
     ) throws -> ControlServer {
         let server = try ControlServer(
-            directory: directory, mountpoint: Array(mountpoint.utf8), timeout: timeout, handler: handler)
-        try server.start()
+            directory: { [directory] in directory }, mountpoint: Array(mountpoint.utf8), timeout: timeout)
+        try server.start(handler: handler)
         return server
     }
 

@@ -104,14 +104,54 @@ import Testing
         #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "new")))
     }
 
+    @Test("a socket whose directory has gone is made again, where clients look", arguments: [true, false])
+    func renewal(movesDirectory: Bool) throws {
+        let path = place.path.appending("run")
+        let log = Monitor<[String]>([])
+        let server = try ControlServer(
+            directory: { () throws(ControlError) in try .make(at: path, user: geteuid()) }, mountpoint: [1],
+            log: { line in log.update { $0.append(line) } })
+        try server.start { _, reply in reply(.status(status())) }
+        defer { server.stop() }
+        let name = RuntimeDirectory.socketName(mountpoint: [1])
+        let client = try ControlClient(name: name, directory: .make(at: path, user: geteuid()))
+        let connected = try RawClient(directory: .make(at: path, user: geteuid()), name: name)
+        #expect(try client.send(.status) == .status(status()))
+        if movesDirectory {
+            try FileManager.default.moveItem(atPath: path.string, toPath: path.string + ".old")
+        } else {
+            try FileManager.default.removeItem(atPath: path.string)
+        }
+        let line = log.wait(until: .now + .seconds(20)) { $0.first }
+        #expect(line == "the control socket was gone: it is in \(path) now")
+        for _ in 0..<2 {
+            let client = try ControlClient(name: name, directory: .make(at: path, user: geteuid()))
+            #expect(try client.send(.status) == .status(status()))
+        }
+        // Clients of before stay connected.
+        connected.send("{\"command\":\"status\"}\n")
+        #expect(connected.readLine() != nil)
+    }
+
+    @Test("a socket is not made again after the end, nor over the one of a daemon that has taken the mountpoint over")
+    func noRenewal() throws {
+        let old = try place.server { _ in .error(ControlFailure(.failed, "old")) }
+        let new = try place.server { _ in .error(ControlFailure(.failed, "new")) }
+        #expect(old.renewSocket(now: .now) == nil)
+        #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "new")))
+        new.removeSocket()
+        #expect(new.renewSocket(now: .now) == nil)
+        #expect(try place.entries() == [])
+        new.stop()
+        old.stop()
+    }
+
     @Test("a run-time directory with a long path")
     func runTimeDirectoryWithLong() throws {
         let path = place.path.appending(String(repeating: "x", count: 200))
         let directory = try RuntimeDirectory.make(at: path, user: geteuid())
-        let server = try ControlServer(directory: directory, mountpoint: [1]) { _, reply in
-            reply(.error(ControlFailure(.failed, "here")))
-        }
-        try server.start()
+        let server = try ControlServer(directory: { directory }, mountpoint: [1])
+        try server.start { _, reply in reply(.error(ControlFailure(.failed, "here"))) }
         defer { server.stop() }
         let name = RuntimeDirectory.socketName(mountpoint: [1])
         let client = try ControlClient(name: name, directory: directory)

@@ -90,6 +90,22 @@ extension PlainMountTests {
             try vault.awaitDaemonsEnd(timeout: .seconds(1))
         }
 
+        @Test(
+            "a mount whose run-time directory has gone is reached again",
+            .enabled(if: Settings.hasOrdinaryUser, "takes a user"))
+        func lostDirectory() throws {
+            let vault = try Setting.userOnTmpfs.vault()
+            let runtime = try #require(vault.environment["XDG_RUNTIME_DIR"])
+            try vault.mount()
+            try vault.account.run(["sh", "-ec", "echo 1 >$1/f; rm -r $2/vaultfs", "sh", vault.mountpoint, runtime])
+                .succeeded()
+            // Its lock file's directory has gone too, so it is locked.
+            try poll("the unlock") { try vault.vaultfs(["unlock", vault.mountpoint]).exitCode == 0 }
+            #expect(try vault.account.run(["cat", "\(vault.mountpoint)/f"]).succeeded().output == "1\n")
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+        }
+
         @Test("unmount names the programs that use the mount; several mounts at once", arguments: Settings.accounts)
         func unmountSeveral(setting: Setting) throws {
             let (first, second) = (try setting.vault(), try setting.vault())

@@ -93,7 +93,8 @@ extension CutWorkload {
     func rename() throws {
         guard let source = changeable.isEmpty ? nil : changeable[random.below(changeable.count)] else { return }
         let target = newPath()
-        if target != source, model.entries[target] == nil || changeable.contains(target) { try rename(source, to: target) }
+        let isFree = model.entries[target] == nil || changeable.contains(target)
+        if target != source, isFree { try rename(source, to: target) }
     }
 
     private func rename(_ source: String, to target: String) throws {

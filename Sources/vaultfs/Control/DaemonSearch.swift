@@ -136,13 +136,17 @@ enum DaemonSearch {
     }
 
     /// This user's only mount.
-    /// - Throws: codes `mountpoint` if there is none, `usage` if there are several.
+    /// - Throws: codes `mountpoint` if there is none, `usage` if there are several, `failure` if no daemon answers.
     static func onlyMount() throws(CommandFailure) -> (mountpoint: String, socket: DaemonSocket, client: ControlClient)
     {
         let found = ask(ownDirectories()) { socket -> (String, DaemonSocket, ControlClient)? in
             guard let client = try? socket.connect(), let status = try? client.status() else { return nil }
             return (Console.shown(status.mountpoint), socket, client)
         }.sorted { $0.0 < $1.0 }
+        let mounts = try MountTable.read().entries.filter { $0.isVault && $0.userID == geteuid() }
+        if found.isEmpty, let silent = mounts.first {
+            throw CommandFailure(.failure, "\(FilePath(bytes: silent.mountpoint).shown): \(ControlError.noDaemon)")
+        }
         return try only(found, name: \.0)
     }
 

@@ -19,6 +19,7 @@ final class Daemon: Sendable {
     /// `st_dev` of the mount. Unique while the mount exists. 0 if unknown.
     private let device: UInt64
     private let lock: MountLock
+    private let reporter: StatusReporter
     private let control: ControlServer?
     private let idleUnmount: IdleUnmount?
 
@@ -39,6 +40,10 @@ final class Daemon: Sendable {
         self.logger = logger
         announcer = MountAnnouncer(mountpoint: request.mountpoint)
         contents = try Self.open(request, secret, announcer, logger)
+        // Before the mount, so that whoever sees that finds the socket.
+        let control = Self.makeControl(request, logger)
+        self.control = control
+        announcer.connect(to: control)
         do {
             guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
             session = try Self.mount(contents.fileSystem, request, on: mountpoint, logger: logger)
@@ -54,13 +59,11 @@ final class Daemon: Sendable {
                 session.cancel(device: self.device)
                 throw error
             }
-            control = Self.makeControl(
-                StatusReporter(
-                    request: request, contents: contents, lock: lock, announcer: announcer, session: session),
-                logger)
-            announcer.connect(to: control)
+            reporter = StatusReporter(
+                request: request, contents: contents, lock: lock, announcer: announcer, session: session)
             idleUnmount = Self.makeIdleUnmount(request, contents, session, device, logger)
         } catch {
+            control?.removeSocket()
             // Otherwise the next mount would find an unclean end.
             contents.fileSystem.shutDown()
             throw error
@@ -84,11 +87,11 @@ final class Daemon: Sendable {
     }
 
     /// Nil on failure: without a control socket only status and waiting do not work.
-    private static func makeControl(_ reporter: StatusReporter, _ logger: Logger) -> ControlServer? {
+    private static func makeControl(_ request: MountRequest, _ logger: Logger) -> ControlServer? {
         do throws(ControlError) {
             return try ControlServer(
-                directory: RuntimeDirectory.make(), mountpoint: reporter.request.mountpoint.bytes,
-                handler: reporter.answer)
+                directory: RuntimeDirectory.make, mountpoint: request.mountpoint.bytes,
+                log: { logger.notice("\($0)") })
         } catch {
             logger.warning("no status: \(error)")
             return nil
@@ -179,7 +182,7 @@ final class Daemon: Sendable {
         // The stack has remains of the secret and of the vault's opening.
         linux_scrub_thread()
         do {
-            try control?.start()
+            try control?.start(handler: reporter.answer)
         } catch {
             logger.warning("no status: \(error)")
         }

@@ -1,0 +1,60 @@
+internal import Glibc
+internal import LinuxSystem
+
+/// The listening socket of a mount, under its name in a run-time directory. Any thread.
+final class ControlSocket: Sendable {
+    let listener: Descriptor
+    private let directory: RuntimeDirectory
+    private let name: String
+    private let inode: ino_t
+    /// Reports entries that go, and a directory that is moved (inotify(7)). Nil if unavailable.
+    private let watch: Descriptor?
+
+    /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
+    /// refuses connections never has a living owner.
+    init(_ name: String, in directory: RuntimeDirectory) throws(StoreError) {
+        self.directory = directory
+        self.name = name
+        listener = try .streamSocket(isBlocking: false)
+        let parent = directory.descriptor
+        let temporary = "\(name).\(getpid())"
+        unlinkat(parent.fd, temporary, 0)
+        try listener.call(bind, temporary, in: parent)
+        do throws(StoreError) {
+            try retrying { [listener] in listen(listener.fd, 16) }
+            inode = try parent.status(of: Array(temporary.utf8)).st_ino
+            try retrying { renameat(parent.fd, temporary, parent.fd, name) }
+        } catch {
+            unlinkat(parent.fd, temporary, 0)
+            throw error
+        }
+        watch = try? Self.watch(parent)
+    }
+
+    private static func watch(_ directory: Descriptor) throws(StoreError) -> Descriptor {
+        let watch = Descriptor(owning: try retrying { inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) })
+        let mask = UInt32(IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF)
+        try retrying { inotify_add_watch(watch.fd, "/proc/self/fd/\(directory.fd)", mask) }
+        return watch
+    }
+
+    /// Readable when the name may have gone. −1 if that is not known.
+    var watchDescriptor: Int32 { watch?.fd ?? -1 }
+
+    /// Reads the watch's events.
+    func clearEvents() {
+        guard let watch else { return }
+        withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
+            while read(watch.fd, buffer.baseAddress, buffer.count) > 0 {}
+        }
+    }
+
+    /// True if a client no longer finds a socket under the name. Another daemon's is one: the mountpoint is its now.
+    var isMissing: Bool {
+        let now = try? RuntimeDirectory(existing: directory.path, user: geteuid())
+        return now?.inode(of: name) == nil
+    }
+
+    /// Removes the name.
+    func remove() { directory.remove(name, inode: inode) }
+}
