@@ -14,6 +14,22 @@ extension PlainMountTests {
             return hls
         }
 
+        @Test("a source without a playlist gets a warning, and a vault is refused")
+        func nothingToShow() throws {
+            let hls = try HlsView()
+            try hls.write("good.ts", "no segment")
+            let mounted = try hls.view.tryMount("hls").succeeded()
+            #expect(
+                mounted.errors
+                    == "vaultfs: warning: no playlist (.m3u8, .m3u) is in \(hls.view.source): nothing is decrypted\n")
+            try hls.view.unmount()
+            try hls.write("vaultfs.json", "{}")
+            let refused = try hls.view.tryMount("hls")
+            #expect(
+                refused.errors
+                    == "vaultfs: \(hls.view.source) is a vault: vaultfs mount \(hls.view.source) MOUNTPOINT\n")
+        }
+
         @Test("keys: an unsupported method, no key, a key that is too short, the wrong key")
         func keys() throws {
             let hls = try tree()

@@ -16,6 +16,9 @@ package final class HlsIndex: Sendable {
         state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
 
+    /// True if no playlist was found.
+    var isEmpty: Bool { state.withLock { $0.playlists.isEmpty } }
+
     /// True if a file of this name is read to see if it is a playlist.
     package static func isPlaylistName(_ name: [UInt8]) -> Bool {
         let ending = name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }

@@ -38,6 +38,9 @@ package final class ViewSource: Sendable {
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }
 
+    /// True for hls if the scan found no playlist.
+    package var lacksPlaylists: Bool { index.map(\.isEmpty) ?? false }
+
     /// The keys that playlists name and that cannot be read, a line each for people. Does not ask the key command.
     package func missingKeys() -> [String] { index.map { keys.missing($0.keyNames()) } ?? [] }
 

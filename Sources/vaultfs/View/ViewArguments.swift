@@ -4,6 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
+internal import VaultStore
 internal import ViewFileSystem
 internal import ViewFormats
 
@@ -68,6 +69,10 @@ struct ViewArguments: Codable, Sendable {
                 .usage,
                 "\(FilePath(bytes: name).shown) is a file, and hls takes the directory that it is in, with its segments: "
                     + "vaultfs view hls \(directory) MOUNTPOINT")
+        }
+        let configuration = Array(VaultDirectory.configurationEntry.utf8)
+        if location.onlyName == nil, (try? location.root.status(of: configuration)) != nil {
+            throw CommandFailure(.usage, "\(path.shown) is a vault: vaultfs mount \(path.quotedForShell) MOUNTPOINT")
         }
         try check(location.manifest())
         return location

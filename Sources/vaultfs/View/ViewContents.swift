@@ -33,6 +33,9 @@ extension MountContents {
                 return UnlockSecret(secret.bytes)
             })
         warnings = Self.warnings(missingKeys: source.missingKeys())
+        if source.lacksPlaylists {
+            warnings.append("no playlist (.m3u8, .m3u) is in \(request.source.shown): nothing is decrypted")
+        }
     }
 
     private static func warnings(missingKeys: [String]) -> [String] {
