@@ -2,11 +2,9 @@
 # TranscriptTests compares the output with first-hour.txt, word for word.
 export HOME=$PWD
 unset XDG_RUNTIME_DIR
-umask 077
-printf 'correct horse battery\n' >pass
-printf 'a new passphrase\n' >new
-mkdir Papers
-printf 'an old letter\n' >Papers/letter
+# The files, as FirstHour.md makes them.
+(umask 077; echo 'my first passphrase' >pass; echo 'my second passphrase' >new)
+mkdir Papers; echo 'some paper' >Papers/a
 show() {
     echo "\$ $*"
     "$@" 2>&1
@@ -16,6 +14,7 @@ show() {
 show vaultfs init Vault --passfile pass
 show vaultfs mount Vault Private --passfile pass
 show vaultfs status
+echo '$ echo secret >Private/file'
 echo secret >Private/file
 show cat Private/file
 show vaultfs lock --forget
