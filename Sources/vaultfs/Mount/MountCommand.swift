@@ -22,7 +22,7 @@ struct MountCommand: ParsableCommand {
     @Argument(help: "The vault directory.")
     var vault: PathArgument
 
-    @Argument(help: "An empty directory. Made with mode 700 if it is missing in a directory of yours.")
+    @Argument(help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.")
     var mountpoint: PathArgument
 
     @Flag(name: [.customLong("read-only"), .customLong("ro")], help: "Read-only, as with -o ro.")
