@@ -61,6 +61,8 @@ import Testing
             for option in options { #expect(text.contains("\n\(option)") || text.contains(", \(option)"), "\(name)") }
             #expect(above.contains("\(name)(1)\n"))
             #expect(!text.contains("--daemon-channel"))
+            // Slips in the sources of the help.
+            #expect(!text.contains("> <") && !text.contains(/[^ .]  +[^ ]/), "\(name)")
         }
     }
 

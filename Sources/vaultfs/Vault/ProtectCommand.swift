@@ -21,12 +21,13 @@ struct ProtectCommand: ParsableCommand {
               unless-open         files that are open already
               until-first-unlock  everything, once the mount has been unlocked
               none                everything, always
-              inbox               directories: new files can be made, and read only after the unlock
+              inbox               directories: new files can be made, but not read
 
             The directories above a file count too, including the mountpoint: in a directory of class complete \
             nothing is found while the vault is locked.
 
-            New files, directories and links take the class of their directory. In an inbox, files and links are of class             unless-open, and with --recursive the files that are there keep theirs. A file that is moved keeps its class. \
+            New files, directories and links take the class of their directory. In an inbox, files and links are of class \
+            unless-open, and with --recursive the files that are there keep theirs. A file that is moved keeps its class. \
             Setting a class needs the right to write, as for any attribute: setfattr and getfattr know it as \
             user.vaultfs.class.
 
@@ -44,7 +45,7 @@ struct ProtectCommand: ParsableCommand {
     var json = false
 
     @Argument(
-        help: ArgumentHelp("A protection class and paths, or paths alone.", valueName: "class> <path"),
+        help: ArgumentHelp("A protection class and paths, or paths alone.", valueName: "class|path"),
         completion: Completions.classesAndFiles)
     var arguments: [PathArgument]
 
