@@ -59,6 +59,7 @@ import Testing
         let verified = try place.run(["verify", place.vault] + place.opening)
         #expect(verified.exitCode == 8 && verified.output.contains("vaultfs.log is missing"), "\(verified)")
         #expect(verified.output.contains(": 1 finding of damage"), "\(verified)")
+        #expect(verified.errors.contains(": 1 finding of damage: repair it with --repair, or "), "\(verified)")
     }
 
     @Test("a process of this machine is found by its note, and no other is taken for it")

@@ -180,7 +180,9 @@ struct ExportCommand: ParsableCommand {
         }
         let report = TransferReport(
             work: WorkReport(source.whole, isJSON: transfer.json), source: source.whole, view: formatName?.rawValue,
-            isSingleFile: from.name != nil)
+            isSingleFile: from.name != nil,
+            advice: formatName == nil && !damaged
+                ? ": put back what is damaged from a backup, or save the rest of it with --damaged" : "")
         var run = TransferRun(
             report: report, interruption: interruption, options: options, destination: destination.path,
             hasEnded: hasEnded)

@@ -27,6 +27,8 @@ struct TransferReport: Sendable {
     var view: String?
     /// True if one file is transferred. Its failure is the command's only message.
     let isSingleFile: Bool
+    /// Ends the failure if something was not transferred.
+    var advice = ""
 
     /// - Parameter path: below the source.
     func addFailure(_ path: [UInt8], _ message: String) {
@@ -59,7 +61,8 @@ struct TransferReport: Sendable {
             return
         }
         throw CommandFailure(
-            isLogDamaged ? .damageFound : problem.code, "\(source.shown): \(failure?.message ?? problem.message)")
+            isLogDamaged ? .damageFound : problem.code,
+            "\(source.shown): \(failure?.message ?? problem.message + (totals.failed > 0 ? advice : ""))")
     }
 
     private func text(_ verb: String, _ totals: TransferTotals) -> String {

@@ -97,7 +97,11 @@ struct VerifyCommand: ParsableCommand {
     private func outcome(_ left: VerifierTotals, _ report: VerifyReport) -> CommandFailure? {
         if left.damage > 0 {
             let findings = AmountText.counted(left.damage, "finding")
-            return failure(.damageFound, "\(findings) of damage\(repair ? " left" : "")")
+            let advice =
+                repair
+                ? " left: put it back from a backup, or save the rest of it with 'vaultfs export --damaged'"
+                : ": repair it with --repair, or put it back from a backup"
+            return failure(.damageFound, "\(findings) of damage\(advice)")
         }
         if strict && report.foreign > 0 {
             return failure(.damageFound, "\(AmountText.counted(report.foreign, "file")) of other programs")
