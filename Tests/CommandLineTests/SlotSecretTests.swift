@@ -57,8 +57,8 @@ import Testing
             (["--expires", "0"], "is not in the future"), (["--expires", "2027-02-30T00:00:00Z"], "2027-02-30"),
             (["--play-window", "0"], "--play-window"), (["--play-window", "1.5s"], "--play-window"),
             (["--play-window", "soon"], "--play-window <duration>': not a time such as 90s"),
-            (["--scrypt-logn", "9"], "logN 9"),
-            (["--scrypt-logn", "21"], "logN 21"),
+            (["--scrypt-logn", "9"], "vaultfs: --scrypt-logn 9 is not from 10 to 20\n"),
+            (["--scrypt-logn", "21"], "vaultfs: --scrypt-logn 21 is not from 10 to 20\n"),
             (
                 ["--expires", "400d"],
                 "--expires <time>': not a time such as 90s, 5m, 2h or 30d, at most 365d, nor one such as"

@@ -75,10 +75,16 @@ struct KdfOptions: ParsableArguments {
             valueName: "n"))
     var scryptLogn: Int?
 
+    /// Up to 1 GiB of memory.
+    private static let range = 10...20
+
     func validate() throws { _ = try given() }
 
     /// The cost given. Nil for none.
     func given() throws -> ScryptCost? {
+        if let scryptLogn, !Self.range.contains(scryptLogn) {
+            throw ValidationError("--scrypt-logn \(scryptLogn) is not from 10 to 20")
+        }
         do throws(FormatError) {
             return try scryptLogn.map { (logN) throws(FormatError) in
                 try ScryptCost(logN: logN, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
