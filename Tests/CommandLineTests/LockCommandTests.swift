@@ -43,7 +43,10 @@ import Testing
         let directory = try TemporaryDirectory()
         for (path, reason) in [
             (directory.path, "not mounted: \(directory.path)"), ("/proc", "not a vault: /proc is a mount of type proc"),
-            (directory.appending("none"), "cannot examine \(directory.path)/none: No such file or directory"),
+            (
+                directory.appending("none"),
+                "nothing is mounted at \(directory.path)/none, which does not exist: 'vaultfs status' lists your mounts"
+            ),
         ] {
             let result = try Self.run(command, path)
             #expect(result.exitCode == FailureCode.mountpoint.rawValue, "\(result)")

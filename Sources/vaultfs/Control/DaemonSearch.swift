@@ -22,7 +22,11 @@ struct FoundMount {
             // Another user's home directory may be closed to this user. The table names their mount all the same.
             let named = typed.lexicallyNormalized()
             guard error == .permissionDenied, table.entry(at: named.bytes)?.isVault == true else {
-                throw CommandFailure(.mountpoint, "cannot examine \(typed.shown): \(error)")
+                let message =
+                    error == .noSuchFileOrDirectory
+                    ? "nothing is mounted at \(typed.shown), which does not exist: 'vaultfs status' lists your mounts"
+                    : "cannot examine \(typed.shown): \(error)"
+                throw CommandFailure(.mountpoint, message)
             }
             resolved = named
         }
