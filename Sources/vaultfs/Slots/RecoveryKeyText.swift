@@ -17,8 +17,8 @@ struct NewRecoveryKey {
 enum RecoveryKeyText {
     /// Ends the failure of a person who has typed the last of several wrong passphrases.
     static func advice(in vault: VaultConfiguration) -> String {
-        "if it is right, vaultfs.json was changed: try a copy of it"
-            + (vault.hasRecoveryKey ? "; if it is lost, use --recovery-key" : "")
+        "if the passphrase is right, vaultfs.json was changed: try a copy of that file"
+            + (vault.hasRecoveryKey ? "; if the passphrase is lost, use --recovery-key" : "")
     }
 
     static func shown(_ key: String) -> String {
