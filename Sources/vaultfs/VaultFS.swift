@@ -111,11 +111,14 @@ struct VaultFS: ParsableCommand {
         return FailureCode.usage.rawValue
     }
 
-    /// ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` after the failure that an argument is missing.
+    /// ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` after the failure that an argument is missing, and advice after
+    /// a second mountpoint.
     private static func usage(after error: any Error) -> String {
-        guard message(for: error).hasPrefix("Missing expected argument") else { return "" }
         let lines = fullMessage(for: error).split(whereSeparator: \.isNewline)
-        return lines.first { $0.hasPrefix("Usage: ") }.map { " of '\($0.dropFirst("Usage: ".count))'" } ?? ""
+        guard let usage = lines.first(where: { $0.hasPrefix("Usage: ") })?.dropFirst("Usage: ".count) else { return "" }
+        if message(for: error).hasPrefix("Missing expected argument") { return " of '\(usage)'" }
+        let isSecond = message(for: error).contains("nexpected argument") && usage.contains("[<mountpoint>] [--all]")
+        return isSecond ? "; give one mountpoint, or --all" : ""
     }
 
     /// Returns ArgumentParser's message as one line, in lower case, without a full stop.

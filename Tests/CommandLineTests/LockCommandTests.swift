@@ -27,7 +27,9 @@ import Testing
             (["unlock", "--passphrase-fd", "0"], "vaultfs: unknown option '--passphrase-fd'"),
             (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
             (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-            (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'\n"),
+            (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'; give one mountpoint, or --all\n"),
+            (["lock", "/a", "/b", "/c"], "vaultfs: 2 unexpected arguments: '/b', '/c'; give one mountpoint"),
+            (["sync", "--nonsense"], "vaultfs: unknown option '--nonsense'\n"),
             (["unlock", ""], ""),
         ])
     func wrongUsageOneLine(arguments: [String], message: String) throws {
