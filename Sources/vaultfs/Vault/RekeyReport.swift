@@ -63,7 +63,7 @@ final class RekeyReport {
         let end = outcome.isFinished ? "nothing is left under the old key" : "the rekey is not finished"
         let slots =
             outcome.isFinished && !removedSlots.isEmpty
-            ? "\nSlots that went are added again with 'vaultfs slot add'." : ""
+            ? "\nTo add the removed slots again: vaultfs slot add \(vault.quotedForShell)" : ""
         let copies = outcome.isFinished ? "\nCopies of the old vaultfs.json are of no use here: make a new one." : ""
         let elsewhere =
             totals.elsewhere == 0
