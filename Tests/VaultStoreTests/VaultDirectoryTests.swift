@@ -43,7 +43,7 @@ import VaultFormat
         #expect(error == .notAVault(directory.path))
         #expect(
             error?.description
-                == "not a vault: no vaultfs.json in \(directory.path); make one with 'vaultfs init'")
+                == "not a vault: no vaultfs.json in \(directory.path); check the path, or make one with 'vaultfs init'")
     }
 
     @Test("a vault that lost its configuration is not taken for a directory to make one in")

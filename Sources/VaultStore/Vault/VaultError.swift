@@ -46,7 +46,7 @@ extension VaultError: CustomStringConvertible {
     package var description: String {
         switch self {
         case .notFound(let path): "no such directory: \(path.shown)"
-        case .notAVault(let path): "not a vault: no vaultfs.json in \(path.shown); make one with 'vaultfs init'"
+        case .notAVault(let path): "not a vault: no vaultfs.json in \(path.shown); check the path, or make one with 'vaultfs init'"
         case .inUse(let path, let owner):
             if let owner, let host = owner.host {
                 "\(path.shown) is in use by \(owner): end it there, for example with 'vaultfs unmount'. If \(host) has "
