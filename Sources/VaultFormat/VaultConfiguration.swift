@@ -100,7 +100,7 @@ package struct VaultConfiguration: Sendable, Equatable {
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
             try require(
                 verifies(masterKey: masterKey), .doesNotAuthenticate,
-                "vaultfs.json: damaged, or changed without a secret")
+                "vaultfs.json: changed without a secret")
             return (masterKey, slot)
         }
         guard !leftOut.isEmpty else { return nil }

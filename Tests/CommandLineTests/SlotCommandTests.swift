@@ -83,7 +83,7 @@ import VaultFormat
         let changed = text.replacingOccurrences(of: "\"label\": \"\"", with: "\"label\": \"x\"")
         try place.directory.write("vault/vaultfs.json", changed)
         #expect(try place.slot("list", []).exitCode == 0)
-        try place.expectRefusal(3, "damaged, or changed without a secret") { try place.slot("list", place.opening) }
+        try place.expectRefusal(3, "damaged: changed without a secret: ") { try place.slot("list", place.opening) }
     }
 
     @Test("a slot that is changed keeps id, label and expiry, or gets others")

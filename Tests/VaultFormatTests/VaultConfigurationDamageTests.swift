@@ -45,7 +45,7 @@ import VaultFormat
         let bytes = try #require(test.text(replacing: old, with: new))
         let parsed = try VaultConfiguration.parse(bytes)
         let error = formatError { _ = try parsed.openMasterKey(with: test.keyfile) }
-        #expect(error == FormatError(.doesNotAuthenticate, "vaultfs.json: damaged, or changed without a secret"))
+        #expect(error == FormatError(.doesNotAuthenticate, "vaultfs.json: changed without a secret"))
         #expect(!parsed.authenticates(masterKey: test.masterKey))
     }
 

@@ -33,7 +33,7 @@ import VaultFormat
     func editedConfiguration(old: String, new: String) throws {
         let file = configurationFile
         let forged = Mutex("")
-        #expect(throws: VaultError.damaged(FilePath(file), "damaged, or changed without a secret")) {
+        #expect(throws: VaultError.damagedConfiguration(FilePath(file), "changed without a secret")) {
             try RekeyVault.rekey(vault.path) { (point) throws(StoreError) in
                 guard point == .finish else { return }
                 do {

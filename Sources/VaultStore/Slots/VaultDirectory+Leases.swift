@@ -12,7 +12,7 @@ extension VaultDirectory {
 
     private func authenticated(by configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
         guard configuration.authenticates(configurationKey: configurationKey) else {
-            throw .damaged(path.appending(Self.configurationEntry), "damaged, or changed without a secret")
+            throw .damagedConfiguration(path.appending(Self.configurationEntry), "changed without a secret")
         }
         return configuration
     }

@@ -80,7 +80,8 @@ package final class VaultDirectory: Sendable {
         } catch .system(.noSuchFileOrDirectory) {
             // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
             guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
-                throw .damaged(file, "it is missing, and without it nothing opens the vault: put a copy of it back")
+                throw .unusable(
+                    "\(file.shown) is missing, and without it nothing opens the vault: put a copy of it back")
             }
             throw .notAVault(path)
         } catch {
@@ -215,7 +216,7 @@ extension VaultDirectory {
     /// - Throws: `damaged`.
     package func authenticate(masterKey: SecretBytes) throws(VaultError) {
         guard configuration.authenticates(masterKey: masterKey) else {
-            throw .damaged(path.appending(Self.configurationEntry), "damaged, or changed without a secret")
+            throw .damagedConfiguration(path.appending(Self.configurationEntry), "changed without a secret")
         }
     }
 }

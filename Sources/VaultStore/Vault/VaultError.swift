@@ -36,6 +36,11 @@ package enum VaultError: Error, Equatable, Sendable {
         .unusable("\(path.shown): damaged: \(reason)")
     }
 
+    /// The same for `vaultfs.json`, of which there should be copies.
+    static func damagedConfiguration(_ file: FilePath, _ reason: some StringProtocol) -> VaultError {
+        .damaged(file, "\(reason): put a copy of it back")
+    }
+
     /// libcrypto failed, or a parameter is out of bounds.
     package static func format(_ error: FormatError) -> VaultError {
         error.kind == .invalidValue ? .invalid(error.reason) : .refused(error.reason)
@@ -46,7 +51,8 @@ extension VaultError: CustomStringConvertible {
     package var description: String {
         switch self {
         case .notFound(let path): "no such directory: \(path.shown)"
-        case .notAVault(let path): "not a vault: no vaultfs.json in \(path.shown); check the path, or make one with 'vaultfs init'"
+        case .notAVault(let path):
+            "not a vault: no vaultfs.json in \(path.shown); check the path, or make one with 'vaultfs init'"
         case .inUse(let path, let owner):
             if let owner, let host = owner.host {
                 "\(path.shown) is in use by \(owner): end it there, for example with 'vaultfs unmount'. If \(host) has "
@@ -85,10 +91,12 @@ extension VaultError {
 
     /// A format error in `vaultfs.json`, which is at `file`.
     init(_ error: FormatError, configuration file: FilePath) {
+        // The path names the file too.
+        let reason = error.reason.trimmingPrefix("vaultfs.json: ")
         self =
             switch error.kind {
-            case .newerVersion: .unusable("\(file.shown): made by a newer vaultfs: \(error.reason)")
-            case .malformed, .doesNotAuthenticate: .damaged(file, error.reason)
+            case .newerVersion: .unusable("\(file.shown): \(reason)")
+            case .malformed, .doesNotAuthenticate: .damagedConfiguration(file, reason)
             case .tooLong, .invalidValue, .tooCostly, .cryptography, .keyForgotten: .format(error)
             }
     }
