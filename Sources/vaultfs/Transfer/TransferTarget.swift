@@ -28,12 +28,14 @@ struct TransferTarget<Tree: TransferTree> {
     }
 
     /// Finds the destination, or makes a directory for a tree. Only the last component may be missing.
-    /// - Parameter file: the name that a file gets in an existing directory; nil for a tree.
+    /// - Parameters:
+    ///   - file: the name that a file gets in an existing directory; nil for a tree.
+    ///   - advice: follows the failure that another component is missing.
     static func destination(
-        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], for file: [UInt8]?, shown: String
+        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], for file: [UInt8]?, shown: String, advice: String
     ) throws -> TransferTarget {
         guard let last = path.last else { return TransferTarget(tree: tree, directory: root, name: file) }
-        let parent = try directory(tree, root, path.dropLast(), shown, advice: ": make it first")
+        let parent = try directory(tree, root, path.dropLast(), shown, advice: advice)
         if let item = try tree.find(last, in: parent) {
             if try tree.status(of: item).st_mode & S_IFMT == S_IFDIR {
                 return TransferTarget(tree: tree, directory: item, name: file)
