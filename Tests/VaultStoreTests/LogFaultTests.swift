@@ -8,7 +8,7 @@ import Testing
 /// killed, lives on, or ends.
 ///
 /// VAULTFS_FAULT_STEP=1 lets every call fail. Without it, some are left out.
-@Suite(.timeLimit(.minutes(20))) struct LogFaultTests {
+@Suite(.timeLimit(.minutes(60))) struct LogFaultTests {
     private static let step = ProcessInfo.processInfo.environment["VAULTFS_FAULT_STEP"].flatMap { Int($0) }
 
     private func counts(_ kind: CallFaults.Kind) -> [Int] {

@@ -30,7 +30,7 @@ struct ViewCommand: ParsableCommand {
     @Argument(help: "A file or a directory.")
     var source: PathArgument
 
-    @Argument(help: "An empty directory. Made with mode 700 if it is missing in a directory of yours.")
+    @Argument(help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.")
     var mountpoint: PathArgument
 
     @OptionGroup(title: "Format options")
