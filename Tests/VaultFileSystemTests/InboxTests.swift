@@ -276,6 +276,53 @@ extension LockControllerTests {
             #expect(try system.attribute(inbox, name) == [1])
         }
 
+        @Test(
+            "a disk that is full from any call on, while locked: what was acknowledged is there",
+            arguments: [false, true])
+        func fullDisk(forgets: Bool) throws {
+            var acknowledged: [String: [UInt8]] = [:]
+            var call = 0
+            var wasFull = true
+            while wasFull {
+                try lock(forgets: forgets)
+                let name = "new \(call)"
+                wasFull = try CallWatcher.fullDisk(in: vault.path, from: call) {
+                    let made = try? system.create(
+                        ascii(name), in: inbox, mode: 0o644, flags: O_RDWR, for: vault.caller)
+                    guard let handle = made?.handle else { return }
+                    acknowledged[name] = fill(handle)
+                    system.release(handle)
+                    try awaitPurge()
+                }
+                try unlock()
+                if let bytes = acknowledged[name] {
+                    #expect(try vault.content("inbox", name).starts(with: bytes), "full at call \(call)")
+                }
+                call += 1
+            }
+            #expect(call > 5 && acknowledged["new \(call - 1)"]?.count == 11_000)
+            try vault.remount()
+            for (name, bytes) in acknowledged {
+                #expect(try vault.content("inbox", name).starts(with: bytes), "\(name)")
+            }
+        }
+
+        /// Writes and syncs until that fails. Returns what was acknowledged.
+        private func fill(_ handle: FileHandle) -> [UInt8] {
+            var bytes: [UInt8] = []
+            for size in [5000, 3000, 3000] {
+                let part = pattern(bytes.count + size)[bytes.count...]
+                let count = try? Array(part).withUnsafeBytes {
+                    try system.write(handle, $0, at: UInt64(bytes.count), workspace: vault.workspace)
+                }
+                guard let count else { break }
+                bytes += part.prefix(count)
+                if count < size { break }
+                try? system.synchronize(handle, dataOnly: true)
+            }
+            return bytes
+        }
+
         @Test("Inbox-3: only directories become inboxes")
         func files() throws {
             let file = try vault.file("f", in: inbox).id

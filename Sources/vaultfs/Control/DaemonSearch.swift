@@ -147,9 +147,11 @@ enum DaemonSearch {
             guard let client = try? socket.connect(), let status = try? client.status() else { return nil }
             return (Console.shown(status.mountpoint), socket, client)
         }.sorted { $0.0 < $1.0 }
-        let mounts = try MountTable.read().entries.filter { $0.isVault && $0.userID == geteuid() }
-        if found.isEmpty, let silent = mounts.first {
-            throw CommandFailure(.failure, "\(FilePath(bytes: silent.mountpoint).shown): \(ControlError.noDaemon)")
+        if found.isEmpty {
+            let mounts = try MountTable.read().entries.filter { $0.isVault && $0.userID == geteuid() }
+            if let silent = mounts.first {
+                throw CommandFailure(.failure, "\(FilePath(bytes: silent.mountpoint).shown): \(ControlError.noDaemon)")
+            }
         }
         return try only(found, name: \.0)
     }
