@@ -6,8 +6,9 @@ package import VaultFormat
 
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
-/// Reads take no lock. A record that does not verify while a writer was running is read again. Every change of chunks,
-/// length or header holds `writing`, which is taken before any lock of the log or the cache.
+/// A record that does not verify while a writer was running is read again. Reads take `writing` only if writers disturb
+/// them several times in succession. Every change of chunks, length or header holds it. It is taken before any lock of the
+/// log or the cache.
 package final class EncryptedFile: Sendable {
     struct WriteState {
         var header: FileHeader

@@ -7,11 +7,11 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// `vaultfs.log`: the changes of existing chunks, before they are made in place (FileFormat, Log). An entry is appended
-/// with one pwrite(2). A checkpoint puts durable entries in place. If the file cannot be trusted any more, a new one
-/// begins from what can be read back. Any thread.
+/// `vaultfs.log`: the changes of existing chunks, cuts, holes and some new chunks, before they are made in place
+/// (FileFormat, Log). An entry is appended with one pwrite(2). A checkpoint puts durable entries in place. If the file cannot
+/// be trusted any more, a new one begins from what can be read back. Any thread.
 ///
-/// Locks, in this order: `checkpointing`, `syncing`, `state`, `schedule`. `state` is held
+/// Locks, in this order: `checkpointing`, `syncing`, `state`, `FileLog.content`, `schedule`. `state` is held
 /// while an entry is written: after a SIGKILL no entry that was acknowledged may follow one that is incomplete.
 package final class RedoLog: Sendable {
     /// A file with entries. It and its descriptor stay open until they are in place.
