@@ -139,6 +139,15 @@ final class Daemon: Sendable {
         return session
     }
 
+    /// Only once the mount has answered: a client that has its status may rely on the mount. Earlier clients wait.
+    private func startControl() {
+        do throws(ControlError) {
+            try control?.start(handler: reporter.answer)
+        } catch {
+            logger.warning("no status: \(error)")
+        }
+    }
+
     /// Only after the connection's start, which sets it too (process_init_reply in fs/fuse/inode.c).
     private func setReadAhead() {
         guard let bytes = request.options.readAhead, device != 0 else { return }
@@ -181,14 +190,10 @@ final class Daemon: Sendable {
     func serve(whenReady: () -> Void) throws(MountError) -> Never {
         // The stack has remains of the secret and of the vault's opening.
         linux_scrub_thread()
-        do {
-            try control?.start(handler: reporter.answer)
-        } catch {
-            logger.warning("no status: \(error)")
-        }
         let served = Result { () throws(MountError) in
             try session.run(
                 whenAnswering: {
+                    startControl()
                     setReadAhead()
                     endWhenIdle()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
