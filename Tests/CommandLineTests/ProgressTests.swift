@@ -87,15 +87,15 @@ import Testing
     @Test(
         "on a terminal it is there",
         arguments: [
-            (["import", "FILE", "VAULT"], "16M", "of 1 file"), (["rekey", "VAULT", "--yes"], "2M", "of 1 file"),
-            (["verify", "VAULT"], "16M", " damaged"),
+            (["import", "FILE", "VAULT"], 16, "of 1 file"), (["rekey", "VAULT", "--yes"], 2, "of 1 file"),
+            (["verify", "VAULT"], 16, " damaged"),
         ]
     )
-    func onTerminalItIsThere(words: [String], size: String, expected: String) throws {
+    func onTerminalItIsThere(words: [String], mebibytes: Int, expected: String) throws {
         var shown = ""
-        // On a busy machine the command may have done all of it before it is stopped.
-        for _ in 0..<5 {
-            shown = try self.shown(words, size: size)
+        // On a busy machine the command may have done all of it before it is stopped, or at once afterwards.
+        for attempt in 0..<5 {
+            shown = try self.shown(words, mebibytes: mebibytes << attempt)
             #expect(shown.hasSuffix("exit 0\n"), "\(shown)")
             if shown.split(separator: "\n").contains(where: { $0.contains("B/s") && $0.contains(expected) }) { return }
         }
@@ -103,11 +103,12 @@ import Testing
     }
 
     /// The terminal's output of a command that is stopped for a while.
-    private func shown(_ words: [String], size: String) throws -> String {
+    private func shown(_ words: [String], mebibytes: Int) throws -> String {
         let directory = try TemporaryDirectory(in: "/dev/shm")
         let (vault, passfile) = (directory.appending("vault"), try directory.write("passfile", "correct horse"))
         let source = directory.appending("source")
-        try Command(["sh", "-c", "mkdir '\(source)' && head -c \(size) /dev/zero >'\(source)/file'"]).run().succeeded()
+        let making = "mkdir '\(source)' && head -c \(mebibytes)M /dev/zero >'\(source)/file'"
+        try Command(["sh", "-c", making]).run().succeeded()
         let secret = ["--passfile", passfile]
         let options = ["--scrypt-logn", "10", "--no-recovery-key"]
         try Command([Products.binary, "init", vault] + options + secret).run().succeeded()
