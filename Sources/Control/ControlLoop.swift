@@ -43,7 +43,7 @@ struct ControlLoop {
             if descriptors[1].revents != 0, let socket { accept(socket.listener, now: now) }
             if descriptors[2].revents != 0 {
                 socket?.clearEvents()
-                renewsAt = server.afterEvent(now: now)
+                renewsAt = now + ControlServer.renewalDelay
             }
             if let renewal = renewsAt, renewal <= now { renewsAt = server.renewSocket(now: now) }
         }

@@ -40,7 +40,7 @@ package final class ControlServer: Sendable {
     static let maximumHeldBytes = 16 << 20
 
     /// The time after which a socket that has gone is made again: whoever removes its directory may still be at it.
-    private static let renewalDelay: Duration = .seconds(1)
+    static let renewalDelay: Duration = .seconds(1)
     /// The time after which that is tried again.
     private static let retryDelay: Duration = .seconds(60)
 
@@ -108,9 +108,6 @@ package final class ControlServer: Sendable {
             return now + Self.retryDelay
         }
     }
-
-    /// When to look for the socket after an event of its watch.
-    func afterEvent(now: ContinuousClock.Instant) -> ContinuousClock.Instant { now + Self.renewalDelay }
 
     /// Starts the thread that answers.
     /// - Throws: `system`.

@@ -129,8 +129,8 @@ import Testing
             #expect(try client.send(.status) == .status(status()))
         }
         // Clients of before stay connected.
-        connected.send("{\"command\":\"status\"}\n")
-        #expect(connected.readLine() != nil)
+        connected.send("{\"request\":\"status\"}\n")
+        #expect(connected.readLine()?.contains("\"/vault\"") == true)
     }
 
     @Test("a socket is not made again after the end, nor over the one of a daemon that has taken the mountpoint over")

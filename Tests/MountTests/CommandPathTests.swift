@@ -80,6 +80,8 @@ extension PlainMountTests {
                 let status = try vault.account.run([vault.account.binary, "status"], environment: elsewhere)
                 #expect(status.output.contains("\(vault.mountpoint)"), "\(status)")
                 #expect(status.output.contains("XDG_RUNTIME_DIR"), "\(status)")
+                let synced = try vault.account.run([vault.account.binary, "sync"], environment: elsewhere)
+                expectFailure(synced, .failure, naming: "no vaultfs daemon answers: try the XDG_RUNTIME_DIR")
             }
             let script = "head -c 60M /dev/zero > \(vault.mountpoint)/large"
             try vault.account.run(["sh", "-c", script], timeout: .seconds(60)).succeeded()
