@@ -6,6 +6,8 @@ The goals: at least the best encrypted peer. Of commits also at least 0.6 of the
 1.4 times those of the vaultfs given with --before."""
 
 import argparse
+import concurrent.futures
+import contextlib
 import os
 import random
 import re
@@ -37,6 +39,8 @@ ALLOW_OTHER = {"gocryptfs": ["-allow_other"]}
 TESTS = {
     "sqlite_wal": ("SQLite, WAL, FULL", "commits/s"),
     "sqlite_delete": ("SQLite, rollback, FULL", "commits/s"),
+    "sqlite_wal_4": ("SQLite, WAL, 4 processes", "commits/s"),
+    "sqlite_delete_4": ("SQLite, rollback, 4 processes", "commits/s"),
     "pgbench_1": ("pgbench -c 1", "commits/s"),
     "pgbench_4": ("pgbench -c 4", "commits/s"),
     "overwrite4k": ("random 4 KiB overwrite", "IOPS"),
@@ -54,32 +58,27 @@ class Commits(Work):
             for _ in range(mebibytes):
                 file.write(os.urandom(MEBIBYTE))
 
-    def sqlite(self, system, mode):
-        path = f"{system.mountpoint}/{mode}.db"
-        new = not os.path.exists(path)
-        database = sqlite3.connect(path, isolation_level=None)
-        database.execute(f"PRAGMA journal_mode = {mode}")
-        database.execute("PRAGMA synchronous = FULL")
-        if new:
-            database.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, n INTEGER, bytes BLOB)")
-            database.execute("BEGIN")
-            database.executemany("INSERT INTO rows VALUES (?, 0, ?)", ((id, os.urandom(100)) for id in range(ROWS)))
-            database.execute("COMMIT")
+    def sqlite(self, system, mode, processes=1):
+        """Each process has a database of its own."""
+        paths = [f"{system.mountpoint}/{mode}{number}.db" for number in range(processes)]
+        for path in paths:
+            if not os.path.exists(path):
+                make_database(path, mode)
         subprocess.run(["sync", "--file-system", self.directory], check=True)
-        rng, commits, start = random.Random(1), 0, time.perf_counter()
-        while (now := time.perf_counter()) < start + self.seconds:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute("UPDATE rows SET n = n + 1, bytes = ? WHERE id = ?", (rng.randbytes(100), rng.randrange(ROWS)))
-            database.execute("COMMIT")
-            commits += 1
-        database.close()
-        return commits / (now - start)
+        with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+            return sum(pool.map(commits_per_second, paths, [mode] * processes, [self.seconds] * processes))
 
     def sqlite_wal(self, system):
         return self.sqlite(system, "WAL")
 
     def sqlite_delete(self, system):
         return self.sqlite(system, "DELETE")
+
+    def sqlite_wal_4(self, system):
+        return self.sqlite(system, "WAL", 4)
+
+    def sqlite_delete_4(self, system):
+        return self.sqlite(system, "DELETE", 4)
 
     def pgbench(self, system, clients):
         data, sockets = f"{system.mountpoint}/postgres", f"{self.directory}/{system.name}.postgres"
@@ -108,6 +107,33 @@ class Commits(Work):
     def overwrite4k(self, system):
         self.need_file(system)
         return self.fio(system, "randwrite", "--overwrite=1", *FOR_A_TIME)
+
+
+def opened(path, mode):
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute(f"PRAGMA journal_mode = {mode}")
+    database.execute("PRAGMA synchronous = FULL")
+    return database
+
+
+def make_database(path, mode):
+    with contextlib.closing(opened(path, mode)) as database:
+        database.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, n INTEGER, bytes BLOB)")
+        database.execute("BEGIN")
+        database.executemany("INSERT INTO rows VALUES (?, 0, ?)", ((id, os.urandom(100)) for id in range(ROWS)))
+        database.execute("COMMIT")
+
+
+def commits_per_second(path, mode, seconds):
+    """Changes a row in each commit. The body of a process."""
+    with contextlib.closing(opened(path, mode)) as database:
+        rng, commits, start = random.Random(path), 0, time.perf_counter()
+        while (now := time.perf_counter()) < start + seconds:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("UPDATE rows SET n = n + 1, bytes = ? WHERE id = ?", (rng.randbytes(100), rng.randrange(ROWS)))
+            database.execute("COMMIT")
+            commits += 1
+        return commits / (now - start)
 
 
 def arguments():
