@@ -13,12 +13,13 @@ package struct TransferTotals: Encodable, Equatable, Sendable {
     }
 
     package var files = 0
+    /// Directories that were made.
     package var directories = 0
     package var symbolicLinks = 0
     package var hardLinks = 0
     /// Fifos, sockets and devices.
     package var specialFiles = 0
-    /// Objects that were there already.
+    /// Objects, without directories, that were there already.
     package var present = 0
     /// Objects that are not at the destination as in the source.
     package var failed = 0

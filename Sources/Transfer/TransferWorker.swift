@@ -107,7 +107,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
                 if directory.parent == nil { try removeMark(in: directory.destination, status) }
             }
         }
-        count { $0.directories += 1 }
+        if directory.isNew { count { $0.directories += 1 } }
     }
 
     private func transfer(_ name: [UInt8], in directory: Directory, as newName: [UInt8]) throws(TransferFailure) {
