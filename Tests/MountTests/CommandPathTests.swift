@@ -45,6 +45,12 @@ extension PlainMountTests {
             #expect(row?.hasPrefix("dead ") == true && row?.hasSuffix(" \(vault.vault)") == true, "\(all)")
             let lock = try vault.vaultfs(["lock", vault.vault]).succeeded()
             #expect(lock.output.contains("its daemon has ended"))
+            // These cannot do what they promise.
+            for command in ["sync", "unlock", "events"] {
+                expectFailure(try vault.vaultfs([command, vault.mountpoint]), .mountpoint, naming: removal)
+            }
+            let json = try vault.vaultfs(["status", "--json", vault.mountpoint])
+            #expect(json.exitCode == 6 && json.output.contains(#""state" : "dead""#), "\(json)")
             try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
             #expect(try !vault.isMounted())
         }

@@ -50,7 +50,7 @@ struct LockCommand: ParsableCommand {
             let grace = status?.lock?.graceSeconds ?? 0
             return max(1, Int((Double(timeout.milliseconds) / 1000 + grace).rounded(.up)))
         }
-        try mounts.report(answers, show: show)
+        try mounts.report(answers, acceptsDead: true, show: show)
     }
 
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {

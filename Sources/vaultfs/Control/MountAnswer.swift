@@ -55,10 +55,13 @@ struct MountChoice: ParsableArguments {
     }
 
     /// Prints the answers, and a line on stderr for each failure.
-    /// - Parameter show: prints a response for people, unless they want JSON. Throws the failure in a response.
+    /// - Parameters:
+    ///   - acceptsDead: true if a mount whose daemon has ended is as the command makes it: it holds neither keys nor plaintext.
+    ///   - show: prints a response for people, unless they want JSON. Throws the failure in a response.
     /// - Throws: the only failure, or an exit code after several.
     func report(
-        _ answers: [MountAnswer], show: (_ mountpoint: String, ControlResponse) throws(CommandFailure) -> Void
+        _ answers: [MountAnswer], acceptsDead: Bool = false,
+        show: (_ mountpoint: String, ControlResponse) throws(CommandFailure) -> Void
     ) throws {
         var failures: [CommandFailure] = []
         if answers.isEmpty, !json { Console.confirm("No vault is mounted.") }
@@ -66,6 +69,7 @@ struct MountChoice: ParsableArguments {
             switch answer.outcome {
             case .answered(let response):
                 do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
+            case .dead where !acceptsDead: failures.append(.dead(at: answer.mountpoint))
             case .dead:
                 if !json { Console.confirm("\(answer.mountpoint): its daemon has ended; it holds nothing") }
             case .unreachable(let reason): failures.append(CommandFailure(.failure, "\(answer.mountpoint): \(reason)"))
@@ -76,6 +80,14 @@ struct MountChoice: ParsableArguments {
         if failures.count == 1 { throw first }
         for failure in failures { Console.report(failure.message) }
         throw ExitCode(first.code.rawValue)
+    }
+}
+
+extension CommandFailure {
+    /// The daemon of a mount has ended.
+    static func dead(at mountpoint: String) -> CommandFailure {
+        CommandFailure(
+            .mountpoint, "\(mountpoint): its daemon has ended: 'vaultfs unmount \(mountpoint)' removes the mount")
     }
 }
 

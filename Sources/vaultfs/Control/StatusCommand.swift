@@ -30,13 +30,18 @@ struct StatusCommand: ParsableCommand {
 
     func run() throws {
         if let mountpoint {
-            try show(MountAnswer.ask(mountpoint.path, .status).status.get())
+            try show(MountAnswer.ask(mountpoint.path, .status))
         } else {
             try show(MountAnswer.askAll(.status))
         }
     }
 
-    private func show(_ status: MountStatus) throws {
+    private func show(_ answer: MountAnswer) throws {
+        let status: MountStatus
+        do throws(CommandFailure) { status = try answer.status.get() } catch {
+            if json { try Console.printJSON(answer) }
+            throw error
+        }
         if prometheus {
             try Console.write(PrometheusText([status]).text)
         } else if json {
@@ -65,11 +70,7 @@ extension MountAnswer {
     var status: Result<MountStatus, CommandFailure> {
         switch outcome {
         case .answered(.status(let status)): .success(status)
-        case .dead:
-            .failure(
-                CommandFailure(
-                    .mountpoint,
-                    "\(mountpoint): its daemon has ended: 'vaultfs unmount \(mountpoint)' removes the mount"))
+        case .dead: .failure(.dead(at: mountpoint))
         case .unreachable(let reason): .failure(CommandFailure(.failure, "\(mountpoint): \(reason)"))
         case .answered(.error(let failure)):
             .failure(CommandFailure(.failure, "\(mountpoint): \(Console.shown(failure.message))"))
