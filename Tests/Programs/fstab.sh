@@ -38,6 +38,11 @@ shows OPTIONS '^ro,nosuid,nodev,noexec,.*allow_other'
 [ "$(cat "$mount/file")" = $'content\nmore' ]
 ends
 
+# mount(8) takes the word "shared" for itself, and leaves vaultfs nothing of it.
+mount -t fuse.vaultfs "$vault" "$mount" -o "follow_writer,passfile=$passfile,$lock"
+shows OPTIONS '^ro,'
+ends
+
 # A descriptor is passed through mount(8) and the shell of mount.fuse3(8). The last option about reading and writing
 # wins.
 mount -t fuse.vaultfs "$vault" "$mount" -o "ro,rw,user,passfile=/dev/fd/9,cache_size=1M,$lock" 9<"$passfile"

@@ -44,7 +44,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
     ]
     /// Flags that protect something. A misspelt one is refused.
     private static let protections: Set = [
-        "no_kernel_cache", "shared", "guard_mountpoint", "prewarm", "ro", "readonly", "read_only", "nosuid", "nodev",
+        "no_kernel_cache", "follow_writer", "shared", "guard_mountpoint", "prewarm", "ro", "readonly", "read_only",
+        "nosuid", "nodev",
         "noexec", "nosymfollow", "default_permissions", "allow_other", "allow_root", "nonempty",
     ]
     /// Options of nfs(5) that look like ours.
@@ -103,7 +104,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
         case "ro", "rw": isReadOnly = name == "ro"
         case "nonempty": mayBeNonEmpty = true
         case "no_kernel_cache": bypassesKernelCache = true
-        case "shared": isShared = true
+        // mount(8) takes the second one for itself, as a kind of propagation.
+        case "follow_writer", "shared": isShared = true
         case "guard_mountpoint": guardsMountpoint = true
         case "prewarm": prewarms = true
         case "atime", "noatime": isNoAtime = name == "noatime"
