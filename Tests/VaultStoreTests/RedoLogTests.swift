@@ -251,6 +251,29 @@ import VaultFormat
         #expect(try modified(file)[0] > 1_000_000)
     }
 
+    @Test(
+        "Log-9: a change after a time that was set to the future gives the present time, also one that keeps the content",
+        arguments: [true, false])
+    func changeAfterFutureTime(isLogged: Bool) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        let future = 4_000_000_000
+        if isLogged { try file.put([1], at: 0) }
+        let change = changes(modified: future)
+        try file.excludingHiddenWrites { () throws(StoreError) in try file.apply(change, to: file.reader) }
+        #expect(try modified(file)[1] == future)
+        if isLogged {
+            try file.setLength(UInt64(Self.c), workspace: try Workspace(layout: store.layout))
+        } else {
+            try file.put([1], at: 0)
+        }
+        #expect(try modified(file)[1] < future)
+        try store.log.checkpoint()
+        #expect(try modified(file)[0] < future)
+    }
+
     @Test("an older version does not come back: entries of before a checkpoint, and a checkpoint's lost header")
     func staleEntries() throws {
         let vault = try TestStore()

@@ -33,6 +33,7 @@ extension EncryptedFile {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
             try reserve(&state, writer, range, keepsSize: keepsSize, workspace)
+            records.log.raiseTime()
         }
     }
 

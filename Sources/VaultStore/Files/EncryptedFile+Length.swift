@@ -23,8 +23,10 @@ extension EncryptedFile {
                 }
             } else if newLength < length || newLength == 0 && isLogged {
                 try shrink(&state, writer, to: newLength, workspace)
-            } else if !isLogged {
+            } else if isLogged {
                 // POSIX: the times change even then.
+                records.log.raiseTime()
+            } else {
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
             }
         }
@@ -82,6 +84,7 @@ extension EncryptedFile {
                 if UInt64(clamping: try writer.status().st_size) > end { try writer.truncate(to: end) }
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
                 syncs.countWrite()
+                records.log.raiseTime()
             }
             setLength(&state, holeEnd)
         }

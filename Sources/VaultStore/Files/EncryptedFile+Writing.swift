@@ -241,7 +241,7 @@ extension EncryptedFile {
             throw error
         }
         syncs.countWrite()
-        self.records.log.raiseTime(from: writer)
+        self.records.log.raiseTime()
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 

@@ -17,6 +17,8 @@ package struct FileLog: ~Copyable, Sendable {
         var modified: ModificationTime?
         /// True if the file has no name, and its changes were dropped.
         var isAbandoned = false
+        /// True if a read-only store has found the changes: the file may have been written in place since.
+        var isFound = false
     }
 
     struct ModificationTime: Sendable {
@@ -46,7 +48,7 @@ package struct FileLog: ~Copyable, Sendable {
     func add(_ entry: LogEntry, at position: UInt64, in log: Descriptor, _ layout: ChunkLayout) {
         content.withLock { content in
             content.changes.apply(entry, at: position, layout)
-            (content.log, content.isAbandoned) = (log, false)
+            (content.log, content.isAbandoned, content.isFound) = (log, false, false)
             content.modified = ModificationTime(time: timespec(nanoseconds: entry.time))
         }
         hasChanges.store(true, ordering: .releasing)
@@ -55,7 +57,7 @@ package struct FileLog: ~Copyable, Sendable {
     /// Takes over the changes that a read-only store has found.
     func adopt(_ changes: LoggedChanges, in log: Descriptor?) {
         let modified = changes.isEmpty ? nil : ModificationTime(time: timespec(nanoseconds: changes.time))
-        content.withLock { $0 = Content(changes: changes, log: log, modified: modified) }
+        content.withLock { $0 = Content(changes: changes, log: log, modified: modified, isFound: true) }
         hasChanges.store(!changes.isEmpty, ordering: .releasing)
     }
 
@@ -128,7 +130,8 @@ package struct FileLog: ~Copyable, Sendable {
         return content.withLock { content in
             guard let modified = content.modified else { return status }
             var result = status
-            if modified.isSet || status.st_mtim.nanoseconds < modified.time.nanoseconds {
+            // A program may have set a later time before the changes.
+            if !content.isFound || status.st_mtim.nanoseconds < modified.time.nanoseconds {
                 result.st_mtim = modified.time
             }
             if status.st_ctim.nanoseconds < content.changes.time {
@@ -138,10 +141,11 @@ package struct FileLog: ~Copyable, Sendable {
         }
     }
 
-    /// Raises the time to that of a write to the backing file, if the log has changes. A checkpoint that is running
-    /// would restore an older one.
-    func raiseTime(from writer: Descriptor) {
-        guard !isEmpty, let time = try? writer.status().st_mtim else { return }
+    /// Raises the time to now, if the log has changes: the file was changed in place, or is as if it were. A checkpoint would
+    /// restore an older time.
+    func raiseTime() {
+        if isEmpty { return }
+        let time = timespec(nanoseconds: UInt64(clamping: nanoseconds(of: CLOCK_REALTIME)))
         content.withLock { content in
             guard let modified = content.modified else { return }
             if modified.isSet || modified.time.nanoseconds < time.nanoseconds {
