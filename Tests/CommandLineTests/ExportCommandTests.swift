@@ -230,7 +230,8 @@ import Testing
         arguments: [
             (["--iv-in-file", "--iv", key], "only one of --iv, --iv-in-file can be given"),
             (["--chunk-size", "1M", "--iv", key], "--chunk-size is not for cbc"),
-            (["--iv", key], "no key: give --key-file"), (["--passfile", "/nonexistent"], "--passfile is for openssl"),
+            (["--iv", key], "no key: give --key-file"), (["--iv", key, "--key-command", ""], "--key-command is empty"),
+            (["--passfile", "/nonexistent"], "--passfile is for openssl"),
         ]
     )
     func optionsOfViewsAreChecked(options: [String], message: String) throws {

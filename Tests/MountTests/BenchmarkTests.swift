@@ -34,6 +34,14 @@ extension MountTests {
             }
         }
 
+        @Test("a benchmark's file for which there is no room is not begun")
+        func noRoom() throws {
+            let directory = try TemporaryDirectory()
+            let result = try Command([Products.binary, "bench", "--size", "1000000G", directory.path]).run()
+            expectFailure(result, .usage, naming: "no room for a file of 1000000G")
+            #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path).isEmpty)
+        }
+
         /// Mounts, runs `body`, unmounts, and expects that the server ends without an error.
         private func serve(_ directory: TemporaryDirectory, _ mountpoint: String, _ body: () throws -> Void) throws {
             let server = try Command([Products.built("null-server"), directory.appending("state"), mountpoint]).start()

@@ -26,6 +26,16 @@ extension MountTests {
             #expect(try String(contentsOfFile: file, encoding: .utf8) == "512\n")
         }
 
+        @Test(
+            "a read-ahead that the kernel refuses is reported",
+            .enabled(if: Settings.hasOrdinaryUser, "needs an ordinary user"))
+        func unchangedReadAhead() throws {
+            let vault = try VaultUnderTest(try #require(Account.ordinary))
+            let result = try vault.tryMount(["--read-ahead", "512K"])
+            #expect(result.exitCode == 0 && result.errors.contains("warning: read-ahead stays as it is"), "\(result)")
+            try vault.unmount()
+        }
+
         @Test("a read-ahead out of range", arguments: [["--read-ahead", "1K"], ["-o", "read_ahead=x"]])
         func refused(arguments: [String]) throws {
             let result = try VaultUnderTest().tryMount(arguments)

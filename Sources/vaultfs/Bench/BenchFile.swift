@@ -30,7 +30,13 @@ final class BenchFile: Sendable {
     }
 
     /// Makes the file from random bytes, and waits for the disk.
+    /// - Throws: code `usage` if the file system has no room for it.
     func fill(size: Int, progress: ProgressLine) throws(CommandFailure) {
+        var space = statvfs()
+        let isKnown = path.removingLastComponent().withPlatformString { statvfs($0, &space) } == 0
+        if isKnown, UInt64(size) > UInt64(space.f_bavail) * UInt64(space.f_frsize) {
+            throw CommandFailure(.usage, "no room for a file of \(ByteSize(size)) there: choose a smaller --size")
+        }
         let descriptor = try CommandFailure.wrapping(
             "cannot make", path, try Descriptor(path: path, flags: O_WRONLY | O_CREAT | O_EXCL, mode: 0o600))
         let block = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)

@@ -149,14 +149,16 @@ final class Daemon: Sendable {
     }
 
     /// Only after the connection's start, which sets it too (process_init_reply in fs/fuse/inode.c).
-    private func setReadAhead() {
-        guard let bytes = request.options.readAhead, device != 0 else { return }
+    /// - Returns: a warning if it stays as it is.
+    private func setReadAhead() -> String? {
+        guard let bytes = request.options.readAhead, device != 0 else { return nil }
         // sysfs-class-bdi, in the kernel's documentation.
         let settings = FilePath("/sys/class/bdi/\(linux_major(device)):\(linux_minor(device))/read_ahead_kb")
         do throws(StoreError) {
             try Descriptor(path: settings, flags: O_WRONLY).write(Array("\(bytes >> 10)".utf8), at: 0)
+            return nil
         } catch {
-            logger.warning("read-ahead stays as it is: \(error.reason); it takes root, as in fstab")
+            return "read-ahead stays as it is: \(error.reason); it takes root, as in fstab"
         }
     }
 
@@ -185,19 +187,21 @@ final class Daemon: Sendable {
     }
 
     /// Serves until unmounted, and ends the process. Everything is flushed by then.
-    /// - Parameter whenReady: called once the mount has answered a request and the control socket is served.
+    /// - Parameter whenReady: called once the mount has answered a request and the control socket is served, with warnings for
+    ///   the person who mounts.
     /// - Throws: if the mount ended before it answered a request.
-    func serve(whenReady: () -> Void) throws(MountError) -> Never {
+    func serve(whenReady: (_ warnings: [String]) -> Void) throws(MountError) -> Never {
         // The stack has remains of the secret and of the vault's opening.
         linux_scrub_thread()
         let served = Result { () throws(MountError) in
             try session.run(
                 whenAnswering: {
                     startControl()
-                    setReadAhead()
+                    let warning = setReadAhead()
+                    if let warning { logger.warning("\(warning)") }
                     endWhenIdle()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
-                    whenReady()
+                    whenReady(contents.warnings + [warning].compactMap(\.self))
                 },
                 whenUnmounted: {
                     idleUnmount?.stop()

@@ -37,7 +37,7 @@ enum DaemonLaunch {
         if inForeground {
             LoggingSystem.bootstrap { _ in StandardErrorHandler() }
             let daemon = try Daemon(request, on: mountpoint, secret: secret, guardian: Guardian.start())
-            try daemon.serve { ReadinessNotice.send() }
+            try daemon.serve { _ in ReadinessNotice.send() }
         }
         try runInBackground(request, on: mountpoint, secret: secret)
         let suffix = request.options.isReadOnly ? ", read-only" : ""
@@ -102,10 +102,10 @@ enum DaemonLaunch {
             // The working directory's file system can then be unmounted. Each worker takes a copy of the working directory
             // (unshare(2), CLONE_FS).
             chdir("/")
-            try daemon.serve {
+            try daemon.serve { warnings in
                 ProcessSetup.detach()
                 do {
-                    try channel?.send(Outcome.ready(warnings: daemon.contents.warnings))
+                    try channel?.send(Outcome.ready(warnings: warnings))
                 } catch {
                     daemon.logger.notice("the process that requested the mount has ended: unmounting")
                     kill(getpid(), SIGTERM)

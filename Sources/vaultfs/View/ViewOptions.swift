@@ -120,6 +120,7 @@ struct ViewOptions: ParsableArguments {
     func validate() throws {
         try SecretSource.checkSingle([keyFile.map { _ in "--key-file" }, kdf.map { _ in "--kdf" }])
         try SecretSource.checkSingle([iv.map { _ in "--iv" }, ivInFile ? "--iv-in-file" : nil])
+        if keyCommand?.isEmpty == true { throw ValidationError("--key-command is empty") }
         if let cipher, kdf != nil, cipher != .aes256CBC {
             throw ValidationError("--kdf sha256 makes a key of aes-256-cbc, not of \(cipher.rawValue)")
         }
