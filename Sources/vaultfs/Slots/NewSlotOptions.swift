@@ -107,7 +107,7 @@ struct KdfOptions: ParsableArguments {
             guard old == nil else {
                 throw CommandFailure(.usage, "guessing would be cheaper with \(new), the vault has \(before)")
             }
-            Console.report("guessing is cheaper now: \(new), the vault has \(before)")
+            Console.report("warning: guessing is cheaper now: \(new), the vault has \(before)")
         }
         return given
     }
