@@ -46,8 +46,9 @@ enum FailureCode: Int32, CaseIterable, Codable {
 
     /// For --help.
     static var table: String {
-        (["  0  success"] + allCases.map { "\($0.rawValue < 10 ? " " : "") \($0.rawValue)  \($0.explanation)" }).joined(
-            separator: "\n")
+        let rows = allCases.map { "\($0.rawValue < 10 ? " " : "") \($0.rawValue)  \($0.explanation)" }
+        let interrupted = " 128+n  interrupted by signal n: 130 for SIGINT, 143 for SIGTERM"
+        return (["  0  success"] + rows + [interrupted]).joined(separator: "\n")
     }
 }
 

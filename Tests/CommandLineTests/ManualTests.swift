@@ -73,6 +73,7 @@ import Testing
         for code in FailureCode.allCases {
             #expect(text[codes.upperBound...].contains("\n\(code.rawValue)\n\(code.explanation)\n"))
         }
+        #expect(text[codes.upperBound...].contains("\n128+n\ninterrupted by signal n: 130 for SIGINT"))
         for word in MountOptionList.own.map({ $0 + "=" }) + [
             "no_kernel_cache", "guard_mountpoint", "nonempty", "prewarm", "shared",
         ] {
