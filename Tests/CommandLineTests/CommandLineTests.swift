@@ -87,7 +87,8 @@ import VaultStore
             ("nosymfollow", "unknown mount option 'nosymfollow'"),
             ("remount", "a mount cannot be changed: unmount it, and mount it again"),
             ("allow_other=1", "unknown mount option 'allow_other'"),
-            ("noatime=1", "unknown mount option 'noatime'"),
+            ("noatime=1", "unknown mount option 'noatime'"), ("idle\nlock", "unknown mount option 'idle?lock'"),
+            ("max_read=1\n2", "mount option max_read='1?2' is not a byte count of at least 4096"),
         ]
     )
     func unknownOptionThatMay(option: String, message: String) {

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import FuseSession
+internal import LinuxSystem
 internal import VaultStore
 
 /// The words of `-o`, divided into those for FUSE and our own, with the command's flags. Pure.
@@ -79,7 +80,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
     ) throws(CommandFailure) -> Value? {
         guard let text = ours[name] else { return nil }
         guard let value = Value(argument: text) else {
-            throw CommandFailure(.usage, "mount option \(name)='\(text)' \(problem)")
+            throw CommandFailure(.usage, "mount option \(name)='\(shown(text.utf8))' \(problem)")
         }
         return value
     }
@@ -134,7 +135,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
         } else if Self.settings.contains(name) {
             // The kernel accepts no less than a page (fuse_parse_param in fs/fuse/inode.c).
             if name == "max_read", !(4096...UInt32.max).contains(UInt32(value) ?? 0) {
-                throw CommandFailure(.usage, "mount option max_read='\(value)' is not a byte count of at least 4096")
+                throw CommandFailure(
+                    .usage, "mount option max_read='\(shown(value.utf8))' is not a byte count of at least 4096")
             }
             fuseOptions.append("\(name)=\(MountOptions.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
@@ -151,7 +153,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
     /// Leaves out an unknown option, but refuses one that may be a misspelt option of ours.
     private mutating func leaveOut(_ name: String, unless isOurs: Bool) throws(CommandFailure) {
         guard !isOurs || Self.foreign.contains(name) else {
-            throw CommandFailure(.usage, "unknown mount option '\(name)': 'man vaultfs' lists the options")
+            throw CommandFailure(.usage, "unknown mount option '\(shown(name.utf8))': 'man vaultfs' lists the options")
         }
         unknown.append(name)
     }
