@@ -140,7 +140,9 @@ extension PlainMountTests {
             let missing = ["\(vault.plain)/missing", "--no-mkdir"]
             expectFailure(try mount(on: missing), .mountpoint, naming: missing[0])
             let below = "\(vault.plain)/missing/below"
-            expectFailure(try mount(on: [below]), .mountpoint, naming: "\(below), nor the directory for it")
+            expectFailure(
+                try mount(on: [below]), .mountpoint,
+                naming: "\(below), nor the directory for it: make it with 'mkdir -p \(below)'")
             try vault.account.run(["ln", "-s", "nowhere", "\(vault.plain)/link"]).succeeded()
             expectFailure(try mount(on: ["\(vault.plain)/link"]), .mountpoint, naming: "does not exist")
             try vault.account.run(["rm", "\(vault.plain)/link"]).succeeded()

@@ -90,7 +90,10 @@ enum Mountpoint {
             status = try parent.status()
             if let name = resolved.lastComponent { resolved = try kernelPath(of: parent).appending(name) }
         } catch {
-            throw CommandFailure(.mountpoint, "mountpoint does not exist: \(path.shown), nor the directory for it")
+            throw CommandFailure(
+                .mountpoint,
+                "mountpoint does not exist: \(path.shown), nor the directory for it: make it with "
+                    + "'mkdir -p \(path.quotedForShell)'")
         }
         // A link that leads nowhere is there.
         guard isMissing(resolved) else { throw failure(path, .noSuchFileOrDirectory) }
