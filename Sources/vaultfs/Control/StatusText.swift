@@ -75,10 +75,17 @@ enum StatusText {
         var parts = [Console.shown(status.state)]
         // The files that were seen say more than "by lock-file".
         let (seen, reasons) = (status.lock?.seen ?? [], status.lock?.reasons ?? [])
-        parts += seen.isEmpty ? reasons.map { "by \($0.rawValue)" } : seen.map(Console.shown)
-        if status.lock?.needsSecret == true { parts.append("unlock needs the passphrase") }
+        parts += seen.isEmpty ? reasons.map(reason) : seen.map(Console.shown)
+        if status.lock?.needsSecret == true {
+            let isExpired = reasons.contains(.expired)
+            parts.append("unlock needs " + (isExpired ? "the secret of a slot that has not expired" : "the passphrase"))
+        }
         if status.readOnly { parts.append("read-only") }
         return parts.joined(separator: ", ")
+    }
+
+    private static func reason(_ reason: LockReason) -> String {
+        reason == .expired ? "the slot has expired" : "by \(reason.rawValue)"
     }
 
     /// The labels of fields whose names a reader would not understand.
