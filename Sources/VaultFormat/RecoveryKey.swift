@@ -7,6 +7,9 @@ package enum RecoveryKey {
     /// Bytes of the key itself.
     package static let size = 32
     private static let checkSize = 4
+    private static let expectedCount = 2 * (size + checkSize)
+    /// For messages.
+    private static let form = "9 groups of 8 hexadecimal digits, such as 0123abcd-…"
 
     /// The key's text: 9 groups, lower case. `key` has 32 bytes.
     package static func text(_ key: SecretBytes) -> String {
@@ -23,10 +26,9 @@ package enum RecoveryKey {
         let digits = text.filter { !isSeparator($0) }
         try require(
             digits.allSatisfy({ Hexadecimal.value(of: $0) != nil }), .malformed,
-            "recovery key: something is not a hexadecimal digit")
-        let expectedCount = 2 * (size + checkSize)
+            "recovery key: not \(form)")
         guard digits.count == expectedCount, let bytes = Hexadecimal.decode(digits) else {
-            throw FormatError(.malformed, "recovery key: \(digits.count) digits instead of \(expectedCount)")
+            throw FormatError(.malformed, "recovery key: \(digits.count) digits instead of \(expectedCount): \(form)")
         }
         let key = Array(bytes[..<size])
         try require(

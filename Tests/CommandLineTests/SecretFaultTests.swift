@@ -110,7 +110,7 @@ import Testing
     func oneThatIsNotUtf(source: Source) throws {
         let bytes = Data([0xFF, 0x80, 0xC3, 0x28] + Array(repeating: 0xFE, count: 40))
         switch source {
-        case .recovery: try expect(source, 4, "not a hexadecimal digit", bytes)
+        case .recovery: try expect(source, 4, "recovery key: not 9 groups of 8 hexadecimal digits", bytes)
         case .provider: try expect(source, 1, "the --provider command's answer", bytes)
         case .keyfile: try expect(source, 4, "no keyfile slot", bytes)
         case .newPassfile, .newDescriptor, .newKeyfile:
@@ -212,7 +212,10 @@ import Testing
             ([], thrice("\(SlotPlace.question)é\u{85}wrong"), 4, "wrong passphrase"),
             ([], thrice("\(SlotPlace.question)\(long)"), 4, "a terminal takes no more than 4094 bytes"),
             ([], [old, "New passphrase: =\(long)"], 4, "a terminal takes no more than 4094 bytes"),
-            (["--recovery-key"], thrice("Recovery key: =battery"), 4, "not a hexadecimal digit"),
+            (
+                ["--recovery-key"], thrice("Recovery key: =battery"), 4,
+                "recovery key: not 9 groups of 8 hexadecimal digits"
+            ),
             (["--recovery-key"], thrice("Recovery key: ="), 4, "0 digits instead of 72"),
             (["--recovery-key"], thrice("Recovery key: =^D"), 4, "0 digits instead of 72"),
             (["--recovery-key"], thrice("Recovery key: =\(long)"), 4, "a terminal takes no more than 4094 bytes"),
@@ -250,7 +253,10 @@ import Testing
             (["--passfile", "/dev/fd/0"], 4, "standard input is empty"),
             (["--extpass", "exit 3"], 1, "the --extpass command failed with exit code 3"),
             (["--provider", "exit 3"], 1, "the --provider command failed with exit code 3"),
-            (["--recovery-key", "--passfile", place.file("new")], 4, "not a hexadecimal digit"),
+            (
+                ["--recovery-key", "--passfile", place.file("new")], 4,
+                "recovery key: not 9 groups of 8 hexadecimal digits"
+            ),
         ] as [([String], Int32, String)] {
             try place.expectRefusal(exitCode, said) { try place.run(words + options) }
             #expect(!FileManager.default.fileExists(atPath: other))

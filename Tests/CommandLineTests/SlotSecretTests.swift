@@ -14,12 +14,15 @@ import Testing
             (["--passfile", place.file("new")], 4, "wrong passphrase"),
             (["--keyfile", place.file("keyfile")], 4, "no keyfile slot"),
             (["--passfile", "/dev/null"], 4, "/dev/null is empty"),
-            (["--passfile", "/dev/zero"], 4, "/dev/zero has over 65536 bytes"),
+            (["--passfile", "/dev/zero"], 4, "has over 65536 bytes, the limit for a passphrase or recovery key"),
             (["--passfile", "/nonexistent"], 1, "cannot open /nonexistent: No such file or directory"),
             (["--passfile", "/dev/fd/999"], 1, "cannot read file descriptor 999: Bad file descriptor"),
             (["--passfile", "/dev/fd/0"], 4, "standard input is empty"),
             (["--extpass", "exit 3"], 1, "the --extpass command"),
-            (["--recovery-key", "--passfile", place.file("new")], 4, "not a hexadecimal digit"),
+            (
+                ["--recovery-key", "--passfile", place.file("new")], 4,
+                "recovery key: not 9 groups of 8 hexadecimal digits"
+            ),
         ] as [([String], Int32, String)] {
             try place.expectRefusal(exitCode, words) {
                 try place.slot("add", options + ["--new-keyfile", place.file("keyfile")])
@@ -37,7 +40,7 @@ import Testing
             (["--new-passfile", "/dev/zero"], 4, "/dev/zero has over 65536 bytes"),
             (["--new-passfile", "/nonexistent"], 1, "cannot open /nonexistent: No such file or directory"),
             (["--new-keyfile", place.file("short")], 4, "a keyfile of 31 bytes is too short: at least 32"),
-            (["--new-keyfile", "/dev/zero"], 4, "/dev/zero has over 8388608 bytes"),
+            (["--new-keyfile", "/dev/zero"], 4, "/dev/zero has over 8388608 bytes, the limit for a keyfile"),
             (["--new-passfile", "/dev/fd/999"], 1, "cannot read file descriptor 999: Bad file descriptor"),
             (["--new-passfile", "/dev/fd/0"], 4, "standard input is empty"),
             (["--new-passfile", place.file("new"), "--new-recovery-key"], 2, "only one of"),

@@ -65,5 +65,7 @@ import VaultFormat
         for more in ["0", "00", "g", "_", "é", "\0"] {
             _ = formatError { _ = try RecoveryKey.parse(digits + ascii(more)) }
         }
+        let error = formatError { _ = try RecoveryKey.parse(ascii("correct horse")) }
+        #expect(error?.reason == "recovery key: not 9 groups of 8 hexadecimal digits, such as 0123abcd-…")
     }
 }

@@ -137,7 +137,11 @@ struct SecretSource {
 
     /// - Parameter bytes: with room for one byte over the limit.
     private static func checked(_ bytes: WipedBytes, name: String) throws(CommandFailure) -> WipedBytes {
-        guard !bytes.isFull else { throw CommandFailure(.wrongSecret, "\(name) has over \(bytes.count - 1) bytes") }
+        guard !bytes.isFull else {
+            let limit = bytes.count - 1
+            let kind = [textLimit: "a passphrase or recovery key", keyfileLimit: "a keyfile"][limit] ?? "an answer"
+            throw CommandFailure(.wrongSecret, "\(name) has over \(limit) bytes, the limit for \(kind)")
+        }
         guard !bytes.isEmpty else { throw CommandFailure(.wrongSecret, "\(name) is empty") }
         return bytes
     }
