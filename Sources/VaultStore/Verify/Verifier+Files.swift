@@ -96,9 +96,12 @@ extension Verifier {
             content.header.isSealed = content.header.isSealed && content.header.length == length
         }
         if !changes.holes.isEmpty { content.header.isSparse = true }
-        report(
-            .logged, content.object, "\(changes.records.count) chunks are in vaultfs.log; a mount puts them in place",
-            remedy: .recover)
+        let count = changes.records.count
+        let chunks =
+            count == 1
+            ? "1 chunk is in vaultfs.log; a mount puts it"
+            : "\(count) chunks are in vaultfs.log; a mount puts them"
+        report(.logged, content.object, "\(chunks) in place", remedy: .recover)
     }
 
     /// Returns true if the tag of one record verifies.
