@@ -69,6 +69,8 @@ import Testing
         ] {
             try place.expectRefusal(2, words) { try place.slot("add", adding + options) }
         }
+        let long = adding + ["--label", String(repeating: "é", count: 50) + "x"]
+        try place.expectRefusal(2, "--label <text>': not UTF-8 of at most 100 bytes") { try place.slot("add", long) }
         try place.expectRefusal(2, "--label") {
             let script = "exec \"$@\" --label \"$(printf 'a\\377')\""
             return try place.run(["slot", "add", place.vault] + adding, launcher: ["sh", "-c", script, "sh"])

@@ -151,12 +151,18 @@ struct PlayWindowArgument {
     }
 }
 
-/// A slot's label on the command line. It must be UTF-8.
-struct LabelArgument: ExpressibleByArgument {
+/// A slot's label on the command line: UTF-8, so short that 64 slots leave vaultfs.json far from its limit of 1 MiB.
+struct LabelArgument {
     let text: String
 
-    init?(argument: String) {
-        guard let text = String(validating: ProcessArguments.bytes(of: argument), as: UTF8.self) else { return nil }
-        self.text = text
+    /// Bytes.
+    private static let limit = 100
+
+    static func parse(_ argument: String) throws -> LabelArgument {
+        let bytes = ProcessArguments.bytes(of: argument)
+        guard bytes.count <= limit, let text = String(validating: bytes, as: UTF8.self) else {
+            throw ValidationError("not UTF-8 of at most \(limit) bytes")
+        }
+        return LabelArgument(text: text)
     }
 }

@@ -16,7 +16,10 @@ struct SlotAddCommand: ParsableCommand {
     @OptionGroup
     var common: VaultArguments
 
-    @Option(help: ArgumentHelp("The slot's label. Anybody who can read the vault can read it.", valueName: "text"))
+    @Option(
+        help: ArgumentHelp(
+            "The slot's label, at most 100 bytes. Anybody who can read the vault can read it.", valueName: "text"),
+        transform: LabelArgument.parse)
     var label: LabelArgument?
 
     @Option(

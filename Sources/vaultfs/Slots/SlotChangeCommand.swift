@@ -37,7 +37,7 @@ struct SlotChangeCommand: ParsableCommand {
     @Flag(help: "Keep the secret: to renew an expiry, or to make guessing more expensive.")
     var keepSecret = false
 
-    @Option(help: ArgumentHelp("Another label.", valueName: "text"))
+    @Option(help: ArgumentHelp("Another label, at most 100 bytes.", valueName: "text"), transform: LabelArgument.parse)
     var label: LabelArgument?
 
     @Option(
