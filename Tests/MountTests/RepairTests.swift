@@ -40,6 +40,7 @@ extension PlainMountTests {
             #expect(asked.exitCode == Failure.damageFound.rawValue, "\(asked)")
             #expect(asked.output.contains("repair: whole: cut it back"), "\(asked)")
             #expect(asked.output.contains("nothing was changed"), "\(asked)")
+            #expect(asked.output.contains("of damage left: repair it with --repair, or "), "\(asked)")
             #expect(try state(vault) == before)
             try vault.mount()
             expectFailure(try verify(vault, ["--repair", "--yes"]), .inUse, naming: vault.mountpoint)
@@ -80,6 +81,9 @@ extension PlainMountTests {
             let left = try #require(report["left"] as? [[String: Any]])
             #expect(left.map { $0["path"] as? String } == ["file"])
             #expect((report["leftSummary"] as? [String: Any])?["damage"] as? Int == 1)
+            let advice = "put it back from a backup, or save the rest of it with 'vaultfs export --damaged'"
+            #expect(result.errors.contains("1 finding of damage left: \(advice)"), "\(result)")
+            #expect(try verify(vault, []).errors.contains("1 finding of damage: \(advice)"))
         }
 
         @Test("killed at many moments, the repair continues")

@@ -98,10 +98,10 @@ struct VerifyCommand: ParsableCommand {
         if left.damage > 0 {
             let findings = AmountText.counted(left.damage, "finding")
             let advice =
-                repair
-                ? " left: put it back from a backup, or save the rest of it with 'vaultfs export --damaged'"
-                : ": repair it with --repair, or put it back from a backup"
-            return failure(.damageFound, "\(findings) of damage\(advice)")
+                report.remediable > 0
+                ? "repair it with --repair, or put it back from a backup"
+                : "put it back from a backup, or save the rest of it with 'vaultfs export --damaged'"
+            return failure(.damageFound, "\(findings) of damage\(repair ? " left" : ""): \(advice)")
         }
         if strict && report.foreign > 0 {
             return failure(.damageFound, "\(AmountText.counted(report.foreign, "file")) of other programs")

@@ -46,6 +46,8 @@ final class VerifyReport {
     private(set) var uncertain = 0
     /// The number of other programs' objects.
     private(set) var foreign = 0
+    /// The number of damaged objects of the last check that `--repair` can repair.
+    private(set) var remediable = 0
     /// The unsealed files of the current check, which get one line: their number, and the first.
     private var unsealed: (count: Int, first: VerifierFinding)?
     /// The number of failed repairs.
@@ -72,6 +74,7 @@ final class VerifyReport {
         findingCount += 1
         if finding.kind == .busy { uncertain += 1 }
         if finding.kind == .foreign { foreign += 1 }
+        if !finding.kind.isNote && finding.remedy != nil { remediable += 1 }
     }
 
     private func printUnsealed() {
@@ -106,6 +109,7 @@ final class VerifyReport {
     func endRepairs(of findings: [VerifierFinding], done: Bool, failures: [Repairer.Failure]) {
         progress.clear()
         self.failures = failures.count
+        if done { remediable = 0 }
         if isJSON {
             let repairs = findings.map { finding in
                 var repair = Finding(finding, message: finding.remedy?.explanation ?? "")
