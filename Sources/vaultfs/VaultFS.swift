@@ -107,7 +107,7 @@ struct VaultFS: ParsableCommand {
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
-        Console.report(oneLine(NearWord.withoutFarGuess(message(for: error))) + usage(after: error))
+        Console.report(UsageText.line(NearWord.withoutFarGuess(message(for: error))) + usage(after: error))
         return FailureCode.usage.rawValue
     }
 
@@ -119,18 +119,6 @@ struct VaultFS: ParsableCommand {
         if message(for: error).hasPrefix("Missing expected argument") { return " of '\(usage)'" }
         let isSecond = message(for: error).contains("nexpected argument") && usage.contains("[<mountpoint>] [--all]")
         return isSecond ? "; give one mountpoint, or --all" : ""
-    }
-
-    /// Returns ArgumentParser's message as one line, in lower case, without a full stop.
-    static func oneLine(_ message: String) -> String {
-        let lines = message.split(whereSeparator: \.isNewline).map { line in
-            line.drop { $0 == " " }
-        }
-        var text = lines.filter { !$0.isEmpty }.joined(separator: "; ")
-        while text.last == "." { text.removeLast() }
-        // The first word may be a name in capitals.
-        guard let first = text.first, text.dropFirst().first?.isUppercase != true else { return text }
-        return first.lowercased() + text.dropFirst()
     }
 }
 

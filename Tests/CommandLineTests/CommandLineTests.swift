@@ -321,11 +321,16 @@ import VaultStore
     @Test(
         "messages of the argument parser in one line",
         arguments: [
-            ("Unexpected argument 'x'", "unexpected argument 'x'"), ("One.\nTwo?", "one.; Two?"),
+            ("Unexpected argument 'x'", "unexpected argument 'x'"), ("One.\nTwo?", "one; two?"),
             ("Missing.", "missing"), ("IO failed", "IO failed"), ("", ""),
+            ("The value 'x' is invalid for '--n <id>': not a y", "--n 'x' is not a y"),
+            (
+                "The value 'x' is invalid for '<a>'. Please provide one of 'b', 'c' or 'd'.",
+                "<a> 'x' is not one of b, c, d"
+            ),
         ]
     )
     func messagesOfArgumentParser(message: String, line: String) {
-        #expect(VaultFS.oneLine(message) == line)
+        #expect(UsageText.line(message) == line)
     }
 }

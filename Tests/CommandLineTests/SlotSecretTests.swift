@@ -59,18 +59,18 @@ import Testing
             (["--expires", "2020-01-01T00:00:00Z"], "2020-01-01T00:00:00Z is not in the future"),
             (["--expires", "0"], "is not in the future"), (["--expires", "2027-02-30T00:00:00Z"], "2027-02-30"),
             (["--play-window", "0"], "--play-window"), (["--play-window", "1.5s"], "--play-window"),
-            (["--play-window", "soon"], "--play-window <duration>': not a time such as 90s"),
+            (["--play-window", "soon"], "--play-window 'soon' is not a time such as 90s"),
             (["--scrypt-logn", "9"], "vaultfs: --scrypt-logn 9 is not from 10 to 20\n"),
             (["--scrypt-logn", "21"], "vaultfs: --scrypt-logn 21 is not from 10 to 20\n"),
             (
                 ["--expires", "400d"],
-                "--expires <time>': not a time such as 90s, 5m, 2h or 30d, at most 365d, nor one such as"
+                "--expires '400d' is not a time such as 90s, 5m, 2h or 30d, at most 365d, nor one such as"
             ),
         ] {
             try place.expectRefusal(2, words) { try place.slot("add", adding + options) }
         }
         let long = adding + ["--label", String(repeating: "é", count: 50) + "x"]
-        try place.expectRefusal(2, "--label <text>': not UTF-8 of at most 100 bytes") { try place.slot("add", long) }
+        try place.expectRefusal(2, "x' is not UTF-8 of at most 100 bytes") { try place.slot("add", long) }
         try place.expectRefusal(2, "--label") {
             let script = "exec \"$@\" --label \"$(printf 'a\\377')\""
             return try place.run(["slot", "add", place.vault] + adding, launcher: ["sh", "-c", script, "sh"])

@@ -1,0 +1,31 @@
+/// Usage errors, which ArgumentParser writes in several lines and sentences, as one line. Pure.
+enum UsageText {
+    /// Returns ArgumentParser's message as one line, in lower case, without full stops.
+    static func line(_ message: String) -> String {
+        let lines = reasoned(message).split(whereSeparator: \.isNewline).map { line in
+            line.drop { $0 == " " }
+        }
+        return lines.filter { !$0.isEmpty }.map(clause).joined(separator: "; ").replacing(":; ", with: ": ")
+    }
+
+    private static func clause(_ line: Substring) -> String {
+        var text = line
+        while text.last == "." { text.removeLast() }
+        // The first word may be a name in capitals.
+        guard let first = text.first, text.dropFirst().first?.isUppercase != true else { return String(text) }
+        return first.lowercased() + text.dropFirst()
+    }
+
+    /// `--slot 'x' is not a whole number` for "The value 'x' is invalid for '--slot <id>'".
+    private static func reasoned(_ message: String) -> String {
+        let pattern = /The value '(.*)' is invalid for '([^'<]*?) ?<([^>]*)>'(.*)/.dotMatchesNewlines()
+        guard let (_, value, option, name, reason) = message.wholeMatch(of: pattern)?.output else { return message }
+        let start = option.isEmpty ? "<\(name)>" : String(option)
+        if reason.hasPrefix(": not ") { return "\(start) '\(value)' is \(reason.dropFirst(2))" }
+        if reason.hasPrefix(". Please provide one of ") {
+            let values = reason.matches(of: /'([^']*)'|- ([^\n]+)/).compactMap { $0.output.1 ?? $0.output.2 }
+            return "\(start) '\(value)' is not one of \(values.joined(separator: ", "))"
+        }
+        return message
+    }
+}
