@@ -18,6 +18,16 @@ import Testing
                 "can't generate completion scripts for 'xx'; please use --generate-completion-script=<shell> with one of:"
                     + " zsh bash fish"
             ), (["mount", "v", "m", "--idle-lock", "3"], "--idle-lock '3' is not \(DurationArgument.form)"),
+            (["mount", "v", "m", "--grace", "x"], "--grace 'x' is not \(DurationArgument.form)"),
+            (["mount", "v", "m", "--cache-size", "x"], "--cache-size 'x' is not \(ByteSize.form)"),
+            (["init", "v", "--scrypt-logn", "x"], "--scrypt-logn 'x' is not a whole number"),
+            (["verify", "v", "--slot", "x"], "--slot 'x' is not a whole number"),
+            (["slot", "remove", "v", "x"], "<id> 'x' is not a whole number"),
+            (["bench", "--jobs", "x", "v"], "--jobs 'x' is not numbers such as 1,4"),
+            (["bench", "--block-sizes", "x", "v"], "--block-sizes 'x' is not sizes such as 4K,64K"),
+            (["view", "cbc", "s", "m", "--iv", "x"], "--iv 'x' is not 32 hexadecimal digits"),
+            (["view", "hls", "s", "m", "--key", "x"], "--key 'x' is not of the form URI=FILE"),
+            (["mount", "", "m"], "<vault> is empty"),
         ])
     func refused(arguments: [String], message: String) throws {
         let result = try Command([Products.binary] + arguments).run()

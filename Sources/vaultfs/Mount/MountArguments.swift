@@ -63,9 +63,9 @@ struct MountArguments: ParsableArguments {
         guard !(list.guardsMountpoint && list.mayBeNonEmpty) else {
             throw CommandFailure(.usage, "--guard-mountpoint is for an empty mountpoint: leave '-o nonempty' out")
         }
-        cacheSize = try list.value("cache_size", otherwise: "is not a size") ?? cacheSize
+        cacheSize = try list.value("cache_size", otherwise: "is not \(ByteSize.form)") ?? cacheSize
         list.readAhead =
-            try list.value("read_ahead", otherwise: "is not a size").map { (size: ByteSize) in size.bytes }
+            try list.value("read_ahead", otherwise: "is not \(ByteSize.form)").map { (size: ByteSize) in size.bytes }
             ?? readAhead?.bytes
         idleUnmount =
             try list.value("idle_unmount", otherwise: "is not valid; it takes \(DurationArgument.form)") ?? idleUnmount

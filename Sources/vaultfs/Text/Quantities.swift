@@ -4,6 +4,8 @@ internal import ArgumentParser
 struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     let bytes: Int
 
+    /// For messages.
+    static let form = "a size such as 4096, 64K or 32M"
     private static let suffixes = ["", "K", "M", "G", "T"]
 
     init(_ bytes: Int) { self.bytes = bytes }

@@ -1,5 +1,12 @@
 /// Usage errors, which ArgumentParser writes in several lines and sentences, as one line. Pure.
 enum UsageText {
+    /// The forms of values, by the value's name in the help. The parser gives no reason for refusing one of these.
+    private static let forms = [
+        "counts": "numbers such as 1,4", "duration": DurationArgument.form, "hex": "32 hexadecimal digits",
+        "id": "a whole number", "n": "a whole number", "size": ByteSize.form, "sizes": "sizes such as 4K,64K",
+        "time": DurationArgument.form, "uri=file": "of the form URI=FILE",
+    ]
+
     /// Returns ArgumentParser's message as one line, in lower case, without full stops.
     static func line(_ message: String) -> String {
         let lines = reasoned(message).split(whereSeparator: \.isNewline).map { line in
@@ -26,6 +33,8 @@ enum UsageText {
             let values = reason.matches(of: /'([^']*)'|- ([^\n]+)/).compactMap { $0.output.1 ?? $0.output.2 }
             return "\(start) '\(value)' is not one of \(values.joined(separator: ", "))"
         }
-        return message
+        guard reason.isEmpty else { return message }
+        if let form = forms[String(name)] { return "\(start) '\(value)' is not \(form)" }
+        return value.isEmpty ? "\(start) is empty" : message
     }
 }
