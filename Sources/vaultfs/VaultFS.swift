@@ -96,18 +96,22 @@ struct VaultFS: ParsableCommand {
 
     /// Reports an error on stderr, in one line. Help and version are errors too, and go to stdout.
     private static func report(_ error: any Error) -> Int32 {
+        let arguments = ProcessArguments.current()
         if let failure = CommandFailure(any: error) {
-            Console.report(failure.message)
+            // A path that can exist is shown whole.
+            let cut = failure.code == .usage ? arguments : arguments.filter { $0.utf8.count >= PATH_MAX }
+            Console.report(UsageText.showing(cut, in: failure.message))
             return failure.code.rawValue
         }
         if exitCode(for: error).isSuccess {
             let text = fullMessage(for: error)
-            let format = HelpText.format(in: ProcessArguments.current())
+            let format = HelpText.format(in: arguments)
             print(HelpText(text)?.arranged(for: format) ?? CompletionScript.completed(text) ?? text)
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
-        Console.report(UsageText.line(NearWord.withoutFarGuess(message(for: error))) + usage(after: error))
+        let text = UsageText.showing(arguments, in: NearWord.withoutFarGuess(message(for: error)))
+        Console.report(UsageText.line(text) + usage(after: error))
         return FailureCode.usage.rawValue
     }
 

@@ -33,4 +33,22 @@ import Testing
         let result = try Command([Products.binary] + arguments).run()
         #expect(result.exitCode == 2 && result.errors == "vaultfs: \(message)\n", "\(result)")
     }
+
+    @Test("a long argument is cut, and control characters are replaced", arguments: [false, true])
+    func cut(isLong: Bool) throws {
+        let (given, shown) = isLong ? (long(5000), long(256) + "…") : ("a\nb\u{1B}", "a?b?")
+        for (arguments, message) in [
+            (["mount", "v", "m", "--cache-size", given], "--cache-size '\(shown)' is not \(ByteSize.form)"),
+            (["mount", "v", "m", "--cache-size=\(given)"], "--cache-size '\(shown)' is not \(ByteSize.form)"),
+            (["mount", "v", "m", "-o", "cache_size=\(given)"], "cache_size='\(shown)' is not \(ByteSize.form)"),
+            (["lock", given, given], "unexpected argument '\(shown)'"), ([given], "unknown command '\(shown)'"),
+            (["info", given], shown),
+        ] {
+            let errors = try Command([Products.binary] + arguments).run().errors
+            #expect(
+                errors.contains(message) && errors.count < 700 && errors.split(separator: "\n").count == 1, "\(errors)")
+        }
+    }
+
+    private func long(_ count: Int) -> String { String(repeating: "x", count: count) }
 }

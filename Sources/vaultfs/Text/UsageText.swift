@@ -1,3 +1,5 @@
+internal import LinuxSystem
+
 /// Usage errors, which ArgumentParser writes in several lines and sentences, as one line. Pure.
 enum UsageText {
     /// The forms of values, by the value's name in the help. The parser gives no reason for refusing one of these.
@@ -36,5 +38,15 @@ enum UsageText {
         guard reason.isEmpty else { return message }
         if let form = forms[String(name)] { return "\(start) '\(value)' is not \(form)" }
         return value.isEmpty ? "\(start) is empty" : message
+    }
+
+    /// Replaces arguments in a message by what it may show of them: not over 256 bytes, and no control characters.
+    static func showing(_ arguments: [String], in message: String) -> String {
+        // A message may name a part of `--option=value`.
+        let texts = arguments.flatMap { [$0] + $0.split(separator: "=", maxSplits: 1).map(String.init) }
+        return texts.sorted { $0.utf8.count > $1.utf8.count }.reduce(message) { message, text in
+            let safe = shown(ProcessArguments.bytes(of: text))
+            return safe == text ? message : message.replacing(text, with: safe)
+        }
     }
 }
