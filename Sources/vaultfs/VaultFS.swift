@@ -110,9 +110,22 @@ struct VaultFS: ParsableCommand {
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
+        let error = unknownOption(hiddenBy: error) ?? error
         let text = UsageText.showing(arguments, in: NearWord.withoutFarGuess(message(for: error)))
         Console.report(UsageText.line(text) + usage(after: error))
         return FailureCode.usage.rawValue
+    }
+
+    /// The error about an unknown option. The parser first finds that an argument is missing, so this gives it more of them.
+    private static func unknownOption(hiddenBy error: any Error) -> (any Error)? {
+        guard message(for: error).hasPrefix("Missing expected argument") else { return nil }
+        let arguments = Console.takingQuiet(from: ProcessArguments.current())
+        for count in 1...3 {
+            do { _ = try parseAsRoot(arguments + Array(repeating: "x", count: count)) } catch {
+                if message(for: error).hasPrefix("Unknown option") { return error }
+            }
+        }
+        return nil
     }
 
     /// ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` after the failure that an argument is missing, and advice after

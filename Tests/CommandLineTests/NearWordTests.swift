@@ -27,6 +27,8 @@ import Testing
             (["slot", "show"], "unknown command 'show'; there are list, add, remove, change"),
             (["lock", "--forgot"], "unknown option '--forgot'; did you mean '--forget'?"),
             (["lock", "--josn"], "unknown option '--josn'; did you mean '--json'?"),
+            (["mount", "--help-me"], "unknown option '--help-me'"), (["slot", "add", "--x"], "unknown option '--x'"),
+            (["mount", "v", "--forground"], "unknown option '--forground'; did you mean '--foreground'?"),
             (["lock", "--ask"], "unknown option '--ask'"), (["lock", "--fork"], "unknown option '--fork'"),
         ])
     func suggestion(arguments: [String], message: String) throws {
