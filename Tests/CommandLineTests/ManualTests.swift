@@ -75,7 +75,7 @@ import Testing
         }
         #expect(text[codes.upperBound...].contains("\n128+n\ninterrupted by signal n: 130 for SIGINT"))
         for word in MountOptionList.own.map({ $0 + "=" }) + [
-            "no_kernel_cache", "guard_mountpoint", "nonempty", "prewarm", "shared",
+            "no_kernel_cache", "guard_mountpoint", "nonempty", "prewarm", "follow_writer",
         ] {
             #expect(text.contains(word), "\(word)")
         }

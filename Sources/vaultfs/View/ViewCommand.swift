@@ -57,7 +57,7 @@ struct ViewCommand: ParsableCommand {
             throw CommandFailure(.usage, "mount option 'keyfile' is for vaults: give --key-file")
         }
         if list.isShared {
-            throw CommandFailure(.usage, "mount option 'shared' is for vaults: a view is always shared")
+            throw CommandFailure(.usage, "mount option 'follow_writer' is for vaults: a view always follows its source")
         }
         try passphrase.apply(list)
         try lock.apply(list)
