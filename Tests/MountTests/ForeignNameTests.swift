@@ -55,7 +55,9 @@ extension PlainMountTests {
             try #require(entries.count == names.count + 1)
             try vault.unmount()
             let variables = entries.map { "\($0)=\($1)" }.joined(separator: "\n")
-            let script = "set -e\ncd $1\n\(variables)\n" + Self.table.map(\.make).joined(separator: "\n")
+            // An encrypted name may begin with "-".
+            let tools = "cp() { command cp -- \"$@\"; }\nmv() { command mv -- \"$@\"; }\n"
+            let script = "set -e\ncd $1\n\(variables)\n\(tools)" + Self.table.map(\.make).joined(separator: "\n")
             try vault.account.run(["bash", "-c", script, "bash", vault.vault]).succeeded()
 
             let result = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
