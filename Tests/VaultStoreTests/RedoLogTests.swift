@@ -270,6 +270,11 @@ import VaultFormat
             try file.put([1], at: 0)
         }
         #expect(try modified(file)[1] < future)
+        // As after a kill.
+        if !isLogged {
+            let reader = try vault.open(isReadOnly: true)
+            #expect(try modified(vault.reopen(in: reader)) == [future, modified(file)[1]])
+        }
         try store.log.checkpoint()
         #expect(try modified(file)[0] < future)
     }

@@ -127,7 +127,7 @@ def make_database(path, mode):
 def commits_per_second(path, mode, seconds):
     """Changes a row in each commit. The body of a process."""
     with contextlib.closing(opened(path, mode)) as database:
-        rng, commits, start = random.Random(path), 0, time.perf_counter()
+        rng, commits, start = random.Random(os.path.basename(path)), 0, time.perf_counter()
         while (now := time.perf_counter()) < start + seconds:
             database.execute("BEGIN IMMEDIATE")
             database.execute("UPDATE rows SET n = n + 1, bytes = ? WHERE id = ?", (rng.randbytes(100), rng.randrange(ROWS)))

@@ -145,9 +145,7 @@ extension EncryptedFile {
         }
         var before = status
         // Chunks may have been written past its end since.
-        if status.st_ctim.nanoseconds <= changes.time || status.st_mtim.nanoseconds < changes.time {
-            before.st_mtim = timespec(nanoseconds: changes.time)
-        }
+        if changes.areNewest(status) { before.st_mtim = timespec(nanoseconds: changes.time) }
         try placeChanges(changes, writer, before: before, from: log)
         return writer
     }

@@ -131,9 +131,7 @@ package struct FileLog: ~Copyable, Sendable {
             guard let modified = content.modified else { return status }
             var result = status
             // A program may have set a later time before the changes.
-            if !content.isFound || status.st_mtim.nanoseconds < modified.time.nanoseconds {
-                result.st_mtim = modified.time
-            }
+            if !content.isFound || content.changes.areNewest(status) { result.st_mtim = modified.time }
             if status.st_ctim.nanoseconds < content.changes.time {
                 result.st_ctim = timespec(nanoseconds: content.changes.time)
             }

@@ -41,6 +41,11 @@ struct LoggedChanges: Sendable {
     /// Number of entries that do not belong to the state of a file with this seal counter. None of them may be applied.
     func outdated(_ sealCounter: UInt64) -> Int { outdatedEntries + (self.sealCounter < sealCounter ? entries : 0) }
 
+    /// False if the times of the backing file show that it was written in place after the last entry.
+    func areNewest(_ backing: stat) -> Bool {
+        backing.st_ctim.nanoseconds <= time || backing.st_mtim.nanoseconds < time
+    }
+
     /// Estimated bytes. A dictionary has a control word and free places beside its items.
     var memory: Int {
         records.capacity * (MemoryLayout<UInt64>.stride + MemoryLayout<Record>.stride + 3)

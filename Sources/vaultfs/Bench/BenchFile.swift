@@ -33,8 +33,10 @@ final class BenchFile: Sendable {
     /// - Throws: code `usage` if the file system has no room for it.
     func fill(size: Int, progress: ProgressLine) throws(CommandFailure) {
         var space = statvfs()
-        let isKnown = path.removingLastComponent().withPlatformString { statvfs($0, &space) } == 0
-        if isKnown, UInt64(size) > UInt64(space.f_bavail) * UInt64(space.f_frsize) {
+        // Some file systems do not know their size.
+        let isKnown =
+            path.removingLastComponent().withPlatformString { statvfs($0, &space) } == 0 && space.f_blocks > 0
+        if isKnown, UInt64(size) / max(1, UInt64(space.f_frsize)) > UInt64(space.f_bavail) {
             throw CommandFailure(.usage, "no room for a file of \(ByteSize(size)) there: choose a smaller --size")
         }
         let descriptor = try CommandFailure.wrapping(

@@ -46,8 +46,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
     /// Flags that protect something. A misspelt one is refused.
     private static let protections: Set = [
         "no_kernel_cache", "follow_writer", "shared", "guard_mountpoint", "prewarm", "ro", "readonly", "read_only",
-        "nosuid", "nodev",
-        "noexec", "nosymfollow", "default_permissions", "allow_other", "allow_root", "nonempty",
+        "nosuid", "nodev", "noexec", "nosymfollow", "default_permissions", "allow_other", "allow_root", "nonempty",
     ]
     /// Options of nfs(5) that look like ours.
     private static let foreign: Set = ["lock", "nolock"]
