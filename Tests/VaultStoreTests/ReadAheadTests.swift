@@ -19,7 +19,8 @@ import VaultFormat
     init() throws {
         vault = try TestStore()
         try vault.make(pattern(Self.size))
-        store = try vault.open(cacheSize: 1 << 20)
+        // Room for the file in each shard: with 1 MiB, one of 500 tokens puts more chunks into a shard than it holds.
+        store = try vault.open(cacheSize: 4 << 20)
         file = try vault.reopen(in: store)
         workspace = try Workspace(layout: store.layout)
     }
