@@ -46,14 +46,20 @@ enum ProcessArguments {
 /// A path on the command line, any bytes.
 struct PathArgument: ExpressibleByArgument {
     let path: FilePath
+    /// `FilePath` drops a slash at the end.
+    let endsWithSlash: Bool
 
     init?(argument: String) {
         let bytes = ProcessArguments.bytes(of: argument)
         guard !bytes.isEmpty, !bytes.contains(0) else { return nil }
         path = FilePath(bytes: bytes)
+        endsWithSlash = bytes.last == UInt8(ascii: "/")
     }
 
-    init(path: FilePath) { self.path = path }
+    init(path: FilePath) {
+        self.path = path
+        endsWithSlash = false
+    }
 
     static var defaultCompletionKind: CompletionKind { .file() }
 }

@@ -72,6 +72,15 @@ import VaultStore
         #expect(missing.exitCode == FailureCode.failure.rawValue)
         let end = "there is no directory 'no': make it first, on a mount or with another import\n"
         #expect(missing.errors.hasSuffix(end), "\(missing)")
+        // A path that ends with a slash is that of a directory.
+        try place.importing("file", to: ":file").run().succeeded()
+        for (destination, reason) in [("no/", "there is no directory 'no'"), ("file/", "'file' is not a directory")] {
+            for run in [place.importing("file", to: ":" + destination), place.exporting(":file", to: destination)] {
+                let result = try run.run()
+                #expect(result.exitCode == FailureCode.failure.rawValue)
+                #expect(result.errors.contains(reason), "\(result)")
+            }
+        }
     }
 
     @Test("a file that is there and differs is kept, unless --overwrite is given")

@@ -173,8 +173,8 @@ struct ExportCommand: ParsableCommand {
         }
         // A file that goes into a directory keeps its name.
         let target = try TransferTarget.destination(
-            LocalTree<System.Workspace>(), to.root, to.path, for: from.name, shown: destination.path.shown,
-            advice: ": make it first")
+            LocalTree<System.Workspace>(), to.root, to.path, isDirectory: destination.endsWithSlash, for: from.name,
+            shown: destination.path.shown, advice: ": make it first")
         // A later export would take the vault's files for unfinished ones.
         guard try target.tree.find(Array(VaultDirectory.configurationEntry.utf8), in: target.directory) == nil else {
             throw CommandFailure(.failure, "\(destination.path.shown) is a vault: choose another destination")

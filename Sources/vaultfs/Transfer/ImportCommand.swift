@@ -88,8 +88,8 @@ struct ImportCommand: ParsableCommand {
         let workspaces = try VaultSession.makeWorkspaces(for: vault.configuration)
         func copy(into tree: FileSystemTree<VaultFileSystem>) throws {
             let target = try TransferTarget.destination(
-                tree, tree.root, path, for: from.fileName, shown: vault.path.shown,
-                advice: ": make it first, on a mount or with another import")
+                tree, tree.root, path, isDirectory: self.vault.endsWithSlash, for: from.fileName,
+                shown: vault.path.shown, advice: ": make it first, on a mount or with another import")
             try run.run(source, target, workspaces)
         }
         // The files that were written are sealed and made durable also after an error.

@@ -29,11 +29,17 @@ struct TransferTarget<Tree: TransferTree> {
 
     /// Finds the destination, or makes a directory for a tree. Only the last component may be missing.
     /// - Parameters:
+    ///   - isDirectory: true if the path ends with a slash: a file goes into that directory, which must be there.
     ///   - file: the name that a file gets in an existing directory; nil for a tree.
     ///   - advice: follows the failure that another component is missing.
     static func destination(
-        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], for file: [UInt8]?, shown: String, advice: String
+        _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], isDirectory: Bool, for file: [UInt8]?, shown: String,
+        advice: String
     ) throws -> TransferTarget {
+        if let file, isDirectory {
+            return TransferTarget(
+                tree: tree, directory: try directory(tree, root, path[...], shown, advice: advice), name: file)
+        }
         guard let last = path.last else { return TransferTarget(tree: tree, directory: root, name: file) }
         let parent = try directory(tree, root, path.dropLast(), shown, advice: advice)
         if let item = try tree.find(last, in: parent) {

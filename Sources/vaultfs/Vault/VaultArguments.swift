@@ -21,10 +21,11 @@ struct VaultArguments: ParsableArguments {
 struct VaultPathArgument: ExpressibleByArgument {
     /// The whole argument as a path.
     let whole: FilePath
+    let endsWithSlash: Bool
 
     init?(argument: String) {
-        guard let path = PathArgument(argument: argument)?.path else { return nil }
-        whole = path
+        guard let argument = PathArgument(argument: argument) else { return nil }
+        (whole, endsWithSlash) = (argument.path, argument.endsWithSlash)
     }
 
     static var defaultCompletionKind: CompletionKind { .directory }
