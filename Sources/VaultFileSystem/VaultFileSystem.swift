@@ -157,7 +157,9 @@ package final class VaultFileSystem: Sendable {
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         let file = fileForAttributes(node)
         if store.followsWriter { try? file?.follow(status) }
-        var result = node.isRegularFile ? node.withoutSealing(file?.records.log.shownStatus(status) ?? status) : status
+        var result = node.isRegularFile ? node.withoutSealing(status) : status
+        // Last: the file may be written while a checkpoint puts earlier changes in place.
+        if let file { result = file.records.log.shownStatus(result) }
         switch status.st_mode & S_IFMT {
         case S_IFREG: result.st_size = off_t(plaintextLength(of: node, file, status))
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))

@@ -222,7 +222,7 @@ int fsync(int fd) {
 }
 
 int fdatasync(int fd) {
-    if (refuses_file(WATCHED_SYNC, fd)) return -1;
+    if (refuses_file(WATCHED_SYNC_DATA, fd)) return -1;
     return made_file(MADE_SYNC, NEXT(fdatasync)(fd), fd);
 }
 

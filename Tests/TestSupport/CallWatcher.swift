@@ -26,7 +26,7 @@ package struct WatchedCall: Sendable {
             case WATCHED_RENAME: self = .rename
             case WATCHED_REMOVE: self = .remove
             case WATCHED_ATTRIBUTES: self = .setAttributes
-            case WATCHED_SYNC: self = .synchronize
+            case WATCHED_SYNC, WATCHED_SYNC_DATA: self = .synchronize
             default: self = .synchronizeAll
             }
         }
@@ -37,6 +37,8 @@ package struct WatchedCall: Sendable {
     package let path: String
     /// The source of a rename or link.
     package let source: String?
+    /// True for fdatasync(2), which may leave the times behind.
+    package let isDataOnly: Bool
 
     package var isChange: Bool { kind != .synchronize && kind != .synchronizeAll }
     /// True if the call can fail for lack of space.
@@ -48,6 +50,7 @@ package struct WatchedCall: Sendable {
         self.path = path
         source = call.source_name.flatMap { Self.path(call.source_fd, $0) }
         kind = Kind(call.kind)
+        isDataOnly = call.kind == WATCHED_SYNC_DATA
     }
 
     private static func path(_ fd: Int32, _ name: UnsafePointer<CChar>?) -> String? {

@@ -2,6 +2,7 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import Locking
+import Synchronization
 import TestSupport
 import Testing
 import VaultFormat
@@ -49,5 +50,36 @@ import VaultStore
         try system.restoreKeys(vault.masterKey)
         #expect(try Array(vault.read(handle).prefix(5)) == [1, 2, 3] + pattern(5)[3...])
         system.release(handle)
+    }
+
+    @Test("a write has its own time while a checkpoint puts earlier ones in place")
+    func timeOfWrite() throws {
+        let vault = try MountedVault()
+        let id = try vault.file("f", pattern(4096)).id
+        let system = vault.system
+        let handle = try system.open(id, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)
+        defer { system.release(handle) }
+        try vault.write(handle, [1, 2, 3])
+        let modified = { @Sendable () throws -> [Int] in
+            let time = try system.attributes(id).st_mtim
+            return [time.tv_sec, time.tv_nsec]
+        }
+        let earlier = try modified()
+        let seen = Mutex<[Int]?>(nil)
+        // The watched calls are this thread's.
+        nonisolated(unsafe) let writer = vault
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            let isLog = call.path.hasSuffix("/vaultfs.log")
+            guard call.kind == .write, !isLog, seen.withLock({ $0 == nil }) else { return 0 }
+            seen.withLock { $0 = earlier }
+            usleep(20_000)
+            // A new chunk, which is written in place.
+            try? writer.write(handle, pattern(4096), at: 4096)
+            seen.withLock { $0 = try? modified() }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, answer) { try system.store.log.checkpoint() }
+        let after = try modified()
+        #expect(after != earlier && seen.withLock { $0 } == after)
     }
 }

@@ -279,6 +279,76 @@ import VaultFormat
         #expect(try modified(file)[0] < future)
     }
 
+    @Test("Log-9: a change has its own time after a kill, between a future time that was set and chmod(2)")
+    func modeAfterFutureTime() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        let future = [timespec(tv_sec: 4_000_000_000, tv_nsec: 5), timespec(tv_sec: 4_000_000_000, tv_nsec: 5)]
+        #expect(futimens(file.reader.fd, future) == 0)
+        try file.put([1], at: 0)
+        usleep(20_000)
+        #expect(fchmod(file.reader.fd, 0o640) == 0)
+        let shown = try modified(file)[1]
+        #expect(try modified(vault.reopen(in: try vault.open(isReadOnly: true)))[1] == shown)
+        #expect(try modified(vault.reopen(in: try vault.open()))[0] == shown)
+    }
+
+    @Test("Log-9: a change that a checkpoint does not put in place has its time after it")
+    func raisedTimeBesideCheckpoint() throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        try file.put([1], at: 0)
+        let shown = Mutex<timespec?>(nil)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
+            usleep(20_000)
+            // It keeps the length.
+            try? file.setLength(UInt64(Self.c), workspace: Workspace(layout: store.layout))
+            shown.withLock { $0 = (try? file.reader.status()).map { file.records.log.shownStatus($0).st_mtim } }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint() }
+        let after = try file.reader.status().st_mtim
+        #expect(!file.isLogged && shown.withLock { $0?.nanoseconds } == after.nanoseconds)
+    }
+
+    @Test("Log-9: times are durable with the content", arguments: ["checkpoint", "set time", "recovery"])
+    func durableTimes(_ part: String) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.c))
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        try file.put([1], at: 0)
+        let change = changes(modified: 500)
+        /// True if a power cut may take the time.
+        let isDirty = Mutex(false)
+        let hasSet = Mutex(part != "set time")
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.path.hasSuffix("/file") else { return 0 }
+            if call.kind == .setAttributes { isDirty.withLock { $0 = true } }
+            guard call.kind == .synchronize else { return 0 }
+            if !call.isDataOnly { isDirty.withLock { $0 = false } }
+            // While a checkpoint puts the content in place.
+            if hasSet.withLock({ $0 }) { return 0 }
+            hasSet.withLock { $0 = true }
+            try? file.excludingHiddenWrites { () throws(StoreError) in try file.apply(change, to: file.reader) }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, includesAttributes: true, answer) {
+            if part == "recovery" {
+                _ = try vault.open()
+            } else {
+                try store.log.checkpoint()
+            }
+            if part == "set time" { try file.synchronize(dataOnly: false) }
+        }
+        #expect(!isDirty.withLock { $0 })
+    }
+
     @Test("an older version does not come back: entries of before a checkpoint, and a checkpoint's lost header")
     func staleEntries() throws {
         let vault = try TestStore()

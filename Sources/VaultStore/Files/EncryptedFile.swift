@@ -261,13 +261,12 @@ package final class EncryptedFile: Sendable {
             return state.writer ?? reader
         }
         do throws(StoreError) {
+            // Readers on other machines see only what is in place. A time that a program has set is not in the log. A
+            // checkpoint that is running already sets it after its sync, so the file is synced after this.
+            if isLogged && store.isShared || !dataOnly && records.log.hasSetTime { try store.log.checkpoint() }
             try synchronizeBacking(descriptor, dataOnly: dataOnly)
             let sequence = records.log.lastSequence
-            if sequence > 0 {
-                try store.log.synchronize(through: sequence)
-                // Readers on other machines see only what is in place. A time that a program has set is not in the log.
-                if store.isShared || !dataOnly && records.log.hasSetTime { try store.log.checkpoint() }
-            }
+            if sequence > 0 { try store.log.synchronize(through: sequence) }
         } catch {
             // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
             syncs.report()

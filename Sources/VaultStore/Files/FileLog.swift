@@ -62,7 +62,7 @@ package struct FileLog: ~Copyable, Sendable {
     }
 
     /// Removes the changes up to `sequence`, which are in place, durably.
-    /// - Parameter backing: the backing file. Gets the time that a program has set since they were put in place.
+    /// - Parameter backing: the backing file. Gets the time that was set or raised since they were put in place.
     /// - Throws: the error of setting that time.
     func drop(through sequence: UInt64, _ backing: Descriptor) throws(StoreError) {
         try change(backing) { $0.changes.drop(through: sequence) }
@@ -84,7 +84,10 @@ package struct FileLog: ~Copyable, Sendable {
                 content.modified = nil
                 hasChanges.store(false, ordering: .releasing)
             }
-            guard let modified = content.modified, modified.isSet else { return }
+            guard let modified = content.modified else { return }
+            if !modified.isSet {
+                guard try backing.status().st_mtim.nanoseconds < modified.time.nanoseconds else { return }
+            }
             let times = [timespec(tv_sec: 0, tv_nsec: Int(linux_UTIME_OMIT)), modified.time]
             try retrying { futimens(backing.fd, times) }
         }
@@ -144,12 +147,7 @@ package struct FileLog: ~Copyable, Sendable {
     func raiseTime() {
         if isEmpty { return }
         let time = timespec(nanoseconds: UInt64(clamping: nanoseconds(of: CLOCK_REALTIME)))
-        content.withLock { content in
-            guard let modified = content.modified else { return }
-            if modified.isSet || modified.time.nanoseconds < time.nanoseconds {
-                content.modified = ModificationTime(time: time)
-            }
-        }
+        content.withLock { if $0.modified != nil { $0.modified = ModificationTime(time: time) } }
     }
 
     /// True if a program has set a time that the backing file does not have.

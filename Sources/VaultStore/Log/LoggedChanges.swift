@@ -41,9 +41,11 @@ struct LoggedChanges: Sendable {
     /// Number of entries that do not belong to the state of a file with this seal counter. None of them may be applied.
     func outdated(_ sealCounter: UInt64) -> Int { outdatedEntries + (self.sealCounter < sealCounter ? entries : 0) }
 
-    /// False if the times of the backing file show that it was written in place after the last entry.
+    /// False if the times of the backing file show that it was written in place after the last entry. A write sets both
+    /// times. A modification time after the time of change was set by a program.
     func areNewest(_ backing: stat) -> Bool {
-        backing.st_ctim.nanoseconds <= time || backing.st_mtim.nanoseconds < time
+        let modified = backing.st_mtim.nanoseconds
+        return modified <= time || modified > backing.st_ctim.nanoseconds
     }
 
     /// Estimated bytes. A dictionary has a control word and free places beside its items.

@@ -160,7 +160,8 @@ extension RedoLog {
             return
         }
         if root.synchronizesTogether(files.count, usesSyncfs: usesSyncfs) { return }
-        for file in files { try file.synchronize(dataOnly: true) }
+        // Times too: an fsync(2) has left them to the log, and its entries go.
+        for file in files { try file.synchronize(dataOnly: false) }
     }
 
     /// True if `freeSpace` frees any.

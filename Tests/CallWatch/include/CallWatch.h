@@ -6,10 +6,11 @@
 #include "ReadWatch.h"
 #include <stdbool.h>
 
-/// WATCHED_MAKE: mkdirat, symlinkat. WATCHED_ATTRIBUTES: mode, times, extended attributes. WATCHED_SYNC: fsync, fdatasync. WATCHED_SYNC_ALL: syncfs.
+/// WATCHED_MAKE: mkdirat, symlinkat. WATCHED_ATTRIBUTES: mode, times, extended attributes. WATCHED_SYNC: fsync.
+/// WATCHED_SYNC_DATA: fdatasync. WATCHED_SYNC_ALL: syncfs.
 enum watched_kind {
     WATCHED_WRITE, WATCHED_TRUNCATE, WATCHED_CREATE, WATCHED_MAKE, WATCHED_LINK, WATCHED_RENAME, WATCHED_REMOVE,
-    WATCHED_ATTRIBUTES, WATCHED_SYNC, WATCHED_SYNC_ALL
+    WATCHED_ATTRIBUTES, WATCHED_SYNC, WATCHED_SYNC_DATA, WATCHED_SYNC_ALL
 };
 
 typedef struct {
