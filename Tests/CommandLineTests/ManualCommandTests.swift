@@ -4,9 +4,6 @@ import Testing
 
 /// The commands that the manual shows for slots, in order, on a vault as `vaultfs init` makes it.
 @Suite(.timeLimit(.minutes(20))) struct ManualCommandTests {
-    private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent()
-
     @Test("the commands for slots work in order")
     func slots() throws {
         let home = try TemporaryDirectory()
@@ -29,8 +26,7 @@ import Testing
                 "$BINARY" "$@"
             }
             """
-        let text = try String(contentsOf: Self.root.appending(path: "Manual/Keys.md"), encoding: .utf8)
-        let block = try #require(text.split(separator: "```\n").first { $0.contains("vaultfs slot add") })
+        let block = try Products.manualBlock("Keys", with: "vaultfs slot add")
         let script = "set -e\n" + functions + "\n" + block.replacing("/media/stick", with: home.appending("stick"))
         try Command(["sh", "-c", script], environment: ["HOME": home.path, "BINARY": Products.binary]).run().succeeded()
         let list = try Command([Products.binary, "slot", "list", vault, "--json"]).run().succeeded().output

@@ -100,8 +100,7 @@ extension PlainMountTests {
             try Command(["mkdir", directory.appending("Old")]).run().succeeded()
             let making = ["gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", secret]
             try Command(making + [directory.appending("Old")]).run().succeeded()
-            let text = try String(contentsOfFile: "\(Products.tests)/../Manual/Transfer.md", encoding: .utf8)
-            let block = try #require(text.split(separator: "```\n").first { $0.contains("gocryptfs ~/Old") })
+            let block = try Products.manualBlock("Transfer", with: "gocryptfs ~/Old")
             let functions = """
                 set -e
                 vaultfs() { "$BINARY" "$@" --passfile ~/secret; }

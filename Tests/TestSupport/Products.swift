@@ -18,6 +18,15 @@ package enum Products {
     package static let tests: String =
         URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent().path
 
+    /// The first code block with this text in a chapter of the manual.
+    package static func manualBlock(_ chapter: String, with text: String) throws -> String {
+        let page = try String(contentsOfFile: "\(tests)/../Manual/\(chapter).md", encoding: .utf8)
+        guard let block = page.split(separator: "```\n").first(where: { $0.contains(text) }) else {
+            throw TestFailure("no '\(text)' in \(chapter).md")
+        }
+        return String(block)
+    }
+
     /// A Python that has the `cryptography` package: Debian's own if it has the package.
     package static let python: String = {
         let debian = "/usr/bin/python3"

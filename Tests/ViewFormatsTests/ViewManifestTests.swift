@@ -1,5 +1,6 @@
 import FileSystem
 import Glibc
+import TestSupport
 import Testing
 
 @testable import ViewFormats
@@ -32,6 +33,14 @@ import Testing
                 == .init(key: [UInt8]("k/1".utf8), vector: vector, cipher: .aes192CBC, chunkSize: 16_777_216))
         #expect(try manifest.entry(for: [UInt8]("c".utf8)) == .init())
         #expect(try manifest.entry(for: [UInt8]("a/c".utf8)) == nil)
+    }
+
+    @Test("The manual's example")
+    func manual() throws {
+        let manifest = try parse(Products.manualBlock("Views", with: #""files""#))
+        #expect(try key(manifest, "2024/5/film.mp4") == "keys/2024.key")
+        #expect(try key(manifest, "old/disk.img") == "/media/stick/disk.key")
+        #expect(try manifest.entry(for: [UInt8]("old/film.mp4".utf8)) == nil)
     }
 
     @Test("The exact path first, then the longest pattern")
