@@ -190,6 +190,22 @@ import VaultFormat
         #expect(try fixture.header().isSealed)
     }
 
+    @Test("A sealed file with changes in the log waits for them: a new node would show the times of before")
+    func sealedWithChanges() throws {
+        let fixture = try TestStore()
+        try fixture.make(pattern(9000))
+        let store = try fixture.open()
+        let file = try fixture.reopen(in: store)
+        try file.put(pattern(500, seed: 2), at: 4000)
+        try #require(file.isLogged && file.isSealed)
+        let isReleased = Monitor(false)
+        store.durability.sealer.add(file) { isReleased.update { $0 = true } }
+        store.durability.sealer.sealWaiting()
+        #expect(isReleased.access { !$0 })
+        store.durability.sealer.sealAll()
+        #expect(isReleased.access { $0 })
+    }
+
     @Test("A file without a name is released unsealed")
     func unlinked() throws {
         let fixture = try TestStore()

@@ -28,7 +28,7 @@ extension EncryptedFile {
         // A sync of the whole store proves nothing after one that has failed.
         if !isDurable || syncs.isDoubtful { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
-            guard let writer = state.writer, !state.header.isSealed else { return true }
+            guard let writer = state.writer, !state.header.isSealed else { return !isLogged }
             // After a lock has wiped its keys, it is sealed when they are back.
             guard hasKeys, state.lengthChanges == mark, !isLogged else { return false }
             try store.admitChange()
