@@ -100,6 +100,17 @@ import VaultFormat
         }
     }
 
+    @Test("A name that is too long to be stored cannot be set, and is not there")
+    func longName() throws {
+        let name = String(repeating: "n", count: 166)
+        expect(.outOfRange) { try set(name, "1") }
+        expect(.noData) { try remove(name) }
+        expect(.noData) {
+            var attributes = try attributes()
+            _ = try attributes.value(of: ascii("user." + name))
+        }
+    }
+
     @Test("Attributes-5: a value on its own counts, and not the pack's value of the same name")
     func both() throws {
         var pack = AttributePack()

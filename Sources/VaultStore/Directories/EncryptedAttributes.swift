@@ -28,7 +28,7 @@ package struct EncryptedAttributes {
     /// Returns a value by its full plaintext name, like getxattr(2). Throws `ENODATA`.
     package mutating func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
-            let encrypted = try stored.value(of: try storedName(of: name))
+            let encrypted = try stored.value(of: try presentName(of: name))
             return try StoreError.ofFormat(codec.decrypt(value: encrypted, name: name))
         } catch .system(.noData) {
             guard let value = try pack()?[name] else { throw .system(.noData) }
@@ -84,7 +84,7 @@ package struct EncryptedAttributes {
 
     /// Removes an attribute, like removexattr(2). Throws `ENODATA`.
     package mutating func remove(_ name: [UInt8]) throws(StoreError) {
-        let storedName = try storedName(of: name)
+        let storedName = try presentName(of: name)
         var isRemoved = false
         var damage: StoreError?
         do throws(StoreError) {
@@ -214,6 +214,11 @@ package struct EncryptedAttributes {
     /// The stored names of the attributes on their own.
     private func ownNames() throws(StoreError) -> [[UInt8]] {
         try stored.names().filter { $0.starts(with: Self.ownPrefix) && $0 != AttributeCodec.packName }
+    }
+
+    /// The stored name of an attribute that is there already. Throws `ENODATA` for a name that is too long to be stored.
+    private func presentName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
+        do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(.noData) }
     }
 
     private func storedName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
