@@ -1,4 +1,5 @@
 import FileSystem
+import Glibc
 import LinuxSystem
 import TestSupport
 import Testing
@@ -47,5 +48,33 @@ import Testing
         #expect(try file.contents() == expected)
         #expect(try file.sealInPlace())
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
+    }
+
+    @Test(
+        "A hole past the end, and a truncation to the same length, change both times, as on other file systems",
+        arguments: [true, false], [true, false])
+    func times(isLogged: Bool, punches: Bool) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(9000))
+        let file = try vault.reopen(in: try vault.open())
+        if isLogged { try file.put(pattern(500), at: 4000) }
+        try #require(file.isLogged == isLogged)
+        let status = { try file.records.log.shownStatus(file.reader.status()) }
+        let before = try status()
+        // The store's clock, which advances with the kernel's tick.
+        var now = timespec()
+        repeat {
+            usleep(1000)
+            clock_gettime(CLOCK_REALTIME_COARSE, &now)
+        } while now.nanoseconds <= max(before.st_mtim.nanoseconds, before.st_ctim.nanoseconds)
+        if punches {
+            try file.punchHole(9000..<9001, workspace: Workspace(layout: vault.layout))
+        } else {
+            try file.truncate(to: 9000)
+        }
+        let after = try status()
+        #expect(after.st_mtim.nanoseconds > before.st_mtim.nanoseconds)
+        #expect(after.st_ctim.nanoseconds > before.st_ctim.nanoseconds)
+        #expect(try file.contents().count == 9000)
     }
 }

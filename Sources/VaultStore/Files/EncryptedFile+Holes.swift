@@ -11,7 +11,10 @@ extension EncryptedFile {
     package func punchHole(_ range: Range<UInt64>, workspace: Workspace) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
-            try punch(&state, writer, range.clamped(to: 0..<length), workspace)
+            let inside = range.clamped(to: 0..<length)
+            if !inside.isEmpty { return try punch(&state, writer, inside, workspace) }
+            records.log.raiseTime()
+            try punchPastEnd(writer)
         }
     }
 
@@ -71,7 +74,7 @@ extension EncryptedFile {
         if endWhole * chunkSize < range.upperBound {
             try writeZeros(&state, writer, (endWhole * chunkSize)..<range.upperBound, workspace)
         }
-        try checkHoles(writer)
+        try punchPastEnd(writer)
         try markSparse(&state, writer)
         if records.log.hasMostHoles { try putEverythingInPlace(&state) }
         // The hole may remove the record that the file ended with.
@@ -84,9 +87,9 @@ extension EncryptedFile {
         }
     }
 
-    /// Throws `EOPNOTSUPP` if the store cannot make holes. Tries one of a byte past the end, where it changes nothing.
-    /// The caller holds the write lock.
-    private func checkHoles(_ writer: Descriptor) throws(StoreError) {
+    /// Makes a hole of a byte past the end, where it changes nothing but the times. Throws `EOPNOTSUPP` if the store cannot make
+    /// holes. The caller holds the write lock.
+    func punchPastEnd(_ writer: Descriptor) throws(StoreError) {
         // A checkpoint holds this lock while it writes. Else it could make the file longer after the look at its size, and the
         // hole would be in a record.
         try attributes.lock.withLock { (_) throws(StoreError) in

@@ -24,8 +24,9 @@ extension EncryptedFile {
             } else if newLength < length || newLength == 0 && isLogged {
                 try shrink(&state, writer, to: newLength, workspace)
             } else if isLogged {
-                // POSIX: the times change even then.
+                // POSIX: the times change even then. ctime is the backing file's.
                 records.log.raiseTime()
+                try? punchPastEnd(writer)
             } else {
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
             }
