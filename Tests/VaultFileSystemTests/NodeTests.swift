@@ -273,18 +273,23 @@ import VaultStore
         #expect(vault.nodes == (byRename ? 2 : 1))
     }
 
-    @Test("A directory that could not be removed is unchanged", arguments: [true, false])
-    func notRemoved(byRename: Bool) throws {
-        let directory = try vault.directory("d")
+    @Test(
+        "A directory that could not be removed is unchanged, and its parent's time too", arguments: [true, false],
+        ["d", String(repeating: "long", count: 60)])
+    func notRemoved(byRename: Bool, name: String) throws {
+        let directory = try vault.directory(name)
         let file = try vault.file("f", in: directory, [1]).id
         let other = try vault.directory("other")
+        let past = [timespec(tv_sec: 1, tv_nsec: 0), timespec(tv_sec: 2, tv_nsec: 0)]
+        try #require(utimensat(AT_FDCWD, vault.path, past, 0) == 0)
         expect(.directoryNotEmpty) {
             if byRename {
-                try system.rename(ascii("other"), in: .root, to: ascii("d"), in: .root, flags: 0, for: vault.caller)
+                try system.rename(ascii("other"), in: .root, to: ascii(name), in: .root, flags: 0, for: vault.caller)
             } else {
-                try system.remove(ascii("d"), in: .root, isDirectory: true)
+                try system.remove(ascii(name), in: .root, isDirectory: true)
             }
         }
+        #expect(try system.attributes(.root).st_mtim.tv_sec == 2)
         #expect(try system.nodes.node(directory).opening.withLock { $0.removedDirectory == nil })
         #expect(try vault.content(file) == [1])
         #expect(try system.attributes(other).st_nlink >= 1)
