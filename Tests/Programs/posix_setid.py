@@ -107,6 +107,19 @@ def set_id_bits():
 
 
 @case
+def set_id_bits_of_new_files():
+    prepare()
+    result = []
+    for bits in BITS:
+        os.close(os.open("new", os.O_CREAT | os.O_EXCL | os.O_WRONLY, bits))
+        os.mknod("node", 0o100000 | bits)
+        result += [oct(os.stat(name).st_mode) for name in ("new", "node")]
+        os.unlink("new")
+        os.unlink("node")
+    return result
+
+
+@case
 def capabilities():
     if os.geteuid():
         return None

@@ -31,7 +31,10 @@ extension OpenDirectory {
         store.accessTimes.prepare(file: file)
         do throws(StoreError) {
             try owner?.apply(to: file, in: descriptor)
+            let setIDMode = mode & (S_ISUID | S_ISGID) == 0 ? nil : try file.status().st_mode
             let created = try EncryptedFile.create(in: file, class: protectionClass, store: store)
+            // The write of the header has removed these bits, unless by root.
+            if let setIDMode { try retrying { fchmod(file.fd, setIDMode & 0o7777) } }
             try publish(encoded, owner) { (entry) throws(StoreError) in
                 if let temporary {
                     try moveIntoPlace(temporary, as: entry)
