@@ -55,6 +55,21 @@ extension PlainMountTests {
             #expect(try !vault.isMounted())
         }
 
+        @Test("a lock of a dead mount names the programs that can still read what the kernel has cached")
+        func deadInUse() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            try Data("text".utf8).write(to: URL(fileURLWithPath: "\(vault.mountpoint)/file"))
+            let file = try #require(FileHandle(forReadingAtPath: "\(vault.mountpoint)/file"))
+            #expect(try file.read(upToCount: 4) == Data("text".utf8))
+            kill(try #require(vault.daemon), SIGKILL)
+            try vault.awaitDaemonsEnd()
+            expectFailure(try vault.vaultfs(["lock", vault.mountpoint]), .notPurged, naming: "(\(getpid()))")
+            try file.close()
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+        }
+
         @Test("unmount prints a line; of a daemon that was just killed it is no failure", arguments: Settings.accounts)
         func killed(setting: Setting) throws {
             let vault = try setting.vault()

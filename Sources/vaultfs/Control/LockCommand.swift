@@ -12,9 +12,10 @@ struct LockCommand: ParsableCommand {
             something could not be purged, it is named, and the exit code is \(FailureCode.notPurged.rawValue). If written \
             data could not be made durable, or was lost since the mount, it is \(FailureCode.notDurable.rawValue).
 
-            A mount whose daemon has died holds nothing: that is no failure. A daemon that does not answer is one: exit code \
-            \(FailureCode.failure.rawValue). If it was asked, it may still lock. With \
-            --json: the receipt as an object; without a mountpoint, an array of them.
+            A mount whose daemon has died holds nothing, so that is no failure. But the programs that have its files open \
+            can still read what the kernel has cached: they are named, with exit code \(FailureCode.notPurged.rawValue). A \
+            daemon that does not answer is a failure: exit code \(FailureCode.failure.rawValue). If it was asked, it may \
+            still lock. With --json: the receipt as an object; without a mountpoint, an array of them.
             """)
 
     @Argument(help: "The mountpoint. Without it: all your mounts.", completion: Completions.mounts)

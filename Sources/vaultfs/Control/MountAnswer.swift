@@ -56,7 +56,7 @@ struct MountChoice: ParsableArguments {
 
     /// Prints the answers, and a line on stderr for each failure.
     /// - Parameters:
-    ///   - acceptsDead: true if a mount whose daemon has ended is as the command makes it: it holds neither keys nor plaintext.
+    ///   - acceptsDead: true if a mount whose daemon has ended is as the command makes it, unless programs have it open.
     ///   - show: prints a response for people, unless they want JSON. Throws the failure in a response.
     /// - Throws: the only failure, or an exit code after several.
     func report(
@@ -70,8 +70,14 @@ struct MountChoice: ParsableArguments {
             case .answered(let response):
                 do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
             case .dead where !acceptsDead: failures.append(.dead(at: answer.mountpoint))
-            case .dead:
-                if !json { Console.confirm("\(answer.mountpoint): its daemon has ended; it holds nothing") }
+            case .dead(let path):
+                // The kernel keeps the pages of open files, and refuses to open them again.
+                let users = MountUsers.names(of: path)
+                if !users.isEmpty {
+                    failures.append(.stillReadable(answer.mountpoint, by: users))
+                } else if !json {
+                    Console.confirm("\(answer.mountpoint): its daemon has ended; it holds nothing")
+                }
             case .unreachable(let reason): failures.append(CommandFailure(.failure, "\(answer.mountpoint): \(reason)"))
             }
         }
@@ -89,6 +95,14 @@ extension CommandFailure {
         CommandFailure(
             .mountpoint, "\(mountpoint): its daemon has ended: 'vaultfs unmount \(mountpoint)' removes the mount")
     }
+
+    /// - Parameter users: the programs that have files of a mount open whose daemon has ended.
+    fileprivate static func stillReadable(_ mountpoint: String, by users: String) -> CommandFailure {
+        CommandFailure(
+            .notPurged,
+            "\(mountpoint): its daemon has ended, but the kernel may still have data of files that are open in "
+                + "\(users): end what uses it, then 'vaultfs unmount \(mountpoint)'")
+    }
 }
 
 /// Returns the time to wait for the answer of a mount's daemon, in seconds. Nil for that of the request.
@@ -98,8 +112,8 @@ typealias AnswerTimeout = @Sendable (DaemonSocket) -> Int?
 struct MountAnswer: Encodable, Sendable {
     enum Outcome: Sendable {
         case answered(ControlResponse)
-        /// The daemon has died: the mount holds neither keys nor plaintext.
-        case dead
+        /// The daemon of the mount at this path has died: its keys are gone. The kernel may have pages of open files.
+        case dead(FilePath)
         /// Nobody answers, and the reason.
         case unreachable(String)
     }
@@ -163,7 +177,7 @@ extension MountAnswer {
             return MountAnswer(mount.path.shown, socket, client, request, timeout)
         } catch {
             let reason = mount.reason(error, to: request.action)
-            let outcome: Outcome = mount.entry.isDead() ? .dead : .unreachable(reason)
+            let outcome: Outcome = mount.entry.isDead() ? .dead(mount.path) : .unreachable(reason)
             return MountAnswer(mountpoint: mount.path.shown, socket: nil, outcome: outcome)
         }
     }
@@ -206,7 +220,7 @@ extension MountAnswer {
         let answered = Set(found.compactMap { answer in answer.socket.map { "\($0.userID) \($0.name)" } })
         let silent = try MountTable.read().vaultsOfThisUser.filter { !answered.contains(key($0)) }
         let outcomes = ParallelWork.map(silent) { entry -> Outcome in
-            entry.isDead() ? .dead : .unreachable("\(ControlError.noDaemon)")
+            entry.isDead() ? .dead(FilePath(bytes: entry.mountpoint)) : .unreachable("\(ControlError.noDaemon)")
         }
         // Leave out mounts that were unmounted meanwhile.
         let table = try MountTable.read()

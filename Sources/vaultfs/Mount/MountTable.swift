@@ -116,8 +116,8 @@ extension MountTable.Entry {
     /// The longest time that a daemon may take to answer, in seconds.
     private static let probeTimeout = 2
 
-    /// Returns true if the daemon has died: the mount stays in the table without keys or plaintext. Returns false if the
-    /// daemon does not answer.
+    /// Returns true if the daemon has died: the mount stays in the table without keys. Returns false if the daemon does not
+    /// answer.
     func isDead() -> Bool {
         let answer = Monitor<Bool?>(nil)
         // Not joined: it may hang in the mount, and then ends with this process.
