@@ -23,11 +23,22 @@ extension TransferWorker {
             count { $0.bytes += UInt64(bytes.count) }
         }
         let length = try reading(try source.length(of: content))
+        if destination.sealsFiles { try expectEnd(of: content, at: length, object) }
         try writing { () throws(StoreError) in
             if start != nil || options.contentsOnly { try destination.synchronize(file) }
             try destination.setLength(length, of: file, workspace)
         }
         report(damage, of: object)
+    }
+
+    /// - Throws: if a real file does not end where its size says: such are in /proc and /sys, and on network storage that
+    ///   does not know its files' sizes.
+    private func expectEnd(of content: Source.Content, at length: UInt64, _ object: Object) throws(TransferFailure) {
+        let start = length - min(length, 1)
+        let end = workspace.reply.slice(..<2)
+        guard try reading(try source.read(content, at: start, into: end, workspace)) != length - start else { return }
+        try expectUnchanged(object)
+        throw .entry("its size is not that of its content")
     }
 
     /// Goes on inside a large file that an interrupted transfer has begun, or begins it.

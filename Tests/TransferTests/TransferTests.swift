@@ -277,6 +277,16 @@ import VaultStore
     }
 
     @Test(
+        "a file whose size is not that of its content is an error, not an empty or longer file",
+        arguments: ["/proc/version", "/sys/kernel/uevent_seqnum"])
+    func wrongSize(source: String) throws {
+        try FileManager.default.createSymbolicLink(atPath: place.path("link"), withDestinationPath: source)
+        let result = try place.importing("link", to: ":copy").run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue && result.errors.contains("size"), "\(result)")
+        #expect(try place.exporting(":copy", to: "copy").run().exitCode == FailureCode.failure.rawValue)
+    }
+
+    @Test(
         "options that do not go together are refused",
         arguments: [
             (["--damaged", "--verify"], "only one of --damaged, --verify can be given"),
