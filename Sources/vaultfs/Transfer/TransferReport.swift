@@ -78,19 +78,25 @@ struct TransferReport: Sendable {
 
     /// Everything that went wrong. The worst gives the exit code.
     private static func problem(_ totals: TransferTotals) -> (code: FailureCode, message: String)? {
-        let lost = totals.notKept
-        let notKept = [
-            (lost.owners, "owner", nil), (lost.modes, "mode", nil), (lost.times, "time", nil),
-            (lost.attributes, "set of attributes", "sets of attributes"), (lost.devices, "device", nil),
-        ].filter { $0.0 > 0 }.map { AmountText.counted($0.0, $0.1, $0.2) }
         let parts: [(FailureCode, String)] = [
             totals.damaged > 0 ? (.damageFound, "\(totals.damaged) damaged") : nil,
             totals.different > 0 ? (.damageFound, "\(totals.different) not as written") : nil,
             totals.failed > 0 ? (.incomplete, AmountText.counted(totals.failed, "failure")) : nil,
-            notKept.isEmpty ? nil : (.notKept, "could not keep \(notKept.joined(separator: ", "))"),
+            totals.notKept.text.map { (.notKept, $0) },
         ].compactMap { $0 }
         guard let worst = parts.first else { return nil }
         return (worst.0, parts.map(\.1).joined(separator: ", "))
+    }
+}
+
+extension TransferTotals.NotKept {
+    /// A line for people. Nil if everything was kept.
+    var text: String? {
+        let parts = [
+            (owners, "owner", nil), (modes, "mode", nil), (times, "time", nil),
+            (attributes, "set of attributes", "sets of attributes"), (devices, "device", nil),
+        ].filter { $0.0 > 0 }.map { AmountText.counted($0.0, $0.1, $0.2) }
+        return parts.isEmpty ? nil : "could not keep \(parts.joined(separator: ", "))"
     }
 }
 

@@ -73,13 +73,14 @@ struct TransferRun {
             }
         } catch {
             work.clear()
-            throw failure(error)
+            throw failure(error, (options.isComparing ? totals : transfer.totals).notKept.text)
         }
         if options.isComparing { totals.add(compared: transfer.totals) } else { totals = transfer.totals }
     }
 
-    private func failure(_ error: TransferError) -> CommandFailure {
-        let advice = "the same command goes on where this one was"
+    /// - Parameter loss: what could not be kept. The next run skips the objects that are there.
+    private func failure(_ error: TransferError, _ loss: String?) -> CommandFailure {
+        let advice = "the same command goes on where this one was" + (loss.map { "; \($0)" } ?? "")
         switch error {
         case .stopped where interruption.signal == nil:
             return CommandFailure(
