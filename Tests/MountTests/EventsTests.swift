@@ -67,6 +67,22 @@ extension PlainMountTests {
             #expect(result.errors == "0\n", "\(result)")
         }
 
+        @Test("a killed daemon is no unmount", arguments: Settings.accounts)
+        func killed(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let process = try vault.account.command(
+                [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
+            ).start()
+            defer { process.kill(SIGKILL) }
+            try poll("the state") { process.output.hasSuffix(": now unlocked\n") }
+            kill(try #require(vault.daemon), SIGKILL)
+            #expect(process.wait(timeout: .seconds(20)) == Failure.mountpoint.rawValue)
+            #expect(process.output.contains("\(vault.mountpoint): problem: its daemon has ended"), "\(process.output)")
+            #expect(!process.output.contains("unmounted"))
+            try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
+        }
+
         @Test("events of one mount are words, and end with unmounted")
         func one() throws {
             let vault = try VaultUnderTest()

@@ -3,6 +3,7 @@ internal import Control
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
+internal import Locking
 internal import Synchronization
 internal import SystemPackage
 
@@ -13,9 +14,10 @@ struct EventsCommand: ParsableCommand {
         discussion: """
             Each line has the time, the mountpoint, and what happened in words. The first has the current state. Then \
             follow locks, unlocks, refused requests, damage and problems as they happen, and "unmounted" at the end. The \
-            command ends with success when the mount ends, or when nobody reads the output. With --all it does not end, \
-            and a mount that is made later begins with "mounted". With --json: each line is an object, as the control \
-            socket sends it.
+            command ends with success when the mount ends, or when nobody reads the output. If the daemon was killed, the \
+            last event is a problem, and the exit code is \(FailureCode.mountpoint.rawValue). With --all the command does \
+            not end, and a mount that is made later begins with "mounted". With --json: each line is an object, as the \
+            control socket sends it.
             """)
 
     @OptionGroup
@@ -52,6 +54,7 @@ final class EventOutput: Sendable {
 
     /// Prints a mount's events until it ends or nobody reads.
     /// - Parameter mountpoint: for the event of its end.
+    /// - Throws: code `mountpoint` if the daemon was killed, which leaves the mount.
     func follow(_ client: ControlClient, at mountpoint: String) throws {
         switch try client.send(.events) {
         case .subscribed(let event): guard try write(event, line: Data(event.line)) else { return }
@@ -61,7 +64,13 @@ final class EventOutput: Sendable {
         while let (event, line) = try client.nextEvent(whileReading: STDOUT_FILENO) {
             guard try write(event, line: line) else { return }
         }
-        _ = try write(ControlEvent(isMounted: false, mountpoint: mountpoint))
+        let entry = try MountTable.read().entry(at: FilePath(mountpoint).bytes)
+        guard let entry, entry.isVault, entry.isDead() else {
+            _ = try write(ControlEvent(isMounted: false, mountpoint: mountpoint))
+            return
+        }
+        try write(ControlEvent(.problem("its daemon has ended", isAtEnd: false), mountpoint: mountpoint))
+        throw CommandFailure.dead(at: FilePath(mountpoint).shown)
     }
 
     @discardableResult
