@@ -121,12 +121,20 @@ package class MountUnderTest {
     /// The newest process whose command line names this mountpoint, because `mount` starts the daemon.
     private func findDaemon() -> pid_t? {
         let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
-        return processes.compactMap { pid_t($0) }.sorted(by: >).first { pid in
+        let candidates = processes.compactMap { pid_t($0) }.filter { pid in
             guard let line = try? Data(contentsOf: URL(fileURLWithPath: "/proc/\(pid)/cmdline")) else { return false }
             let words = line.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
             return words.contains(mountpoint) && words.first.map { $0.hasSuffix("vaultfs") } == true
                 && !Self.isZombie(pid)
         }
+        return candidates.max { Self.startTime($0) < Self.startTime($1) }
+    }
+
+    /// In clock ticks: field 22 of proc_pid_stat(5). Numbers of processes wrap.
+    private static func startTime(_ pid: pid_t) -> Int {
+        let stat = (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)) ?? ""
+        let fields = stat.split(separator: ")").last?.split(separator: " ") ?? []
+        return fields.count > 19 ? Int(fields[19]) ?? 0 : 0
     }
 
     /// Returns true if a process has ended, even if its parent has not waited for it yet.
