@@ -23,14 +23,14 @@ wait
 is_unlocked
 
 # Without the NUL, after another trigger.
-vaultfs lock >/dev/null
+vaultfs lock "$mount" >/dev/null
 start
 password | pam auth
 wait
 is_unlocked
 
 # Not in another phase, and not with another password.
-vaultfs lock >/dev/null
+vaultfs lock "$mount" >/dev/null
 start
 password | pam account
 wait
