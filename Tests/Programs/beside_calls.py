@@ -226,6 +226,9 @@ class Calls:
         os.rmdir(path)
 
     def remove_tree(self, path):
+        if os.path.islink(path):
+            # os.walk would follow it, perhaps to the directory that has it.
+            return os.unlink(path)
         for directory, _, _ in os.walk(path):
             os.chmod(directory, 0o700)
         for directory, names, files in os.walk(path, topdown=False):
