@@ -162,7 +162,9 @@ class Calls:
         fallocate(self.handles[slot], MODES.get(mode, 0), at, size)
 
     def copy(self, source, target, size, at, to):
-        """A kernel may copy less than it could, so this goes on until nothing is left."""
+        """A kernel may copy less than it could, so this goes on until nothing is left. A file that is copied to its own end
+        grows, so its length counts as it is now."""
+        size = min(size, max(1, os.fstat(self.handles[source]).st_size - at))
         done = 0
         while done < size:
             n = os.copy_file_range(self.handles[source], self.handles[target], size - done, at + done, to + done)
