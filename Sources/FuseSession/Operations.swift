@@ -153,8 +153,10 @@ extension fuse_lowlevel_ops {
         setxattr = { raw, id, name, value, size, flags in
             Request.perform(raw, "setxattr", id) { (request) throws(StoreError) in
                 let value = [UInt8](UnsafeRawBufferPointer(start: value, count: value == nil ? 0 : size))
-                try request.fileSystem.setAttribute(NodeID(id), bytes(name), value: value, flags: flags)
-                try request.clearSetGroupIDIfAsked(id)
+                let name = bytes(name)
+                try request.fileSystem.setAttribute(NodeID(id), name, value: value, flags: flags)
+                // The kernel asks for it with a default ACL too (fuse_set_acl), which leaves the bit on other file systems.
+                if name == Array("system.posix_acl_access".utf8) { try request.clearSetGroupIDIfAsked(id) }
             }
         }
         getxattr = { raw, id, name, size in

@@ -120,6 +120,23 @@ def set_id_bits_of_new_files():
 
 
 @case
+def set_group_id_of_directory():
+    """An access ACL of an owner outside the group removes it, a default ACL does not."""
+    prepare()
+    result = []
+    for actor, (uid, groups) in ACTORS.items():
+        for name in ("system.posix_acl_access", "system.posix_acl_default"):
+            os.mkdir("d")
+            if os.geteuid() == 0:
+                os.chown("d", OWNER, GROUP)
+            os.chmod("d", 0o2777)
+            done = as_user(uid, groups, lambda: err(os.setxattr, "d", name, SHORT_ACL))
+            result.append(f"\n{actor}, {name}: {done} {os.stat('d').st_mode:o}")
+            os.rmdir("d")
+    return "".join(result)
+
+
+@case
 def capabilities():
     if os.geteuid():
         return None
