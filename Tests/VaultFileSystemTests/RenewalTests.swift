@@ -54,6 +54,12 @@ import VaultStore
             fail()
             expect(.ioError) { try vault.system.synchronize(handle, dataOnly: true) }
             mend()
+            // A request does not wait for a thread that has not begun.
+            try poll("the durability thread", timeout: .seconds(60)) { vault.system.store.problems.isEmpty }
+            try vault.write(handle, [1])
+            fail()
+            expect(.ioError) { try vault.system.synchronize(handle, dataOnly: true) }
+            mend()
             try vault.system.synchronize(handle, dataOnly: true)
             fail()
             expect(.ioError) { try vault.write(handle, [2]) }

@@ -41,8 +41,8 @@ final class DurabilitySchedule: Sendable {
     private static let longest = Duration.seconds(30)
     /// Time from the first file that waits to be sealed to the round that seals it.
     private static let sealingDelay = Duration.seconds(30)
-    /// Time for which a request waits for a new log. The thread tries to begin one after each `idle`, so it may have two tries.
-    private static let renewal = Duration.seconds(5)
+    /// Time for which a request waits for a new log. The thread tries to begin one after each `idle`.
+    private static let renewal = Duration.seconds(3)
 
     private let state = Monitor(State())
 
