@@ -174,10 +174,6 @@ extension VaultFileSystem {
         if let target { try admitName(of: target, in: newNode) }
         try admitArrival(source, in: newNode)
         if let target, flags == linux_RENAME_EXCHANGE { try admitArrival(target, in: oldNode) }
-        if flags == 0, let target, source.st_mode & S_IFMT == S_IFDIR, target.st_mode & S_IFMT == S_IFDIR {
-            // Before anything changes, because a long name's sidecar changes the times of the directory.
-            try newDirectory.checkEmpty(newEncoded.entry)
-        }
         // Two names of one file stay (rename(2)).
         let isSame = target.map { FileIdentity($0) == FileIdentity(source) } ?? false
         let exchanged = flags == linux_RENAME_EXCHANGE && !isSame ? target : nil

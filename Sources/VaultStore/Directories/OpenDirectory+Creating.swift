@@ -85,7 +85,7 @@ extension OpenDirectory {
     func publish(
         _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: ([UInt8]) throws(StoreError) -> Void
     ) throws(StoreError) {
-        if let blob = encoded.sidecarBlob {
+        if let blob = encoded.sidecarBlob, !hasDurableSidecar(blob, of: encoded.entry) {
             try descriptor.install(
                 blob, as: EntryName.sidecar(of: encoded.entry), by: temporaryEntry(), owner: owner, mode: 0o644)
             try synchronizeNames()
@@ -96,6 +96,12 @@ extension OpenDirectory {
             if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
             throw error
         }
+    }
+
+    /// True if an entry that is to be replaced has this sidecar: it was made durable before the entry appeared. To make it again
+    /// would change the times of the directory also if the entry stays.
+    private func hasDurableSidecar(_ blob: [UInt8], of entry: [UInt8]) -> Bool {
+        sidecarBlob(of: entry) == blob && (try? descriptor.statusIfPresent(of: entry)) != nil
     }
 
     /// fsync(2) of the directory itself. Opens it, because an O_PATH descriptor cannot be synced.

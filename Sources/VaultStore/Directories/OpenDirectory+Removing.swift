@@ -35,7 +35,7 @@ extension OpenDirectory {
     }
 
     /// Throws `ENOTEMPTY` if the directory holds more than its record and leftovers, which are removed.
-    package func checkEmpty(_ entry: [UInt8]) throws(StoreError) {
+    private func checkEmpty(_ entry: [UInt8]) throws(StoreError) {
         let before = try status(of: entry)
         guard before.st_mode & S_IFMT == S_IFDIR else { throw .system(.notDirectory) }
         // rmdir(2) needs no permission on the directory itself, but a look into it does.
