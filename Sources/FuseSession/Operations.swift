@@ -156,7 +156,7 @@ extension fuse_lowlevel_ops {
                 let name = bytes(name)
                 try request.fileSystem.setAttribute(NodeID(id), name, value: value, flags: flags)
                 // The kernel asks for it with a default ACL too (fuse_set_acl), which leaves the bit on other file systems.
-                if name == Array("system.posix_acl_access".utf8) { try request.clearSetGroupIDIfAsked(id) }
+                if name.elementsEqual("system.posix_acl_access".utf8) { try request.clearSetGroupIDIfAsked(id) }
             }
         }
         getxattr = { raw, id, name, size in

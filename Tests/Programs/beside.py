@@ -23,7 +23,7 @@ from beside_calls import UTIME_OMIT, Calls
 from beside_known import DOCUMENTED, NOT_SUPPORTED
 from beside_operations import Context, Operations
 from beside_tree import Trees, brief
-from locking import Locking, ended, fork, until, wait
+from locking import Locking, ended, fork, parse_random, until, wait
 
 EVENTS = ("lock", "sync", "remount", "kill")
 SIZES = {"K": 1 << 10, "M": 1 << 20}
@@ -183,19 +183,8 @@ class Beside:
 
 def parse():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--directory", required=True)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--chunk-size", choices=("4K", "64K", "1M"), default="4K")
-    parser.add_argument("--policy", choices=("refuse", "forget"), default="refuse")
-    parser.add_argument("--events", default=",".join(EVENTS))
     parser.add_argument("--every", type=int, default=15, help="calls between comparisons of the trees, about")
-    options = parser.parse_args()
-    options.events = [event for event in options.events.split(",") if event]
-    if unknown := set(options.events) - set(EVENTS):
-        parser.error(f"unknown events: {unknown}")
-    return options
+    return parse_random(parser, EVENTS, usual=EVENTS)
 
 
 def work(mount, options):

@@ -269,6 +269,23 @@ def noise(seed, size):
     return (block * (size // len(block) + 1))[:size] if block else b""
 
 
+def parse_random(parser, events, usual):
+    """Parses the command line of a program that makes random calls on a mount, with `usual` of `events` beside them unless
+    --events names others."""
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--chunk-size", choices=("4K", "64K", "1M"), default="4K")
+    parser.add_argument("--policy", choices=("refuse", "forget"), default="refuse")
+    parser.add_argument("--events", default=",".join(usual))
+    options = parser.parse_args()
+    options.events = [event for event in options.events.split(",") if event]
+    if unknown := set(options.events) - set(events):
+        parser.error(f"unknown events: {unknown}")
+    return options
+
+
 def main(function):
     """The common command line of these programs. Leaves nothing mounted in any case."""
     import argparse

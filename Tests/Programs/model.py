@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-from locking import Locking, ended, until
+from locking import Locking, ended, parse_random, until
 from model_file import Closed, Difference, File
 from model_operations import Operations
 
@@ -300,20 +300,10 @@ def report(model, failure):
 
 def parse():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--binary", required=True)
-    parser.add_argument("--directory", required=True)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--threads", type=int, default=6)
-    parser.add_argument("--chunk-size", choices=("4K", "64K", "1M"), default="4K")
     parser.add_argument("--log-size", default="64M")
-    parser.add_argument("--policy", choices=("refuse", "forget"), default="refuse")
-    parser.add_argument("--events", default="lock,sync,kill")
     parser.add_argument("--reader", action="store_true", help="the independent reader, too, at the end")
-    options = parser.parse_args()
-    options.events = [event for event in options.events.split(",") if event]
-    if unknown := set(options.events) - set(EVENTS):
-        parser.error(f"unknown events: {unknown}")
+    options = parse_random(parser, EVENTS, ("lock", "sync", "kill"))
     status = os.statvfs(options.directory)
     if "full" in options.events and status.f_blocks * status.f_frsize > 2 << 30:
         parser.error("the event full needs a --directory on a file system of its own, of at most 2 GiB")

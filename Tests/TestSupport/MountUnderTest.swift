@@ -130,22 +130,34 @@ package class MountUnderTest {
         return candidates.max { Self.startTime($0) < Self.startTime($1) }
     }
 
-    /// In clock ticks: field 22 of proc_pid_stat(5). Numbers of processes wrap.
-    private static func startTime(_ pid: pid_t) -> Int {
-        let stat = (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)) ?? ""
-        let fields = stat.split(separator: ")").last?.split(separator: " ") ?? []
-        return fields.count > 19 ? Int(fields[19]) ?? 0 : 0
+    /// The fields of proc_pid_stat(5) after the name, from the state on. Empty if there is no such process.
+    private static func status(_ pid: pid_t) -> [Substring] {
+        let text = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)
+        return text?.split(separator: ")").last?.split(separator: " ") ?? []
     }
+
+    /// In clock ticks. Numbers of processes wrap.
+    private static func startTime(_ pid: pid_t) -> Int { status(pid).dropFirst(19).first.flatMap { Int($0) } ?? 0 }
 
     /// Returns true if a process has ended, even if its parent has not waited for it yet.
     package static func hasEnded(_ pid: Int32) -> Bool { kill(pid, 0) != 0 || isZombie(pid) }
 
     private static func isZombie(_ pid: Int32) -> Bool {
-        guard let stat = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8) else { return true }
-        guard stat.split(separator: ")").last?.hasPrefix(" Z") ?? true else { return false }
+        guard ["Z", nil].contains(status(pid).first) else { return false }
         // Its first thread may have ended before the others, which keep its files open until they end.
         return (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/task").count > 1) != true
     }
+}
+
+/// Waits until the kernel's clock for the times of files has advanced.
+package func awaitTick() {
+    func now() -> Int {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME_COARSE, &time)
+        return time.tv_sec * 1_000_000_000 + time.tv_nsec
+    }
+    let begin = now()
+    while now() == begin { usleep(1000) }
 }
 
 /// Repeats `condition` every 5 ms until it is true. Throws after `timeout`.

@@ -72,7 +72,7 @@ import VaultStore
             let isLog = call.path.hasSuffix("/vaultfs.log")
             guard call.kind == .write, !isLog, seen.withLock({ $0 == nil }) else { return 0 }
             seen.withLock { $0 = earlier }
-            usleep(20_000)
+            awaitTick()
             // A new chunk, which is written in place.
             try? writer.write(handle, pattern(4096), at: 4096)
             seen.withLock { $0 = try? modified() }

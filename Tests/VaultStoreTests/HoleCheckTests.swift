@@ -61,12 +61,7 @@ import Testing
         try #require(file.isLogged == isLogged)
         let status = { try file.records.log.shownStatus(file.reader.status()) }
         let before = try status()
-        // The store's clock, which advances with the kernel's tick.
-        var now = timespec()
-        repeat {
-            usleep(1000)
-            clock_gettime(CLOCK_REALTIME_COARSE, &now)
-        } while now.nanoseconds <= max(before.st_mtim.nanoseconds, before.st_ctim.nanoseconds)
+        awaitTick()
         if punches {
             try file.punchHole(9000..<9001, workspace: Workspace(layout: vault.layout))
         } else {

@@ -126,7 +126,7 @@ import VaultFormat
         let future = [timespec(tv_sec: 4_000_000_000, tv_nsec: 5), timespec(tv_sec: 4_000_000_000, tv_nsec: 5)]
         #expect(futimens(file.reader.fd, future) == 0)
         try file.put([1], at: 0)
-        usleep(20_000)
+        awaitTick()
         #expect(fchmod(file.reader.fd, 0o640) == 0)
         let shown = try modified(file)[1]
         #expect(try modified(vault.reopen(in: try vault.open(isReadOnly: true)))[1] == shown)
@@ -139,7 +139,7 @@ import VaultFormat
         let shown = Mutex<timespec?>(nil)
         let answer = { @Sendable [file, store] (call: WatchedCall) -> Int32 in
             guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
-            usleep(20_000)
+            awaitTick()
             // It keeps the length.
             try? file.setLength(UInt64(Self.c), workspace: Workspace(layout: store.layout))
             shown.withLock { $0 = (try? file.reader.status()).map { file.records.log.shownStatus($0).st_mtim } }

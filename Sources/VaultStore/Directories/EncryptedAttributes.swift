@@ -28,7 +28,7 @@ package struct EncryptedAttributes {
     /// Returns a value by its full plaintext name, like getxattr(2). Throws `ENODATA`.
     package mutating func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
-            let encrypted = try stored.value(of: try presentName(of: name))
+            let encrypted = try stored.value(of: try storedName(of: name, orThrow: .noData))
             return try StoreError.ofFormat(codec.decrypt(value: encrypted, name: name))
         } catch .system(.noData) {
             guard let value = try pack()?[name] else { throw .system(.noData) }
@@ -59,7 +59,7 @@ package struct EncryptedAttributes {
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
     package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         var change = AttributeChange(
-            name: name, value: value, storedName: try storedName(of: name),
+            name: name, value: value, storedName: try storedName(of: name, orThrow: .outOfRange),
             encrypted: try StoreError.ofFormat(codec.encrypt(value: value, name: name))
         )
         if try stored.contains(change.storedName) {
@@ -84,7 +84,7 @@ package struct EncryptedAttributes {
 
     /// Removes an attribute, like removexattr(2). Throws `ENODATA`.
     package mutating func remove(_ name: [UInt8]) throws(StoreError) {
-        let storedName = try presentName(of: name)
+        let storedName = try storedName(of: name, orThrow: .noData)
         var isRemoved = false
         var damage: StoreError?
         do throws(StoreError) {
@@ -216,12 +216,8 @@ package struct EncryptedAttributes {
         try stored.names().filter { $0.starts(with: Self.ownPrefix) && $0 != AttributeCodec.packName }
     }
 
-    /// The stored name of an attribute that is there already. Throws `ENODATA` for a name that is too long to be stored.
-    private func presentName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
-        do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(.noData) }
-    }
-
-    private func storedName(of name: [UInt8]) throws(StoreError) -> [UInt8] {
-        do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(.outOfRange) }
+    /// - Throws: `tooLong` for a name that is too long to be stored.
+    private func storedName(of name: [UInt8], orThrow tooLong: Errno) throws(StoreError) -> [UInt8] {
+        do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(tooLong) }
     }
 }
