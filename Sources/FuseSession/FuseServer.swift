@@ -83,7 +83,7 @@ final class FuseServer: Sendable {
         switch error {
         case .damaged(let reason): report(Damage(reason, at: fileSystem.path(of: object)))
         case .crypto(let reason): logger.critical("\(operation): \(reason)")
-        case .system: break
+        case .system, .unavailable: break
         }
     }
 

@@ -6,6 +6,9 @@ package import SystemPackage
 package enum StoreError: Error, Equatable, Sendable {
     /// A system call failed.
     case system(Errno)
+    /// A system call failed for lack of something: space, descriptors, the right, an answer. Nothing is damaged, and nothing was
+    /// changed. The text says what failed and what to do.
+    case unavailable(Errno, String)
     /// Stored bytes do not authenticate or break the format. The text names the object and the reason.
     case damaged(String)
     /// libcrypto failed.
@@ -23,7 +26,7 @@ package enum StoreError: Error, Equatable, Sendable {
     /// The error number for the calling program. Damage is `EIO`.
     package var errno: Errno {
         switch self {
-        case .system(let errno): errno
+        case .system(let errno), .unavailable(let errno, _): errno
         case .damaged, .crypto: .ioError
         }
     }
@@ -32,7 +35,7 @@ package enum StoreError: Error, Equatable, Sendable {
     package var reason: String {
         switch self {
         case .system(let errno): "\(errno)"
-        case .damaged(let reason), .crypto(let reason): reason
+        case .unavailable(_, let reason), .damaged(let reason), .crypto(let reason): reason
         }
     }
 }

@@ -33,7 +33,7 @@ enum TransferFailure: Error, Equatable {
         switch error {
         case .system(let errno): self = .entry("cannot be read: \(errno)")
         case .damaged(let text): self = .damaged(text)
-        case .crypto(let text): self = .entry(text)
+        case .unavailable(_, let text), .crypto(let text): self = .entry(text)
         }
     }
 
@@ -42,6 +42,7 @@ enum TransferFailure: Error, Equatable {
         self =
             switch error {
             case .system(let errno) where Self.fatal.contains(errno): .unusable(error)
+            case .unavailable: .unusable(error)
             case .system(.fileExists): .differs
             default: .entry("cannot be written: \(error.reason)")
             }

@@ -73,6 +73,9 @@ package struct LogEntry: Sendable, Equatable {
         return entry
     }
 
+    /// True if putting it in place may free space of the file: it cuts the file, or makes a hole.
+    package var mayFreeSpace: Bool { isExact || kind == .hole }
+
     /// Writes the 64 bytes of the fields.
     package func store(into head: UnsafeMutableRawBufferPointer) {
         head.storeLittleEndian64(sequence, at: 0)
@@ -147,6 +150,8 @@ package struct LogHeader: Sendable, Equatable {
     package static let areaSize: UInt64 = 4096
     package static let size = 64
     package static let tagOffset = size - LogEntry.tagSize
+    /// Offset in the log of a copy of the header, in another sector. It counts only if the header is damaged.
+    package static let copyOffset = 2048
     package static let defaultLogSize: UInt64 = 64 << 20
     package static let logSizes: ClosedRange<UInt64> = (1 << 20)...(1 << 30)
     /// The numbers that an entry can have. The bits above tell the nonces of tags apart.

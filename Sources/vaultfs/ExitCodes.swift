@@ -83,6 +83,7 @@ struct CommandFailure: Error, Equatable, Codable {
         case let error as ControlError: self.init(.failure, error.description)
         case let error as FormatError: self.init(.failure, error.reason)
         case StoreError.system(let errno): self.init(.failure, "the vault cannot be used: \(errno)")
+        case StoreError.unavailable(_, let reason): self.init(.failure, reason)
         case StoreError.damaged(let reason): self.init(.notAVault, "the vault is damaged: \(reason)")
         case StoreError.crypto(let reason): self.init(.failure, reason)
         case ViewError.malformed(let reason), ViewError.noKey(let reason): self.init(.failure, reason)

@@ -29,9 +29,9 @@ static bool refuses(watched_call call) {
 }
 
 // The number of bytes to write, or -1.
-static ssize_t allowed(int fd, size_t count) {
+static ssize_t allowed(int fd, size_t count, off_t offset) {
     call_watch watch = atomic_load(&current);
-    watched_call call = {WATCHED_WRITE, fd, NULL, -1, NULL};
+    watched_call call = {WATCHED_WRITE, fd, NULL, -1, NULL, .offset = offset, .size = (long long)count};
     int answer = watch ? watch(&call) : 0;
     if (answer > 0) {
         errno = answer;
@@ -95,7 +95,7 @@ static int made_file(enum made_kind kind, int result, int fd) {
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
-    ssize_t size = allowed(fd, count);
+    ssize_t size = allowed(fd, count, offset);
     if (size < 0) return -1;
     return made_write(fd, bytes, NEXT(pwrite)(fd, bytes, (size_t)size, offset), offset, 0);
 }
@@ -112,7 +112,7 @@ ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int
 }
 
 int ftruncate(int fd, off_t size) {
-    if (refuses_file(WATCHED_TRUNCATE, fd)) return -1;
+    if (refuses((watched_call){WATCHED_TRUNCATE, fd, NULL, -1, NULL, .size = size})) return -1;
     int result = NEXT(ftruncate)(fd, size);
     if (result == 0) made((made_call){MADE_SIZE, fd, .size = size});
     return result;
@@ -120,7 +120,8 @@ int ftruncate(int fd, off_t size) {
 
 // The sources call fallocate64 (CLinux.h). On 64-bit machines it is the same.
 int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
-    if (refuses_file(WATCHED_WRITE, fd)) return -1;
+    watched_call call = {WATCHED_ALLOCATION, fd, NULL, -1, NULL, .offset = offset, .size = size, .mode = mode};
+    if (refuses(call)) return -1;
     int result = NEXT(fallocate64)(fd, mode, offset, size);
     if (result == 0) made((made_call){MADE_ALLOCATION, fd, .offset = offset, .size = size, .flags = mode});
     return result;

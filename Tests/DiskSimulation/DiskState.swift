@@ -1,5 +1,6 @@
 internal import CLinux
 import Glibc
+internal import TestSupport
 
 /// A directory tree on a simulated disk.
 package struct DiskState: Sendable {
@@ -41,6 +42,31 @@ extension DiskState {
             let inner = "\(path)/\(String(decoding: name, as: UTF8.self))"
             if objects[object] == .file { contents[inner] = files[object] ?? DiskFile() }
             addContents(of: object, inner, to: &contents)
+        }
+    }
+}
+
+/// Other programs.
+extension DiskState {
+    /// Adds copies of files of another state under names of another program: beside the file, and in a directory of its own.
+    package mutating func addForeignCopies(of other: DiskState, seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        var next = 1 + (objects.keys.max() ?? 0)
+        for (directory, entries) in other.names.sorted(by: { $0.key < $1.key }) where objects[directory] == .directory {
+            let archive = next
+            next += 1
+            for (name, object) in entries.sorted(by: { $0.value < $1.value }) {
+                // Not a vault's own files.
+                guard let file = other.files[object], name.count >= 43, random.below(2) == 0 else { continue }
+                for (place, copy) in [(directory, Array(".".utf8) + name + Array(".Ab12Cd".utf8)), (archive, name)] {
+                    (objects[next], files[next]) = (.file, file)
+                    names[place, default: [:]][copy] = next
+                    next += 1
+                }
+            }
+            guard names[archive] != nil else { continue }
+            objects[archive] = .directory
+            names[directory, default: [:]][Array(".stversions".utf8)] = archive
         }
     }
 }

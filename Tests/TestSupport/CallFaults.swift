@@ -8,6 +8,10 @@ package final class CallFaults: Sendable {
         case error
         /// ENOSPC, of calls that may need space.
         case full
+        /// EFBIG, of calls that may make a file larger.
+        case tooLarge
+        /// ENODEV: the disk is gone.
+        case gone
         /// EINTR.
         case interrupted
         /// Only the first half is written or read.
@@ -76,6 +80,8 @@ package final class CallFaults: Sendable {
             switch kind {
             case .error: return EIO
             case .full: return ENOSPC
+            case .tooLarge: return EFBIG
+            case .gone: return ENODEV
             case .interrupted: return EINTR
             case .short: return CallWatcher.inPart
             case .torn: return state.number == numbers.lowerBound ? CallWatcher.inPart : EIO
@@ -85,11 +91,12 @@ package final class CallFaults: Sendable {
 
     private func concerns(_ call: Call) -> Bool {
         switch (kind, call) {
-        case (.error, _), (.interrupted, _): true
+        case (.error, _), (.interrupted, _), (.gone, _): true
+        case (.tooLarge, .watched(let call)): call.kind == .write || call.kind == .truncate
         case (.full, .watched(let call)): call.needsSpace
         case (.short, .watched(let call)), (.torn, .watched(let call)): call.kind == .write
         case (.short, .read(let isOfBytes)): isOfBytes
-        case (.full, .read), (.torn, .read): false
+        case (.full, .read), (.torn, .read), (.tooLarge, .read): false
         }
     }
 }

@@ -5,7 +5,9 @@ internal import Synchronization
 /// A call that changes something, or makes it durable.
 package struct WatchedCall: Sendable {
     package enum Kind: Sendable {
-        case write, truncate, create
+        /// Also fallocate(2).
+        case write
+        case truncate, create
         /// mkdirat(2), symlinkat(2).
         case make
         case link, rename, remove
@@ -18,7 +20,7 @@ package struct WatchedCall: Sendable {
 
         fileprivate init(_ kind: watched_kind) {
             switch kind {
-            case WATCHED_WRITE: self = .write
+            case WATCHED_WRITE, WATCHED_ALLOCATION: self = .write
             case WATCHED_TRUNCATE: self = .truncate
             case WATCHED_CREATE: self = .create
             case WATCHED_MAKE: self = .make
@@ -39,6 +41,14 @@ package struct WatchedCall: Sendable {
     package let source: String?
     /// True for fdatasync(2), which may leave the times behind.
     package let isDataOnly: Bool
+    /// The descriptor of the file, or of the directory that has the name.
+    package let descriptor: Int32
+    /// The bytes that are written or allocated.
+    package let range: Range<Int>
+    /// The new size of a truncation.
+    package let size: Int
+    /// The mode of fallocate(2). Nil for any other call.
+    package let allocationMode: Int32?
 
     package var isChange: Bool { kind != .synchronize && kind != .synchronizeAll }
     /// True if the call can fail for lack of space.
@@ -50,6 +60,9 @@ package struct WatchedCall: Sendable {
         self.path = path
         source = call.source_name.flatMap { Self.path(call.source_fd, $0) }
         kind = Kind(call.kind)
+        (descriptor, size) = (call.fd, Int(call.size))
+        allocationMode = call.kind == WATCHED_ALLOCATION ? call.mode : nil
+        range = Int(call.offset)..<Int(call.offset + max(0, call.size))
         isDataOnly = call.kind == WATCHED_SYNC_DATA
     }
 

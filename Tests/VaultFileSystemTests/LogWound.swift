@@ -76,7 +76,7 @@ struct LogWound {
 
     private static func entries(_ path: String, _ vault: CutVault) throws -> [Found] {
         let root = try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY)
-        guard let (log, header) = try RedoLog.openToRead(root) else { return [] }
+        guard let (log, headers) = try RedoLog.openToRead(root), let header = headers.first else { return [] }
         var reader = try LogReader(log, header, keys: vault.keyRing.currentLogKeys, vault.keyRing.layout)
         var found: [Found] = []
         var (sequence, offset) = (header.startSequence, header.startOffset)

@@ -82,6 +82,7 @@ private struct CutRun {
     func make(onFailure: (String) -> Bool) throws {
         let events = record.events
         var disk = SimulatedDisk(record.initial)
+        var former = record.initial
         var applied = 0
         // With two cuts of every fifth recovery it makes 200. Mounts of vaults with large chunks take long.
         let cuts = vault.chunkSize > 1 << 16 ? 14 : 143
@@ -97,7 +98,10 @@ private struct CutRun {
             }
             if let only, only != number { continue }
             let next = applied < events.count ? events[applied] : nil
-            let state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
+            var state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
+            // A sync client or a backup has copied files before.
+            if cut.seed % 3 == 0 { state.addForeignCopies(of: former, seed: cut.seed) }
+            if cut.seed % 4 == 1 { former = disk.killed(during: nil, seed: 0) }
             let problems = try problems(of: state, cut, number, recoveryIsCut: [5, 8, 9, 18].contains(number % 20))
             if !problems.isEmpty && !onFailure(text(problems, cut, number, events)) { return }
         }

@@ -24,11 +24,12 @@ import VaultFormat
         try store.log.checkpoint()
     }
 
-    /// The calls of `body`, each with the last component of its path, without adjacent repetitions.
+    /// The calls of `body`, each with the name that it concerns, without adjacent repetitions.
     private func calls(_ body: () throws -> Void) throws -> [String] {
         let found = Mutex<[String]>([])
+        let path = vault.path("file")
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            let text = "\(call.kind) \(call.path.split(separator: "/").last ?? "")"
+            let text = "\(call.kind) \(call.path == path ? "file" : call.path.split(separator: "/").last ?? "")"
             found.withLock { if $0.last != text { $0.append(text) } }
             return 0
         }

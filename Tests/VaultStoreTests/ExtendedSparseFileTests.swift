@@ -53,7 +53,7 @@ import VaultFormat
         let whole = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true)))
         let before = try fixture.bytes().count
         for added in [33, 100, Self.c + 32, 1_000_000] {
-            #expect(truncate(fixture.path + "/file", off_t(before + added)) == 0)
+            #expect(truncate(fixture.path("file"), off_t(before + added)) == 0)
             let file = try fixture.reopen(in: try fixture.open(isReadOnly: true))
             let longer = Int(file.length)
             guard longer > length else { continue }
@@ -85,7 +85,7 @@ import VaultFormat
         if isSealed { #expect(try file.sealInPlace()) }
         let size = try fixture.bytes().count
         try #require(size % 4096 == 0)
-        let backing = try Descriptor(at: fixture.root.fd, ascii("file"), flags: O_WRONLY)
+        let backing = try Descriptor(at: fixture.root.fd, ascii(fixture.entry("file")), flags: O_WRONLY)
         try pattern(count).withUnsafeBytes { try backing.write($0, at: UInt64(size)) }
         let reader = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         let data = try reader.seek(from: 1_000_000, toHole: false)
@@ -101,7 +101,7 @@ import VaultFormat
         let whole = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true)))
         let size = try fixture.bytes().count
         // With holes and a whole last chunk, an extension reads as zeros, whether the reader skips holes or not.
-        #expect(truncate(fixture.path + "/file", off_t(size + 3 * (Self.c + 32))) == 0)
+        #expect(truncate(fixture.path("file"), off_t(size + 3 * (Self.c + 32))) == 0)
         let extended = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         let zeros = [UInt8](repeating: 0, count: 3 * Self.c)
         #expect(try copied(extended) == whole + zeros)
@@ -113,11 +113,11 @@ import VaultFormat
         for (backing, plain) in [
             (size - Self.c - 32, length - Self.c), (128 + 100 * (Self.c + 32) + 50, 100 * Self.c + 18),
         ] {
-            #expect(truncate(fixture.path + "/file", off_t(backing)) == 0)
+            #expect(truncate(fixture.path("file"), off_t(backing)) == 0)
             #expect(try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) == Array(whole[..<plain]))
         }
         // A cut inside a chunk of data is an error.
-        #expect(truncate(fixture.path + "/file", off_t(128 + 500)) == 0)
+        #expect(truncate(fixture.path("file"), off_t(128 + 500)) == 0)
         damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
     }
 
@@ -127,7 +127,7 @@ import VaultFormat
         try fixture.make(pattern(length), isSealed: false)
         let size = try fixture.bytes().count
         for added in [33, Self.c + 32, 2_000_000] {
-            #expect(truncate(fixture.path + "/file", off_t(size + added)) == 0)
+            #expect(truncate(fixture.path("file"), off_t(size + added)) == 0)
             damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
         }
     }

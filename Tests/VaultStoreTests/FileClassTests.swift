@@ -18,7 +18,7 @@ import VaultFormat
 
     private func status() -> stat {
         var result = stat()
-        #expect(stat(fixture.path + "/file", &result) == 0)
+        #expect(stat(fixture.path("file"), &result) == 0)
         return result
     }
 
@@ -56,7 +56,7 @@ import VaultFormat
     @Test("Store-8: times, set-id bits and file capabilities stay, and the code that shows ctime is notified")
     func metadata() throws {
         try fixture.make(content)
-        let path = fixture.path + "/file"
+        let path = fixture.path("file")
         #expect(chmod(path, 0o6755) == 0)
         let capability = ascii("security.capability")
         // CAP_NET_RAW, effective; only root may set one.

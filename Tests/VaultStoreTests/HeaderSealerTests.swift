@@ -27,7 +27,7 @@ import VaultFormat
         store.durability.sealer.sealWaiting()
         for number in 0..<count {
             var status = stat()
-            #expect(stat(fixture.path + "/file\(number)", &status) == 0)
+            #expect(stat(fixture.path("file\(number)"), &status) == 0)
             #expect(status.st_atim.tv_sec == times[2 * number].tv_sec)
             #expect(status.st_mtim.tv_sec == times[2 * number + 1].tv_sec)
             #expect(status.st_mtim.tv_nsec == 7)
@@ -212,7 +212,7 @@ import VaultFormat
         let store = try fixture.open()
         let file = try fixture.create(in: store)
         try file.put([1], at: 0)
-        unlink(fixture.path + "/file")
+        unlink(fixture.path("file"))
         store.durability.sealer.add(file)
         store.durability.sealer.sealWaiting()
         #expect(store.counters.filesSealed.total == 0)

@@ -140,7 +140,7 @@ import VaultFormat
         let calls = Mutex<[String]>([])
         let fails = Atomic<Bool>(true)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            guard call.path.hasSuffix("/file") else { return 0 }
+            guard call.path == vault.path("file") else { return 0 }
             calls.withLock { $0.append("\(call.kind)") }
             return call.kind == .synchronize && fails.exchange(false, ordering: .relaxed) ? EIO : 0
         }
@@ -166,7 +166,7 @@ import VaultFormat
         let file = try vault.create(in: store)
         try file.put(pattern(20_000), at: 0)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            call.kind == .synchronize && call.path.hasSuffix("/file") ? EIO : 0
+            call.kind == .synchronize && call.path == vault.path("file") ? EIO : 0
         }
         CallWatcher.watch(vault.path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try file.synchronize(dataOnly: true) }
@@ -179,7 +179,7 @@ import VaultFormat
     func oneBadFile() throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 41)
-        let bad = place.vault.path + "/b"
+        let bad = place.vault.path("b")
         let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .write && call.path == bad ? EIO : 0 }
         try CallWatcher.watch(place.vault.path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try place.store.log.checkpoint() }
@@ -224,7 +224,7 @@ import VaultFormat
             let writes = Atomic<Int>(0)
             let answer = { @Sendable (call: WatchedCall) -> Int32 in
                 guard call.kind == .write else { return 0 }
-                guard call.path == path + "/file" else { return ENOSPC }
+                guard call.path == vault.path("file") else { return ENOSPC }
                 return writes.wrappingAdd(1, ordering: .relaxed).newValue > room ? ENOSPC : 0
             }
             CallWatcher.watch(path, answer) {
@@ -249,7 +249,9 @@ import VaultFormat
         let mostWrites = Atomic<Int>(.max)
         let isFull = Atomic<Bool>(!afterNewLog)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            guard isFull.load(ordering: .relaxed), call.kind == .write, call.path != path + "/b" else { return 0 }
+            guard isFull.load(ordering: .relaxed), call.kind == .write, call.path != place.vault.path("b") else {
+                return 0
+            }
             guard call.path.hasSuffix("/vaultfs.log") else { return ENOSPC }
             return mostWrites.wrappingSubtract(1, ordering: .relaxed).newValue < 0 ? ENOSPC : 0
         }
@@ -285,8 +287,8 @@ import VaultFormat
     func fullDisk() throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 73)
-        #expect(unlink(place.vault.path + "/b") == 0)
-        let path = place.vault.path + "/c"
+        #expect(unlink(place.vault.path("b")) == 0)
+        let path = place.vault.path("c")
         let isFreed = Atomic<Bool>(false)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .write && call.path == path else { return 0 }
@@ -301,7 +303,7 @@ import VaultFormat
     func removedFile() throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 71)
-        #expect(unlink(place.vault.path + "/b") == 0)
+        #expect(unlink(place.vault.path("b")) == 0)
         let calls = Mutex<[String]>([])
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
             calls.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }

@@ -41,12 +41,24 @@ import VaultFormat
     }
 
     @Test(
-        "Log-8: a damaged header of a log with entries is damage, and a repair keeps the log",
+        "Log-8: a damaged header of a log with entries is replaced by its copy, and is damage without one",
         arguments: [3, 17, 24, 32, 40, 50])
     func damagedLogHeader(_ byte: Int) throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 54)
+        let log = try place.vault.bytes("vaultfs.log")
         try place.vault.change("vaultfs.log") { $0[byte] ^= 0x40 }
+        for isReadOnly in [true, false] {
+            let next = try place.vault.open(isReadOnly: isReadOnly)
+            #expect(next.problems == [LogRecovery.damagedHeader])
+            #expect(try place.vault.reopen("b", in: next).contents() == LogPlace.content([1: 54]))
+        }
+        // Without its copy, as in a log of an older version.
+        try place.vault.write(log, to: "vaultfs.log")
+        try place.vault.change("vaultfs.log") { bytes in
+            bytes[byte] ^= 0x40
+            bytes.replaceSubrange(2048..<2112, with: [UInt8](repeating: 0, count: 64))
+        }
         damage { _ = try place.vault.open() }
         #expect(try place.vault.open(isReadOnly: true).problems.count == 1)
         try place.vault.change("vaultfs.log") { $0.replaceSubrange(..<64, with: [UInt8](repeating: 0, count: 64)) }
@@ -157,7 +169,8 @@ import VaultFormat
         (entry.first, entry.end) = (3, 3)
         let workspace = try Workspace(layout: vault.layout)
         #expect(throws: StoreError.system(.ioError)) {
-            try store.log.append(entry, in: workspace.logEntry, of: file, file.anyDescriptor) { _, _, _ in }
+            try store.log.append(
+                entry, in: workspace.logEntry, of: file, file.anyDescriptor, reserving: {}, { _, _, _ in })
         }
     }
 

@@ -65,8 +65,8 @@ final class LogFaultRun {
 
     /// Runs the operations, and a clean end if asked for, with the faults.
     func run(ends: Bool) {
-        let onCall = { @Sendable [duringCheckpoint] (call: WatchedCall) -> Void in
-            guard call.kind == .synchronize, call.path.hasSuffix("/b") else { return }
+        let onCall = { @Sendable [duringCheckpoint, vault] (call: WatchedCall) -> Void in
+            guard call.kind == .synchronize, call.path == vault.path("b") else { return }
             let actions = duringCheckpoint.access { actions in
                 defer { actions = [] }
                 return actions
@@ -183,7 +183,7 @@ final class LogFaultRun {
     }
 
     private func remove(_ name: String) {
-        guard unlink(vault.path + "/" + name) == 0 else { return }
+        guard unlink(vault.path(name)) == 0 else { return }
         files[name]?.isRemoved = true
     }
 

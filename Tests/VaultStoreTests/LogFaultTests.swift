@@ -14,6 +14,8 @@ import Testing
     private func counts(_ kind: CallFaults.Kind) -> [Int] {
         switch kind {
         case .error, .full: [1, 4, .max]
+        case .tooLarge: [1, .max]
+        case .gone: [12, .max]
         case .interrupted: [3]
         case .short: [1, .max]
         case .torn: [2, 5]

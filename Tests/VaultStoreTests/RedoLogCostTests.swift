@@ -109,7 +109,7 @@ import VaultFormat
         #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == expected)
         #expect(try file.sealInPlace())
         var status = stat()
-        #expect(stat(vault.path + "/file", &status) == 0)
+        #expect(stat(vault.path("file"), &status) == 0)
         #expect(status.st_blocks * 512 < status.st_size + (64 << 10))
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
@@ -184,7 +184,7 @@ import VaultFormat
         try file.put(pattern(3 * Self.c), at: 0)
         let state = Monitor((began: false, goesOn: false, ended: 0))
         let hold = { @Sendable (call: WatchedCall) -> Int32 in
-            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
+            guard call.kind == .synchronize, call.path == vault.path("file") else { return 0 }
             state.update { $0.began = true }
             state.wait { $0.goesOn ? () : nil }
             return 0

@@ -90,7 +90,7 @@ import VaultFormat
         let (file, other) = (try vault.reopen(in: store), try vault.reopen("other", in: store))
         try file.put([1, 2, 3], at: 0)
         try other.put([1, 2, 3], at: 0)
-        unlink(vault.path + "/file")
+        unlink(vault.path("file"))
         let next = try vault.open()
         #expect(try vault.reopen("other", in: next).get(3) == [1, 2, 3])
         #expect(try vault.bytes("vaultfs.log").count == 4096)
@@ -216,10 +216,10 @@ import VaultFormat
         let file = try vault.reopen(in: try vault.open())
         try file.put([1, 2, 3], at: 0)
         let user: uid_t = 65534
-        for name in ["", "/file", "/vaultfs.dir", "/vaultfs.log"] {
-            try #require(chown(vault.path + name, user, user) == 0)
+        for path in [vault.path] + ["file", "vaultfs.dir", "vaultfs.log"].map(vault.path) {
+            try #require(chown(path, user, user) == 0)
         }
-        try #require(chmod(vault.path + "/file", 0) == 0)
+        try #require(chmod(vault.path("file"), 0) == 0)
         try concurrently([
             {
                 // A new thread may have another user's rights.

@@ -82,8 +82,8 @@ import VaultFormat
         try file.put([1], at: 0)
         let change = changes(modified: 500)
         let isSet = Mutex(false)
-        let answer = { @Sendable [file] (call: WatchedCall) -> Int32 in
-            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
+        let answer = { @Sendable [file, vault] (call: WatchedCall) -> Int32 in
+            guard call.kind == .synchronize, call.path == vault.path("file") else { return 0 }
             isSet.withLock { $0 = true }
             try? file.set(change)
             return 0
@@ -137,8 +137,8 @@ import VaultFormat
     func raisedTimeBesideCheckpoint() throws {
         try file.put([1], at: 0)
         let shown = Mutex<timespec?>(nil)
-        let answer = { @Sendable [file, store] (call: WatchedCall) -> Int32 in
-            guard call.kind == .synchronize, call.path.hasSuffix("/file") else { return 0 }
+        let answer = { @Sendable [file, store, vault] (call: WatchedCall) -> Int32 in
+            guard call.kind == .synchronize, call.path == vault.path("file") else { return 0 }
             awaitTick()
             // It keeps the length.
             try? file.setLength(UInt64(Self.c), workspace: Workspace(layout: store.layout))
@@ -157,8 +157,8 @@ import VaultFormat
         /// True if a power cut may take the time.
         let isDirty = Mutex(false)
         let hasSet = Mutex(part != "set time")
-        let answer = { @Sendable [file] (call: WatchedCall) -> Int32 in
-            guard call.path.hasSuffix("/file") else { return 0 }
+        let answer = { @Sendable [file, vault] (call: WatchedCall) -> Int32 in
+            guard call.path == vault.path("file") else { return 0 }
             if call.kind == .setAttributes { isDirty.withLock { $0 = true } }
             guard call.kind == .synchronize else { return 0 }
             if !call.isDataOnly { isDirty.withLock { $0 = false } }

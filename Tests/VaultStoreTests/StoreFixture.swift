@@ -17,6 +17,7 @@ final class TestStore: Sendable {
     let masterKey: SecretBytes
     let keyRing: KeyRing
     let root: Descriptor
+    private let rootKeys: DirectoryKeys
     var layout: ChunkLayout { keyRing.layout }
 
     /// - Parameter parent: the directory in which it is made. The temporary directory unless given.
@@ -33,12 +34,13 @@ final class TestStore: Sendable {
         root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
         let record = try DirectoryRecord.make(
             .complete, isRoot: true, classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
+        rootKeys = record.keys
         try write(record.bytes, to: "vaultfs.dir")
     }
 
     /// A copy of the store as it is now, as a kill leaves it.
     init(copying other: TestStore) throws {
-        (masterKey, keyRing) = (other.masterKey, other.keyRing)
+        (masterKey, keyRing, rootKeys) = (other.masterKey, other.keyRing, other.rootKeys)
         path = other.path + "-copy"
         try FileManager.default.copyItem(atPath: other.path, toPath: path)
         root = Descriptor(owning: Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
@@ -60,15 +62,26 @@ final class TestStore: Sendable {
         return try OpenDirectory.open(pinned, isRoot: true, in: store)
     }
 
-    /// A new file under the backing entry `entry`.
-    func create(_ entry: String = "file", in store: Store) throws -> EncryptedFile {
-        let descriptor = try Descriptor(at: root.fd, ascii(entry), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+    /// The entry of a name in the root. One of vaultfs's own, a path, and what is an entry already stay.
+    func entry(_ name: String) -> String {
+        if name.hasPrefix("vaultfs.") || name.contains("/") || name.utf8.count >= 43 { return name }
+        guard let encoded = try? EntryName.encode(ascii(name), keys: rootKeys) else { return name }
+        return String(decoding: encoded.entry, as: UTF8.self)
+    }
+
+    /// The backing path of a name in the root.
+    func path(_ name: String) -> String { path + "/" + entry(name) }
+
+    /// A new file of this name.
+    func create(_ name: String = "file", in store: Store) throws -> EncryptedFile {
+        let descriptor = try Descriptor(at: root.fd, ascii(entry(name)), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         return try EncryptedFile.create(in: descriptor, class: .complete, store: store)
     }
 
-    /// The file under the backing entry `entry`, as a new opening finds it.
-    func reopen(_ entry: String = "file", in store: Store) throws -> EncryptedFile {
-        try EncryptedFile.open(try Descriptor(at: root.fd, ascii(entry), flags: O_RDONLY | O_NONBLOCK), in: store)
+    /// The file of this name, as a new opening finds it.
+    func reopen(_ name: String = "file", in store: Store) throws -> EncryptedFile {
+        let reader = try Descriptor(at: root.fd, ascii(entry(name)), flags: O_RDONLY | O_NONBLOCK)
+        return try EncryptedFile.open(reader, in: store)
     }
 
     /// Makes a file with this content. It is sealed, by a mount that has ended, unless the caller asks otherwise.
@@ -80,13 +93,13 @@ final class TestStore: Sendable {
     }
 
     /// The raw bytes of a backing file.
-    func bytes(_ entry: String = "file") throws -> [UInt8] {
-        Array(try Data(contentsOf: URL(filePath: path + "/" + entry)))
+    func bytes(_ name: String = "file") throws -> [UInt8] {
+        Array(try Data(contentsOf: URL(filePath: path(name))))
     }
 
     /// Makes the backing file hold exactly these bytes, on the inode it has.
-    func write(_ bytes: [UInt8], to entry: String = "file") throws {
-        let file = try Descriptor(at: root.fd, ascii(entry), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
+    func write(_ bytes: [UInt8], to name: String = "file") throws {
+        let file = try Descriptor(at: root.fd, ascii(entry(name)), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
         try bytes.withBytes { try file.write($0, at: 0) }
     }
 

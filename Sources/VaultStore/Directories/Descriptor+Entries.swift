@@ -93,6 +93,15 @@ extension Descriptor {
         }
     }
 
+    /// Opens the directory of a path from this directory on, entry by entry, following no link. Also returns the last entry.
+    func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
+        var entries = path.split(separator: UInt8(ascii: "/")).map { Array($0) }
+        guard let last = entries.popLast() else { throw .system(.invalidArgument) }
+        var directory = try openedForReading()
+        for entry in entries { directory = try directory.inner(entry) }
+        return (directory, last)
+    }
+
     /// unlinkat(2) of anything but a directory.
     package func remove(_ entry: [UInt8]) throws(StoreError) { try retrying(entry) { unlinkat(fd, $0, 0) } }
 

@@ -17,6 +17,8 @@ package struct ChunkRecords: ~Copyable, Sendable {
     let counters: Counters
     package let log = FileLog()
     let changes = ChangeCounter()
+    /// Counts the cuts of the file. The log forgets records that are cut off, while older ones are still in place.
+    let cuts = ChangeCounter()
     /// The header's sparse flag: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
     /// The header's class, whose key wraps the file secret.

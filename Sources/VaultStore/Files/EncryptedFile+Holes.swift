@@ -82,7 +82,7 @@ extension EncryptedFile {
         try changes.during { () throws(StoreError) in
             let exactLength = isEnd || records.log.hasLength ? length : nil
             try append(
-                .hole, first: firstWhole, end: endWhole, exactLength: exactLength, state, writer, workspace)
+                .hole, first: firstWhole, end: endWhole, exactLength: exactLength, &state, writer, workspace)
             store.cache.removeAll(file: token, from: firstWhole)
         }
     }

@@ -78,7 +78,7 @@ extension EncryptedFile {
             if records.log.hasLength {
                 try append(
                     .hole, first: layout.chunkCount(ofLength: length), end: layout.chunkCount(ofLength: holeEnd),
-                    exactLength: holeEnd, state, writer, workspace)
+                    exactLength: holeEnd, &state, writer, workspace)
             } else {
                 // A fragment after the last record must not become part of the hole.
                 let end = layout.backingSize(ofPlaintextLength: length)
@@ -117,15 +117,18 @@ extension EncryptedFile {
         let rest = try readRest(of: newLength, workspace)
         try unseal(&state, writer, floor: newLength)
         try changes.during { () throws(StoreError) in
-            if let rest {
-                let encrypted = try records.encrypt(rest, first: last, chunks: 1, workspace)
-                try append(
-                    .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes, state,
-                    writer, workspace)
-            } else {
-                try append(.length, exactLength: newLength, undoes: undoes, state, writer, workspace)
+            try records.cuts.during { () throws(StoreError) in
+                if let rest {
+                    let encrypted = try records.encrypt(rest, first: last, chunks: 1, workspace)
+                    try append(
+                        .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes,
+                        &state,
+                        writer, workspace)
+                } else {
+                    try append(.length, exactLength: newLength, undoes: undoes, &state, writer, workspace)
+                }
+                applyCut(&state, to: newLength, last)
             }
-            applyCut(&state, to: newLength, last)
         }
     }
 

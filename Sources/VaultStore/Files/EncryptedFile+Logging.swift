@@ -17,16 +17,18 @@ extension EncryptedFile {
     /// - Parameters:
     ///   - exactLength: the file's length from then on, if the log has it.
     ///   - undoes: true if it takes back a growth.
+    /// - Throws: `ENOSPC` if the records have no space in place, `EFBIG` if the store cannot have a file that large.
     func append(
         _ kind: LogEntry.Kind, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0, exactLength: UInt64?,
-        undoes: Bool = false, _ state: borrowing WriteState, _ writer: Descriptor, _ workspace: Workspace
+        undoes: Bool = false, _ state: inout WriteState, _ writer: Descriptor, _ workspace: Workspace
     ) throws(StoreError) {
         let entry = LogEntry(
             kind, fileID: fileID, sealCounter: state.header.sealCounter, first: first, end: end, bodySize: bodySize,
             exactLength: exactLength)
-        try store.log.append(entry, undoes: undoes, in: workspace.logEntry, of: self, writer) { entry, position, log in
-            records.log.add(entry, at: position, in: log, layout)
-        }
+        try store.log.append(
+            entry, undoes: undoes, in: workspace.logEntry, of: self, writer,
+            reserving: { () throws(StoreError) in try reserve(for: entry, &state, writer) },
+            { entry, position, log in records.log.add(entry, at: position, in: log, layout) })
         store.counters.ciphertextBytesWritten.count(bodySize)
     }
 

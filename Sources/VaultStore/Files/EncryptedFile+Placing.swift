@@ -9,37 +9,30 @@ internal import VaultFormat
 extension EncryptedFile {
     /// Writes changes that are durable in the log to the backing file. Keeps its times. The caller syncs it.
     func placeChanges(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
-        try placeChanges(changes, writer, before: nil, keeping: length, from: log)
+        try placeChanges(changes, writer, before: nil, from: log)
     }
 
-    /// - Parameter futureLength: of what the log has by now. Its space stays allocated.
     private func placeChanges(
-        _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, keeping futureLength: UInt64 = 0,
-        from log: Descriptor
+        _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, from log: Descriptor
     ) throws(StoreError) {
         try keepingAttributes(writer, before) { (_) throws(StoreError) in
             // The header, which no longer authenticates the former length, first.
-            if changes.exactLength != nil || !changes.holes.isEmpty {
+            if changes.mayFreeSpace {
+                records.log.spaceReleases.add(1, ordering: .acquiringAndReleasing)
                 if syncs.failures.load(ordering: .acquiring) > 0 { try rewriteHeader(writer) }
                 do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
                     countFailedBackingSync()
                     throw error
                 }
             }
-            try placeLength(changes, writer, keeping: futureLength)
+            try placeLength(changes, writer)
             try placeRecords(changes, writer, from: log)
         }
     }
 
-    private func placeLength(
-        _ changes: LoggedChanges, _ writer: Descriptor, keeping futureLength: UInt64
-    ) throws(StoreError) {
+    private func placeLength(_ changes: LoggedChanges, _ writer: Descriptor) throws(StoreError) {
         if let exact = changes.exactLength {
-            let end = layout.backingSize(ofPlaintextLength: exact.length)
-            try writer.truncate(to: end)
-            let futureEnd = layout.backingSize(ofPlaintextLength: futureLength)
-            // Best effort: the changes at hand need none of it.
-            if futureEnd > end && !records.isSparse.load(ordering: .acquiring) { try? reserve(writer, end..<futureEnd) }
+            try writer.truncate(to: layout.backingSize(ofPlaintextLength: exact.length))
         }
         for hole in changes.holes {
             // A record that is newer than the hole keeps its space.

@@ -125,13 +125,13 @@ extension EncryptedFile {
     }
 
     /// Tries once to read a run. Returns false if a record did not verify or the file ended, and a writer may be the
-    /// cause.
+    /// cause, and if the file was cut meanwhile.
     /// - Parameter seen: the change counter when the try began, to fill the cache. Nil bypasses it.
     private func tryRun(
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        let started = changes.value
+        let (started, cuts) = (changes.value, self.records.cuts.value)
         let length = self.length
         let lastSize = layout.plaintextSize(ofChunk: first + UInt64(run - 1), length: length)
         guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
@@ -168,7 +168,8 @@ extension EncryptedFile {
             chunk += UInt64(max(1, whole))
             recordStart = recordEnd
         }
-        return true
+        // Else it may have read a record in place that had been replaced long before.
+        return self.records.cuts.value == cuts && !ChangeCounter.isChanging(cuts)
     }
 
     private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer, _ seen: UInt64) {

@@ -15,8 +15,11 @@ extension EncryptedFile {
     /// then needs only those of the log.
     private static let mostLoggedGrowth = 256 << 10
     private static let largestLoggedGrowth = 64 << 10
-    /// Space that is allocated at once for a file whose growth is logged.
+    /// Space that is allocated at once for a file whose growth is logged, or four times what is written if that is more.
     private static let reservedAhead: UInt64 = 128 << 10
+
+    /// The size of a file that every store can have, in bytes.
+    private static let anyStoreHas = UInt64(Int32.max)
 
     /// Bytes past the durable length that an open after an unclean end may have to verify.
     private static let mostUnproven = 256 << 20
@@ -210,17 +213,9 @@ extension EncryptedFile {
         _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64, grows: Bool,
         _ exactLength: UInt64?, _ workspace: Workspace
     ) throws(StoreError) {
-        let start = layout.recordOffset(ofChunk: first)
-        let end = start + UInt64(records.count)
-        // A checkpoint must not run out of space for what was acknowledged.
-        if grows && end > state.space.end {
-            try reserveAhead(&state, writer, start..<end)
-        } else if state.header.isSparse {
-            try reserve(writer, start..<end)
-        }
         if grows { state.tail.loggedGrowth += records.count }
         try append(
-            .records, first: first, bodySize: records.count, exactLength: exactLength, state, writer, workspace)
+            .records, first: first, bodySize: records.count, exactLength: exactLength, &state, writer, workspace)
         if exactLength != nil { state.loggedBytes += records.count }
         if let tail = state.tail.chunk, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
             state.tail.sequence = self.records.log.lastSequence
@@ -231,11 +226,15 @@ extension EncryptedFile {
     private func writePastEnd(
         _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64
     ) throws(StoreError) {
+        let start = layout.recordOffset(ofChunk: first)
+        // A write past the end that fails makes ext4 drop all space there, also that of records which the log has
+        // (ext4_truncate_failed_write in fs/ext4/truncate.h, seen on 6.1). fallocate(2) fails without that.
+        if isLogged { try reserveAhead(&state, writer, start..<(start + UInt64(records.count))) }
         do throws(StoreError) {
-            try writer.write(records, at: layout.recordOffset(ofChunk: first))
+            try writer.write(records, at: start)
         } catch {
             // Only bytes past the old end were written. They are removed again.
-            _ = try? writer.truncate(to: layout.recordOffset(ofChunk: first))
+            _ = try? writer.truncate(to: start)
             // This frees space that was allocated for more.
             state.space.end = 0
             throw error
@@ -245,31 +244,57 @@ extension EncryptedFile {
         store.counters.ciphertextBytesWritten.count(records.count)
     }
 
+    /// Makes sure that the store can put an entry in place, before it is appended: a checkpoint must not run out of space for
+    /// what was acknowledged.
+    func reserve(for entry: LogEntry, _ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+        if entry.isExact { try admitSize(layout.backingSize(ofPlaintextLength: entry.length), writer) }
+        guard entry.kind == .records else { return }
+        let start = layout.recordOffset(ofChunk: entry.first)
+        let range = start..<(start + UInt64(entry.bodySize))
+        if range.upperBound > layout.backingSize(ofPlaintextLength: length) {
+            try reserveAhead(&state, writer, range)
+        } else if state.header.isSparse {
+            try reserve(writer, range)
+        }
+    }
+
     /// Makes sure that records past the end have space, and a few that may follow them.
     private func reserveAhead(
         _ state: inout WriteState, _ writer: Descriptor, _ range: Range<UInt64>
     ) throws(StoreError) {
-        do throws(StoreError) {
-            let end = range.upperBound + Self.reservedAhead
-            try reserve(writer, range.lowerBound..<end)
-            state.space.end = end
-        } catch {
-            guard error.isNoSpace else { throw error }
+        let releases = records.log.spaceReleases.load(ordering: .acquiring)
+        if range.upperBound <= state.space.end && releases == state.space.releases { return }
+        var end = range.upperBound + max(Self.reservedAhead, 4 * UInt64(range.count))
+        do throws(StoreError) { try reserve(writer, range.lowerBound..<end) } catch {
+            end = range.upperBound
             try reserve(writer, range)
-            state.space.end = range.upperBound
         }
+        (state.space.end, state.space.releases) = (end, releases)
     }
 
     /// Makes sure that records have space. KEEP_SIZE: the length stays.
-    func reserve(_ writer: Descriptor, _ range: Range<UInt64>) throws(StoreError) {
-        if linux_fallocate(
-            writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count)) == 0
-        {
-            return
+    /// - Throws: `ENOSPC`, `EDQUOT`, `EFBIG`.
+    private func reserve(_ writer: Descriptor, _ range: Range<UInt64>) throws(StoreError) {
+        do throws(StoreError) {
+            try retrying {
+                linux_fallocate(
+                    writer.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count))
+            }
+        } catch {
+            if error.isNoSpace || error == .system(.fileTooLarge) { throw error }
+            // A store without fallocate(2) cannot promise space. The log then keeps the chunk whole.
+            try admitSize(range.upperBound, writer)
         }
-        let error = currentErrno()
-        // A store without fallocate(2) cannot promise space. The log then keeps the chunk whole.
-        if StoreError.system(error).isNoSpace { throw .system(error) }
+    }
+
+    /// Makes sure that the store can have a file of this size: lseek(2) compares it with that of the largest (s_maxbytes in
+    /// fs/read_write.c). A FUSE store does not tell its own.
+    /// - Throws: `EFBIG`.
+    private func admitSize(_ size: UInt64, _ writer: Descriptor) throws(StoreError) {
+        if size <= Self.anyStoreHas { return }
+        if lseek(writer.fd, off_t(size), SEEK_SET) < 0, currentErrno() == .invalidArgument {
+            throw .system(.fileTooLarge)
+        }
     }
 
     /// Sets a new length. The caller holds the write lock.

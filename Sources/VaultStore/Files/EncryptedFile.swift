@@ -36,8 +36,10 @@ package final class EncryptedFile: Sendable {
     }
 
     struct AllocatedSpace {
-        /// Backing offset up to which space is allocated.
+        /// Backing offset up to which space was allocated.
         var end: UInt64 = 0
+        /// The value of `FileLog.spaceReleases` then.
+        var releases = 0
         /// True if a program has allocated space after the end, which stays.
         var isAhead = false
     }

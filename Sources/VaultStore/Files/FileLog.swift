@@ -31,6 +31,9 @@ package struct FileLog: ~Copyable, Sendable {
     private let hasChanges = Atomic<Bool>(false)
     /// Counts the checkpoints that have put changes in place.
     private let checkpoints = Atomic<Int>(0)
+    /// Counts the checkpoints that have freed space of the backing file, for a cut or a hole. Space that was reserved before may
+    /// be gone.
+    let spaceReleases = Atomic<Int>(0)
 
     var isEmpty: Bool { !hasChanges.load(ordering: .acquiring) }
 

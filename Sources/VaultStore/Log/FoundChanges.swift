@@ -76,8 +76,6 @@ final class FoundChanges: Sendable {
         if wasClean && WriterLockFile.isClean(root) && !contents.isEmpty {
             return Found(fault: LogRecovery.afterCleanEnd)
         }
-        return Found(
-            log: contents.log, files: contents.files,
-            fault: contents.damagedEntries > 0 ? LogRecovery.damaged(contents.damagedEntries) : nil)
+        return Found(log: contents.log, files: contents.files, fault: LogRecovery.damage(contents))
     }
 }

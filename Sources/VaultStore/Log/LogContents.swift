@@ -8,20 +8,28 @@ struct LogContents: Sendable {
     private(set) var files: [UInt64: LoggedChanges] = [:]
     /// Number of entries that were on disk, and cannot be read any more.
     private(set) var damagedEntries: UInt64 = 0
+    /// True if only the header's copy could be read. The entries are there then.
+    private(set) var isHeaderDamaged = false
 
     var isEmpty: Bool { files.isEmpty && damagedEntries == 0 }
 
     /// Reads a log. Nil if there is none.
     /// - Throws: `.damaged` if the file is no log.
     static func read(_ root: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> LogContents? {
-        guard let (log, header) = try RedoLog.openToRead(root) else { return nil }
+        guard let (log, headers) = try RedoLog.openToRead(root) else { return nil }
         // Nothing is there. After a rekey, the header of such a log may be of a former epoch.
         let hasEntries = try log.status().st_size > off_t(LogHeader.areaSize)
-        if header.salt == 0 || !hasEntries { return LogContents(log: log) }
-        // A rekey that was interrupted may have begun with entries of the previous epoch.
-        for keys in keyRing.logKeys {
-            let reader = try LogReader(log, header, keys: keys, keyRing.layout)
-            if try reader.isHeaderAuthentic { return try LogContents(reader, keyRing.layout) }
+        if !hasEntries { return LogContents(log: log) }
+        let start = try log.read(at: 0, count: LogHeader.size)
+        for header in headers {
+            // A rekey that was interrupted may have begun with entries of the previous epoch.
+            for keys in keyRing.logKeys {
+                let reader = try LogReader(log, header, keys: keys, keyRing.layout)
+                guard try reader.isHeaderAuthentic else { continue }
+                var contents = try LogContents(reader, keyRing.layout)
+                contents.isHeaderDamaged = header.bytes != start
+                return contents
+            }
         }
         throw .damaged(RedoLog.text("not a log of this vault, or its header is damaged"))
     }
@@ -55,7 +63,7 @@ struct LogContents: Sendable {
         while true {
             var next = try entry(&reader, sequence, at: offset)
             if next == nil {
-                var left = candidates ?? reader.possibleEntries(from: sequence)[...]
+                var left = if let candidates { candidates } else { try reader.possibleEntries(from: sequence)[...] }
                 let later = try entry(after: sequence, &left, &reader)
                 candidates = left
                 // Another process may have written it since.

@@ -7,12 +7,12 @@ internal import VaultFormat
 
 /// Opens `vaultfs.log`, which may be anything.
 extension RedoLog {
-    /// Opens the log for reading, with its header. Nil if it is absent or empty.
+    /// Opens the log for reading. Also returns its header, and the copy, as far as they are there. Nil if it is absent or empty.
     /// - Throws: `.damaged` if it is no log.
-    static func openToRead(_ root: Descriptor) throws(StoreError) -> (descriptor: Descriptor, header: LogHeader)? {
+    static func openToRead(_ root: Descriptor) throws(StoreError) -> (descriptor: Descriptor, headers: [LogHeader])? {
         guard let descriptor = try openExisting(root, flags: O_RDONLY) else { return nil }
-        guard let header = try header(of: descriptor) else { return nil }
-        return (descriptor, header)
+        guard let headers = try headers(of: descriptor) else { return nil }
+        return (descriptor, headers)
     }
 
     /// Opens the log for writing, and makes it if it is absent.
@@ -20,7 +20,7 @@ extension RedoLog {
         _ root: Descriptor, size: UInt64
     ) throws(StoreError) -> (descriptor: Descriptor, header: LogHeader) {
         if let descriptor = try openExisting(root, flags: O_RDWR) {
-            return (descriptor, try header(of: descriptor) ?? LogHeader(logSize: size))
+            return (descriptor, try headers(of: descriptor)?[0] ?? LogHeader(logSize: size))
         }
         let descriptor = try Descriptor(at: root.fd, entry, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         let header = LogHeader(logSize: size)
@@ -56,15 +56,16 @@ extension RedoLog {
         }
     }
 
-    private static func header(of descriptor: Descriptor) throws(StoreError) -> LogHeader? {
+    /// The header, and the copy. At least one. Nil for a log that is empty.
+    private static func headers(of descriptor: Descriptor) throws(StoreError) -> [LogHeader]? {
         let bytes = try descriptor.read(at: 0, count: LogHeader.size)
         let hasEntries = try descriptor.status().st_size > off_t(LogHeader.areaSize)
         // A power cut can leave a new log without its header. It has no entries then.
         if bytes.allSatisfy({ $0 == 0 }) && !hasEntries { return nil }
-        guard let header = LogHeader(parsing: bytes), header.salt != 0 || !hasEntries else {
-            throw .damaged(text("not a log of this version, or its header is damaged"))
-        }
-        return header
+        let copy = try descriptor.read(at: UInt64(LogHeader.copyOffset), count: LogHeader.size)
+        let headers = [bytes, copy].compactMap { LogHeader(parsing: $0) }.filter { $0.salt != 0 || !hasEntries }
+        guard !headers.isEmpty else { throw .damaged(text("not a log of this version, or its header is damaged")) }
+        return headers
     }
 
     static func text(_ fault: String) -> String {

@@ -17,9 +17,10 @@ extension LogHeader {
         return tag
     }
 
-    /// Writes the 64 bytes, with a new tag.
+    /// Writes the 64 bytes, with a new tag, and their copy.
     func write(to log: Descriptor, keys: ChunkKeys, _ cipher: ChunkCipher) throws(StoreError) {
-        try log.write(Array(bytes[..<Self.tagOffset]) + tag(keys: keys, cipher), at: 0)
+        let header = Array(bytes[..<Self.tagOffset]) + (try tag(keys: keys, cipher))
+        try log.write(header + [UInt8](repeating: 0, count: Self.copyOffset - Self.size) + header, at: 0)
     }
 }
 

@@ -61,18 +61,19 @@ struct LogReader {
     /// Reads the entry at an offset. Nil if no entry with this number begins there, or if its head is damaged or cannot be
     /// read.
     mutating func entry(at offset: UInt64, sequence: UInt64) throws(StoreError) -> Found? {
-        guard offset < header.logSize, read(0..<LogEntry.headSize, at: offset), let entry = parsedHead(),
+        guard offset < header.logSize, try read(0..<LogEntry.headSize, at: offset), let entry = parsedHead(),
             entry.sequence == sequence, isPossible(entry, at: offset), try isHeadAuthentic(entry)
         else { return nil }
-        let isThere = read(LogEntry.headSize..<entry.size, at: offset)
+        let isThere = try read(LogEntry.headSize..<entry.size, at: offset)
         let isWhole = isThere ? try isBodyAuthentic(entry) : false
         return Found(entry: entry, offset: offset, isWhole: isWhole)
     }
 
-    /// Reads a part of the entry at an offset. Returns false if it is not there, or cannot be read.
-    private mutating func read(_ part: Range<Int>, at offset: UInt64) -> Bool {
-        buffer.withMutableBytes { bytes in
-            (try? descriptor.read(at: offset + UInt64(part.lowerBound), into: bytes.slice(part))) == part.count
+    /// Reads a part of the entry at an offset. Returns false if it is not there, or if the disk cannot read it.
+    private mutating func read(_ part: Range<Int>, at offset: UInt64) throws(StoreError) -> Bool {
+        let log = descriptor
+        return try buffer.withMutableBytes { (bytes) throws(StoreError) in
+            try log.readIfReadable(at: offset + UInt64(part.lowerBound), into: bytes.slice(part)) == part.count
         }
     }
 
@@ -111,14 +112,16 @@ struct LogReader {
 
     /// The places where the file has what may be heads of entries, by their numbers. They are not authenticated.
     /// - Parameter sequence: only of entries from this number on.
-    func possibleEntries(from sequence: UInt64) -> [(sequence: UInt64, offset: UInt64)] {
+    func possibleEntries(from sequence: UInt64) throws(StoreError) -> [(sequence: UInt64, offset: UInt64)] {
         // A log has no more entries than places for them.
         let numbers = sequence..<(sequence + header.logSize / LogEntry.alignment)
         var found: [(sequence: UInt64, offset: UInt64)] = []
         var piece = [UInt8](repeating: 0, count: 64 << 10)
         var offset = LogHeader.areaSize
         while offset < header.logSize {
-            let count = piece.withMutableBytes { read(at: offset, into: $0) }
+            let count = try piece.withMutableBytes { (piece) throws(StoreError) in
+                try readWithGaps(at: offset, into: piece)
+            }
             piece.withBytes { bytes in
                 for start in stride(from: 0, to: count - LogEntry.fieldsSize + 1, by: Int(LogEntry.alignment)) {
                     let head = bytes.slice(start..<(start + LogEntry.fieldsSize))
@@ -135,16 +138,32 @@ struct LogReader {
     }
 
     /// Reads a part of the file. Where it cannot be read there are zeros, which are no entry. Returns the number of bytes.
-    private func read(at offset: UInt64, into bytes: UnsafeMutableRawBufferPointer) -> Int {
-        if let count = try? descriptor.read(at: offset, into: bytes) { return count }
+    private func readWithGaps(at offset: UInt64, into bytes: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int {
+        if let count = try descriptor.readIfReadable(at: offset, into: bytes) { return count }
         var done = 0
         while done < bytes.count {
             let block = bytes.slice(done..<min(done + 4096, bytes.count))
-            let count = try? descriptor.read(at: offset + UInt64(done), into: block)
+            let count = try descriptor.readIfReadable(at: offset + UInt64(done), into: block)
             if count == nil { block.fill(with: 0) }
             done += count ?? block.count
             if let count, count < block.count { break }
         }
         return done
+    }
+}
+
+extension Descriptor {
+    /// Reads a part of a log. Nil if the disk cannot read it, although it answers.
+    /// - Throws: any other error than `EIO`, and `EIO` if not even the header can be read.
+    fileprivate func readIfReadable(
+        at offset: UInt64, into bytes: UnsafeMutableRawBufferPointer
+    ) throws(StoreError) -> Int? {
+        for _ in 0..<2 {
+            do throws(StoreError) { return try read(at: offset, into: bytes) } catch {
+                guard error == .system(.ioError) else { throw error }
+            }
+        }
+        _ = try read(at: 0, count: LogHeader.size)
+        return nil
     }
 }

@@ -16,26 +16,36 @@ struct LogRecovery {
         "vaultfs.log is damaged: \(entries) of its entries cannot be read, and what they changed is lost; run 'vaultfs verify'"
     }
 
+    static let damagedHeader =
+        "vaultfs.log is damaged at its beginning: a copy of that was used, and no entry is known to be lost"
     static let outdated =
         "vaultfs.log is older than the files that it has changes for: somebody has put an old one there, and they are not applied"
+    static let ambiguous =
+        "vaultfs.log has changes of a file of which there are several, with one id: each of them got the changes; compare "
+        + "with a backup"
+
+    static func tooLarge(_ paths: [[UInt8]]) -> String {
+        let shown = paths.prefix(3).map { FilePath(String(decoding: $0, as: UTF8.self)).shown }
+        let rest = paths.count - shown.count
+        return
+            "the store cannot have files as large as the changes in vaultfs.log need, so these files are as they were before: "
+            + shown.joined(separator: ", ") + (rest > 0 ? " and \(rest) more" : "")
+    }
+
+    /// Maximum number of files that are kept open until they are synced together.
+    private static let mostWriters = 256
 
     private let store: Store
     private let log: Descriptor
-    private var files: [UInt64: LoggedChanges]
-    /// Files whose changes are in place, in one of several copies of a file that had several names.
-    private var foundCopies: Set<UInt64> = []
+    private let files: [UInt64: LoggedChanges]
     private var writers: [Descriptor] = []
-    /// Nanoseconds from one time that the kernel gives to files to the next (clock_getres(2)).
-    private static let clockTick: UInt64 = {
-        var tick = timespec()
-        clock_getres(CLOCK_REALTIME_COARSE, &tick)
-        return tick.nanoseconds
-    }()
-    /// Maximum number of files that are kept open until they are synced together.
-    private static let mostWriters = 256
-    /// The reason why the changes of some file could not be put in place.
-    private var failure: StoreError?
+    /// The reason why the changes of some file could not be put in place, and how many bytes of records they are.
+    private var lack: (error: StoreError, bytes: UInt64)?
+    private var damage: StoreError?
+    /// The files that cannot be as large as their changes need.
+    private var tooLarge: [[UInt8]] = []
     private var hasOutdatedEntries = false
+    private var isAmbiguous = false
 
     private init(_ store: Store, _ contents: LogContents) {
         (self.store, log, files) = (store, contents.log, contents.files)
@@ -43,9 +53,14 @@ struct LogRecovery {
 
     /// Puts the changes in place and empties the log. The changes of files that no longer exist are dropped. Notes damage
     /// among the store's faults, and gives such a log another name.
-    /// - Parameter setsAside: renames an object that is no log, and a log with changes that cannot be put in place, for a repair.
-    /// - Throws: `.damaged` for such an object, and if a file cannot be reached. Nothing is lost then.
+    /// - Parameter setsAside: renames an object that is no log, and a log with changes of a damaged file, for a repair.
+    /// - Throws: `.damaged` for such an object and such a file; `.unavailable` if the store lacks what it takes. Nothing is lost
+    ///   then.
     static func run(in store: Store, setsAside: Bool) throws(StoreError) {
+        do throws(StoreError) { try recover(in: store, setsAside: setsAside) } catch { throw unavailable(error) }
+    }
+
+    private static func recover(in store: Store, setsAside: Bool) throws(StoreError) {
         let found: LogContents?
         do throws(StoreError) { found = try LogContents.read(store.root, store.keyRing) } catch {
             // Without a log the vault cannot be written.
@@ -62,21 +77,34 @@ struct LogRecovery {
         }
         var recovery = LogRecovery(store, contents)
         if !contents.files.isEmpty {
-            recovery.walk()
-            try recovery.synchronize()
-            if let failure = recovery.failure {
-                guard setsAside else { throw unreachable(failure) }
+            do throws(StoreError) {
+                try recovery.putInPlace()
+            } catch .damaged(let reason) {
+                guard setsAside else { throw unreachable(reason) }
                 return try DamagedRoot.setLogAside(in: store.root)
             }
         }
-        if contents.damagedEntries > 0 || recovery.hasOutdatedEntries {
-            store.faults.add(.foundLog, contents.damagedEntries > 0 ? damaged(contents.damagedEntries) : outdated)
+        if let fault = recovery.fault(contents) {
+            store.faults.add(.foundLog, fault)
             return try DamagedRoot.setLogAside(in: store.root)
         }
         guard try contents.log.status().st_size > off_t(LogHeader.areaSize) else { return }
         let writer = try contents.log.reopened(flags: O_RDWR)
         try writer.truncate(to: LogHeader.areaSize)
         try writer.synchronize(dataOnly: false)
+    }
+
+    /// The reason why the log is kept.
+    private func fault(_ contents: LogContents) -> String? {
+        if let damage = Self.damage(contents) { return damage }
+        if hasOutdatedEntries { return Self.outdated }
+        if !tooLarge.isEmpty { return Self.tooLarge(tooLarge) }
+        return isAmbiguous ? Self.ambiguous : nil
+    }
+
+    /// The damage of a log itself.
+    static func damage(_ contents: LogContents) -> String? {
+        contents.damagedEntries > 0 ? damaged(contents.damagedEntries) : contents.isHeaderDamaged ? damagedHeader : nil
     }
 
     /// Moves logs that were damaged to lost+found. Best effort: there may be no space, or no record of the root.
@@ -87,72 +115,76 @@ struct LogRecovery {
         try? lostAndFound.keepAside(DamagedRoot.logPrefix)
     }
 
-    /// Finds the files by their ids. One that is found and cannot be changed is a failure, and so is one that may be where the
-    /// walk could not look.
-    private mutating func walk() {
-        var unseen: StoreError?
-        do throws(StoreError) { try walk(&unseen) } catch { unseen = error }
-        guard hasMissingFiles else { return }
-        // A sync client may have renamed the file in a conflict. Other programs' directories may be unreadable.
-        var ignored: StoreError?
-        try? walk(&ignored, inConflictCopies: true)
-        if hasMissingFiles { failure = failure ?? unseen }
+    /// Puts the changes of each file in place, durably.
+    /// - Throws: the reason why those of some file cannot be.
+    private mutating func putInPlace() throws(StoreError) {
+        let found = try LoggedFiles(files, in: store)
+        for (fileID, changes) in files.sorted(by: { $0.key < $1.key }) {
+            for file in found.files(fileID) {
+                do throws(StoreError) { try putInPlace(changes, file) } catch { add(error, changes) }
+            }
+            isAmbiguous = isAmbiguous || found.isAmbiguous(fileID)
+        }
+        try synchronize()
+        // Nothing is given up while more may be put in place.
+        if let lack { throw Self.unavailable(lack.error, needed: lack.bytes) }
+        if let damage { throw damage }
     }
 
-    private var hasMissingFiles: Bool { files.keys.contains { !foundCopies.contains($0) } }
-
-    private mutating func walk(_ unseen: inout StoreError?, inConflictCopies: Bool = false) throws(StoreError) {
-        var walk = BackingWalk(
-            try store.root.inner([UInt8(ascii: ".")]), includesConflictCopies: inConflictCopies)
-        while !files.isEmpty, let found = walk.nextEntry(onFailure: { unseen = unseen ?? $2 }) {
-            guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else {
-                continue
-            }
-            let reader: Descriptor
-            let fileID: UInt64
-            do throws(StoreError) {
-                reader = try open(found)
-                fileID = try EncryptedFile.unprovenFileID(of: reader)
-            } catch {
-                unseen = unseen ?? error
-                continue
-            }
-            guard let changes = files[fileID] else { continue }
-            // An older copy of a file that was removed since. A rename sets ctime, from a clock that is a tick late.
-            if inConflictCopies, found.status.st_ctim.nanoseconds + Self.clockTick < changes.time { continue }
-            do throws(StoreError) {
-                let file = try EncryptedFile(reader, in: store)
-                if file.mayHaveCopies(found.status) {
-                    foundCopies.insert(fileID)
-                } else {
-                    files[fileID] = nil
-                }
-                let sealCounter = file.sealCounter
-                if changes.outdated(sealCounter) > 0 { hasOutdatedEntries = true }
-                if changes.sealCounter < sealCounter { continue }
-                writers.append(try file.recover(changes, from: log))
-                if writers.count == Self.mostWriters { try synchronize() }
-            } catch { failure = failure ?? error }
+    private mutating func add(_ error: StoreError, _ changes: LoggedChanges) {
+        if case .damaged = error {
+            damage = damage ?? error
+        } else {
+            lack = (lack?.error ?? error, (lack?.bytes ?? 0) + changes.recordBytes)
         }
+    }
+
+    private mutating func putInPlace(_ changes: LoggedChanges, _ found: LoggedFiles.Candidate) throws(StoreError) {
+        let file = try EncryptedFile(try found.open(in: store), in: store)
+        let sealCounter = file.sealCounter
+        if changes.outdated(sealCounter) > 0 { hasOutdatedEntries = true }
+        if changes.sealCounter < sealCounter { return }
+        do throws(StoreError) {
+            writers.append(try file.recover(changes, from: log))
+        } catch .system(.fileTooLarge) where !Self.limitsFileSizes {
+            return tooLarge.append(found.path)
+        }
+        if writers.count == Self.mostWriters { try synchronize() }
+    }
+
+    /// True if this process may not write larger files, so that another one may (setrlimit(2)).
+    private static var limitsFileSizes: Bool {
+        var limit = rlimit()
+        return getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit) != 0 || limit.rlim_cur != .max
     }
 
     private mutating func synchronize() throws(StoreError) {
+        defer { writers = [] }
         try RedoLog.synchronizeFiles(writers, root: store.root, usesSyncfs: !store.isOnFuse)
-        writers = []
     }
 
-    private func open(_ found: BackingWalk<Descriptor>.Found) throws(StoreError) -> Descriptor {
-        do throws(StoreError) {
-            return try Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY | O_NONBLOCK)
-        } catch .system(.permissionDenied) {
-            // A program may have written a file that it has closed to its own user since.
-            return try Descriptor(at: found.directory.fd, found.entry, flags: linux_O_PATH).reopenedForWriting()
-        }
-    }
-
-    private static func unreachable(_ error: StoreError) -> StoreError {
+    private static func unreachable(_ reason: String) -> StoreError {
         .damaged(
-            "vaultfs.log has changes of a file that cannot be reached (\(error.reason)); mount the vault as its owner, or see "
-                + "'vaultfs verify --repair'")
+            "vaultfs.log has changes of a file that is damaged (\(reason)): 'vaultfs verify --repair' keeps them in lost+found and "
+                + "corrects the rest; until then the vault can be mounted with -o ro")
+    }
+
+    /// The error for a lack of the store or of this machine, with what to do. Any other error stays as it is.
+    private static func unavailable(_ error: StoreError, needed: UInt64 = 0) -> StoreError {
+        guard case .system(let errno) = error else { return error }
+        return .unavailable(
+            errno, "changes in vaultfs.log cannot be put in place (\(errno)): \(advice(errno, needed)), then try again")
+    }
+
+    private static func advice(_ errno: Errno, _ needed: UInt64) -> String {
+        switch errno {
+        case .noSpace, .diskQuotaExceeded: "free \(max(1, (needed + 1 << 20 - 1) >> 20)) MiB there"
+        case .tooManyOpenFiles, .tooManyOpenFilesInSystem: "raise the limit of open files"
+        case .noMemory: "free memory"
+        case .readOnlyFileSystem: "make the store writable"
+        case .permissionDenied, .notPermitted: "become the vault's owner"
+        case .fileTooLarge: "raise the limit of file sizes (ulimit -f)"
+        default: "see why the store does not answer"
+        }
     }
 }

@@ -38,6 +38,12 @@ struct LoggedChanges: Sendable {
     /// The chunks whose records are lost.
     var lostChunks: [UInt64] { records.filter { $0.value.position == nil }.keys.sorted() }
 
+    /// True if putting them in place may free space of the file.
+    var mayFreeSpace: Bool { exactLength != nil || !holes.isEmpty }
+
+    /// Bytes of the records. As many may be needed in place.
+    var recordBytes: UInt64 { records.values.reduce(0) { $0 + UInt64($1.size) } }
+
     /// Number of entries that do not belong to the state of a file with this seal counter. None of them may be applied.
     func outdated(_ sealCounter: UInt64) -> Int { outdatedEntries + (self.sealCounter < sealCounter ? entries : 0) }
 

@@ -34,12 +34,14 @@ extension RedoLog {
     /// removed files have been closed meanwhile.
     private func putEverythingInPlace() throws(StoreError) -> Bool {
         let now = state.access { state in
-            (
+            state.closed = Set(state.entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID))
+            return (
                 header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
                 entries: state.entries, targets: state.targets, log: state.descriptor, needsSalt: state.needsSalt
             )
         }
         guard now.used > 0 || now.needsSalt, let log = now.log else { return true }
+        defer { reopen(now.targets.keys) }
         try admit()
         guard try synchronizeEntries(through: now.sequence - 1) else { return false }
         guard let files = try readBack(now.entries, log, now.header) else { return false }
@@ -115,8 +117,10 @@ extension RedoLog {
         var failed: Set<UInt64> = []
         var failure: StoreError?
         var removed: [UInt64] = []
-        for (fileID, changes) in files {
+        // First those that programs wait for.
+        for (fileID, changes) in files.sorted(by: { $0.value.mayFreeSpace && !$1.value.mayFreeSpace }) {
             guard let target = targets[fileID] else { continue }
+            defer { if changes.mayFreeSpace { reopen(CollectionOfOne(fileID)) } }
             // Its removal is made durable instead: a power cut could bring the name back.
             if usesSyncfs, target.file.abandonIfRemoved() {
                 removed.append(fileID)
@@ -148,6 +152,11 @@ extension RedoLog {
             }
         }
         return (failure.map { (failed, $0) }, !removed.isEmpty)
+    }
+
+    /// Lets entries of files be appended again, when no space of theirs will be freed.
+    private func reopen(_ fileIDs: some Collection<UInt64>) {
+        state.update { $0.closed.subtract(fileIDs) }
     }
 
     /// Makes files durable.

@@ -45,6 +45,9 @@ package final class RedoLog: Sendable {
         var entries: [LoggedEntry] = []
         var targets: [UInt64: Target] = [:]
         var unsynced = UnsyncedEntries()
+        /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that it
+        /// has reserved.
+        var closed: Set<UInt64> = []
         /// True if a part of an entry was written before the store was full. Its number gives a nonce that must not be
         /// used again, so a checkpoint changes the salt before the next entry.
         var needsSalt = false
@@ -93,7 +96,7 @@ package final class RedoLog: Sendable {
         self.schedule = schedule
         self.faults = faults
         cipher = try StoreError.ofCrypto(ChunkCipher())
-        let size = (try? Self.openToRead(root))?.header.logSize ?? size
+        let size = (try? Self.openToRead(root))?.headers.first?.logSize ?? size
         state = Monitor(State(header: LogHeader(logSize: size)))
         lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0))
     }
@@ -104,20 +107,33 @@ package final class RedoLog: Sendable {
     /// - Parameters:
     ///   - undoes: the entry takes back a change that failed. It may use the space that is kept for this.
     ///   - buffer: room for a head, the entry's body, room for a tag.
+    ///   - reserve: makes sure that the change has its space in place. Called again if a checkpoint may have freed that.
     ///   - onAppend: called with the entry, its body's offset and the log, before any other entry is appended.
-    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin.
+    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `reserve`.
     func append(
         _ entry: LogEntry, undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
-        _ writer: Descriptor, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
+        _ writer: Descriptor, reserving reserve: () throws(StoreError) -> Void,
+        _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) {
         // It would end the log for every reader.
         guard entry.isValid(layout) else { throw .system(.ioError) }
+        let spaceReleases = { file.records.log.spaceReleases.load(ordering: .acquiring) }
         while true {
+            let seen = spaceReleases()
+            try reserve()
             do throws(StoreError) {
-                if try withLog({ (state) throws(StoreError) in
-                    try append(entry, undoes, in: buffer, of: file, writer, &state, onAppend)
-                }) {
-                    return
+                let outcome = try withLog { (state) throws(StoreError) in
+                    if state.closed.contains(entry.fileID) { return Outcome.closed }
+                    if spaceReleases() != seen { return .unreserved }
+                    return try append(entry, undoes, in: buffer, of: file, writer, &state, onAppend)
+                }
+                switch outcome {
+                case .appended: return
+                case .unreserved: continue
+                case .closed:
+                    state.wait { $0.closed.contains(entry.fileID) ? nil : () }
+                    continue
+                case .full: break
                 }
             } catch {
                 // A checkpoint frees the space that the log has already.
@@ -125,6 +141,16 @@ package final class RedoLog: Sendable {
             }
             try checkpoint()
         }
+    }
+
+    private enum Outcome {
+        case appended
+        /// A checkpoint must come first: the log is full, or has entries of another file with this id.
+        case full
+        /// A checkpoint is about to free space of the file.
+        case closed
+        /// A checkpoint may have freed what was reserved.
+        case unreserved
     }
 
     /// Changes the log. If it does not work, waits for a new one to begin.
@@ -157,11 +183,10 @@ package final class RedoLog: Sendable {
         }
     }
 
-    /// Returns false if a checkpoint must come first: the log is full, or has entries of another file with this id.
     private func append(
         _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
         _ writer: Descriptor, _ state: inout State, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
-    ) throws(StoreError) -> Bool {
+    ) throws(StoreError) -> Outcome {
         let descriptor = try open(&state)
         let position = state.header.position(ofSpace: given.space, after: state.offset)
         let growths = undoes ? 0 : state.growths
@@ -169,7 +194,7 @@ package final class RedoLog: Sendable {
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
             state.targets[given.fileID].map({ $0.file === file }) ?? true,
             state.entries.count < 2 * Self.mostEntries
-        else { return false }
+        else { return .full }
         let end = position.offset + given.space + undoSpace(growths)
         try prepare(descriptor, upTo: min(state.header.logSize, end), &state)
         var entry = given
@@ -196,7 +221,7 @@ package final class RedoLog: Sendable {
         schedule.addEntry(
             isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
                 || state.entries.count >= Self.mostEntries)
-        return true
+        return .appended
     }
 
     /// Writes an entry with one pwrite(2).

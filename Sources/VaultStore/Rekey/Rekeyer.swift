@@ -103,7 +103,7 @@ package final class Rekeyer: Sendable {
             case .system(let errno):
                 let what = isLost ? "vaultfs.lock is another's, or gone: cannot rekey" : "cannot rekey"
                 throw .system(errno, what, directory.path)
-            case .damaged(let reason), .crypto(let reason): throw .damaged(directory.path, reason)
+            case .unavailable, .damaged, .crypto: throw VaultError(error, "cannot rekey", directory.path)
             }
         }
         try finish()
@@ -204,7 +204,7 @@ extension StoreError {
     /// True if the error would recur for every further object.
     var endsRekey: Bool {
         switch self {
-        case .system(let errno):
+        case .system(let errno), .unavailable(let errno, _):
             [.noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
         case .damaged: false
         case .crypto: true

@@ -55,7 +55,7 @@ package final class Repairer {
         // The root first, because lost+found is in it. Then files, because moving changes their paths.
         each(findings, [.renewRoot]) { (_) throws(StoreError) in try DamagedRoot.renewRecord(in: self.store) }
         each(findings, [.complete]) { (finding) throws(StoreError) in
-            let (parent, entry) = try self.locate(finding.backingPath)
+            let (parent, entry) = try self.store.root.locate(finding.backingPath)
             try self.store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: self.store)
         }
         // Before files are cut.
@@ -67,7 +67,7 @@ package final class Repairer {
         repairFiles(findings)
         each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
         each(findings, [.empty]) { (finding) throws(StoreError) in
-            let (parent, entry) = try self.locate(finding.backingPath)
+            let (parent, entry) = try self.store.root.locate(finding.backingPath)
             try self.openLostAndFound().mark(entry, in: parent)
         }
         listMoves(findings)
@@ -122,7 +122,7 @@ package final class Repairer {
     }
 
     private func openFile(_ finding: VerifierFinding) throws(StoreError) -> Descriptor {
-        let (parent, entry) = try locate(finding.backingPath)
+        let (parent, entry) = try store.root.locate(finding.backingPath)
         let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
         guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
         return try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
@@ -135,7 +135,7 @@ package final class Repairer {
         do throws(StoreError) {
             var found: [(entry: [UInt8], name: [UInt8])] = []
             for finding in moves {
-                guard let (parent, entry) = try? locate(finding.backingPath),
+                guard let (parent, entry) = try? store.root.locate(finding.backingPath),
                     let object = LostObject.find(entry, in: parent, store.keyRing)
                 else { continue }
                 found.append((finding.backingPath, object.name))
@@ -147,7 +147,7 @@ package final class Repairer {
     }
 
     private func remove(_ finding: VerifierFinding) throws(StoreError) {
-        let (parent, entry) = try locate(finding.backingPath)
+        let (parent, entry) = try store.root.locate(finding.backingPath)
         OpenDirectory.remove(entry, from: parent)
         if (try? parent.status(of: entry)) != nil { throw .damaged("it holds something, and stays") }
     }
@@ -158,10 +158,10 @@ package final class Repairer {
         case .renewRoot: try lostAndFound.moveFromRoot()
         case .clearLog: try lostAndFound.keepAside(DamagedRoot.logPrefix)
         case .empty:
-            let (parent, entry) = try locate(finding.backingPath)
+            let (parent, entry) = try store.root.locate(finding.backingPath)
             try lostAndFound.empty(entry, in: parent)
         default:
-            let (parent, entry) = try locate(finding.backingPath)
+            let (parent, entry) = try store.root.locate(finding.backingPath)
             if EntryName.kind(of: entry) == .reserved {
                 try lostAndFound.keep(entry, from: parent, as: entry)
             } else {
@@ -175,15 +175,6 @@ package final class Repairer {
         let opened = try LostAndFound(in: store)
         lostAndFound = opened
         return opened
-    }
-
-    /// Opens the directory of a backing path, entry by entry from the root, following no link. Also returns the last entry.
-    private func locate(_ backingPath: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
-        var entries = backingPath.split(separator: UInt8(ascii: "/")).map { Array($0) }
-        guard let last = entries.popLast() else { throw .system(.invalidArgument) }
-        var directory = try store.root.openedForReading()
-        for entry in entries { directory = try directory.inner(entry) }
-        return (directory, last)
     }
 }
 

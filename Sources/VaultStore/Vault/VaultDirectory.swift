@@ -167,6 +167,14 @@ extension VaultDirectory {
     /// Removes the writer record, after the last change and when everything is durable.
     package func releaseWriterLock() { writerLock?.release() }
 
+    /// Gives up writing before anything was changed, and shares the locked vault with readers.
+    /// - Throws: `inUse` if another process has taken it meanwhile; `system`.
+    package func shareInsteadOfWriting() throws(VaultError) {
+        releaseWriterLock()
+        releaseLock()
+        try lock(.shared, wait: .zero)
+    }
+
     /// True if this process of this machine was the last writer, and its end was unclean.
     package func wasLeftUnclean(by processID: Int32) -> Bool {
         WriterLockFile.record(in: descriptor).map { $0.isOfThisMachine && $0.processID == processID } ?? false

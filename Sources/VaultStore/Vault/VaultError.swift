@@ -85,6 +85,7 @@ extension VaultError {
     init(_ error: StoreError, _ operation: String, _ path: FilePath) {
         switch error {
         case .system(let errno): self = .system(errno, operation, path)
+        case .unavailable(_, let reason): self = .refused("\(path.shown): \(reason)")
         case .damaged(let reason), .crypto(let reason): self = .damaged(path, reason)
         }
     }

@@ -202,7 +202,7 @@ package final class Verifier {
             switch error {
             case .system(let errno): (.unreadable, "cannot be read: \(errno)")
             case .damaged(let reason): (.damaged, reason)
-            case .crypto(let reason): (.unreadable, reason)
+            case .unavailable(_, let reason), .crypto(let reason): (.unreadable, reason)
             }
         report(
             kind, object, "\(what): \(reason)", attribute: attribute, at: plaintextOffset,

@@ -6,10 +6,10 @@
 #include "ReadWatch.h"
 #include <stdbool.h>
 
-/// WATCHED_MAKE: mkdirat, symlinkat. WATCHED_ATTRIBUTES: mode, times, extended attributes. WATCHED_SYNC: fsync.
+/// WATCHED_ALLOCATION: fallocate. WATCHED_MAKE: mkdirat, symlinkat. WATCHED_ATTRIBUTES: mode, times, extended attributes. WATCHED_SYNC: fsync.
 /// WATCHED_SYNC_DATA: fdatasync. WATCHED_SYNC_ALL: syncfs.
 enum watched_kind {
-    WATCHED_WRITE, WATCHED_TRUNCATE, WATCHED_CREATE, WATCHED_MAKE, WATCHED_LINK, WATCHED_RENAME, WATCHED_REMOVE,
+    WATCHED_WRITE, WATCHED_ALLOCATION, WATCHED_TRUNCATE, WATCHED_CREATE, WATCHED_MAKE, WATCHED_LINK, WATCHED_RENAME, WATCHED_REMOVE,
     WATCHED_ATTRIBUTES, WATCHED_SYNC, WATCHED_SYNC_DATA, WATCHED_SYNC_ALL
 };
 
@@ -22,6 +22,10 @@ typedef struct {
     /// The source of a rename or link, otherwise NULL.
     int source_fd;
     const char *source_name;
+    /// WATCHED_WRITE, WATCHED_ALLOCATION: the range. WATCHED_TRUNCATE: the new size.
+    long long offset, size;
+    /// WATCHED_ALLOCATION: the mode of fallocate.
+    int mode;
 } watched_call;
 
 /// An answer to pwrite(2) or pread(2): only the first half of the bytes is written or read.

@@ -1,0 +1,148 @@
+internal import CLinux
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+
+/// Finds the files that the changes in a log belong to: a file is its name and its id (FileFormat: Log-5). Others may have copied
+/// backing files, with their ids, to any name in the vault's directory.
+struct LoggedFiles {
+    /// How far an entry's path is one of the vault's. The first one that any file of an id has counts.
+    fileprivate enum Standing: Int, Comparable {
+        /// Each name of the path authenticates in its directory.
+        case named
+        /// Some name of it cannot be checked, because a record or a sidecar is lost.
+        case unproven
+        /// Some name of it is none of its directory's: another program has made it.
+        case foreign
+
+        static func < (one: Standing, other: Standing) -> Bool { one.rawValue < other.rawValue }
+    }
+
+    /// A file with the id of logged changes.
+    struct Candidate {
+        /// From the vault's root.
+        let path: [UInt8]
+        fileprivate let standing: Standing
+        fileprivate let identity: FileIdentity
+        fileprivate let isLinked: Bool
+
+        /// Opens the file for reading.
+        func open(in store: Store) throws(StoreError) -> Descriptor {
+            let (directory, entry) = try store.root.locate(path)
+            return try LoggedFiles.open(entry, in: directory)
+        }
+    }
+
+    /// A directory on the way from the root. Its keys are needed for few.
+    private final class Directory: WalkedDirectory {
+        let descriptor: Descriptor
+        private let entry: [UInt8]
+        private let parent: Directory?
+        private let keyRing: KeyRing
+        /// The directory's own standing, and the keys of its names, once they were needed. No keys if the record is damaged.
+        private var known: (standing: Standing, keys: DirectoryKeys?)?
+
+        init(_ descriptor: Descriptor, _ entry: [UInt8], in parent: Directory?, _ keyRing: KeyRing) {
+            (self.descriptor, self.entry, self.parent, self.keyRing) = (descriptor, entry, parent, keyRing)
+        }
+
+        func inner(_ entry: [UInt8]) throws(StoreError) -> Directory {
+            Directory(try descriptor.inner(entry), entry, in: self, keyRing)
+        }
+
+        /// - Parameter entry: nil for the directory itself.
+        /// - Throws: the error of reading a record or a sidecar.
+        func standing(of entry: [UInt8]?) throws(StoreError) -> Standing {
+            let (standing, keys) = try knowing()
+            guard let entry else { return standing }
+            guard EntryName.canBeEncrypted(entry) else { return .foreign }
+            guard let keys else { return max(standing, .unproven) }
+            let isLong = EntryName.kind(of: entry) == .longName
+            let sidecar = isLong ? try descriptor.readSidecar(of: entry) : nil
+            if EntryName.decode(entry, sidecarBlob: sidecar, keys: keys) != nil { return standing }
+            return isLong && sidecar == nil ? max(standing, .unproven) : .foreign
+        }
+
+        private func knowing() throws(StoreError) -> (standing: Standing, keys: DirectoryKeys?) {
+            if let known { return known }
+            let standing = try parent?.standing(of: entry) ?? .named
+            var keys: DirectoryKeys?
+            do throws(StoreError) { keys = try OpenDirectory.openRecord(of: descriptor, keyRing).keys } catch .damaged {
+            }
+            let found = (standing: standing, keys: keys)
+            known = found
+            return found
+        }
+    }
+
+    /// Nanoseconds from one time that the kernel gives to files to the next (clock_getres(2)).
+    private static let clockTick: UInt64 = {
+        var tick = timespec()
+        clock_getres(CLOCK_REALTIME_COARSE, &tick)
+        return tick.nanoseconds
+    }()
+
+    private let changes: [UInt64: LoggedChanges]
+    private let keyRing: KeyRing
+    private var candidates: [UInt64: [Candidate]] = [:]
+
+    /// Walks the tree.
+    /// - Throws: the reason why some file may not have been found.
+    init(_ changes: [UInt64: LoggedChanges], in store: Store) throws(StoreError) {
+        (self.changes, keyRing) = (changes, store.keyRing)
+        let root = Directory(try store.root.inner([UInt8(ascii: ".")]), [], in: nil, keyRing)
+        var walk = BackingWalk(root, includesConflictCopies: true)
+        var unseen: StoreError?
+        func fail(_ entry: [UInt8]?, _ directory: Directory, _ error: StoreError) {
+            // Other programs' directories may be unreadable.
+            if (try? directory.standing(of: entry)) != .foreign { unseen = unseen ?? error }
+        }
+        while let found = walk.nextEntry(onFailure: fail) {
+            do throws(StoreError) { try check(found, walk) } catch { fail(found.entry, found.directory, error) }
+        }
+        if let unseen, changes.keys.contains(where: { files($0).isEmpty }) { throw unseen }
+    }
+
+    /// Adds a file that has the id of logged changes.
+    private mutating func check(
+        _ found: BackingWalk<Directory>.Found, _ walk: borrowing BackingWalk<Directory>
+    ) throws(StoreError) {
+        guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else { return }
+        let reader = try Self.open(found.entry, in: found.directory.descriptor)
+        let fileID = try EncryptedFile.unprovenFileID(of: reader)
+        guard let changes = changes[fileID] else { return }
+        let standing = try found.directory.standing(of: found.entry)
+        // An older copy of a file that was removed since. A rename sets ctime, from a clock that is a tick late.
+        if standing == .foreign, found.status.st_ctim.nanoseconds + Self.clockTick < changes.time { return }
+        let identity = FileIdentity(found.status)
+        let isKnown = candidates[fileID]?.contains { $0.identity == identity && $0.standing <= standing } ?? false
+        if isKnown { return }
+        let isLinked = (try? EncryptedFile.readHeader(of: reader, keyRing: keyRing))?.0.isLinked ?? false
+        candidates[fileID, default: []].append(
+            Candidate(path: walk.path(of: found.entry), standing: standing, identity: identity, isLinked: isLinked))
+    }
+
+    /// The files that the changes of this id belong to. None if the file was removed.
+    func files(_ fileID: UInt64) -> [Candidate] {
+        let all = candidates[fileID] ?? []
+        guard let best = all.map(\.standing).min() else { return [] }
+        return all.filter { $0.standing == best }
+    }
+
+    /// True if there are several, and it is unknown to which the changes belong. Copies of a file with several names are no such
+    /// case (FileFormat: Header-8).
+    func isAmbiguous(_ fileID: UInt64) -> Bool {
+        let files = files(fileID)
+        return files.count > 1 && !files.allSatisfy(\.isLinked)
+    }
+
+    private static func open(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
+        do throws(StoreError) {
+            return try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        } catch .system(.permissionDenied) {
+            // A program may have written a file that it has closed to its own user since.
+            return try Descriptor(at: directory.fd, entry, flags: linux_O_PATH).reopenedForWriting()
+        }
+    }
+}
