@@ -32,7 +32,6 @@ final class Daemon: Sendable {
         _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes, guardian: Guardian?,
         isWanted: () -> Bool = { true }
     ) throws {
-        self.request = request
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         var logger = Logger(label: "vaultfs")
@@ -40,6 +39,9 @@ final class Daemon: Sendable {
         self.logger = logger
         announcer = MountAnnouncer(mountpoint: request.mountpoint)
         contents = try Self.open(request, secret, announcer, logger)
+        var request = request
+        request.options.isReadOnly = contents.isReadOnly
+        self.request = request
         // Before the mount, so that whoever sees that finds the socket.
         let control = Self.makeControl(request, logger)
         self.control = control

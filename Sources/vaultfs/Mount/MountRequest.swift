@@ -13,7 +13,7 @@ struct MountRequest: Codable, Sendable {
     let source: FilePath
     /// Absolute, without links.
     let mountpoint: FilePath
-    let options: MountOptionList
+    var options: MountOptionList
     let cacheSize: Int
     let lock: LockOptions
     /// Messages below this level are not logged.
@@ -61,6 +61,8 @@ struct MountContents: Sendable {
     var lease: (any LeaseKeeper)?
     /// The vault, locked until the last reference goes.
     var vault: VaultDirectory?
+    /// True if nothing can be written, also because the store lacks what it takes.
+    var isReadOnly = true
 
     /// True if another process has taken the vault, or its lock file is gone.
     var isLost: Bool { vault?.writerLock?.isLost ?? false }

@@ -23,12 +23,10 @@ extension MountContents {
             masterKey: masterKey, log: log)
         let (directory, keyRing, lease) = (locked.directory, locked.keyRing, locked.lease)
         if !options.isReadOnly { try directory.claim() }
-        let store: Store
+        let (store, lack): (Store, String?)
         let fileSystem: VaultFileSystem
         do {
-            store = try Store(
-                root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: options.isReadOnly,
-                followsWriter: options.isShared, accessTimes: options.accessTimes, writerLock: directory.writerLock)
+            (store, lack) = try Self.openStore(directory, keyRing, request)
             fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         } catch {
             // Nothing was written. A writer's record would look like an unclean end.
@@ -46,13 +44,33 @@ extension MountContents {
             fileSystem: fileSystem, vaultID: keyRing.vault.hex, view: nil,
             problems: {
                 let isRekeying = keyRing.epochs.previous != nil
-                return store.problems
+                return [lack].compactMap(\.self) + store.problems
                     + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
             },
             unlockSecret: { (secret) throws(UnlockRefusal) in
                 try Self.open(path, with: secret, for: lease, knownSlot: slot)
             },
-            lease: lease, vault: directory)
+            warnings: [lack].compactMap(\.self), lease: lease, vault: directory, isReadOnly: store.isReadOnly)
+    }
+
+    /// Opens the store of a vault. If it lacks what it takes to put the log's changes in place, it is opened read-only: everything
+    /// can be read, with these changes. Also returns the reason.
+    private static func openStore(
+        _ directory: VaultDirectory, _ keyRing: KeyRing, _ request: MountRequest
+    ) throws -> (Store, String?) {
+        let options = request.options
+        let open = { (isReadOnly: Bool) throws(StoreError) in
+            try Store(
+                root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: isReadOnly,
+                followsWriter: options.isShared, accessTimes: options.accessTimes, writerLock: directory.writerLock)
+        }
+        let lack: String
+        do throws(StoreError) { return (try open(options.isReadOnly), nil) } catch {
+            guard case .unavailable(_, let reason) = error, !options.isReadOnly else { throw error }
+            lack = "mounted read-only: \(reason)"
+        }
+        try directory.shareInsteadOfWriting()
+        return (try open(true), lack)
     }
 
     /// Opens a slot of the present configuration. A slot that was removed after the mount no longer opens the vault.
