@@ -14,7 +14,7 @@ extension PlainMountTests {
         func threads(chunkSize: String, logSize: String) throws {
             // Only a file system of its own can become full.
             let vault = try VaultUnderTest(on: Products.isRoot ? .ext4 : .disk, initialise: false)
-            let events = "lock,sync,kill" + (Products.isRoot ? ",full" : "")
+            let events = "lock,sync,kill,copy" + (Products.isRoot ? ",full" : "")
             try vault.lockProgram(
                 "model.py",
                 [

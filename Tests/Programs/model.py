@@ -2,11 +2,11 @@
 
 Threads work on ranges of one file at the same time. Beside them: lock and unlock, `vaultfs sync`, a full disk (the
 directory must then be on a small file system that nobody else uses), and kill -9 of the daemon, after which everything
-acknowledged must be there. A mapped write counts as acknowledged after msync or fsync, every other one when it returns: the
+acknowledged must be there. Another program copies encrypted files to names of its own. A mapped write counts as acknowledged after msync or fsync, every other one when it returns: the
 mount has no writeback cache. At the end: unmount, `vaultfs verify`, a new mount, and every file again.
 
 model.py --binary VAULTFS --directory DIR [--seconds N] [--seed N] [--threads N] [--chunk-size S] [--log-size S]
-         [--policy refuse|forget] [--events lock,sync,full,kill]"""
+         [--policy refuse|forget] [--events lock,sync,full,kill,copy]"""
 
 import argparse
 import contextlib
@@ -14,6 +14,7 @@ import errno
 import faulthandler
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ from locking import Locking, ended, parse_random, until
 from model_file import Closed, Difference, File
 from model_operations import Operations
 
-EVENTS = ("lock", "sync", "full", "kill")
+EVENTS = ("lock", "sync", "full", "kill", "copy")
 # An operation that takes longer hangs. Seconds.
 LONGEST_OPERATION = 120
 MOST_ORPHANS = 4
@@ -152,6 +153,16 @@ class Model:
 
     def sync(self):
         self.mount.run(self.mount.binary, "sync", self.mount.mountpoint)
+
+    def copy(self):
+        """Copies an encrypted file, with its id, as a sync client does that keeps versions."""
+        entries = [entry.path for entry in os.scandir(self.mount.vault)
+                   if len(entry.name) >= 43 and "." not in entry.name and entry.is_file()]
+        copy = os.path.join(self.mount.vault, self.rng.choice([".sync.tmp", ".stversions/1", ".stversions/2"]))
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        # The file may go meanwhile, and the disk may be full.
+        with contextlib.suppress(OSError):
+            shutil.copyfile(self.rng.choice(entries or [copy]), copy)
 
     def full(self):
         """Fills the store for a while. Pages that cannot be written back would be lost, so none are dirty then."""
