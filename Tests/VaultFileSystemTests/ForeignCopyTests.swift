@@ -58,7 +58,7 @@ import VaultFormat
     /// Names for a copy: E is the entry of the file, S that of a directory.
     static let names = [
         ".stversions/E~20261126-101010", ".sync.tmp", ".E.Ab12Cd", "notes.bak", "AE", "S/E", "S.bak/E",
-        ".snapshots/vault/E", "E.sync-conflict-20261126-101010-ABCDEFG", "E~",
+        ".snapshots/vault/E", "E.sync-conflict-20261126-101010-ABCDFGH", "E~",
     ]
 
     @Test("Log-5: the changes of a file are not put into a copy of it", arguments: names, [false, true])

@@ -151,11 +151,12 @@ import VaultFormat
             let checkpoint = try BackgroundThread { try? store.log.checkpoint() }
             let begun: Void? = state.wait(until: .now + .seconds(60)) { $0.hasBegun ? () : nil }
             #expect(begun != nil)
-            try file.put(pattern(60 * Self.c, seed: 2), at: 5 * Self.c)
+            // It waits until the truncation is in place.
+            let writer = try BackgroundThread { try? file.put(pattern(60 * Self.c, seed: 2), at: 5 * Self.c) }
             state.update { $0.isHeld = false }
             checkpoint.join()
+            writer.join()
         }
-        #expect(file.isLogged)
         try disk.fill(leaving: 0).extend()
         try store.log.checkpoint()
         #expect(try file.contents() == pattern(100 * Self.c)[..<(5 * Self.c)] + pattern(60 * Self.c, seed: 2))
