@@ -131,10 +131,10 @@ struct LoggedFiles {
     }
 
     /// True if there are several, and it is unknown to which the changes belong. Copies of a file with several names are no such
-    /// case (FileFormat: Header-8).
+    /// case (FileFormat: Header-8), and copies by other programs are none: the file was probably removed.
     func isAmbiguous(_ fileID: UInt64) -> Bool {
         let files = files(fileID)
-        return files.count > 1 && !files.allSatisfy(\.isLinked)
+        return files.count > 1 && !files.allSatisfy { $0.isLinked || $0.standing == .foreign }
     }
 
     private static func open(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
