@@ -26,7 +26,7 @@ package struct ControlEvent: Codable, Equatable, Sendable {
     package private(set) var path: String?
     /// With `integrity-error` in a vault: the path below the vault's directory.
     package private(set) var encryptedPath: String?
-    /// With `problem`: true if the mount has ended with it, and not everything that was written could be kept.
+    /// With `problem`: true if the mount has ended with it, and not everything that was written is known to be in place.
     package private(set) var atEnd: Bool?
 
     package init(_ event: LockEvent, time: String = UtcTime.now(), mountpoint: String) {
@@ -60,12 +60,15 @@ package struct ControlEvent: Codable, Equatable, Sendable {
         }
     }
 
-    /// `mounted` and `unmounted`, which a client finds by itself.
+    /// `mounted`, which a client finds by itself, and `unmounted`, a mount's last event.
     package init(isMounted: Bool, time: String = UtcTime.now(), mountpoint: String) {
         event = isMounted ? "mounted" : "unmounted"
         self.time = time
         self.mountpoint = mountpoint
     }
+
+    /// True for `unmounted`.
+    package var isEnd: Bool { event == "unmounted" }
 
     /// The first line of every stream: the state at the time of the request.
     package init(state: String, reasons: [LockReason], time: String = UtcTime.now(), mountpoint: String) {

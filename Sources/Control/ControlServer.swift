@@ -131,6 +131,7 @@ package final class ControlServer: Sendable {
 
     /// Waits until the clients' sockets have taken the events that were broadcast, for at most 1 s.
     package func flush() {
+        guard subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
         let isDone = Monitor(false)
         post(.mark(isDone))
         _ = isDone.wait(until: .now + .seconds(1)) { $0 ? true : nil }

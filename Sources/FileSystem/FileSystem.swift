@@ -18,6 +18,8 @@ package protocol FileSystem: AnyObject, Sendable {
     func makeWorkspace() throws(StoreError) -> Workspace
     /// Background work, until `shutDown`. Has a thread of its own.
     func runInBackground()
+    /// A request gets this error of a call as its answer.
+    func failed(_ error: StoreError)
     /// Makes everything durable. No more requests come.
     func shutDown()
     /// Makes everything that was written durable, in the files where a reader of the store looks for it.
@@ -183,6 +185,8 @@ package struct ListedEntry {
 }
 
 extension FileSystem {
+    package func failed(_ error: StoreError) {}
+
     /// Lists a backing directory, as `list`. Returns true at its end.
     /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes an entry the one
     ///   that programs see, or returns false to leave it out.

@@ -6,7 +6,7 @@ internal import SystemPackage
 package protocol ReadOnlyFileSystem: FileSystem {}
 
 extension ReadOnlyFileSystem {
-    private static var refusal: StoreError { .system(.readOnlyFileSystem) }
+    private static var refusal: StoreError { .refused(.readOnlyFileSystem) }
 
     package var writingHandles: Int { 0 }
     package func sealEverything() {}

@@ -83,7 +83,8 @@ final class FuseServer: Sendable {
         switch error {
         case .damaged(let reason): report(Damage(reason, at: fileSystem.path(of: object)))
         case .crypto(let reason): logger.critical("\(operation): \(reason)")
-        case .system, .unavailable: break
+        case .system: fileSystem.failed(error)
+        case .refused, .unavailable: break
         }
     }
 

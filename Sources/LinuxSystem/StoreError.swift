@@ -6,6 +6,8 @@ package import SystemPackage
 package enum StoreError: Error, Equatable, Sendable {
     /// A system call failed.
     case system(Errno)
+    /// vaultfs itself refuses, or it has reported this failure before: the store has not failed.
+    case refused(Errno)
     /// A system call failed for lack of something: space, descriptors, the right, an answer. Nothing is damaged, and nothing was
     /// changed. The text says what failed and what to do.
     case unavailable(Errno, String)
@@ -26,7 +28,7 @@ package enum StoreError: Error, Equatable, Sendable {
     /// The error number for the calling program. Damage is `EIO`.
     package var errno: Errno {
         switch self {
-        case .system(let errno), .unavailable(let errno, _): errno
+        case .system(let errno), .refused(let errno), .unavailable(let errno, _): errno
         case .damaged, .crypto: .ioError
         }
     }
@@ -34,7 +36,7 @@ package enum StoreError: Error, Equatable, Sendable {
     /// A message for people, with the reason of damage instead of `EIO`.
     package var reason: String {
         switch self {
-        case .system(let errno): "\(errno)"
+        case .system(let errno), .refused(let errno): "\(errno)"
         case .unavailable(_, let reason), .damaged(let reason), .crypto(let reason): reason
         }
     }

@@ -10,12 +10,15 @@ extension LockController {
         case wiping
         /// Tries a secret, or restores keys.
         case unlocking
+        /// Finds out if the store answers. Has no keys.
+        case checking
         case other
     }
 
-    /// True if some of it is still in progress after that time.
+    /// True if some of it that may have keys is still in progress after that time.
     func isStoreSilent(afterMilliseconds milliseconds: Int = 0) -> Bool {
-        storeWork.wait(until: .now + .milliseconds(milliseconds)) { $0.isEmpty ? () : nil } == nil
+        let end = ContinuousClock.now + .milliseconds(milliseconds)
+        return storeWork.wait(until: end) { $0.allSatisfy { $0 == .checking } ? () : nil } == nil
     }
 
     /// True while such work is in progress, even if it was given up.

@@ -51,6 +51,6 @@ package enum LockEvent: Sendable {
     case denied(count: UInt64)
     /// Damage was found.
     case integrityError(Damage)
-    /// A part of the vault does not work. At the end of the mount: not everything that was written could be kept.
+    /// A part of the vault does not work. At the end of the mount: not everything that was written is known to be in place.
     case problem(String, isAtEnd: Bool)
 }

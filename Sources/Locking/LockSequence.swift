@@ -11,12 +11,15 @@ struct LockSequence {
     private let started = ContinuousClock.now
     /// True once a wait for the store has timed out.
     private var isStoreSilent = false
+    /// True if making written data durable has timed out.
+    private var isDurabilityUnknown = false
     /// The dropped inodes, each before the directory that contains it.
     private var inodes: [UInt64] = []
     /// Timeouts once the store has not answered, and for making written data durable.
     private static let silentStoreTimeoutMilliseconds = 1000
     private static let sealTimeoutMilliseconds = 60_000
     static let reason = ": the vault's store does not answer; that is done when it does"
+    private static let unknown = "the vault's store does not answer, so it is not known what is durable"
     private var fileSystem: any LockableFileSystem { controller.fileSystem }
 
     init(_ controller: LockController, reasons: [LockReason], policy: LockPolicy) {
@@ -46,6 +49,7 @@ struct LockSequence {
         step("free") { $0.freeInodes() }
         step("seal") { $0.seal() }
         if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
+        findMissing()
         if isStoreSilent { controller.lockAgainLater() }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
         return receipt
@@ -140,13 +144,38 @@ struct LockSequence {
     private mutating func seal() {
         let before = fileSystem.counters.filesSealed.total
         // An unsealed file can be read too, so a timeout is no failure.
-        _ = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
+        let seal: Void? = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
             fileSystem.sealEverything()
             // Needs a key that `forgetKeys` may wipe.
             controller.lease?.saveTime()
         }
+        isDurabilityUnknown = seal == nil
+        // After the keys are wiped, no file is sealed before the unlock. A silent store must not keep the keys, so this does not
+        // count as a wait for it.
+        if receipt.policy == .forget, !isStoreSilent, fileSystem.unsealedFiles.withKeys > 0 {
+            _ = controller.bounded { [fileSystem] in fileSystem.sealClosed() }
+        }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
-        receipt.missingData = fileSystem.missingData
+    }
+
+    /// Finds out what is not durable. After the keys are wiped, because the store may not answer.
+    private mutating func findMissing() {
+        let timeout = isStoreSilent ? Self.silentStoreTimeoutMilliseconds : controller.options.storeTimeoutMilliseconds
+        // An earlier one may still wait.
+        let check: Void? =
+            controller.isInProgress(.checking)
+            ? nil
+            : controller.bounded(until: .now + .milliseconds(timeout), as: .checking) { [fileSystem] in
+                fileSystem.checkStore()
+            }
+        if check == nil { isStoreSilent = true }
+        receipt.missingData =
+            fileSystem.missingData + (check == nil || isDurabilityUnknown ? [Self.unknown] : [])
+        let unsealed = fileSystem.unsealedFiles.withoutKeys
+        guard unsealed > 0 else { return }
+        receipt.missingData?.append(
+            "the \(unsealed == 1 ? "length of a file" : "lengths of \(unsealed) files") could not be authenticated: unlock before "
+                + "you unmount")
     }
 
     /// Wipes keys. Not while a request waits for the store, because it still uses its keys.

@@ -22,10 +22,14 @@ package protocol LockableFileSystem: FileSystem {
     func knownNames() -> [KnownName]
     /// Closes directories that no request uses.
     func closeDirectories()
-    /// Makes written data durable.
+    /// Makes written data durable, and seals what is in place. Waits for no checkpoint.
     func sealEverything()
-    /// Seals files that were closed, also those with changes in the log.
+    /// Puts everything in place, and seals files that were written, also those with changes in the log.
     func sealClosed()
+    /// Number of files that wait to be sealed, and of those that cannot be before an unlock.
+    var unsealedFiles: (withKeys: Int, withoutKeys: Int) { get }
+    /// Makes sure that the store answers. An error is one of `missingData` then.
+    func checkStore()
     /// A line for each reason why written data is not durable, or lost.
     var missingData: [String] { get }
 
@@ -58,6 +62,8 @@ package protocol LockableFileSystem: FileSystem {
 
 extension LockableFileSystem {
     package func sealClosed() {}
+    package var unsealedFiles: (withKeys: Int, withoutKeys: Int) { (0, 0) }
+    package func checkStore() {}
     package func beginArrivals() {}
     package var arrivedFiles: Int { 0 }
     package func endArrivals() {}

@@ -31,7 +31,7 @@ enum TransferFailure: Error, Equatable {
     /// - Parameter error: of the source.
     init(reading error: StoreError) {
         switch error {
-        case .system(let errno): self = .entry("cannot be read: \(errno)")
+        case .system(let errno), .refused(let errno): self = .entry("cannot be read: \(errno)")
         case .damaged(let text): self = .damaged(text)
         case .unavailable(_, let text), .crypto(let text): self = .entry(text)
         }
@@ -41,7 +41,9 @@ enum TransferFailure: Error, Equatable {
     init(writing error: StoreError) {
         self =
             switch error {
-            case .system(let errno) where Self.fatal.contains(errno): .unusable(error)
+            case .system(let errno) where Self.fatal.contains(errno),
+                .refused(let errno) where Self.fatal.contains(errno):
+                .unusable(error)
             case .unavailable: .unusable(error)
             case .system(.fileExists): .differs
             default: .entry("cannot be written: \(error.reason)")

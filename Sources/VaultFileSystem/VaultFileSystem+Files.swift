@@ -285,7 +285,7 @@ extension VaultFileSystem {
         } catch .damaged(let reason) {
             // The caller would report damage of the destination.
             damageObserver.notify(Damage(reason, at: objectPath(of: source.node)))
-            throw .system(.ioError)
+            throw .refused(.ioError)
         }
         if had == 0 { return 0 }
         let data = UnsafeRawBufferPointer(buffer.slice(..<had))
@@ -294,30 +294,33 @@ extension VaultFileSystem {
 
     package func synchronizeEverything() throws(StoreError) {
         if store.isReadOnly { return }
-        for node in nodes.all {
-            guard let file = node.openFile else { continue }
-            try file.synchronize(dataOnly: false)
-            sealLater(file, of: node)
+        do throws(StoreError) {
+            for node in nodes.all {
+                guard let file = node.openFile else { continue }
+                try file.synchronize(dataOnly: false)
+                sealLater(file, of: node)
+            }
+            try store.durability.synchronizeEverything()
+        } catch {
+            failed(error)
+            throw error
         }
-        try store.durability.synchronizeEverything()
     }
 
-    /// Seals all files at the unmount. No more requests come.
+    /// Seals all files at the unmount. No more requests come. What fails is a fault then.
     package func shutDown() {
         store.durability.stop()
         store.completion?.stop()
+        if store.isReadOnly { return }
         // After a SIGTERM files are still open, and will not be closed.
         for node in nodes.all {
             guard let file = node.openFile else { continue }
             // Also files that need no seal. The next writer may be another machine, which does not see this one's page cache.
-            if !store.isReadOnly { try? file.synchronize(dataOnly: true) }
+            do throws(StoreError) { try file.synchronize(dataOnly: true) } catch { failed(error) }
+            if !nodes.hasLeft(node) { store.faults.addIfRemoved(file) }
             sealLater(file, of: node)
         }
-        store.durability.sealer.sealAll()
-        // Everything is in place, so what an older build or another program reads is complete.
-        try? store.log.clear()
-        // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.
-        store.durability.synchronizeNames()
+        store.durability.finish()
         store.releaseWriterLock()
     }
 }
@@ -352,6 +355,6 @@ package final class FileHandle: OpenFile {
         let failures = file.syncs.reports.load(ordering: .acquiring)
         let reported = reportedFailures.exchange(failures, ordering: .acquiringAndReleasing)
         try result.get()
-        if failures > reported { throw .system(.ioError) }
+        if failures > reported { throw .refused(.ioError) }
     }
 }

@@ -218,16 +218,23 @@ extension VaultFileSystem: LockableFileSystem {
 
     package func sealClosed() { store.durability.sealer.sealAll() }
 
+    package var unsealedFiles: (withKeys: Int, withoutKeys: Int) { store.durability.sealer.unsealed }
+
+    package func checkStore() {
+        do throws(StoreError) { try store.durability.confirm() } catch { failed(error) }
+    }
+
     package func sealEverything() {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
-        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later.
+        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later. An error is a
+        // fault by then.
         if (try? store.log.renewIfNeeded()) != nil { try? store.log.synchronize() }
         store.durability.sealer.sealWaiting()
     }
 
-    package var missingData: [String] { store.faults.isDataMissing ? store.faults.texts : [] }
+    package var missingData: [String] { store.isReadOnly || !store.faults.isDataMissing ? [] : store.faults.texts }
 
     /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
     /// - Parameter everything: true to wipe all keys, for a lock that allows nothing.

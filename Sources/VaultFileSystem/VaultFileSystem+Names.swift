@@ -167,7 +167,7 @@ extension VaultFileSystem {
         let newEncoded = try newDirectory.find(newName)
         if oldNode.isConflictCopy || encoded.isConflictCopy { throw .system(.improperLink) }
         try admitChange(of: newNode)
-        if newEncoded.isConflictCopy { throw .system(.readOnlyFileSystem) }
+        if newEncoded.isConflictCopy { throw .refused(.readOnlyFileSystem) }
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
         try admitName(of: source, in: oldNode)

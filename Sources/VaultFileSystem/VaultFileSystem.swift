@@ -199,6 +199,8 @@ extension VaultFileSystem: FileSystem {
         watch?.join()
     }
 
+    package func failed(_ error: StoreError) { store.durability.met(error) }
+
     package func statistics() -> Statistics {
         var statistics = Statistics(
             store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false,

@@ -40,9 +40,12 @@ enum FailureCode: Int32, CaseIterable, Codable {
         case .notKept: "import, export: not every owner, mode, attribute or device was kept"
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         case .undetermined: "verify of a mounted vault: no damage, but some objects kept changing"
-        case .notDurable: "unmount, sync, lock: done, but written data is not in place, or was lost"
+        case .notDurable: "unmount, sync, lock: done, but written data may be lost, or not in place"
         }
     }
+
+    /// The reason of `notDurable` at the end of a mount.
+    static let notKnownInPlace = "unmounted, but not everything that was written is known to be in place"
 
     /// For --help.
     static var table: String {
@@ -82,7 +85,8 @@ struct CommandFailure: Error, Equatable, Codable {
         case let error as MountError: self.init(.cannotMount, error.reason)
         case let error as ControlError: self.init(.failure, error.description)
         case let error as FormatError: self.init(.failure, error.reason)
-        case StoreError.system(let errno): self.init(.failure, "the vault cannot be used: \(errno)")
+        case StoreError.system(let errno), StoreError.refused(let errno):
+            self.init(.failure, "the vault cannot be used: \(errno)")
         case StoreError.unavailable(_, let reason): self.init(.failure, reason)
         case StoreError.damaged(let reason): self.init(.notAVault, "the vault is damaged: \(reason)")
         case StoreError.crypto(let reason): self.init(.failure, reason)

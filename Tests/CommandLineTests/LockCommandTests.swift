@@ -75,7 +75,10 @@ import Testing
             (#""event":"integrity-error","path":"a\u001bb","reason":"chunk 1: bad""#, "damaged: a?b: chunk 1: bad"),
             (#""event":"integrity-error","encryptedPath":"Xy","reason":"bad""#, "damaged: encrypted path Xy: bad"),
             (#""event":"problem","atEnd":false,"reason":"full""#, "problem: full"),
-            (#""event":"problem","atEnd":true,"reason":"full""#, "ended, and data is lost: full"),
+            (
+                #""event":"problem","atEnd":true,"reason":"full""#,
+                "ended, and not everything is known to be in place: full"
+            ),
             (#""event":"later","count":2"#, "later: count 2"),
         ])
     func eventWords(fields: String, words: String) throws {

@@ -181,7 +181,7 @@ import VaultFormat
     @Test("A record that is damaged or missing, and a read-only store: an error, and nothing is written")
     func refused() throws {
         let readOnly = try fixture.openRoot(in: try fixture.open(isReadOnly: true))
-        #expect(throws: StoreError.system(.readOnlyFileSystem)) { try readOnly.changeClass(to: .none) }
+        #expect(throws: StoreError.refused(.readOnlyFileSystem)) { try readOnly.changeClass(to: .none) }
         for damaged in [pattern(64), pattern(10)] {
             try fixture.write(damaged, to: "vaultfs.dir")
             damage { try root.changeClass(to: .none) }

@@ -116,7 +116,7 @@ import VaultFormat
         try fixture.make(content)
         let before = try fixture.bytes()
         let readOnly = try fixture.reopen(in: try fixture.open(isReadOnly: true))
-        #expect(throws: StoreError.system(.readOnlyFileSystem)) { try readOnly.changeClass(to: .none) }
+        #expect(throws: StoreError.refused(.readOnlyFileSystem)) { try readOnly.changeClass(to: .none) }
         #expect(readOnly.protectionClass == .complete)
         let file = try fixture.reopen(in: try fixture.open())
         // Simulates a failure of the store: a descriptor that refuses writes.

@@ -80,7 +80,7 @@ import VaultFormat
         try hold.verify()
         try takeOver()
         age(hold)
-        expect(.ioError) { try hold.verify() }
+        expectLoss { try hold.verify() }
     }
 
     @Test("A released lock is free, although a child that was just forked has its descriptor, too")
@@ -164,13 +164,13 @@ import VaultFormat
         try hold.verify()
         for _ in 0..<2 {
             age(hold)
-            expect(.ioError) { try hold.verify() }
+            expectLoss { try hold.verify() }
         }
         #expect(losses.access { $0 } == 1)
         // The other machine's record stays.
         hold.release()
         #expect(WriterLockFile.record(in: vault.root)?.host == "elsewhere")
-        expect(.ioError) { try hold.verify() }
+        expectLoss { try hold.verify() }
     }
 
     @Test("Store-29: a lock file that is removed or replaced is a loss: no second writer beside the first")
@@ -182,7 +182,7 @@ import VaultFormat
             let second = isReplaced ? try acquire() : nil
             try second?.claim()
             age(first)
-            expect(.ioError) { try first.verify() }
+            expectLoss { try first.verify() }
             #expect(FileManager.default.fileExists(atPath: noteFile) == isReplaced)
             if let second {
                 age(second)
@@ -329,7 +329,7 @@ import VaultFormat
         own.loseDescriptor(reopening: false)
         let other = try #require(try acquire())
         age(own)
-        expect(.ioError) { try own.verify() }
+        expectLoss { try own.verify() }
         withExtendedLifetime(other) {}
         hold = nil
     }
@@ -364,9 +364,9 @@ import VaultFormat
         _ = try data.withUnsafeBytes { try file.write($0, at: 0, workspace: workspace) }
         try takeOver()
         age(hold)
-        expect(.ioError) { _ = try data.withUnsafeBytes { try file.write($0, at: 0, workspace: workspace) } }
-        expect(.ioError) { try file.setLength(0, workspace: workspace) }
-        expect(.ioError) { _ = try file.seal(ifStill: file.lengthMark, isDurable: false) }
+        expectLoss { _ = try data.withUnsafeBytes { try file.write($0, at: 0, workspace: workspace) } }
+        expectLoss { try file.setLength(0, workspace: workspace) }
+        expectLoss { _ = try file.seal(ifStill: file.lengthMark, isDurable: false) }
         var read = [UInt8](repeating: 0, count: data.count)
         _ = try read.withUnsafeMutableBytes { try file.read(at: 0, into: $0, workspace: workspace) }
         #expect(read == data)
@@ -386,4 +386,9 @@ extension WriterLock {
 
 private func expect(_ errno: Errno, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) {
     #expect(throws: StoreError.system(errno), sourceLocation: sourceLocation, performing: body)
+}
+
+/// Expects the refusal of a process that has lost the vault. The store has not failed.
+private func expectLoss(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) {
+    #expect(throws: StoreError.refused(.ioError), sourceLocation: sourceLocation, performing: body)
 }

@@ -2,6 +2,7 @@ internal import CLinux
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
+internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
@@ -12,18 +13,25 @@ package final class Durability: Sendable {
     package let sealer: HeaderSealer
     let schedule = DurabilitySchedule()
     private let root: Descriptor
+    private let isReadOnly: Bool
     /// syncfs(2) of the store reaches its disk.
     private let usesSyncfs: Bool
     private let faults: StoreFaults
     /// Files whose data could not be made durable, by their tokens. They are synced again after a checkpoint.
     private let doubtful = Mutex<[UInt64: EncryptedFile]>([:])
+    private let check: @Sendable () throws(StoreError) -> Void
 
-    /// - Parameter admit: called before anything is put in place: throws if another process has the vault.
+    /// - Parameters:
+    ///   - admit: called before anything is put in place: throws if another process has the vault.
+    ///   - check: reads from the store: throws if it does not answer, or if another process has the vault.
     init(
-        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, usesSyncfs: Bool, faults: StoreFaults,
-        admit: @escaping @Sendable () throws(StoreError) -> Void
+        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, isReadOnly: Bool, usesSyncfs: Bool, faults: StoreFaults,
+        admit: @escaping @Sendable () throws(StoreError) -> Void,
+        check: @escaping @Sendable () throws(StoreError) -> Void
     ) throws(StoreError) {
         self.root = root
+        self.isReadOnly = isReadOnly
+        self.check = check
         self.usesSyncfs = usesSyncfs
         self.faults = faults
         log = try RedoLog(
@@ -40,6 +48,7 @@ package final class Durability: Sendable {
             // If one cannot be made durable, its next growth tries again, and its next fsync reports it.
             case .durableLengths(let files): for file in files { try? file.writeDurableLength() }
             case .sealing: sealer.sealAll()
+            case .check: checkStore()
             }
         }
     }
@@ -63,17 +72,81 @@ package final class Durability: Sendable {
         try log.checkpoint()
         sealer.sealWaiting()
         try log.checkpoint()
-        if usesSyncfs { try retrying { linux_syncfs(root.fd) } }
+        try makeNamesDurable()
+        try confirm()
     }
 
-    /// Makes names and attributes durable, as far as the store can. An error is added as a fault.
-    package func synchronizeNames() {
+    /// Does the same for the end, as far as possible, and empties the log. What fails is a fault then.
+    package func finish() {
+        sealer.sealAll()
+        // Everything is in place, so what an older build or another program reads is complete.
+        attempt { () throws(StoreError) in try log.clear() }
+        // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.
+        synchronizeNames()
+        attempt { () throws(StoreError) in try confirm() }
+    }
+
+    /// Makes names and attributes durable, as far as the store can. An error is a fault then.
+    package func synchronizeNames() { attempt { () throws(StoreError) in try makeNamesDurable() } }
+
+    private func makeNamesDurable() throws(StoreError) {
         guard usesSyncfs else { return }
+        do throws(StoreError) { try retrying { linux_syncfs(root.fd) } } catch {
+            faults.add(.names, "names and attributes could not be made durable (\(error.reason))\(StoreFaults.retry)")
+            schedule.checkStore()
+            throw error
+        }
+        faults.clear(.names)
+    }
+
+    // MARK: A store that fails
+
+    /// Adds the fault that the store itself fails if `error` shows that, and has the store checked later. Each error of the store
+    /// that a program gets, or that work in the background meets, comes here.
+    package func met(_ error: StoreError) {
+        // vaultfs itself returns ESTALE for an object that another has replaced.
+        let isStale = error == .system(.staleNFSFileHandle) && (try? root.status()) == nil
+        guard error.isOfStore || isStale else { return }
+        faults.addStoreError(error)
+        schedule.checkStore()
+    }
+
+    private func attempt(_ body: () throws(StoreError) -> Void) {
+        do throws(StoreError) { try body() } catch { met(error) }
+    }
+
+    /// Makes sure that the store answers, and if it has failed, that it takes changes. Its fault ends then: everything else that
+    /// may be missing is a fault of its own.
+    package func confirm() throws(StoreError) {
+        let errors = faults.storeErrors
+        try check()
+        guard let errors else { return }
+        if !isReadOnly { try tryChange() }
+        faults.clearStore(after: errors)
+    }
+
+    /// Makes a file durable, and removes it. A full store answers, too.
+    private func tryChange() throws(StoreError) {
+        let temporary = try VaultDirectory.temporaryEntry()
+        defer { root.removeQuietly(temporary) }
         do throws(StoreError) {
-            try retrying { linux_syncfs(root.fd) }
-            faults.clear(.names)
+            try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+                .synchronize(dataOnly: false)
         } catch {
-            faults.add(.names, "names and attributes could not be made durable (\(error.reason))")
+            guard error.isNoSpace else { throw error }
+        }
+    }
+
+    private func checkStore() {
+        do throws(StoreError) {
+            try log.checkpoint()
+            try synchronizeDoubtful()
+            try makeNamesDurable()
+            try confirm()
+        } catch {
+            met(error)
+            // Also after an error of another kind.
+            schedule.checkStore()
         }
     }
 

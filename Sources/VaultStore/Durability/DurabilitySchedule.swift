@@ -9,6 +9,8 @@ final class DurabilitySchedule: Sendable {
         case durableLengths([EncryptedFile])
         /// Seal the files that wait for it.
         case sealing
+        /// Find out if a store that has failed works again.
+        case check
     }
 
     private struct State {
@@ -19,7 +21,7 @@ final class DurabilitySchedule: Sendable {
         /// True if the last entry has found the log half full.
         var isHalfFull = false
         /// Time before which a checkpoint that has failed is not tried again.
-        var nextTry, sealing: ContinuousClock.Instant?
+        var nextTry, sealing, check: ContinuousClock.Instant?
         var grown: [EncryptedFile] = []
         var isRunning = false
         var isStopping = false
@@ -41,6 +43,9 @@ final class DurabilitySchedule: Sendable {
     private static let longest = Duration.seconds(30)
     /// Time from the first file that waits to be sealed to the round that seals it.
     private static let sealingDelay = Duration.seconds(30)
+    /// Time without an error of the store after which it is checked. A program that meets one again and again must not make its
+    /// fault come and go.
+    private static let checkDelay = Duration.seconds(5)
     /// Time for which a request waits for a new log. The thread tries to begin one after each `idle`.
     private static let renewal = Duration.seconds(3)
 
@@ -64,7 +69,11 @@ final class DurabilitySchedule: Sendable {
                 state.sealing = nil
                 return .item(.sealing)
             }
-            return [state.checkpoint, state.sealing].compactMap(\.self).min().map { .waitUntil($0) }
+            if let time = state.check, time <= now {
+                state.check = nil
+                return .item(.check)
+            }
+            return [state.checkpoint, state.sealing, state.check].compactMap(\.self).min().map { .waitUntil($0) }
                 ?? .wait
         }
     }
@@ -121,6 +130,15 @@ final class DurabilitySchedule: Sendable {
 
     /// Notes that all files are being sealed which wait now.
     func beginSealing() { state.access { $0.sealing = nil } }
+
+    /// Notes that the store has failed just now, so that it is checked later.
+    func checkStore() {
+        let mustWake = state.access { state in
+            defer { state.check = .now + Self.checkDelay }
+            return state.check == nil
+        }
+        if mustWake { state.update { _ in } }
+    }
 
     /// Adds a file that has grown much, so that its durable length is written soon. Returns false if no thread does
     /// that.

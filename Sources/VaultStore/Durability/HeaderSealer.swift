@@ -2,6 +2,7 @@ internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
+internal import VaultFormat
 
 /// Seals files that were written, with a delay and many at once, after their data is durable (FileFormat, Sealing). Any
 /// thread.
@@ -87,8 +88,12 @@ package final class HeaderSealer: Sendable {
             let together = root.synchronizesTogether(waiting.count, usesSyncfs: usesSyncfs)
             for seen in seen {
                 guard let file = file(seen.token) else { continue }
-                // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable.
-                let isDone = (try? file.seal(ifStill: seen.mark, isDurable: together)) ?? !file.syncs.isDoubtful
+                let isDone: Bool
+                do throws(StoreError) { isDone = try file.seal(ifStill: seen.mark, isDurable: together) } catch {
+                    // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable,
+                    // and not while the store fails.
+                    isDone = !error.isOfStore && !file.syncs.isDoubtful
+                }
                 // A file that is open is added again when it is closed. One that has grown waits for the next round, and
                 // one whose keys a lock has wiped waits for them, if they are not too many.
                 guard isDone || file.isBusy || !file.hasKeys && waiting.count > limit else { continue }
@@ -102,6 +107,15 @@ package final class HeaderSealer: Sendable {
     /// Schedules a round if a file waits that can be sealed.
     package func scheduleRest() {
         if waiting.withLock({ $0.values.contains { $0.file.hasKeys } }) { schedule.addSealing(isMany: false) }
+    }
+
+    /// Number of waiting files that are unsealed. Does not wait for one that is being written.
+    package var unsealed: (withKeys: Int, withoutKeys: Int) {
+        let files = waiting.withLock { $0.values.map(\.file) }.filter { file in
+            file.writing.withLockIfAvailable { !$0.header.isSealed } ?? true
+        }
+        let withKeys = files.count(where: \.hasKeys)
+        return (withKeys, files.count - withKeys)
     }
 
     /// A waiting file. Nil if it was released.

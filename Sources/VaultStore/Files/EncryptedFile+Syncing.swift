@@ -30,7 +30,7 @@ extension EncryptedFile {
                 if (try? reader.status().st_nlink) != 0 {
                     store.faults.add(
                         .syncing(token),
-                        "the data of a file could not be made durable (\(error.reason)); this is tried again")
+                        "the data of a file could not be made durable (\(error.reason))\(StoreFaults.retry)")
                 }
                 throw error
             }

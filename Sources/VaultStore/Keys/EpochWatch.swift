@@ -38,7 +38,7 @@ package final class EpochWatch: Sendable {
             state.withLock {
                 $0.problem = "a step of a rekey is incomplete, and nothing can be listed before it is finished"
             }
-            throw .system(.ioError)
+            throw .refused(.ioError)
         }
         let record = try? DirectoryRecord.parse(
             OpenDirectory.readRecord(of: directory.descriptor).bytes, epochs: epochs)

@@ -24,7 +24,7 @@ extension RedoLog {
             }
         } catch {
             faults.add(
-                .checkpoint, "changes in vaultfs.log cannot be put in place (\(error.reason)); this is tried again")
+                .checkpoint, "changes in vaultfs.log cannot be put in place (\(error.reason))\(StoreFaults.retry)")
             throw error
         }
         faults.clear(.checkpoint)

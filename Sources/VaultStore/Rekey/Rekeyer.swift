@@ -100,7 +100,7 @@ package final class Rekeyer: Sendable {
         } catch {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
             switch error {
-            case .system(let errno):
+            case .system(let errno), .refused(let errno):
                 let what = isLost ? "vaultfs.lock is another's, or gone: cannot rekey" : "cannot rekey"
                 throw .system(errno, what, directory.path)
             case .unavailable, .damaged, .crypto: throw VaultError(error, "cannot rekey", directory.path)
@@ -204,7 +204,7 @@ extension StoreError {
     /// True if the error would recur for every further object.
     var endsRekey: Bool {
         switch self {
-        case .system(let errno), .unavailable(let errno, _):
+        case .system(let errno), .refused(let errno), .unavailable(let errno, _):
             [.noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
         case .damaged: false
         case .crypto: true

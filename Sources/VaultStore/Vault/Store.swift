@@ -81,9 +81,12 @@ package final class Store: Sendable {
         isOnFuse = FileSystemType(of: self.root) == .fuse
         isShared = self.writerLock?.isRemote ?? false
         durability = try Durability(
-            root: self.root, keys: keyRing.currentLogKeys, layout: layout,
+            root: self.root, keys: keyRing.currentLogKeys, layout: layout, isReadOnly: isReadOnly,
             usesSyncfs: !isOnFuse && !isReadOnly, faults: faults,
-            admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() })
+            admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() },
+            check: { [writerLock, root = self.root] () throws(StoreError) in
+                if let writerLock { try writerLock.verifyNow() } else { try VaultDirectory.checkAnswer(of: root) }
+            })
         isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLockFile.isUnclean(self.root)
         foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
         if isReadOnly { return }
@@ -135,7 +138,7 @@ package final class Store: Sendable {
     /// Must be called before anything is changed.
     /// - Throws: `EROFS`; `EIO` if another process has taken the vault, and after `releaseWriterLock`.
     package func admitChange() throws(StoreError) {
-        if isReadOnly { throw .system(.readOnlyFileSystem) }
+        if isReadOnly { throw .refused(.readOnlyFileSystem) }
         try writerLock?.verify()
     }
 
@@ -147,10 +150,17 @@ package final class Store: Sendable {
 
     /// Notices while nothing is changed that this process has lost the vault. The body of a thread. Returns after
     /// `releaseWriterLock`.
-    package func watchWriterLock() { writerLock?.watch() }
+    package func watchWriterLock() { writerLock?.watch { durability.met($0) } }
 
-    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if written data is missing.
-    package func releaseWriterLock() { writerLock?.release(isClean: !faults.isDataMissing) }
+    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if written data is missing. If it cannot be
+    /// noted, that is a fault.
+    package func releaseWriterLock() {
+        faults.endRetries()
+        let isClean = !faults.isDataMissing
+        if let error = writerLock?.release(isClean: isClean), isClean {
+            faults.add(.end, "a clean end cannot be noted in vaultfs.lock (\(error.reason))")
+        }
+    }
 
     /// A number that no other open file has had.
     func makeToken() -> UInt64 { Self.nextToken.add(1, ordering: .relaxed).oldValue }

@@ -1,11 +1,15 @@
+internal import Glibc
 package import LinuxSystem
 internal import Synchronization
+internal import SystemPackage
 
 /// The parts of a store that do not work at the moment, and the data that it has lost: for status, the logger and the end of
 /// the mount. Never waits for the store. Any thread.
 package final class StoreFaults: Sendable {
     /// A part of the store. It has at most one fault at a time.
     package enum Part: Hashable, Sendable {
+        /// The store itself: calls fail, whatever object they are about.
+        case store
         /// The log itself.
         case log
         /// Putting the log's entries in place.
@@ -16,19 +20,27 @@ package final class StoreFaults: Sendable {
         case syncing(UInt64)
         /// Syncing names and attributes.
         case names
+        /// The file with this token, whose names another program has removed.
+        case removed(UInt64)
         /// The log that was found at the mount.
         case foundLog
         /// The right to write the vault.
         case writerLock
+        /// The note in `vaultfs.lock` that everything is in place.
+        case end
     }
 
     private struct State {
         var faults: [Part: String] = [:]
         var lostChunks: UInt64 = 0
+        /// Number of errors of the store itself that were met.
+        var storeErrors = 0
     }
 
     /// Number of faults that are listed.
     private static let mostListed = 10
+    /// The end of a text while something is tried again.
+    static let retry = "; this is tried again"
 
     private let state = Mutex(State())
     private let onFault = Observer<String>()
@@ -46,11 +58,40 @@ package final class StoreFaults: Sendable {
     /// Removes the fault of a part that works again.
     func clear(_ part: Part) { state.withLock { _ = $0.faults.removeValue(forKey: part) } }
 
+    /// Adds the fault of the store itself.
+    func addStoreError(_ error: StoreError) {
+        state.withLock { $0.storeErrors += 1 }
+        add(.store, "the vault's store fails (\(error.reason)): look at its disk or its connection")
+    }
+
+    /// Number of errors of the store itself. Nil if it has no fault.
+    var storeErrors: Int? { state.withLock { $0.faults[.store] == nil ? nil : $0.storeErrors } }
+
+    /// Removes the fault of the store itself, unless it has failed again since there were so many errors.
+    func clearStore(after errors: Int) {
+        state.withLock { if $0.storeErrors == errors { $0.faults[.store] = nil } }
+    }
+
     /// Adds chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
     func add(_ loss: LostChunks) {
         state.withLock { $0.lostChunks += UInt64(loss.chunks.count) }
         loss.file.syncs.report()
         onLoss.notify(loss)
+    }
+
+    /// Adds a fault if a file that was written just before has no name. Not for one that was removed through the mount.
+    package func addIfRemoved(_ file: EncryptedFile) {
+        guard file.needsSeal || file.isLogged, (try? file.reader.status().st_nlink) == 0 else { return }
+        add(.removed(file.token), "a file that was written was removed from the vault's directory by another program")
+    }
+
+    /// Notes that nothing is tried again, for the texts.
+    func endRetries() {
+        state.withLock { state in
+            for (part, text) in state.faults where text.hasSuffix(Self.retry) {
+                state.faults[part] = String(text.dropLast(Self.retry.count))
+            }
+        }
     }
 
     /// Calls `log` with the current faults and later ones, a line each.
@@ -68,8 +109,19 @@ package final class StoreFaults: Sendable {
                 ? ["\(lost == 1 ? "a chunk" : "\(lost) chunks") of written data was lost: reading it is an error"] : [])
     }
 
-    /// True if data that was written since the store was opened is not durable, or lost.
+    /// True if something that was acknowledged since the store was opened is not durable, or lost, or if that is not known.
     package var isDataMissing: Bool {
         state.withLock { $0.lostChunks > 0 || $0.faults.keys.contains { $0 != .foundLog } }
     }
+}
+
+extension StoreError {
+    private static let ofStore: Set<Int32> = [
+        EIO, EROFS, ENODEV, ENOMEDIUM, EUCLEAN, EBADMSG, EREMOTEIO, ENOTCONN, ESHUTDOWN, ETIMEDOUT, ECONNABORTED,
+        ECONNREFUSED, ECONNRESET, EHOSTDOWN, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENETRESET, ENOLINK, EPROTO,
+        EBADFD,
+    ]
+
+    /// True if the store itself has failed: neither an answer about an object, nor a lack of space.
+    var isOfStore: Bool { if case .system(let errno) = self { Self.ofStore.contains(errno.rawValue) } else { false } }
 }

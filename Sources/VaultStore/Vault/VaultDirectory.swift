@@ -92,6 +92,15 @@ package final class VaultDirectory: Sendable {
         }
     }
 
+    /// Reads the configuration's file from the store, not from the page cache. It may be absent.
+    /// - Throws: the store's error if it does not answer.
+    static func checkAnswer(of root: Descriptor) throws(StoreError) {
+        do throws(StoreError) {
+            let entry = Array(configurationEntry.utf8)
+            _ = try WriterLockFile.read(Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK))
+        } catch .system(.noSuchFileOrDirectory) {}
+    }
+
     /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
     static func temporaryEntry() throws(StoreError) -> [UInt8] { EntryName.temporary(try randomDigits()) }
 
@@ -164,7 +173,8 @@ extension VaultDirectory {
     /// Call when all of these files are completed.
     package func clearUncleanEnd() { writerLock?.clearUncleanEnd() }
 
-    /// Removes the writer record, after the last change and when everything is durable.
+    /// Removes the writer record, after the last change and when everything is durable. If that fails, the next writer finds an
+    /// unclean end.
     package func releaseWriterLock() { writerLock?.release() }
 
     /// Gives up writing before anything was changed, and shares the locked vault with readers.
@@ -175,9 +185,12 @@ extension VaultDirectory {
         try lock(.shared, wait: .zero)
     }
 
-    /// True if this process of this machine was the last writer, and its end was unclean.
-    package func wasLeftUnclean(by processID: Int32) -> Bool {
-        WriterLockFile.record(in: descriptor).map { $0.isOfThisMachine && $0.processID == processID } ?? false
+    /// True if this process of this machine was the last writer, and its end was unclean. Nil if that cannot be found out.
+    /// - Parameter processID: nil if it is not known.
+    package func wasLeftUnclean(by processID: Int32?) -> Bool? {
+        guard let content = WriterLockFile.content(in: descriptor) else { return nil }
+        guard let record = WriterRecord(parsing: content) else { return false }
+        return processID.map { record.isOfThisMachine && record.processID == $0 }
     }
 
     /// Drops both locks, for a vault that was locked only to see if it can be.

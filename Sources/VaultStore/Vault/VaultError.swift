@@ -84,7 +84,7 @@ extension VaultError {
     /// The error of a call on the store, about `path`.
     init(_ error: StoreError, _ operation: String, _ path: FilePath) {
         switch error {
-        case .system(let errno): self = .system(errno, operation, path)
+        case .system(let errno), .refused(let errno): self = .system(errno, operation, path)
         case .unavailable(_, let reason): self = .refused("\(path.shown): \(reason)")
         case .damaged(let reason), .crypto(let reason): self = .damaged(path, reason)
         }

@@ -136,6 +136,12 @@ package final class WriterLock: Sendable {
     ///   `ETIMEDOUT`.
     package func verify() throws(StoreError) {
         if Self.bootMilliseconds() - lastCheck.load(ordering: .acquiring) < Self.checkInterval { return }
+        try verifyNow()
+    }
+
+    /// Does the same as `verify`, however old the last check is. It reads the file from the store, so it also shows that the
+    /// store answers.
+    func verifyNow() throws(StoreError) {
         let seconds = checkTimeout.load(ordering: .relaxed)
         if seconds > 0 { try check(within: seconds) } else { try check() }
     }
@@ -166,14 +172,16 @@ package final class WriterLock: Sendable {
     private func check() throws(StoreError) {
         let now = Self.bootMilliseconds()
         try state.withLock { (state) throws(StoreError) in
-            guard try stillHolds(&state) else { throw .system(.ioError) }
+            guard try stillHolds(&state) else { throw .refused(.ioError) }
             lastCheck.store(now, ordering: .releasing)
         }
     }
 
     /// Notices a loss while nothing is changed. The body of a thread. Returns after `release` and after a loss.
-    /// - Parameter interval: seconds between two looks.
-    package func watch(interval: Int = watchInterval) {
+    /// - Parameters:
+    ///   - interval: seconds between two looks.
+    ///   - onError: called with an error of the store, which is no loss.
+    package func watch(interval: Int = watchInterval, onError: (StoreError) -> Void = { _ in }) {
         var known: FileStamp?
         while isReleased.wait(until: .now + .seconds(interval), for: { $0 ? true : nil }) == nil {
             // The stamp is in the kernel's memory, so that an idle disk can rest. Reading the file would wake it.
@@ -186,8 +194,8 @@ package final class WriterLock: Sendable {
                 if !isHeld { return }
                 known = stamp
             } catch {
-                // The store does not answer, which is no loss.
                 known = nil
+                onError(error)
             }
         }
     }
@@ -204,7 +212,7 @@ package final class WriterLock: Sendable {
     /// Takes the lock again, which a server refuses if another process has it, and compares the record, which shows if
     /// another process had it since.
     private func isOwn(_ state: inout State) throws(StoreError) -> Bool {
-        guard let record = state.record else { throw .system(.ioError) }
+        guard let record = state.record else { throw .refused(.ioError) }
         if let file = state.file {
             do throws(StoreError) { return try isOwn(file, record) } catch {}
         }
@@ -239,19 +247,30 @@ package final class WriterLock: Sendable {
     /// Removes the record and drops the lock, after the last change. The next machine then need not wait. On a network
     /// store the record stays unless everything has reached the server. Another process's record stays.
     /// - Parameter isClean: false if not everything is in place. The record then stays, so that the end is unclean.
-    package func release(isClean: Bool = true) {
-        state.withLock { state in
-            // Also if the record stays: a loss must be noticed before the mount ends.
-            let isHeld = state.record != nil && (try? stillHolds(&state)) == true
-            if isClean, isHeld, let file = state.file, !isRemote || linux_syncfs(root.fd) == 0 {
-                try? WriterLockFile.write(
-                    state.followsUncleanEnd ? WriterLockFile.incomplete : WriterLockFile.noWriter, to: file)
+    /// - Returns: the store's error if the record stays because of it. The lock is dropped all the same.
+    @discardableResult
+    package func release(isClean: Bool = true) -> StoreError? {
+        let failure = state.withLock { state -> StoreError? in
+            defer {
+                state.record = nil
+                WriterLockFile.drop(&state.file)
+                lastCheck.store(Self.never, ordering: .releasing)
             }
-            state.record = nil
-            WriterLockFile.drop(&state.file)
-            lastCheck.store(Self.never, ordering: .releasing)
+            do throws(StoreError) {
+                try removeRecord(&state, isClean: isClean)
+                return nil
+            } catch { return error }
         }
         isReleased.update { $0 = true }
+        return failure
+    }
+
+    private func removeRecord(_ state: inout State, isClean: Bool) throws(StoreError) {
+        // Also if the record stays: a loss must be noticed before the mount ends.
+        guard state.record != nil, try stillHolds(&state), isClean, let file = state.file else { return }
+        if isRemote { try retrying { linux_syncfs(root.fd) } }
+        try WriterLockFile.write(
+            state.followsUncleanEnd ? WriterLockFile.incomplete : WriterLockFile.noWriter, to: file)
     }
 
     private static func bootMilliseconds() -> Int { nanoseconds(of: CLOCK_BOOTTIME) / 1_000_000 }

@@ -200,7 +200,7 @@ package final class Verifier {
     ) {
         let (kind, reason): (VerifierFinding.Kind, String) =
             switch error {
-            case .system(let errno): (.unreadable, "cannot be read: \(errno)")
+            case .system(let errno), .refused(let errno): (.unreadable, "cannot be read: \(errno)")
             case .damaged(let reason): (.damaged, reason)
             case .unavailable(_, let reason), .crypto(let reason): (.unreadable, reason)
             }

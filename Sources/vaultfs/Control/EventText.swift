@@ -18,7 +18,8 @@ enum EventText {
         case "did-unlock": return "unlocked"
         case "denied": return "refused " + AmountText.counted(Int(clamping: event.count ?? 0), "request")
         case "integrity-error": return "damaged: \(damagedObject(event)): \(reason)"
-        case "problem": return (event.atEnd == true ? "ended, and data is lost: " : "problem: ") + reason
+        case "problem":
+            return (event.atEnd == true ? "ended, and not everything is known to be in place: " : "problem: ") + reason
         case "mounted", "unmounted": return event.event
         default:
             // A later version's daemon.

@@ -63,6 +63,7 @@ final class EventOutput: Sendable {
         }
         while let (event, line) = try client.nextEvent(whileReading: STDOUT_FILENO) {
             guard try write(event, line: line) else { return }
+            if event.isEnd { return }
         }
         let entry = try MountTable.read().entry(at: FilePath(mountpoint).bytes)
         guard let entry, entry.isVault, entry.isDead() else {

@@ -98,4 +98,7 @@ final class MountAnnouncer: Sendable {
     func announce(_ event: LockEvent) {
         control.withLock { $0 }?.broadcast(ControlEvent(event, mountpoint: mountpoint))
     }
+
+    /// The last event.
+    func announceEnd() { control.withLock { $0 }?.broadcast(ControlEvent(isMounted: false, mountpoint: mountpoint)) }
 }

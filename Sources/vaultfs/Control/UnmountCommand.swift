@@ -11,8 +11,8 @@ struct UnmountCommand: ParsableCommand {
         commandName: "unmount", abstract: "Unmount a vault: flush everything, wipe the keys.",
         discussion: """
             Returns when the daemon has ended: everything is on disk, and no key is left in memory. Prints a line for each \
-            mount. If not everything that was written could be kept, the exit code is \
-            \(FailureCode.notDurable.rawValue).
+            mount. If it is not known that everything that was written is in place and durable, the exit code is \
+            \(FailureCode.notDurable.rawValue), and the message says why.
             """,
         aliases: ["umount"])
 
@@ -85,28 +85,28 @@ struct UnmountCommand: ParsableCommand {
             defer { if wasMade { Mountpoint.removeMade(mount.path) } }
             try Unmounting.unmount(mount.path, force: force)
             var problems: [String] = []
+            var isEndConfirmed = false
             let endedItself = try wait(mount, process: client.processID, isDaemon: true) { timeout in
                 let isClosed = client.waitUntilClosed(timeout: timeout) { event in
+                    if event.isEnd { isEndConfirmed = true }
                     if event.atEnd == true, let reason = event.reason { problems.append(Console.shown(reason)) }
                 }
                 // Until the process has ended, its descriptors keep the store in use, and its file system cannot be unmounted.
                 return isClosed && (process?.waitUntilEnded(timeout: timeout) ?? true)
             }
-            if endedItself { try checkEnd(mount, client.processID) }
-            guard !problems.isEmpty else { return false }
-            throw CommandFailure(
-                .notDurable,
-                "\(mount.path.shown) is unmounted, but not everything that was written could be kept: "
-                    + problems.joined(separator: "; "))
+            if !problems.isEmpty { throw notDurable(mount, problems.joined(separator: "; ")) }
+            if !endedItself, !mount.entry.isReadOnly {
+                throw notDurable(mount, "its daemon was killed; \(Self.nextMount)")
+            }
+            if endedItself, !isEndConfirmed { try checkEnd(mount, client.processID) }
+            return false
         }
         let process = VaultProcess(of: mount)
         try Unmounting.unmount(mount.path, force: force)
         if let process {
-            let endedItself = try wait(mount, process: process.id, isDaemon: false) {
-                process.waitUntilEnded(timeout: $0)
-            }
-            if endedItself, !wasDead { try checkEnd(mount, process.id) }
+            _ = try wait(mount, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
         }
+        if !wasDead { try checkEnd(mount, process?.id ?? 0) }
         return wasDead
     }
 
@@ -153,16 +153,26 @@ struct UnmountCommand: ParsableCommand {
                     : "it may still be writing to the vault; 'kill -KILL \(process)' ends it"))
     }
 
-    /// Throws if the daemon has ended without having everything in place: it then leaves its note in the vault.
+    /// For a daemon that has not said how it ended, as one that was killed: throws unless the vault shows that everything is in
+    /// place.
+    /// - Parameter process: 0 if it is not known.
     private func checkEnd(_ mount: FoundMount, _ process: pid_t) throws(CommandFailure) {
-        guard let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
-            vault.wasLeftUnclean(by: process)
-        else { return }
-        throw CommandFailure(
-            .notDurable,
-            "\(mount.path.shown) is unmounted, but written data is not in place, or was lost: 'vaultfs verify' names it, and the "
-                + "next mount puts in place what vaultfs.log still has")
+        let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source))
+        switch vault?.wasLeftUnclean(by: process > 0 ? process : nil) {
+        case true?: throw notDurable(mount, "its daemon was killed, or met an error; \(Self.nextMount)")
+        case false?: return
+        // A view, or nothing was written.
+        case nil where mount.entry.isReadOnly: return
+        case nil: throw notDurable(mount, "its daemon cannot be reached, or the vault cannot be read")
+        }
     }
+
+    private func notDurable(_ mount: FoundMount, _ reason: String) -> CommandFailure {
+        CommandFailure(.notDurable, "\(mount.path.shown): \(FailureCode.notKnownInPlace): \(reason)")
+    }
+
+    private static let nextMount =
+        "the next mount puts in place what vaultfs.log has, and 'vaultfs verify' names what is lost"
 
     /// The time in which a killed process should end.
     private static let dyingTime: Duration = .seconds(5)

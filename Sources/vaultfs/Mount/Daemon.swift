@@ -188,7 +188,8 @@ final class Daemon: Sendable {
         }
     }
 
-    /// Serves until unmounted, and ends the process. Everything is flushed by then.
+    /// Serves until unmounted, and ends the process. Everything is flushed by then, or the log, the subscribers and the exit code say
+    /// that it is not.
     /// - Parameter whenReady: called once the mount has answered a request and the control socket is served, with warnings for
     ///   the person who mounts.
     /// - Throws: if the mount ended before it answered a request.
@@ -203,23 +204,27 @@ final class Daemon: Sendable {
                     if let warning { logger.warning("\(warning)") }
                     endWhenIdle()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
-                    whenReady(contents.warnings + [warning].compactMap(\.self))
+                    whenReady(contents.warnings + contents.problemsAtStart + [warning].compactMap(\.self))
                 },
                 whenUnmounted: {
                     idleUnmount?.stop()
                     lock.stop()
                 }, device: device)
         }
-        // Nothing is read through this session any more. The unmount command waits for this, and fails.
-        if contents.isLost {
-            announcer.announce(.problem("vaultfs.lock is another's, or gone", isAtEnd: true))
-            control?.flush()
+        // Nothing is read through this session any more.
+        let missing = contents.fileSystem.missingData
+        for problem in missing {
+            logger.error("\(request.mountpoint.shown): \(FailureCode.notKnownInPlace): \(problem)")
+            announcer.announce(.problem(problem, isAtEnd: true))
         }
+        // Without this, the unmount command takes it that the daemon was killed.
+        announcer.announceEnd()
+        control?.flush()
         // Clients stay connected. The kernel closes the connections when the process, with its keys, has ended.
         control?.removeSocket()
         try served.get()
         logger.info("unmounted \(request.mountpoint.shown)")
         // Not exit(3): other threads may still use what it cleans up (libcrypto's state).
-        _exit(0)
+        _exit(missing.isEmpty ? 0 : FailureCode.notDurable.rawValue)
     }
 }

@@ -63,7 +63,6 @@ struct MountContents: Sendable {
     var vault: VaultDirectory?
     /// True if nothing can be written, also because the store lacks what it takes.
     var isReadOnly = true
-
-    /// True if another process has taken the vault, or its lock file is gone.
-    var isLost: Bool { vault?.writerLock?.isLost ?? false }
+    /// Problems that the store had at the mount, and that were logged, a line each.
+    var problemsAtStart: [String] = []
 }

@@ -18,6 +18,7 @@ struct MountTable {
         let options: [String]
 
         var isVault: Bool { type == "fuse.vaultfs" }
+        var isReadOnly: Bool { options.contains("ro") }
         /// The user whose daemon serves a FUSE mount.
         var userID: UInt32? { number("user_id=") }
         /// The daemon's group.

@@ -51,6 +51,7 @@ extension MountContents {
                 try Self.open(path, with: secret, for: lease, knownSlot: slot)
             },
             warnings: [lack].compactMap(\.self), lease: lease, vault: directory, isReadOnly: store.isReadOnly)
+        problemsAtStart = store.problems
     }
 
     /// Opens the store of a vault. If it lacks what it takes to put the log's changes in place, it is opened read-only: everything
