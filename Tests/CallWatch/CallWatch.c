@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -157,6 +158,19 @@ int renameat2(int from, const char *name, int to, const char *newName, unsigned 
     if (refuses((watched_call){WATCHED_RENAME, to, newName, from, name})) return -1;
     int result = NEXT(renameat2)(from, name, to, newName, flags);
     if (result == 0) made((made_call){MADE_RENAME, to, newName, from, name, .flags = (int)flags});
+    return result;
+}
+
+static _Atomic(type_watch) types;
+
+void type_watch_set(type_watch watch) { atomic_store(&types, watch); }
+
+// The sources call this one (CLinux.c, _FILE_OFFSET_BITS).
+int fstatfs64(int fd, struct statfs64 *status) {
+    int result = NEXT(fstatfs64)(fd, status);
+    type_watch watch = atomic_load(&types);
+    long type = result == 0 && watch ? watch(fd) : 0;
+    if (type != 0) status->f_type = type;
     return result;
 }
 

@@ -2,6 +2,7 @@ import CLinux
 import FileSystem
 import Foundation
 import LinuxSystem
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -103,21 +104,102 @@ import VaultFormat
         try expect(new: false)
     }
 
-    @Test(
-        "a mount that sweeps the temporary file away does not stop it, nor have it told twice",
-        arguments: [Step.readBack, .rename])
-    func mountThatSweepsTemporaryFile(at swept: Step) throws {
-        var (sweeps, tellings) = (0, 0)
-        let sweep: (ConfigurationReplacement.Step) throws(StoreError) -> Void = { step in
-            guard step == swept, sweeps < 2 else { return }
-            sweeps += 1
-            for entry in (try? vault.entries) ?? [] where entry.hasPrefix("vaultfs.tmp.") {
-                unlink(vault.path.appending(entry).string)
+    @Test("Store-16: a mount leaves the temporary file, which may be all that opens the vault")
+    func mountThatSweeps() throws {
+        try change { [vault] step in
+            guard step == .rename else { return }
+            do {
+                let directory = try vault.open()
+                let masterKey = try directory.openSlot(with: vault.secret).masterKey
+                let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
+                let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false)
+                let pin = try Descriptor(path: vault.path, flags: linux_O_PATH)
+                try Data().write(to: URL(filePath: vault.path.appending("vaultfs.tmp.1").string))
+                try OpenDirectory.open(pin, isRoot: true, in: store).sweep()
+                #expect(try vault.entries.filter { $0.hasPrefix("vaultfs.tmp.") }.count == 1)
+            } catch { Issue.record(error) }
+        }
+        try expect(new: true)
+    }
+
+    @Test("Store-21: a store that refuses to replace an open file, and then removes it, gets the new one (SMB)")
+    func refusingStore() throws {
+        let store = SmbStore()
+        try store.run(in: vault.path.string) { try change { _ in } }
+        // Of the two files that were made to find out about the store.
+        #expect(store.refusals == 1)
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
+        try expect(new: true)
+    }
+
+    @Test("Store-21: before each call, the old file or the new one is there, or the error of an open says where")
+    func killsOnRefusingStore() throws {
+        let path = vault.path.appending("vaultfs.json")
+        let other = Mutex<Descriptor?>(try Descriptor(path: path, flags: O_RDONLY))
+        let copies = DirectoryCopies(of: vault.path.string)
+        let renames = Mutex(0)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.isChange else { return 0 }
+            do { try copies.take() } catch { Issue.record(error) }
+            if call.kind == .rename, call.path == path.string {
+                // Another process has the file open until the second try.
+                let number = renames.withLock { renames in
+                    renames += 1
+                    return renames
+                }
+                if number == 2 { other.withLock { $0 = nil } }
+            }
+            return 0
+        }
+        try SmbStore().run(in: vault.path.string, answer: answer) { try change { _ in } }
+        try expect(new: true)
+        let missing = copies.paths.map { FilePath($0) }.filter {
+            !FileManager.default.fileExists(atPath: $0.appending("vaultfs.json").string)
+        }
+        #expect(!missing.isEmpty)
+        for path in missing {
+            try putBack(at: path)
+            try expect(new: true, at: path)
+        }
+    }
+
+    /// Does what the error of an open says.
+    private func putBack(at path: FilePath) throws {
+        let error = #expect(throws: VaultError.self) { try VaultDirectory.open(path) }
+        let named = try #require(error?.description.firstMatch(of: /is ([^ ]*) beside it, so rename that to/))
+        #expect(rename(path.appending(String(named.1)).string, path.appending("vaultfs.json").string) == 0)
+    }
+
+    @Test("Store-21: if another process keeps the old file open there, an error says where the new one is")
+    func openElsewhere() throws {
+        let other = try Descriptor(path: vault.path.appending("vaultfs.json"), flags: O_RDONLY)
+        let error = try SmbStore().run(in: vault.path.string) {
+            #expect(throws: VaultError.self) { try change { _ in } }
+        }
+        withExtendedLifetime(other) {}
+        let kept = try #require(vault.entries.first { $0.hasPrefix("vaultfs.json.kept-") })
+        #expect(error?.description.contains("its new version is \(kept): rename that to vaultfs.json") == true)
+        #expect(try vault.entries == ["vaultfs.dir", kept, "vaultfs.lock"])
+        try putBack(at: vault.path)
+        try expect(new: true)
+    }
+
+    @Test("a rename that fails for another reason leaves the old file alone", arguments: [EACCES, EIO])
+    func renameThatFails(errno: Int32) throws {
+        let calls = Mutex(0)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.kind == .rename else { return 0 }
+            return calls.withLock { calls in
+                calls += 1
+                return errno
             }
         }
-        try change(onReady: { () throws(VaultError) in tellings += 1 }, before: sweep)
-        #expect(sweeps == 2 && tellings == 1)
-        try expect(new: true)
+        CallWatcher.watch(vault.path.string, answer) {
+            #expect(throws: VaultError.self) { try change { _ in } }
+        }
+        #expect((calls.withLock(\.self) > 1) == (errno == EACCES))
+        #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
+        try expect(new: false)
     }
 
     @Test("a file that somebody else has put there meanwhile is not overwritten")
@@ -232,17 +314,17 @@ import VaultFormat
 
     @Test("Store-16: what a change that was killed has left goes with the next, and nothing else does")
     func whatChangeThatWasKilled() throws {
-        var left = ""
+        var (left, bytes) = ("", Data())
         try change { [vault] step in
             guard step == .rename else { return }
-            // The state that SIGKILL leaves at this moment.
             do {
                 left = try #require(vault.entries.first { $0.hasPrefix("vaultfs.tmp.") })
-                try FileManager.default.copyItem(
-                    atPath: vault.path.appending(left).string, toPath: vault.path.appending(left + "0").string)
-                try Data("half".utf8).write(to: URL(filePath: vault.path.appending(left + "1").string))
+                bytes = try Data(contentsOf: URL(filePath: vault.path.appending(left).string))
             } catch { Issue.record(error) }
         }
+        // The files that SIGKILL leaves before a rename, and during a write.
+        try bytes.write(to: URL(filePath: vault.path.appending(left + "0").string))
+        try Data("half".utf8).write(to: URL(filePath: vault.path.appending(left + "1").string))
         // Temporary files of a running mount, and of nobody.
         for name in ["vaultfs.tmp.0123456789abcdef", "vaultfs.tmp", "vaultfs.jsonx"] {
             try Data().write(to: URL(filePath: vault.path.appending(name).string))

@@ -73,6 +73,18 @@ import VaultFormat
         #expect(try fixture.header(entry("d") + "/" + entry("f", in: directory)).protectionClass == .complete)
     }
 
+    @Test("Store-12: if the store removes the old record, which another machine has open (SMB), the new one is kept")
+    func openElsewhere() throws {
+        let other = try Descriptor(path: FilePath(fixture.path + "/vaultfs.dir"), flags: O_RDONLY)
+        let error = #expect(throws: StoreError.self) {
+            try SmbStore().run(in: fixture.path) { try root.changeClass(to: .none) }
+        }
+        withExtendedLifetime(other) {}
+        let kept = try #require(entries().first { $0.hasPrefix("vaultfs.dir.kept-") })
+        #expect(error?.reason.contains("its new version is \(kept): rename that to vaultfs.dir") == true)
+        #expect(try recordClass(of: kept) == .none)
+    }
+
     @Test("Store-11, Store-12: the root stays the root")
     func ofRoot() throws {
         try root.changeClass(to: .none)

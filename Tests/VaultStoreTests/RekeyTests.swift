@@ -4,6 +4,7 @@ import Glibc
 import LinuxSystem
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -31,6 +32,40 @@ import VaultFormat
         try RekeyVault.rekey(vault.path)
         #expect(try RekeyVault.tree(at: vault.path) == before)
         #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.epochs.current == 2)
+    }
+
+    @Test("Store-26: nothing is lost on a store that refuses to replace an open file, and then removes it (SMB)")
+    func refusingStore() throws {
+        let vault = try RekeyVault()
+        let before = try RekeyVault.tree(at: vault.path)
+        let store = SmbStore()
+        let outcome = try store.run(in: vault.path) { try RekeyVault.rekey(vault.path) }
+        #expect(outcome.isFinished && outcome.totals.problems == 0)
+        // Of the files that were made to find out about the store, twice.
+        #expect(store.refusals == 2)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+    }
+
+    @Test("Store-26: a file that another machine has open there is kept as a conflict copy, and named")
+    func openElsewhere() throws {
+        let vault = try RekeyVault()
+        let before = try RekeyVault.tree(at: vault.path)
+        let path = try vault.vault.backing("one")
+        let other = try Descriptor(path: FilePath(path), flags: O_RDONLY)
+        let problems = Mutex<[String]>([])
+        let outcome = try SmbStore().run(in: vault.path) {
+            try RekeyVault.rekey(
+                vault.path, onProblem: { name, reason in problems.withLock { $0.append(name + reason) } })
+        }
+        withExtendedLifetime(other) {}
+        #expect(!outcome.isFinished)
+        let files = try FileManager.default.contentsOfDirectory(atPath: vault.path)
+        let kept = try #require(files.first { $0.contains(".kept-") })
+        #expect(problems.withLock { $0.contains { $0.hasPrefix("one") && $0.contains("new version is \(kept)") } })
+        #expect(try RekeyVault.notes(vault.path).contains { $0.contains("one (conflict kept-") })
+        #expect(rename(vault.path + "/" + kept, path) == 0)
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path)["one"] == before["one"])
     }
 
     @Test("Store-28: the old keys open nothing any more: no secret, name, link, attribute or record")

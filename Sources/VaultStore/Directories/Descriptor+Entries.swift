@@ -74,15 +74,17 @@ extension Descriptor {
     }
 
     /// Gives `entry` to a new durable file of these bytes by rename(2). Does not synchronize this directory.
+    /// - Parameter isReplacing: true if the name leads to a file that is needed until it is replaced.
     func install(
         _ bytes: [UInt8], as entry: [UInt8], by temporary: [UInt8], owner: Owner?, mode: mode_t,
-        beforeRename: () throws(StoreError) -> Void = {}
+        isReplacing: Bool = false, beforeRename: () throws(StoreError) -> Void = {}
     ) throws(StoreError) {
         try withTemporary(temporary) { () throws(StoreError) in
             try makeFile(temporary, of: bytes, owner: owner, mode: mode)
             try beforeRename()
-            try rename(temporary, as: entry)
+            if !isReplacing { try rename(temporary, as: entry) }
         }
+        if isReplacing { try replace(entry, by: temporary) }
     }
 
     /// fchownat(2) of this object, which may be pinned with O_PATH. Does nothing if it has this owner.

@@ -75,6 +75,7 @@ extension OpenDirectory {
             return try rename(encoded.entry, in: other.descriptor.fd, as: newEncoded.entry, flags: flags)
         }
         try other.publish(newEncoded, owner) { (newEntry) throws(StoreError) in
+            if flags == 0, store.refusesReplacingOpenFiles, try replaceOpenFile(encoded, in: other, newEntry) { return }
             do throws(StoreError) {
                 try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: flags)
             } catch .system(let errno) where flags == 0 && [.directoryNotEmpty, .fileExists].contains(errno) {
@@ -84,6 +85,30 @@ extension OpenDirectory {
         }
         // rename(2) leaves both names if they are names of one file.
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
+    }
+
+    /// Renames over a file that may be open, on a store that refuses that. The file steps aside first, as a conflict copy:
+    /// a kill between the two renames loses neither.
+    /// - Returns: false if there is no such file.
+    private func replaceOpenFile(
+        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: [UInt8]
+    ) throws(StoreError) -> Bool {
+        guard let target = try other.descriptor.statusIfPresent(of: newEntry), target.st_mode & S_IFMT != S_IFDIR,
+            try FileIdentity(target) != FileIdentity(status(of: encoded.entry))
+        else { return false }
+        let aside = newEntry + (try Descriptor.keptAddition())
+        try other.moveIntoPlace(newEntry, as: aside)
+        do throws(StoreError) {
+            try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: 0)
+        } catch {
+            try? other.moveIntoPlace(aside, as: newEntry)
+            throw error
+        }
+        // The store may show it until its last close, so under a name that nobody sees.
+        let hidden = try? other.temporaryEntry()
+        let isHidden = hidden.map { (try? other.moveIntoPlace(aside, as: $0)) != nil } ?? false
+        other.descriptor.removeQuietly(isHidden ? hidden ?? aside : aside)
+        return true
     }
 
     /// Renames a directory onto an empty one. The two exchange names, then the empty one is removed.
@@ -120,8 +145,13 @@ extension OpenDirectory {
     /// Removes the temporary `entry` if a daemon that died has left it. Best effort: leftovers are not shown, they only
     /// take space.
     package func removeLeftover(_ entry: [UInt8]) {
-        if entry.starts(with: EntryName.temporary(store.temporaryPrefix)) { return }
+        if entry.starts(with: EntryName.temporary(store.temporaryPrefix)) || !Self.isLeftover(entry) { return }
         Self.remove(entry, from: descriptor)
+    }
+
+    /// True for `vaultfs.tmp.*`, but for a new `vaultfs.json`: if its rename is refused, it may be all that opens the vault.
+    static func isLeftover(_ entry: [UInt8]) -> Bool {
+        EntryName.kind(of: entry) == .temporary && !entry.starts(with: ConfigurationReplacement.prefix)
     }
 
     /// Removes leftovers of daemons that died from this directory.
@@ -142,7 +172,8 @@ extension OpenDirectory {
         var sidecars: [[UInt8]] = []
         while let found = try reader.next() {
             switch EntryName.kind(of: found.name) {
-            case .temporary where !found.name.starts(with: ours): leftovers.append(found.name)
+            case .temporary where !found.name.starts(with: ours) && Self.isLeftover(found.name):
+                leftovers.append(found.name)
             case .sidecar where includingSidecars: sidecars.append(found.name)
             default: break
             }

@@ -154,7 +154,7 @@ extension OpenDirectory {
         try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
             try descriptor.install(
                 rewrapped, as: Self.recordEntry, by: temporaryEntry(), owner: Owner(status),
-                mode: status.st_mode & 0o7777)
+                mode: status.st_mode & 0o7777, isReplacing: true)
             return (newClass, ())
         }
         try retrying { futimens(directory.fd, [before.st_atim, before.st_mtim]) }

@@ -141,6 +141,21 @@ extension RedoLog {
         if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
             try? DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)
+        } else if (try? root.refusesReplacingOpenFiles()) ?? true {
+            // The old log is open, so it steps aside first.
+            let aside = Self.entry + (try Descriptor.keptAddition())
+            do throws(StoreError) {
+                try root.rename(Self.entry, as: aside, flags: linux_RENAME_NOREPLACE)
+            } catch .system(.noSuchFileOrDirectory) {}
+            do throws(StoreError) { try root.rename(temporary, as: Self.entry) } catch {
+                try? root.rename(aside, as: Self.entry, flags: linux_RENAME_NOREPLACE)
+                throw error
+            }
+            if keepsOld {
+                try? DamagedRoot.stepAside(aside, as: DamagedRoot.logPrefix, in: root)
+            } else {
+                root.removeQuietly(aside)
+            }
         } else {
             try root.rename(temporary, as: Self.entry)
         }

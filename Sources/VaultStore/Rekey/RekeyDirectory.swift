@@ -67,11 +67,9 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     /// To be called before entries are made, replaced or removed. The times are then restored at the end.
     func willChange() { isChanged.withLock { $0 = true } }
 
-    /// Returns the `vaultfs.tmp.*` here, except those of a concurrent change of slots.
+    /// Returns the `vaultfs.tmp.*` here, except those of a change of slots.
     func leftovers() throws(StoreError) -> [[UInt8]] {
-        try descriptor.allEntries().filter {
-            EntryName.kind(of: $0) == .temporary && !$0.starts(with: Array(ConfigurationReplacement.prefix.utf8))
-        }
+        try descriptor.allEntries().filter(OpenDirectory.isLeftover)
     }
 
     // MARK: Names

@@ -48,8 +48,8 @@ struct RekeyDirectoryStep {
             // Names and attributes must be on disk before the record by which they are read.
             try directory.synchronize(dataOnly: false)
             try steps.install(
-                step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, writing: .writeRecord,
-                renaming: .renameRecord)
+                step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, isReplacing: true,
+                writing: .writeRecord, renaming: .renameRecord)
         }
         // Remove the leftovers of a killed step. A mount would, and change the times. Those in the root may not be ours.
         if !step.path.isEmpty {

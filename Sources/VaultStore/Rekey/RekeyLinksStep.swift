@@ -71,8 +71,8 @@ struct RekeyLinksStep {
         }
         try directory.withTemporary(temporary) { () throws(StoreError) in
             try steps.before(.renameLink)
-            try directory.rename(temporary, as: name.entry)
         }
+        try directory.replace(name.entry, by: temporary)
         // The names must be on disk before the intent goes.
         try directory.synchronize(dataOnly: false)
     }

@@ -65,7 +65,7 @@ package enum RekeyStart {
         _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
         created: String = UtcTime.now()
     ) throws(VaultError) -> SecretBytes {
-        let replacement = try ConfigurationReplacement(of: vault, wait: lockTimeout)
+        var replacement = try ConfigurationReplacement(of: vault, wait: lockTimeout)
         try vault.claim()
         let current = replacement.vault
         try current.authenticate(masterKey: masterKey)

@@ -104,7 +104,7 @@ struct RekeySteps: Sendable {
         } catch {
             guard error.isNoSpace else { throw error }
             // Remove the temporary files in the root that the step does not need: one is the reserve.
-            for entry in try root.allEntries() where EntryName.kind(of: entry) == .temporary {
+            for entry in try root.allEntries() where OpenDirectory.isLeftover(entry) {
                 if case .links(let step) = intent, step.temporary == entry { continue }
                 root.removeQuietly(entry)
             }
@@ -160,15 +160,18 @@ extension RekeySteps {
     /// Gives `entry` to a new file of these bytes, which is durable. The directory is not synchronized.
     /// - Parameters:
     ///   - status: owner and mode of the file.
+    ///   - isReplacing: as for `Descriptor.install`.
     ///   - writing, renaming: passed to `before` ahead of the file's creation and of its rename.
     func install(
-        _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, writing: RekeyPoint,
-        renaming: RekeyPoint? = nil
+        _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, isReplacing: Bool = false,
+        writing: RekeyPoint, renaming: RekeyPoint? = nil
     ) throws(StoreError) {
         let temporary = try VaultDirectory.temporaryEntry()
         try before(writing)
-        try directory.install(bytes, as: entry, by: temporary, owner: Owner(status), mode: status.st_mode & 0o7777) {
-            () throws(StoreError) in
+        try directory.install(
+            bytes, as: entry, by: temporary, owner: Owner(status), mode: status.st_mode & 0o7777,
+            isReplacing: isReplacing
+        ) { () throws(StoreError) in
             if let renaming { try before(renaming) }
         }
     }

@@ -47,26 +47,34 @@ extension Rekeyer {
     private func replace(_ object: RekeyObject, _ names: Names, _ workspace: Workspace) {
         do throws(StoreError) {
             try check()
-            let kind = try kind(of: object)
-            switch kind {
-            case .current: return
-            case .foreign: return count { $0.foreign += 1 }
-            case .damaged(let reason): throw .damaged(reason)
-            case .previousFile, .previousLink:
-                guard object.status.st_nlink == 1 || names[object.identity]?.paths.count == 1 else { return }
-            }
             let directory = object.directory.descriptor
             let temporary = try VaultDirectory.temporaryEntry()
-            object.directory.willChange()
-            guard let old = try copy(object, kind, to: temporary, in: directory, workspace) else { return }
-            try directory.withTemporary(temporary) { () throws(StoreError) in
-                try steps.before(.replaceEntry)
-                try directory.rename(temporary, as: object.entry)
-            }
+            guard let old = try makeCopy(of: object, as: temporary, names, workspace) else { return }
+            try directory.withTemporary(temporary) { () throws(StoreError) in try steps.before(.replaceEntry) }
+            try directory.replace(object.entry, by: temporary)
             count(old)
         } catch {
             handle(error, about: object.shownPath)
         }
+    }
+
+    /// Makes the new object. When this returns, the old one is not open any more, which SMB needs to replace it.
+    /// - Returns: the old object, or nil if it stays.
+    private func makeCopy(
+        of object: RekeyObject, as temporary: [UInt8], _ names: Names, _ workspace: Workspace
+    ) throws(StoreError) -> RekeyIntent.Identity? {
+        let kind = try kind(of: object)
+        switch kind {
+        case .current: return nil
+        case .foreign:
+            count { $0.foreign += 1 }
+            return nil
+        case .damaged(let reason): throw .damaged(reason)
+        case .previousFile, .previousLink:
+            guard object.status.st_nlink == 1 || names[object.identity]?.paths.count == 1 else { return nil }
+        }
+        object.directory.willChange()
+        return try copy(object, kind, to: temporary, in: object.directory.descriptor, workspace)
     }
 
     /// Counts an object that was replaced.

@@ -120,7 +120,7 @@ package final class Rekeyer: Sendable {
     }
 
     private func finish() throws(VaultError) {
-        let replacement = try ConfigurationReplacement(of: directory, wait: RekeyStart.lockTimeout)
+        var replacement = try ConfigurationReplacement(of: directory, wait: RekeyStart.lockTimeout)
         // Someone who can write the store may have replaced it. Sign only what the key authenticates.
         try replacement.vault.authenticate(masterKey: masterKey)
         let (current, started) = (replacement.vault.configuration, directory.configuration)

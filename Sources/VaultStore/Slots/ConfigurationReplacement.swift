@@ -1,10 +1,12 @@
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultFormat
 
 /// Replaces `vaultfs.json` (FileFormat, Store-16 and Store-21), with an flock on the file, which one process has at a time.
 /// The lock lasts until the last copy of this value is released. The old file stays in place until the new one is complete
-/// and durable. If the replacement fails, or a signal ends the process, the old file stays.
+/// and durable. If the replacement fails, or a signal ends the process, the old file stays, or the store has removed it and
+/// the new one has another name.
 ///
 /// The lock is not the flock on the root directory, because a mount has that one, and slots are changed while the vault
 /// is mounted.
@@ -13,15 +15,14 @@ struct ConfigurationReplacement {
         case write, readBack, rename, synchronize
     }
 
-    /// The prefix of temporary names. A mount sweeps them, and no other file has it.
-    static let prefix = "vaultfs.tmp.json-"
+    /// The prefix of temporary names. No other file has it.
+    static let prefix = Array("vaultfs.tmp.json-".utf8)
     private static let entry = Array(VaultDirectory.configurationEntry.utf8)
-    /// Maximum number of times that the file is written again because a mount has swept the temporary file.
-    private static let maximumTries = 5
 
     /// The vault with the configuration to replace, which was read under the lock. It is not authenticated.
     let vault: VaultDirectory
-    private let file: Descriptor
+    /// The locked file. Nil once it was closed because the store refuses to replace an open file.
+    private var file: Descriptor?
     /// fstat(2) of the file.
     private let status: stat
     /// Called before each step, for tests. If it throws, the step fails with its error.
@@ -63,57 +64,65 @@ struct ConfigurationReplacement {
 
     /// - Parameter onReady: called when the new file is complete and only has to be renamed. If it throws, the old file
     ///   stays.
-    /// - Throws: `system`, `unusable`; `refused` if a process without the lock has replaced the file. Also throws if
-    ///   the new file cannot be made durable. Then it is in place.
-    func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
-        sweep()
-        var isReady = false
-        for _ in 1...Self.maximumTries {
-            guard let temporary = try write(bytes) else { continue }
-            do throws(VaultError) {
-                if !isReady { try onReady() }
-                isReady = true
-                guard try rename(temporary) else { continue }
-            } catch {
-                root.removeQuietly(temporary)
-                throw error
-            }
-            return try wrapping("the change is made, but may not outlive a power cut:") { () throws(StoreError) in
-                try before(.synchronize)
-                try root.synchronize(dataOnly: false)
-            }
+    /// - Throws: `system`, `unusable`; `refused` if a process without the lock has replaced the file. `damaged` if the store
+    ///   has removed the old file. The text says where the new one is. Also throws if the new file cannot be made durable.
+    ///   Then it is in place.
+    mutating func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
+        let temporary = try write(bytes)
+        do throws(VaultError) {
+            try onReady()
+            // Not after a refusal: if another machine has the file open too, Samba then removes the new one with the old.
+            // The lock ends with it, so another process may change the file from now on.
+            if (try? root.refusesReplacingOpenFiles()) ?? true { file = nil }
+            try checkCurrent()
+            try wrapping("cannot replace") { () throws(StoreError) in try before(.rename) }
+        } catch {
+            root.removeQuietly(temporary)
+            throw error
         }
-        throw .refused("\(vault.path.shown): the new vaultfs.json was removed repeatedly; nothing was changed")
+        try rename(temporary)
+        sweep()
+        try wrapping("the change is made, but may not outlive a power cut:") { () throws(StoreError) in
+            try before(.synchronize)
+            try root.synchronize(dataOnly: false)
+        }
     }
 
     /// Removes the temporary files of replacements that were killed. Such a file is a whole configuration, with slots
-    /// that may have been removed since. Only a process with the lock makes them. Best effort.
+    /// that may have been removed since. Only a process with the lock makes them. Not before the new file is in place: until
+    /// then one of them may be all that opens the vault. Best effort.
     private func sweep() {
-        for entry in (try? root.allEntries()) ?? [] where entry.starts(with: Array(Self.prefix.utf8)) {
-            root.removeQuietly(entry)
-        }
+        for entry in (try? root.allEntries()) ?? [] where entry.starts(with: Self.prefix) { root.removeQuietly(entry) }
     }
 
-    /// Makes the file under a temporary name and reads it back. Returns the name, or nil if a mount has removed the file
-    /// as a leftover.
-    private func write(_ bytes: [UInt8]) throws(VaultError) -> [UInt8]? {
+    /// The last version of a `vaultfs.json` that is gone, because a replacement has failed or was killed. Not authenticated.
+    static func newest(in root: Descriptor) -> [UInt8]? {
+        let prefixes = [prefix, entry + Descriptor.keptPrefix]
+        let found = ((try? root.allEntries()) ?? []).filter { entry in prefixes.contains { entry.starts(with: $0) } }
+        let versions = found.compactMap { entry -> (entry: [UInt8], generation: UInt64)? in
+            guard let bytes = try? root.readFile(entry, limit: VaultConfiguration.maximumSize),
+                let configuration = try? VaultConfiguration.parse(bytes)
+            else { return nil }
+            return (entry, configuration.generation)
+        }
+        return versions.max { $0.generation < $1.generation }?.entry
+    }
+
+    /// Makes the file under a temporary name, durably, and reads it back. Returns the name.
+    private func write(_ bytes: [UInt8]) throws(VaultError) -> [UInt8] {
         try wrapping("cannot replace") { () throws(StoreError) in
-            let temporary = Array((Self.prefix + (try VaultDirectory.randomDigits())).utf8)
-            return try root.withTemporary(temporary) { () throws(StoreError) -> [UInt8]? in
+            let temporary = Self.prefix + Array(try VaultDirectory.randomDigits().utf8)
+            return try root.withTemporary(temporary) { () throws(StoreError) -> [UInt8] in
                 try before(.write)
                 try root.makeFile(temporary, of: bytes, owner: Owner(status), mode: status.st_mode & 0o7777)
                 try before(.readBack)
-                let file: Descriptor
-                do throws(StoreError) {
-                    file = try Descriptor(at: root.fd, temporary, flags: O_RDONLY)
-                } catch .system(.noSuchFileOrDirectory) {
-                    return nil
-                }
+                let file = try Descriptor(at: root.fd, temporary, flags: O_RDONLY)
                 try copyAttributes(to: file)
                 try file.synchronize(dataOnly: false)
                 guard try file.readToEnd(limit: bytes.count) == bytes else {
                     throw .damaged("the store does not give back what was written")
                 }
+                try root.synchronize(dataOnly: false)
                 return temporary
             }
         }
@@ -122,6 +131,7 @@ struct ConfigurationReplacement {
     /// Copies the extended attributes to the replacement, best effort, because removing a slot is more important. An
     /// access control list must be copied: it may deny access that the mode gives.
     private func copyAttributes(to other: Descriptor) throws(StoreError) {
+        guard let file else { return }
         let (from, to) = (ExtendedAttributes(file), ExtendedAttributes(other))
         for name in try from.namesIfSupported() {
             do throws(StoreError) { try to.set(name, try from.value(of: name), flags: 0) } catch {
@@ -130,21 +140,28 @@ struct ConfigurationReplacement {
         }
     }
 
-    /// Returns false if the temporary file was removed.
-    private func rename(_ temporary: [UInt8]) throws(VaultError) -> Bool {
-        // A process without the lock may have replaced the file, or written to it.
+    /// Throws if a process without the lock has replaced the file, or written to it.
+    private func checkCurrent() throws(VaultError) {
         let isCurrent = try wrapping("cannot look at") { () throws(StoreError) in try Self.isCurrent(status, in: root) }
         guard isCurrent, try vault.reread().configuration == vault.configuration else {
             throw .refused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
         }
-        return try wrapping("cannot replace") { () throws(StoreError) in
-            try before(.rename)
-            do throws(StoreError) {
-                try root.rename(temporary, as: Self.entry)
-                return true
-            } catch .system(.noSuchFileOrDirectory) {
-                return false
+    }
+
+    private mutating func rename(_ temporary: [UInt8]) throws(VaultError) {
+        let (root, vault) = (root, vault)
+        let path = vault.path.appending(VaultDirectory.configurationEntry)
+        do throws(StoreError) {
+            try root.replace(Self.entry, by: temporary) { () throws(StoreError) in
+                file = nil
+                if let found = try? vault.reread(), found.configuration != vault.configuration {
+                    throw .damaged("somebody else has replaced it; nothing was changed")
+                }
             }
+        } catch .damaged(let reason) {
+            throw .unusable("\(path.shown): \(reason)")
+        } catch {
+            throw VaultError(error, "cannot replace", path)
         }
     }
 

@@ -152,7 +152,7 @@ package struct SlotEditor {
         onReady: (KeySlot) throws(VaultError) -> Void = { _ in },
         _ change: (VaultConfiguration) throws(FormatError) -> ConfigurationChange
     ) throws(VaultError) -> ConfigurationChange {
-        let replacement = try ConfigurationReplacement(of: vault, wait: wait)
+        var replacement = try ConfigurationReplacement(of: vault, wait: wait)
         try replacement.vault.authenticate(masterKey: masterKey)
         let (change, bytes) = try Self.wrapping { () throws(FormatError) in
             let change = try change(replacement.vault.configuration)

@@ -32,7 +32,7 @@ extension VaultDirectory {
             throw .refused(
                 "slot \(id) has a play window, and \(path.shown) is read-only: its start cannot be noted")
         }
-        let replacement = try ConfigurationReplacement(of: self, wait: wait)
+        var replacement = try ConfigurationReplacement(of: self, wait: wait)
         let current = try replacement.vault.authenticated(by: configurationKey)
         guard let window = current.slot(id)?.window?.seeing(time) else { return current }
         let (bytes, changed) = try SlotEditor.wrapping { () throws(FormatError) in

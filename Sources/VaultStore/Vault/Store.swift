@@ -36,6 +36,7 @@ package final class Store: Sendable {
     let blockSize: UInt64
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
     let isOnFuse: Bool
+    private let refusesReplacing = Mutex<Bool?>(nil)
     /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
     let temporaryPrefix: String
     /// Shared by all stores, because some share a block cache.
@@ -109,6 +110,14 @@ package final class Store: Sendable {
     }
 
     package var log: RedoLog { durability.log }
+
+    /// True if rename(2) over an open file fails, as on SMB. If that cannot be found out, it may, and is looked at again.
+    var refusesReplacingOpenFiles: Bool {
+        refusesReplacing.withLock { known in
+            if known == nil { known = try? root.refusesReplacingOpenFiles() }
+            return known ?? true
+        }
+    }
 
     /// True if the log cannot have entries.
     var followsCleanEnd: Bool { writerLock.map { $0.followsCleanEnd ?? false } ?? WriterLockFile.isClean(root) }

@@ -80,6 +80,11 @@ package final class VaultDirectory: Sendable {
         } catch .system(.noSuchFileOrDirectory) {
             // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
             guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
+                if let new = ConfigurationReplacement.newest(in: root) {
+                    throw .unusable(
+                        "\(file.shown) is missing, and without it nothing opens the vault: its last version is "
+                            + "\(RekeyDirectory.shown(new)) beside it, so rename that to vaultfs.json")
+                }
                 throw .unusable(
                     "\(file.shown) is missing, and without it nothing opens the vault: put a copy of it back")
             }

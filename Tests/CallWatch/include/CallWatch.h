@@ -37,6 +37,12 @@ typedef int (*call_watch)(const watched_call *call);
 /// Sets the function to call. NULL: none.
 void call_watch_set(call_watch watch);
 
+/// Called by any thread. Returns the type that fstatfs(2) returns of the file system of a file, or 0 for the real one.
+typedef long (*type_watch)(int fd);
+
+/// Sets the function to call. NULL: none.
+void type_watch_set(type_watch watch);
+
 /// Makes this thread of root, and the threads and processes that it starts, act as a user. 0: as root again. Returns
 /// false if that is not allowed.
 bool thread_user_set(unsigned user);

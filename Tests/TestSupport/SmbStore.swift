@@ -1,0 +1,92 @@
+internal import CallWatch
+import Foundation
+internal import Synchronization
+
+/// Makes a directory behave as one on SMB when a file is renamed over one that this process has open: the call fails, and yet the
+/// old file is removed when its last descriptor is closed. Until then nothing else can have the name.
+package final class SmbStore: Sendable {
+    private struct File: Equatable {
+        let device: dev_t
+        let inode: ino_t
+
+        init?(_ result: Int32, _ status: stat) {
+            guard result == 0, status.st_mode & S_IFMT == S_IFREG else { return nil }
+            (device, inode) = (status.st_dev, status.st_ino)
+        }
+
+        /// O_PATH (open(2)): such a descriptor is not open at the server.
+        private static let pathOnly: Int32 = 0o10_000_000
+
+        /// True if this process has a descriptor with which the file is open at the server.
+        var isOpen: Bool {
+            (Int32(0)..<1024).contains { fd in
+                var status = stat()
+                let flags = fcntl(fd, F_GETFL)
+                return flags >= 0 && flags & Self.pathOnly == 0 && File(fstat(fd, &status), status) == self
+            }
+        }
+    }
+
+    private struct State {
+        /// The removed files by their paths.
+        var removed: [String: File] = [:]
+        var refusals = 0
+    }
+
+    private static let magic = 0xFE53_4D42
+    private static let roots = Mutex<Set<String>>([])
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// Number of renames that were refused.
+    package var refusals: Int { state.withLock { $0.refusals } }
+
+    /// - Parameters:
+    ///   - directory: an absolute path without links.
+    ///   - answer: of other calls, as in `CallWatcher.watch`.
+    package func run<Result>(
+        in directory: String, answer: @escaping @Sendable (WatchedCall) -> Int32 = { _ in 0 },
+        _ body: () throws -> Result
+    ) throws -> Result {
+        Self.roots.withLock { _ = $0.insert(directory) }
+        type_watch_set { SmbStore.type(of: $0) }
+        defer { Self.roots.withLock { _ = $0.remove(directory) } }
+        var result: Result?
+        try CallWatcher.watch(
+            directory,
+            { call in
+                let error = answer(call)
+                return error != 0 ? error : self.answer(call)
+            }, during: { result = try body() })
+        guard let result else { throw TestFailure("no result") }
+        return result
+    }
+
+    private static func type(of fd: Int32) -> Int {
+        if roots.withLock({ $0.isEmpty }) { return 0 }
+        guard let path = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(fd)") else {
+            return 0
+        }
+        return roots.withLock { $0.contains { path == $0 || path.hasPrefix($0 + "/") } } ? magic : 0
+    }
+
+    private func answer(_ call: WatchedCall) -> Int32 {
+        guard [.rename, .create, .link].contains(call.kind) else { return 0 }
+        return state.withLock { state in
+            var error: Int32 = 0
+            if let removed = state.removed[call.path] {
+                if removed.isOpen { error = EBUSY } else { state.removed[call.path] = nil }
+            } else if call.kind == .rename {
+                var status = stat()
+                if let file = File(lstat(call.path, &status), status), file.isOpen {
+                    state.removed[call.path] = file
+                    unlink(call.path)
+                    error = EACCES
+                }
+            }
+            if error != 0 && call.kind == .rename { state.refusals += 1 }
+            return error
+        }
+    }
+}

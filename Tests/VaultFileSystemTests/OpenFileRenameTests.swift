@@ -1,0 +1,112 @@
+import CLinux
+import FileSystem
+import Foundation
+import Glibc
+import LinuxSystem
+import Synchronization
+import SystemPackage
+import TestSupport
+import Testing
+import VaultStore
+
+@testable import VaultFileSystem
+
+/// A rename over a file that is open, on a store that refuses that and then removes the old file at its last close (SMB).
+@Suite(.timeLimit(.minutes(20))) struct OpenFileRenameTests {
+    private static let long = String(repeating: "l", count: 200)
+
+    private func entries(_ vault: MountedVault) throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: vault.path)
+    }
+
+    @Test("Store-42: a save by rename works, and who has the old file open can read it", arguments: ["old", long])
+    func replaced(name: String) throws {
+        let vault = try MountedVault()
+        let id = try vault.file(name, [1]).id
+        try vault.file("new", [2])
+        try vault.file("newer", [3])
+        let store = SmbStore()
+        let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        try store.run(in: vault.path) {
+            for other in ["new", "newer"] {
+                try vault.system.rename(ascii(other), in: .root, to: ascii(name), in: .root, flags: 0, for: .root)
+            }
+        }
+        #expect(try vault.read(handle) == [1] && vault.content(name) == [3])
+        vault.system.release(handle)
+        // Of the two files that were made to find out about the store.
+        #expect(store.refusals == 1)
+        #expect(try vault.names() == [name])
+        try vault.remount()
+        #expect(try vault.content(name) == [3])
+        #expect(try !entries(vault).contains { $0.contains("kept") || $0.contains("tmp") })
+    }
+
+    @Test("Store-42: whatever call fails, or is the last before a kill, no file is lost", arguments: [false, true])
+    func failures(isKill: Bool) throws {
+        var (number, isReached) = (0, true)
+        while isReached {
+            let vault = try MountedVault()
+            let id = try vault.file("old", [1]).id
+            try vault.file("new", [2])
+            vault.system.store.durability.sealer.sealAll()
+            let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+            let calls = Mutex(0)
+            let answer = { @Sendable [number] (call: WatchedCall) -> Int32 in
+                calls.withLock { calls in
+                    defer { calls += 1 }
+                    return calls == number || isKill && calls > number ? EIO : 0
+                }
+            }
+            var hasFailed = false
+            try SmbStore().run(in: vault.path, answer: answer) {
+                do {
+                    try vault.system.rename(ascii("new"), in: .root, to: ascii("old"), in: .root, flags: 0, for: .root)
+                } catch { hasFailed = true }
+            }
+            vault.system.release(handle)
+            isReached = calls.withLock { $0 > number }
+            try vault.remount()
+            let names = try vault.names()
+            let contents = try names.map { try vault.content($0) }
+            #expect(contents.contains([2]) && (!hasFailed || contents.contains([1])), "\(number): \(names)")
+            number += 1
+        }
+        #expect(number > 5)
+    }
+
+    @Test("Store-42: a new log replaces the open one, and what was acknowledged is there")
+    func renewal() throws {
+        let vault = try MountedVault()
+        let id = try vault.file("file", [UInt8](repeating: 1, count: 10_000)).id
+        vault.system.store.durability.sealer.sealAll()
+        let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        let store = SmbStore()
+        let isFailing = Mutex(false)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.path.hasSuffix("/vaultfs.log") && call.kind == .synchronize && isFailing.withLock(\.self) ? EIO : 0
+        }
+        try store.run(in: vault.path, answer: answer) {
+            try vault.write(handle, [2])
+            isFailing.withLock { $0 = true }
+            expect(.ioError) { try handle.file.synchronize(dataOnly: true) }
+            isFailing.withLock { $0 = false }
+            try vault.system.store.log.renewIfNeeded()
+            try handle.file.synchronize(dataOnly: true)
+            #expect(store.refusals == 1)
+            // The state that a kill leaves.
+            let copies = DirectoryCopies(of: vault.path)
+            try copies.take()
+            let log = try Data(contentsOf: URL(filePath: copies.paths[0] + "/vaultfs.log"))
+            #expect(log.count > 4096)
+            #expect(try !entries(vault).contains { $0.contains("kept") || $0.contains("tmp") })
+            // Somebody removes it.
+            unlink(vault.path + "/vaultfs.log")
+            try vault.write(handle, [3])
+            try handle.file.synchronize(dataOnly: true)
+            #expect(try entries(vault).contains("vaultfs.log"))
+        }
+        #expect(try vault.read(handle).first == 3)
+        vault.system.release(handle)
+    }
+}
