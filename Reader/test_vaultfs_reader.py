@@ -11,12 +11,15 @@ import json
 import os
 import random
 import re
+import signal
+import socket
 import stat
 import struct
 import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -24,9 +27,9 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import vaultfs_reader
-from vaultfs_reader import (DAMAGE, INCOMPLETE, IN_USE, NOT_A_VAULT, OVERHEAD, USAGE, WRONG_SECRET, Configuration,
-                            Damage, DirectoryRecord, Failure, FileHeader, TargetNames, b64u, copy_name, hkdf,
-                            original_name, siv_seal, twins)
+from vaultfs_reader import (DAMAGE, FAILURE, INCOMPLETE, IN_USE, NOT_A_VAULT, OVERHEAD, USAGE, WRONG_SECRET,
+                            Configuration, Damage, DirectoryRecord, Failure, FileHeader, TargetNames, b64u, copy_name,
+                            hkdf, original_name, siv_seal, twins)
 
 CHUNK = 4096
 RECORD = CHUNK + OVERHEAD
@@ -475,6 +478,25 @@ class LogTests(unittest.TestCase):
         os.mkfifo(path)
         self.assertIn("not a regular file", self.vault.read()[1][0])
 
+    def test_hole(self):
+        """A log that is a hole of several gigabytes after its entries is read like any other."""
+        self.change(self.a, 0, b"x")
+        self.log.flip(self.change(self.a, 1, b"y"), HEAD)
+        self.log.save()
+        os.truncate(os.path.join(self.vault.root, b"vaultfs.log"), 5 << 30)
+        found, lines = self.vault.read()
+        self.assertEqual(lines, [])
+        expected = b"x" * CHUNK + self.chunks[1] + self.chunks[2]
+        self.assertEqual(found[b"a"], hashlib.sha256(expected).hexdigest().encode())
+
+    def test_gaps(self):
+        """Two of three missing entries were not durable, so they and what follows them are the torn tail."""
+        self.change(self.a, 0, b"x")
+        for chunk in range(3):
+            self.log.flip(self.change(self.b, chunk, b"y"), HEAD)
+        self.change(self.a, 1, b"z", distance=3)
+        self.expect(["vaultfs.log: 1 entries"], a={0: b"x"})
+
     def test_every_byte(self):
         """A changed byte of an entry that was durable is always reported."""
         number = self.change(self.a, 1, b"y")
@@ -499,6 +521,152 @@ class LogTests(unittest.TestCase):
                 log.data[generator.choice(at)] = generator.randrange(256)
             self.vault.put("vaultfs.log", bytes(log.data[:generator.randrange(64, len(log.data) + 1)]))
             self.vault.read()
+
+
+class ObjectTests(unittest.TestCase):
+    """Anything can be under the names of the vault's own files (Log-8, Store-31, Conventions-5). It is a line for
+    people and an exit code, and nothing waits for it."""
+
+    NOT_FILES = ["directory", "fifo", "socket", "dangling", "loop", "device"]
+
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.vault.clean()
+        self.vault.file(b"f", 1, [b"text"])
+        # The default action ends a test that waits for a FIFO.
+        signal.alarm(120)
+        self.addCleanup(signal.alarm, 0)
+
+    def put(self, kind, name):
+        """Puts an object under a name in the vault's directory. Returns false if it cannot be made here."""
+        path = os.path.join(self.vault.root, os.fsencode(name))
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+        if kind == "directory":
+            os.mkdir(path)
+        elif kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "socket":
+            with socket.socket(socket.AF_UNIX) as bound:
+                bound.bind(path)
+        elif kind == "device":
+            try:
+                os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+            except PermissionError:
+                return False
+        elif kind in ("dangling", "loop"):
+            os.symlink(b"nowhere" if kind == "dangling" else os.path.basename(path), path)
+        elif kind == "hole":
+            write_whole(path, b"")
+            os.truncate(path, 5 << 30)
+        else:
+            write_whole(path, random.Random(1).randbytes(5000))
+        return True
+
+    def each(self, kinds, name, code, output, lines=1):
+        """Expects an exit code, the content of the file, and a number of lines of errors, with each kind of object."""
+        for kind in kinds:
+            with self.subTest(name=name, kind=kind):
+                if self.put(kind, name):
+                    found = self.vault.run("f")
+                    self.assertEqual((found[0], found[1], found[2].count("\n")), (code, output, lines), found[2])
+                    self.assertTrue(found[2].startswith("vaultfs-reader: ") or not lines, found[2])
+
+    def test_log(self):
+        self.each(self.NOT_FILES + ["hole", "bytes"], "vaultfs.log", DAMAGE, b"text")
+        self.vault.put("vaultfs.lock", NOTE)
+        self.each(self.NOT_FILES, "vaultfs.log", DAMAGE, b"text")
+
+    def test_lock(self):
+        self.each(self.NOT_FILES, "vaultfs.lock", DAMAGE, b"text")
+        # These are an unclean end, which leaves no file without a header and no log without entries here.
+        self.each(["hole", "bytes"], "vaultfs.lock", 0, b"text", lines=0)
+
+    def test_record(self):
+        self.each(self.NOT_FILES + ["hole", "bytes"], "vaultfs.dir", DAMAGE, b"")
+
+    def test_record_of_a_directory(self):
+        entry = os.path.basename(self.vault.folder(b"dir").root)
+        for kind in self.NOT_FILES + ["hole", "bytes"]:
+            if self.put(kind, os.path.join(entry, b"vaultfs.dir")):
+                self.assertEqual(len(self.vault.read()[1]), 1, kind)
+
+    def test_configuration(self):
+        self.each(self.NOT_FILES + ["hole", "bytes"], "vaultfs.json", NOT_A_VAULT, b"")
+
+    def test_rekey(self):
+        """Store-27: whatever it is, it bars a vault that is being rekeyed, and no other."""
+        self.each(self.NOT_FILES + ["hole", "bytes"], "vaultfs.rekey", 0, b"text", lines=0)
+        self.vault = TinyVault(self, features=["epochs"])
+        self.vault.clean()
+        self.vault.file(b"f", 1, [b"text"], epoch=1)
+        self.each(self.NOT_FILES + ["hole", "bytes"], "vaultfs.rekey", FAILURE, b"")
+
+    def test_sidecar(self):
+        entry, _ = self.vault.record.encode(b"n" * 200)
+        self.vault.file(b"n" * 200, 2, [b"long"])
+        self.each(self.NOT_FILES + ["hole", "bytes"], entry + b".name", DAMAGE, b"text")
+        # Nor is a conflict copy of it left out without a word.
+        os.rename(os.path.join(self.vault.root, entry), os.path.join(self.vault.root, entry + b"~"))
+        self.each(self.NOT_FILES + ["hole", "bytes"], entry + b".name", DAMAGE, b"text")
+
+    def test_content(self):
+        """Under the name of a file: shown as what it is, and not read."""
+        entry, _ = self.vault.record.encode(b"g")
+        for kind in ("fifo", "socket", "device"):
+            if self.put(kind, entry):
+                self.assertEqual(self.vault.run("--digests")[0], 0)
+        for kind in ("directory", "dangling", "loop", "hole", "bytes"):
+            self.put(kind, entry)
+            self.assertEqual(len(self.vault.read()[1]), 1, kind)
+
+    def refusing(self, name, *arguments):
+        """The outcome if a file cannot be opened."""
+        os_open = os.open
+
+        def refused(path, *rest, **keywords):
+            if os.path.basename(os.fsencode(path)) == name:
+                raise PermissionError(13, "Permission denied", path)
+            return os_open(path, *rest, **keywords)
+        with unittest.mock.patch.object(os, "open", refused):
+            return self.vault.run(*arguments)
+
+    def test_unreadable(self):
+        """Lack of a permission is no damage."""
+        self.vault.file(b"n" * 200, 2, [b"long"])
+        sidecar = self.vault.record.encode(b"n" * 200)[0] + b".name"
+        for name, code, output, arguments in [
+                (b"vaultfs.log", INCOMPLETE, b"text", ()), (b"vaultfs.lock", FAILURE, b"", ()),
+                (b"vaultfs.lock", INCOMPLETE, b"text", ("--no-lock",)), (b"vaultfs.dir", FAILURE, b"", ()),
+                (b"vaultfs.json", FAILURE, b"", ()), (sidecar, INCOMPLETE, b"text", ())]:
+            with self.subTest(name):
+                found = self.refusing(name, "f", *arguments)
+                self.assertEqual((found[0], found[1], found[2].count("\n")), (code, output, 1), found[2])
+                self.assertRegex(found[2], "Permission denied")
+        self.assertIn("--no-lock", self.refusing(b"vaultfs.lock", "f")[2])
+
+    def test_unreadable_bytes(self):
+        """A log on a bad part of a disk."""
+        self.vault.put("vaultfs.log", bytes(5000))
+        read_at = vaultfs_reader.read_at
+
+        def refused(stream, offset, size):
+            if os.readlink(f"/proc/self/fd/{stream.fileno()}").endswith("vaultfs.log"):
+                raise OSError(5, "Input/output error")
+            return read_at(stream, offset, size)
+        if not os.path.exists("/proc/self/fd"):
+            self.skipTest("needs /proc")
+        with unittest.mock.patch.object(vaultfs_reader, "read_at", refused):
+            code, output, errors = self.vault.run("f")
+        self.assertEqual((code, output, errors.count("\n")), (INCOMPLETE, b"text", 1), errors)
+
+    def test_error_without_a_path(self):
+        """The error of a descriptor has its number in place of a path."""
+        error = IsADirectoryError(21, "Is a directory", 3)
+        with unittest.mock.patch.object(vaultfs_reader, "opened", side_effect=error):
+            self.assertEqual(self.vault.run(), (FAILURE, b"", "vaultfs-reader: failed: Is a directory\n"))
 
 
 class VectorTests(unittest.TestCase):
@@ -620,6 +788,40 @@ class ConfigurationTests(unittest.TestCase):
                 (b'(?s).*', b'[' * 100000, "JSON"), (b'(?s).*', b'', "JSON")]:
             with self.subTest(replacement[:30]):
                 self.refused(pattern, replacement, words)
+
+    def test_arbitrary(self):
+        """Conventions-5: any value of any type in any place is an error."""
+        vault = TinyVault(self, [{}, {"window": {"seconds": 60, "started": None, "seen": None}}], ["epochs", "leases"])
+        vault.clean()
+        values = [None, True, 0, -1, 2**64, "", "x", "9" * 5000, "\u0000\ud83d\ude00", [], [[]], [{}], {}, {"a": []}]
+
+        def places(value, path=()):
+            yield path
+            for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+                yield from places(value[key], path + (key,))
+
+        for path in places(json.loads(vault.configuration)):
+            for value in values:
+                whole = {"": json.loads(vault.configuration)}
+                parent, last = whole, ""
+                for key in path:
+                    parent, last = parent[last], key
+                if type(parent[last]) is type(value) and parent[last] == value:
+                    continue
+                parent[last] = value
+                data = json.dumps(whole[""]).encode()
+                with self.subTest(path=path, value=value):
+                    self.assertRaises((Damage, Failure), lambda: Configuration(data).open("keyfile", SECRET))
+        vault.put("vaultfs.json", data)
+        self.assertEqual(vault.run()[0], NOT_A_VAULT)
+        generator = random.Random(1)
+        for _ in range(500):
+            data = bytearray(vault.configuration)
+            for _ in range(generator.randrange(1, 4)):
+                at = generator.randrange(len(data))
+                data[at:at + generator.randrange(3)] = generator.randbytes(generator.randrange(3))
+            with contextlib.suppress(Damage, Failure):
+                Configuration(bytes(data)).open("keyfile", SECRET)
 
     def test_escapes(self):
         """Syntax-6: the order of members, and escapes, carry no meaning."""

@@ -140,20 +140,24 @@ def readable(path):
 
 def open_regular(path):
     """Opens a regular file for reading, unbuffered, without following a link. Damage if it is something else."""
+    other = Damage(f"{readable(os.path.basename(path))}: not a regular file")
+    # Not opened at all, because to open a device may have an effect.
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise other
+    # It may be replaced meanwhile, so nothing waits for a FIFO and the descriptor is checked again.
     flags = os.O_RDONLY
-    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
         flags |= getattr(os, name, 0)
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise Damage(f"{readable(os.path.basename(path))}: not a regular file") from None
+            raise other from None
         raise
-    stream = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        stream.close()
-        raise Damage(f"{readable(os.path.basename(path))}: not a regular file")
-    return stream
+        os.close(descriptor)
+        raise other
+    return os.fdopen(descriptor, "rb", buffering=0)
 
 
 def read_at(stream, offset, size):
@@ -617,6 +621,7 @@ class DirectoryRecord:
 
 
 DIGIT = rb"[A-Za-z0-9_-]"
+LONG_ENTRY = re.compile(rb"vaultfs\.long\." + DIGIT + rb"{43}")
 ADDITION = rb"([^A-Za-z0-9_-].*)"
 ADDED_AFTER = re.compile(rb"(?s)(vaultfs\.long\." + DIGIT + rb"{43}|" + DIGIT + rb"{43,})" + ADDITION)
 ADDED_BEFORE_DOT = re.compile(rb"(?s)vaultfs\.long" + ADDITION + rb"(\." + DIGIT + rb"{43})")
@@ -703,7 +708,7 @@ def open_pack(value, key):
 
 # The redo log (Log) ------------------------------------------------------------------------------------------------
 
-LOG = b"vaultfs.log"
+LOG, LOCK = b"vaultfs.log", b"vaultfs.lock"
 LOG_MAGIC = b"vaultfs log 1\n\0\0"
 LOG_AREA = 4096
 LOG_ALIGNMENT = 64
@@ -809,10 +814,11 @@ class FileChanges:
 
 
 class Log:
-    """The entries that count, by file id, and `damage`: the problems of the log as a whole. Bodies stay on disk."""
+    """The entries that count, by file id. `problems`: those of the log as a whole, (exit code, text). Bodies stay on
+    disk."""
 
     def __init__(self, stream=None, keys=None, is_after_clean_end=False):
-        self.damage, self.entries, self.stream = [], {}, stream
+        self.problems, self.entries, self.stream = [], {}, stream
         header = self.read(0, 64) if stream else b""
         self.data_size = os.fstat(stream.fileno()).st_size if stream else 0
         if not any(header) and self.data_size <= LOG_AREA:
@@ -832,12 +838,12 @@ class Log:
             self.select(found, gaps)
         elif found:
             # Log-12.
-            self.damage.append(f"{len(found)} entries after a clean end: not applied")
+            self.problems.append((DAMAGE, f"{len(found)} entries after a clean end: not applied"))
 
     @classmethod
     def of_vault(cls, root, keys, lock):
-        """The log of a vault with these bytes in its lock file. If it cannot be used, that is damage, and the vault is
-        read without it (Store-31)."""
+        """The log of a vault with these bytes in its lock file. If it cannot be used, that is a problem, and the vault
+        is read without it (Store-31)."""
         log = cls()
         try:
             log.stream = open_regular(os.path.join(root, LOG))
@@ -847,9 +853,12 @@ class Log:
         except FileNotFoundError:
             # Log-15, with the unclean end of Store-38.
             if lock not in (b"", b"\n"):
-                log.damage.append("missing after an unclean end: it may have had entries")
+                log.problems.append((DAMAGE, "missing after an unclean end: it may have had entries"))
         except Damage as damage:
-            log.damage.append(str(damage).replace("vaultfs.log: ", ""))
+            what = str(damage).replace("vaultfs.log: ", "")
+            log.problems.append((DAMAGE, f"{what}: the vault is read without it"))
+        except OSError as error:
+            log.problems.append((INCOMPLETE, f"cannot be read: {error.strerror}: the vault is read without it"))
         return log
 
     def read(self, offset, size):
@@ -889,42 +898,45 @@ class Log:
 
     def search(self):
         """(the entries that are there, in order; the ranges of missing numbers between them)"""
-        found, gaps, candidates = [], [], None
+        found, gaps, later = [], [], None
         sequence, offset = self.start, self.first_offset
         while True:
             entry = self.entry(offset, sequence) or self.entry(LOG_AREA, sequence)
             if entry is None:
-                if candidates is None:
-                    candidates = self.candidates(sequence)
-                entry = next(filter(None, (self.entry(o, n) for n, o in candidates if n > sequence)), None)
-                if entry is None:
+                later = self.later(sequence) if later is None else later
+                while later and later[0].sequence < sequence:
+                    later.popleft()
+                if not later:
                     return found, gaps
+                entry = later[0]
                 gaps.append(range(sequence, entry.sequence))
             found.append(entry)
             sequence, offset = entry.sequence + 1, aligned(entry.offset + entry.size)
 
-    def candidates(self, sequence):
-        """[(number, offset)] of what may be heads of later entries, by number."""
+    def later(self, sequence):
+        """The entries after a missing one that are there, wherever they are, by number."""
         # An offset has at most one entry.
         numbers = range(sequence + 1, sequence + 1 + self.size // LOG_ALIGNMENT)
         found, end = [], min(self.data_size, self.size) // LOG_ALIGNMENT * LOG_ALIGNMENT
         for start in range(LOG_AREA, end, BLOCK):
             block = self.read(start, min(BLOCK, end - start))
-            block = block[:len(block) // LOG_ALIGNMENT * LOG_ALIGNMENT]
-            firsts = struct.iter_unpack("<Q56x", block)
-            found += [(n, start + i * LOG_ALIGNMENT) for i, (n,) in enumerate(firsts) if n in numbers]
-        return sorted(found)
+            # The file may be a hole of any size.
+            if not block.strip(b"\0"):
+                continue
+            firsts = struct.iter_unpack("<Q56x", block[:len(block) // LOG_ALIGNMENT * LOG_ALIGNMENT])
+            heads = [(n, start + i * LOG_ALIGNMENT) for i, (n,) in enumerate(firsts) if n in numbers]
+            found += filter(None, (self.entry(offset, n) for n, offset in heads))
+        return collections.deque(sorted(found, key=lambda entry: entry.sequence))
 
     def select(self, found, gaps):
         """Log-3 and Log-10: the entries up to the torn tail count. Entries that are missing or torn before it were
         durable, so they are damage."""
         durable = max((entry.durable for entry in found), default=0)
-        absent = [number for numbers in gaps for number in numbers]
-        absent += [entry.sequence for entry in found if entry.is_torn]
-        tail = min((number for number in absent if number > durable), default=1 << 62)
-        count = sum(1 for number in absent if number < tail)
+        absent = gaps + [range(e.sequence, e.sequence + 1) for e in found if e.is_torn]
+        tail = min((max(n.start, durable + 1) for n in absent if n.stop > durable + 1), default=1 << 64)
+        count = sum(min(n.stop, tail) - n.start for n in absent if n.start < tail)
         if count:
-            self.damage.append(f"{count} entries of it cannot be read")
+            self.problems.append((DAMAGE, f"{count} entries of it cannot be read"))
         for entry in found:
             if entry.sequence < tail:
                 self.entries.setdefault(entry.file_id, []).append(entry)
@@ -961,24 +973,41 @@ class Vault:
         self.lock = self.read_lock(locks)
         self.is_unclean = self.lock not in (b"", b"\n")
         self.log = Log.of_vault(root, keys, self.lock)
-        for what in self.log.damage:
-            report.about(DAMAGE, LOG, what)
-        self.root = Item(b"", root, os.stat(root), False)
-        self.is_readable = self.load(self.root, 0)
+        for code, what in self.log.problems:
+            report.about(code, LOG, what)
+        try:
+            self.root = Item(b"", root, os.stat(root), False)
+            self.is_readable = self.load(self.root, 0)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def read_lock(self, locks):
-        """The lock file's bytes. With `locks` the file gets a shared lock (Store-29), or the vault is in use."""
+        """The lock file's bytes. With `locks` the file gets a shared lock (Store-29), or the vault is in use. If they
+        cannot be read, the end of the last mount is unknown, and nothing counts as left by an unclean end."""
+        unknown = "whether the vault is mounted, or was cleanly unmounted, is not known"
         try:
-            self.lock_stream = open_regular(os.path.join(self.path, b"vaultfs.lock"))
-        except (Damage, FileNotFoundError):
-            return b""
-        if locks and fcntl:
-            try:
-                fcntl.lockf(self.lock_stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise Failure(IN_USE, "the vault is mounted for writing: unmount it, or give --no-lock") from None
-        return read_at(self.lock_stream, 0, 4096)
+            self.lock_stream = open_regular(os.path.join(self.path, LOCK))
+            if locks and fcntl:
+                self.lock_shared()
+            return read_at(self.lock_stream, 0, 4096)
+        except FileNotFoundError:
+            pass
+        except Damage:
+            self.report.about(DAMAGE, LOCK, f"not a regular file: {unknown}")
+        except OSError as error:
+            if locks:
+                what = f"vaultfs.lock: cannot be read: {error.strerror}: give --no-lock to read the vault without it"
+                raise Failure(FAILURE, what) from None
+            self.report.about(INCOMPLETE, LOCK, f"cannot be read: {error.strerror}: {unknown}")
+        return b""
+
+    def lock_shared(self):
+        try:
+            fcntl.lockf(self.lock_stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise Failure(IN_USE, "the vault is mounted for writing: unmount it, or give --no-lock") from None
 
     def __enter__(self):
         return self
@@ -1050,19 +1079,29 @@ class Vault:
         names, others = {}, []
         for entry in sorted(os.listdir(folder.backing)):
             try:
-                if not entry.startswith(b"vaultfs.") or re.fullmatch(rb"vaultfs\.long\." + DIGIT + rb"{43}", entry):
+                if not entry.startswith(b"vaultfs.") or LONG_ENTRY.fullmatch(entry):
                     names[folder.record.decode(entry, self.sidecar(folder, entry))] = entry, False
-                elif entry.startswith(b"vaultfs.long"):
-                    others.append((entry, None))
+                elif twins(entry):
+                    raise Damage("name: the one that it is a conflict copy of does not authenticate")
             except Damage as problem:
                 others.append((entry, problem))
+            except OSError as error:
+                self.unreadable_name(folder, entry, error)
         for entry, problem in others:
-            name = self.name_of_copy(folder, entry)
+            try:
+                name = self.name_of_copy(folder, entry)
+            except OSError as error:
+                self.unreadable_name(folder, entry, error)
+                continue
             if name is not None:
                 names.setdefault(name, (entry, True))
-            elif problem and self.is_damaged_name(folder, entry):
+            elif self.is_damaged_name(folder, entry):
                 self.report.about(DAMAGE, folder.path, f"{problem} (entry {readable(entry)})")
         return names
+
+    def unreadable_name(self, folder, entry, error):
+        what = f"name: the sidecar cannot be read: {error.strerror} (entry {readable(entry)})"
+        self.report.about(INCOMPLETE, folder.path, what)
 
     @staticmethod
     def sidecar(folder, entry):
@@ -1072,8 +1111,6 @@ class Vault:
             return read_regular(os.path.join(folder.backing, entry + b".name"), 4096)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise Damage(f"name: the sidecar cannot be read: {error.strerror}") from None
 
     def name_of_copy(self, folder, entry):
         """Names-6: the name of an entry that is a conflict copy, or None."""
@@ -1087,10 +1124,10 @@ class Vault:
     def is_damaged_name(self, folder, entry):
         """Store-13: true if an entry that does not authenticate is the vault's, and not another program's."""
         if re.fullmatch(DIGIT + rb"+", entry) and len(entry) in [-(-n * 4 // 3) for n in range(32, 192, 16)] \
-                or entry.startswith(b"vaultfs.long."):
+                or LONG_ENTRY.fullmatch(entry):
             return True
         backing = os.path.join(folder.backing, entry)
-        if entry[:1] == b"." or entry.startswith(b"vaultfs."):
+        if entry[:1] == b"." or entry.startswith(b"vaultfs.") and not twins(entry):
             return False
         if self.authenticates(backing):
             return True
@@ -1813,8 +1850,10 @@ def opened(options, report):
         configuration = Configuration(read_regular(os.path.join(root, b"vaultfs.json"), (1 << 20) + 1))
     except Damage as problem:
         raise Failure(NOT_A_VAULT, str(problem)) from None
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise Failure(NOT_A_VAULT, f"{options.vault}: not a vault: vaultfs.json: {error.strerror}") from None
+    except OSError as error:
+        raise Failure(FAILURE, f"{options.vault}: vaultfs.json: cannot be read: {error.strerror}") from None
     if configuration.previous is not None and os.path.lexists(os.path.join(root, b"vaultfs.rekey")):
         # Store-27.
         raise Failure(FAILURE, "vaultfs.rekey: a step of a rekey is half done: mount the vault with vaultfs first")
@@ -1863,7 +1902,9 @@ def main(arguments=None):
         # The reader of the output has ended. Python must not find that out again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        report.line(f"{readable(os.fsencode(error.filename or 'failed'))}: {error.strerror}")
+        # Without a path there may be a descriptor's number.
+        what = error.filename if isinstance(error.filename, (str, bytes)) else "failed"
+        report.line(f"{readable(os.fsencode(what))}: {error.strerror or error}")
     except KeyboardInterrupt:
         report.line("interrupted")
         return 130
