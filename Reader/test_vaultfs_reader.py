@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -258,12 +259,13 @@ class TinyLog:
         self.data = bytearray(header.ljust(vaultfs_reader.LOG_AREA, b"\0"))
         self.places = {}
 
-    def add(self, file, kind=1, first=0, records=(), end=0, exact=None, seal_counter=1, distance=1, valid=True):
+    def add(self, file, kind=1, first=0, records=(), end=0, exact=None, seal_counter=1, distance=1, valid=True,
+            time=10**18):
         """Appends an entry. Returns its number."""
         body = b"".join(records)
         if self.offset + 80 + (len(body) + 16 if body else 0) > self.size:
             self.offset = 4096
-        head = struct.pack("<Q8sQQQQ", self.sequence, file.file_id, first, end, exact or 0, 10**18)
+        head = struct.pack("<Q8sQQQQ", self.sequence, file.file_id, first, end, exact or 0, time)
         head += seal_counter.to_bytes(7, "little") + bytes([kind | (128 if exact is not None else 0)])
         head += struct.pack("<II", distance, len(body))
         entry = head + (self.tag(head, 1 << 62 | self.sequence) if valid else bytes(16))
@@ -521,6 +523,115 @@ class LogTests(unittest.TestCase):
                 log.data[generator.choice(at)] = generator.randrange(256)
             self.vault.put("vaultfs.log", bytes(log.data[:generator.randrange(64, len(log.data) + 1)]))
             self.vault.read()
+
+
+class ForeignCopyTests(unittest.TestCase):
+    """A file is its name and its id: the log's entries are for files whose names authenticate (Names-3, Log-5), and for
+    a conflict copy if it is the only file with their id (Store-40)."""
+
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.folder = self.vault.folder(b"dir")
+        self.old, self.new = b"x" * CHUNK + b"y" * CHUNK, b"z" * CHUNK + b"y" * CHUNK
+        self.file = self.vault.file(b"f", 1, [b"x" * CHUNK, b"y" * CHUNK], is_sealed=False)
+        self.entry = os.path.basename(self.file.path)
+
+    def save_log(self, file=None, time=10**18):
+        file = file or self.file
+        log = TinyLog(self.vault)
+        log.add(file, first=0, records=[file.record(0, b"z" * CHUNK)], time=time)
+        log.save()
+
+    def copy(self, path):
+        """A copy of the backing file under another name below the vault's directory."""
+        path = os.path.join(self.vault.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copy2(self.file.path, path)
+        return path
+
+    def test_foreign(self):
+        """Under any other name, before it in the order of names or after it, with or without it."""
+        self.save_log()
+        other = b"A" * 43
+        inner = os.path.join(os.path.basename(self.folder.root), self.entry)
+        for name, count in [(b".stversions/x~2026", 0), (b".stversions/" + self.entry, 0), (b".sync.tmp", 0),
+                            (b".0", 0), (b"notes.bak", 1), (b"~" + self.entry, 1), (self.entry[:-1], 1), (other, 1),
+                            (b"_" + self.entry[1:], 1), (self.entry + b"A", 1), (inner, 1),
+                            (b"vaultfs.tmp.0123456789abcdef", 0), (b"backup/" + self.entry, 1)]:
+            with self.subTest(name):
+                copy = self.copy(name)
+                for is_alone in (False, True):
+                    if is_alone:
+                        os.rename(self.file.path, self.file.path + b".aside")
+                        os.rename(self.file.path + b".aside", os.path.join(self.vault.root, b"../aside"))
+                    found, damage = self.vault.read()
+                    self.assertEqual(set(found), {b"dir"} if is_alone else {b"dir", b"f"})
+                    self.assertEqual(len(damage), count, damage)
+                    if not is_alone:
+                        self.assertEqual(self.vault.run("f")[1], self.new)
+                os.rename(os.path.join(self.vault.root, b"../aside"), self.file.path)
+                os.unlink(copy)
+
+    def test_copied_directory(self):
+        """A directory is copied with its record, so the names in the copy authenticate there, but not its own."""
+        file = self.vault.file(b"in", 2, [b"x" * CHUNK, b"y" * CHUNK], self.folder, is_sealed=False)
+        self.save_log(file)
+        for name, count in [(b".stversions/dir", 0), (b"backup", 1), (b"A" * 43, 1)]:
+            shutil.copytree(self.folder.root, os.path.join(self.vault.root, name))
+            found, damage = self.vault.read()
+            self.assertEqual((set(found), len(damage)), ({b"f", b"dir", b"dir/in"}, count))
+            self.assertEqual(self.vault.run("dir/in")[1], self.new)
+            shutil.rmtree(os.path.join(self.vault.root, name))
+
+    def test_several_names(self):
+        """Log-5: each file of the id whose name authenticates gets them."""
+        self.save_log()
+        entry, _ = self.folder.record.encode(b"g")
+        self.copy(os.path.join(os.path.basename(self.folder.root), entry))
+        for path in ("f", "dir/g"):
+            self.assertEqual(self.vault.run(path)[1], self.new)
+
+    def test_renamed_in_a_conflict(self):
+        """Store-40: a conflict copy gets them if no other file has the id and it was renamed after the last of them."""
+        self.save_log()
+        os.rename(self.file.path, self.file.path + b"~")
+        copy = "f (conflict ~)"
+        self.assertEqual(self.vault.run(copy)[:2], (0, self.new))
+        self.copy_of = self.file.path + b".conflict1"
+        shutil.copy2(self.file.path + b"~", self.copy_of)
+        for path in (copy, "f (conflict conflict1)"):
+            self.assertEqual(self.vault.run(path)[:2], (0, self.new), path)
+        os.unlink(self.copy_of)
+        # A foreign copy is no other file.
+        shutil.copy2(self.file.path + b"~", os.path.join(self.vault.root, b".sync.tmp"))
+        self.assertEqual(self.vault.run(copy)[:2], (0, self.new))
+        # An entry that is newer than the copy.
+        self.save_log(time=10**19)
+        self.assertEqual(self.vault.run(copy)[:2], (0, self.old))
+        self.save_log()
+        # A file that was moved, even if it is damaged.
+        moved = TinyFile(self.vault, b"moved", 1, self.folder)
+        shutil.copy2(self.file.path + b"~", moved.path)
+        self.assertEqual(self.vault.run(copy)[:2], (0, self.old))
+        self.assertEqual(self.vault.run("dir/moved")[:2], (0, self.new))
+        moved.flip(20)
+        code, output, errors = self.vault.run(copy)
+        self.assertEqual((code, output, errors), (0, self.old, ""))
+
+    def test_unseen(self):
+        """A directory that cannot be read may have the file."""
+        self.save_log()
+        os.rename(self.file.path, self.file.path + b"~")
+        listdir = os.listdir
+
+        def refusing(path):
+            if path == self.folder.root:
+                raise PermissionError(13, "Permission denied")
+            return listdir(path)
+        with unittest.mock.patch.object(os, "listdir", refusing):
+            code, output, errors = self.vault.run("f (conflict ~)")
+        self.assertEqual((code, output, errors.count("\n")), (INCOMPLETE, self.old, 1), errors)
+        self.assertIn("vaultfs.log may have changes of it", errors)
 
 
 class ObjectTests(unittest.TestCase):

@@ -103,6 +103,13 @@ class Report:
         return next((code for code in (DAMAGE, INCOMPLETE, NOT_KEPT) if self.counts[code]), 0)
 
 
+class Unheard(Report):
+    """Counts only. What it is about is reported when it is read for its own sake."""
+
+    def line(self, text):
+        pass
+
+
 class Progress:
     """A line on standard error that shows how far a long run is. Only for a terminal, and after two seconds."""
 
@@ -725,7 +732,7 @@ class LogEntry:
     """One entry, by its head. `is_torn` is true if its body does not verify."""
 
     def __init__(self, head, offset):
-        (self.sequence, self.file_id, self.first, self.end, self.length, _, state, self.distance,
+        (self.sequence, self.file_id, self.first, self.end, self.length, self.time, state, self.distance,
          self.body_size) = struct.unpack("<Q8sQQQQQII", head)
         self.offset = offset
         self.seal_counter = state & (1 << 56) - 1
@@ -942,7 +949,8 @@ class Log:
                 self.entries.setdefault(entry.file_id, []).append(entry)
 
     def changes(self, file_id, seal_counter):
-        """(the changes of the file whose header has this counter, or None; the number of entries that it refuses)"""
+        """(the changes of the file whose header has this counter, or None; the number of entries that it refuses). That
+        a file has the id is not enough: see Vault.changes."""
         entries = self.entries.get(file_id, [])
         # Log-11. A later entry shows that the file was sealed since, as its header does.
         state = max([seal_counter] + [e.seal_counter for e in entries])
@@ -968,8 +976,12 @@ class Item:
 class Vault:
     """An open vault. `root` is the path of its directory, in bytes. `ends_torn`: see OpenFile."""
 
+    # Nanoseconds. The clock that the kernel gives files their times from may be as late as this.
+    CLOCK_TICK = 10**7
+
     def __init__(self, root, keys, report, ends_torn=False, locks=False):
         self.path, self.keys, self.report, self.ends_torn, self.lock_stream = root, keys, report, ends_torn, None
+        self.logged_ids = None
         self.lock = self.read_lock(locks)
         self.is_unclean = self.lock not in (b"", b"\n")
         self.log = Log.of_vault(root, keys, self.lock)
@@ -1165,6 +1177,44 @@ class Vault:
             self.report.about(INCOMPLETE, path, f"cannot be read: {error.strerror}")
         return None
 
+    def changes(self, item, header):
+        """The log's changes of a file, or None. A file is its name and its id: the path of an item has only names that
+        authenticate (Names-3), so a copy of a backing file under any other name gets nothing."""
+        if item.is_copy and not self.may_be_renamed_file(item, header.file_id):
+            return None
+        changes, refused = self.log.changes(header.file_id, header.seal_counter)
+        if refused:
+            what = f"{refused} entries of vaultfs.log are from before its last seal: not applied"
+            self.report.about(DAMAGE, item.path, what)
+        return changes
+
+    def may_be_renamed_file(self, item, file_id):
+        """Store-40: true if a conflict copy may be the file of the log's entries itself, renamed in the conflict."""
+        entries = self.log.entries.get(file_id)
+        if not entries or item.status.st_ctime_ns + self.CLOCK_TICK < entries[-1].time:
+            return False
+        if self.logged_ids is None:
+            self.logged_ids, self.is_all_seen = self.find_logged_ids()
+        if file_id in self.logged_ids:
+            return False
+        if not self.is_all_seen:
+            what = "vaultfs.log may have changes of it, which are not applied: a part of the vault cannot be read"
+            self.report.about(INCOMPLETE, item.path, what)
+        return self.is_all_seen
+
+    def find_logged_ids(self):
+        """(the ids in the log that files with a name of their own have; true if nothing was unreadable). The headers
+        need not authenticate: a damaged file is still the file."""
+        report, self.report = self.report, Unheard()
+        found = set()
+        try:
+            for item in self.walk(self.root):
+                if item.kind == "file" and not item.is_copy:
+                    each(self, item, lambda _, item: found.add(read_regular(item.backing, 16)[8:]))
+            return found & self.log.entries.keys(), not self.report.counts[INCOMPLETE]
+        finally:
+            self.report = report
+
     def attributes(self, item, key):
         """{name: value} of the user attributes of an object with this attribute key. Only Linux has them."""
         found = {}
@@ -1214,10 +1264,7 @@ class OpenFile:
             # Store-7, Store-38.
             return self.vault.report.note(self.item.path, "no header after an unclean end: an empty file")
         self.header = header = FileHeader(data, self.vault.keys)
-        if not self.item.is_copy:
-            self.logged, refused = self.vault.log.changes(header.file_id, header.seal_counter)
-            if refused:
-                self.damage(f"{refused} entries of vaultfs.log are from before its last seal: not applied")
+        self.logged = self.vault.changes(self.item, header)
         if self.logged is not None:
             length = self.logged.length(size)
             size = backing_size(length, self.chunk_size)

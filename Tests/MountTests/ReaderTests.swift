@@ -76,6 +76,43 @@ extension PlainMountTests {
             expectSameLines(Self.withoutClass(byReader.output) + "\n", as: onMount.output, "the reader")
         }
 
+        @Test("Names-3, Store-40: after a kill the reader gives the log's entries to the file alone")
+        func log() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount()
+            let script = """
+                import os, shutil, sys
+                vault, mount = sys.argv[1:]
+                def entry(name):
+                    inode = os.lstat(os.path.join(mount, name)).st_ino
+                    return next(e for e in os.listdir(vault) if os.lstat(os.path.join(vault, e)).st_ino == inode)
+                os.mkdir(mount + "/d"); os.mkdir(vault + "/.stversions")
+                for name in "f", "renamed":
+                    with open(os.path.join(mount, name), "wb") as file: file.write(b"first " * 2000)
+                os.sync()
+                f, d = entry("f"), entry("d")
+                for copy in ".stversions/x~2026", ".sync.tmp", "A" * 43, os.path.join(d, f), f + "~":
+                    shutil.copy2(os.path.join(vault, f), os.path.join(vault, copy))
+                for name in "f", "renamed":
+                    with open(os.path.join(mount, name), "r+b") as file:
+                        file.write(b"again " * 2000)
+                        file.flush(); os.fsync(file.fileno())
+                for copy in ".stversions/y~2026", ".zzz.tmp":
+                    shutil.copy2(os.path.join(vault, f), os.path.join(vault, copy))
+                own = os.path.join(vault, entry("renamed"))
+                os.rename(own, own + ".sync-conflict-1")
+                """
+            try vault.account.run([Products.python, "-c", script, vault.vault, vault.mountpoint]).succeeded()
+            try vault.killDaemon()
+            let reader = [Products.python, Products.reader, vault.vault, "--passfile", vault.passfile]
+            for (path, text) in [
+                ("f", "again "), ("f (conflict ~)", "first "), ("renamed (conflict sync-conflict-1)", "again "),
+            ] {
+                let found = try Command(reader + [path]).run()
+                #expect(found.output == String(repeating: text, count: 2000), "\(path): \(found.errors)")
+            }
+        }
+
         @Test("the recovery key and a keyfile open the vault")
         func otherSlots() throws {
             let vault = try VaultUnderTest(initialise: false)
