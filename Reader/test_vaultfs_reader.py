@@ -634,6 +634,132 @@ class ForeignCopyTests(unittest.TestCase):
         self.assertIn("vaultfs.log may have changes of it", errors)
 
 
+class SealedFileTests(unittest.TestCase):
+    """Store-3, Store-6: a sealed file whose backing file is longer."""
+
+    def setUp(self):
+        self.vault = TinyVault(self)
+        self.vault.clean()
+
+    def unclean(self):
+        self.vault.put("vaultfs.lock", NOTE)
+        self.vault.put("vaultfs.log", bytes(64))
+
+    def extended(self, last, name=b"f", **state):
+        """(file, plaintext, backing bytes) of files with a tail of each kind. Their last chunk has these bytes. In some
+        it has been replaced by a longer one."""
+        file = self.vault.file(name, 1, [b"a" * CHUNK, last], **state)
+        sealed = read_whole(file.path)
+        more = file.record(1, last + b"m" * (CHUNK - len(last))) + file.record(2, b"more")
+        tails = [sealed + random.Random(1).randbytes(size) for size in (33, 5000)] + [sealed + bytes(5000)]
+        if len(last) < CHUNK:
+            tails += [sealed[:128 + RECORD] + record for record in (more, file.record(1, last + b"!"))]
+        else:
+            tails += [sealed + file.record(2, b"more")]
+        return [(file, b"a" * CHUNK + last, tail) for tail in tails]
+
+    def test_clean_end(self):
+        """The bytes up to the sealed length are all there, and the others are damage."""
+        for last in (b"last!", b"b" * CHUNK):
+            for number, (file, plain, data) in enumerate(self.extended(last)):
+                with self.subTest(last=last[:5], number=number):
+                    write_whole(file.path, data)
+                    longer = vaultfs_reader.plaintext_length(len(data), CHUNK)
+                    code, output, errors = self.vault.run("f")
+                    self.assertEqual((code, output, errors.count("\n")), (DAMAGE, plain, 1), errors)
+                    found, damage = self.vault.read()
+                    self.assertEqual(damage, [f"f: sealed at {len(plain)} bytes, but the backing file has {longer}"])
+                    self.assertEqual(found[b"f"], hashlib.sha256(plain).hexdigest().encode())
+                    self.assertEqual(json.loads(self.vault.run("--json")[1])[0]["size"], len(plain))
+                    self.vault.out += "-"
+                    self.assertEqual(self.vault.extract()[0], INCOMPLETE)
+                    self.assertEqual(os.listdir(self.vault.out), [])
+                    code, _, errors = self.vault.extract("--damaged")
+                    self.assertEqual(code, DAMAGE)
+                    self.assertIn(f"f: bytes {len(plain)} to {longer}: sealed at", errors)
+                    # The size that a mount shows.
+                    self.assertEqual(self.vault.extracted(b"f"), plain + bytes(longer - len(plain)))
+
+    def test_unclean_end(self):
+        """It ends at the sealed length."""
+        self.unclean()
+        for last in (b"last!", b"b" * CHUNK):
+            for number, (file, plain, data) in enumerate(self.extended(last)):
+                with self.subTest(last=last[:5], number=number):
+                    write_whole(file.path, data)
+                    code, output, errors = self.vault.run("f")
+                    self.assertEqual((code, output), (0, plain), errors)
+                    self.assertEqual((errors.count("note: f: sealed at"), errors.count("\n")), (1, 1), errors)
+                    self.vault.out += "-"
+                    self.assertEqual(self.vault.extract()[0], 0)
+                    self.assertEqual(self.vault.extracted(b"f"), plain)
+
+    def test_conflict_copy(self):
+        """Store-40: it is read as after an unclean end."""
+        cases = self.extended(b"last!")
+        os.unlink(cases[0][0].path)
+        for file, plain, data in cases:
+            write_whole(file.path + b"~", data)
+            self.assertEqual(self.vault.run("f (conflict ~)")[:2], (0, plain))
+
+    def test_damaged_last_chunk(self):
+        """If neither record of it verifies, it is damage also after an unclean end."""
+        self.unclean()
+        for file, plain, data in self.extended(b"last!"):
+            changed = bytearray(data)
+            changed[128 + RECORD + 17] ^= 1
+            write_whole(file.path, changed)
+            self.assertEqual(self.vault.run("f")[:2], (DAMAGE, plain[:CHUNK]))
+
+    def test_hole(self):
+        """Holes-1: the record of the sealed length may be zeros."""
+        file = self.vault.file(b"f", 1, [b"a" * CHUNK, None], is_sparse=True)
+        head = header_bytes(read_whole(file.path)[:16], self.vault.keys.of_class[0][1], bytes(32), file.secret,
+                            self.vault.id, CHUNK + 5, 1 << 8 | 3)
+        data = head + read_whole(file.path)[128:128 + RECORD] + bytes(5 + OVERHEAD)
+        write_whole(file.path, data)
+        self.assertEqual(self.vault.run("f")[:2], (0, b"a" * CHUNK + bytes(5)))
+        write_whole(file.path, data + random.Random(1).randbytes(100))
+        self.assertEqual(self.vault.run("f")[:2], (DAMAGE, b"a" * CHUNK + bytes(5)))
+        self.unclean()
+        self.assertEqual(self.vault.run("f")[:2], (0, b"a" * CHUNK + bytes(5)))
+
+    def test_log(self):
+        """Entries inside the sealed length leave the file sealed: it ends there, or is too short. Entries past it, with
+        an exact length or of a later seal counter unseal it: it ends before the first chunk that does not verify."""
+        self.unclean()
+        chunks = [b"a" * CHUNK, b"b" * CHUNK]
+        file = self.vault.file(b"f", 1, chunks)
+        sealed, z = read_whole(file.path), b"z" * CHUNK
+        inside = {"first": 0, "records": [file.record(0, z)]}
+        third, garbage = file.record(2, b"c" * CHUNK), random.Random(1).randbytes(RECORD)
+        for number, (data, entry, code, expected) in enumerate([
+                (sealed + garbage, inside, 0, z + chunks[1]), (sealed + third, inside, 0, z + chunks[1]),
+                (sealed[:-RECORD], inside, DAMAGE, z),
+                (sealed + third + garbage, {**inside, "seal_counter": 2}, 0, z + chunks[1] + b"c" * CHUNK),
+                (sealed + garbage, {"kind": 2, "exact": 2 * CHUNK}, 0, b"".join(chunks)),
+                (sealed + garbage, {"kind": 2, "exact": CHUNK}, 0, chunks[0]),
+                (sealed + third, {"first": 3, "records": [file.record(3, z)]}, 0, b"".join(chunks) + b"c" * CHUNK + z),
+                (sealed + garbage, {"first": 3, "records": [file.record(3, z)]}, 0, b"".join(chunks))]):
+            with self.subTest(number):
+                write_whole(file.path, data)
+                log = TinyLog(self.vault)
+                log.add(file, **entry)
+                log.save()
+                found = self.vault.run("f")
+                self.assertEqual(found[:2], (code, expected), found[2])
+
+    def test_log_and_last_chunk(self):
+        """An entry of another chunk does not take the last one away."""
+        self.unclean()
+        for file, plain, data in self.extended(b"last!"):
+            write_whole(file.path, data)
+            log = TinyLog(self.vault)
+            log.add(file, first=0, records=[file.record(0, b"z" * CHUNK)])
+            log.save()
+            self.assertEqual(self.vault.run("f")[:2], (0, b"z" * CHUNK + plain[CHUNK:]))
+
+
 class ObjectTests(unittest.TestCase):
     """Anything can be under the names of the vault's own files (Log-8, Store-31, Conventions-5). It is a line for
     people and an exit code, and nothing waits for it."""
@@ -1368,11 +1494,47 @@ class ExtractionTests(unittest.TestCase):
         self.assertEqual(self.vault.run("file")[0], DAMAGE)
 
     def test_hole_of_the_store(self):
-        """A hole of the backing file is not read."""
-        file = self.vault.file(b"file", 1, [b"a" * CHUNK], is_sparse=True, is_sealed=False)
-        os.truncate(file.path, 128 + RECORD * (1 << 24))
-        self.assertEqual(self.vault.extract()[0], 0)
-        self.assertEqual(os.stat(os.path.join(self.vault.out, "file")).st_size, CHUNK << 24)
+        """A hole of the backing file is not read. In a file without holes it is one line of damage."""
+        for is_sparse in (True, False):
+            file = self.vault.file(b"file", 1, [b"a" * CHUNK], is_sparse=is_sparse, is_sealed=False)
+            os.truncate(file.path, 128 + RECORD * (1 << 24))
+            self.vault.out += "-"
+            code, _, errors = self.vault.extract("--damaged")
+            self.assertEqual((code, errors.count("\n")), (0, 0) if is_sparse else (DAMAGE, 1), errors)
+            self.assertEqual(os.stat(os.path.join(self.vault.out, "file")).st_size, CHUNK << 24)
+        self.assertIn(f"file: bytes {CHUNK} to {CHUNK << 24}: chunks 1 to {(1 << 24) - 1} at {CHUNK}: tag", errors)
+        self.vault.put("vaultfs.lock", NOTE)
+        self.vault.put("vaultfs.log", bytes(64))
+        self.assertEqual(self.vault.run("file")[:2], (0, b"a" * CHUNK))
+
+    def test_runs(self):
+        """Adjacent damaged chunks are one line, others are not."""
+        file = self.vault.file(b"file", 1, [bytes([65 + i]) * CHUNK for i in range(7)])
+        for chunk in (1, 2, 4, 6):
+            file.flip(128 + chunk * RECORD + 20)
+        self.assertEqual(self.vault.read()[1], [f"file: {which}: tag does not verify" for which in (
+            "chunks 1 to 2 at 4096", "chunk 4 at 16384", "chunk 6 at 24576")])
+        self.vault.extract("--damaged")
+        expected = b"".join(bytes(CHUNK) if i in (1, 2, 4, 6) else bytes([65 + i]) * CHUNK for i in range(7))
+        self.assertEqual(self.vault.extracted(b"file"), expected)
+
+    def test_durable_length(self):
+        """Store-6: the chunk in which the durable length ends was durable, so after an unclean end it is damage."""
+        self.vault.put("vaultfs.lock", NOTE)
+        self.vault.put("vaultfs.log", bytes(64))
+        chunks = [b"a" * CHUNK, b"b" * CHUNK, b"c" * CHUNK]
+        for durable, code, size in [(CHUNK + 1, DAMAGE, CHUNK), (CHUNK, 0, CHUNK), (2 * CHUNK, DAMAGE, CHUNK)]:
+            file = self.vault.file(b"file", 1, chunks, is_sealed=False, durable=durable)
+            file.flip(128 + RECORD + 20)
+            self.assertEqual(self.vault.run("file")[:2], (code, b"a" * size), durable)
+
+    @unittest.skipUnless(hasattr(os, "listxattr"), "only Linux has attributes")
+    def test_no_attributes(self):
+        """A store may have no extended attributes."""
+        self.vault.file(b"file", 1, [b"text"])
+        with unittest.mock.patch.object(os, "listxattr", side_effect=OSError(95, "Operation not supported")):
+            self.assertEqual(self.vault.extract(), (0, b"", ""))
+        self.assertEqual(self.vault.extracted(b"file"), b"text")
 
     def test_unclean_end(self):
         """Store-6, Store-7, Store-38."""

@@ -782,10 +782,11 @@ class FileChanges:
 
     def __init__(self, log):
         self.log, self.chunk_size = log, log.chunk_size
-        self.records, self.holes, self.exact, self.lost_reach = {}, [], None, 0
+        self.records, self.holes, self.exact, self.lost_reach, self.seal_counter = {}, [], None, 0, 0
 
     def apply(self, entry):
         """Log-2, Log-10."""
+        self.seal_counter = entry.seal_counter
         count, chunks = -(-entry.length // self.chunk_size), range(0)
         if entry.kind == HOLE:
             chunks = range(entry.first, entry.end)
@@ -809,6 +810,11 @@ class FileChanges:
             return max(self.exact, self.lost_reach)
         ends = [c * self.chunk_size + r[1] - OVERHEAD for c, r in self.records.items() if r is not None]
         return max([plaintext_length(size, self.chunk_size), self.lost_reach] + ends)
+
+    def unseals(self, header):
+        """Store-3: true if the file is not sealed any more with these changes."""
+        reach = self.length(backing_size(header.length, self.chunk_size))
+        return self.exact is not None or reach > header.length or self.seal_counter > header.seal_counter
 
     def record(self, chunk, stored):
         """The record of a chunk: the log's, zeros for a hole, or the stored one. None if it is lost."""
@@ -1221,7 +1227,13 @@ class Vault:
         if not hasattr(os, "listxattr") or key is None:
             return found
         # The pack comes first, because a value stored on its own takes precedence (Attributes-5).
-        names = [os.fsencode(n) for n in os.listxattr(item.backing, follow_symlinks=False)]
+        try:
+            names = [os.fsencode(n) for n in os.listxattr(item.backing, follow_symlinks=False)]
+        except OSError as error:
+            # The store has none.
+            if error.errno in UNSUPPORTED:
+                return found
+            raise
         for name in sorted(names, key=lambda name: (name != PACK, name)):
             if not name.startswith(b"user."):
                 continue
@@ -1237,8 +1249,8 @@ class Vault:
 
 class OpenFile:
     """A file of the vault that is open for reading. `length` is its length in bytes, as far as it is known without
-    reading it. An unsealed file may end earlier, after an unclean end or if it is a conflict copy (Store-6, Store-40).
-    The vault's `ends_torn` allows that after a clean end, too."""
+    reading it, and `laid_out` the one that the backing size gives. An unsealed file may end earlier, after an unclean
+    end or if it is a conflict copy (Store-6, Store-40). The vault's `ends_torn` allows that after a clean end, too."""
 
     def __init__(self, vault, item):
         self.vault, self.item, self.chunk_size = vault, item, vault.keys.chunk_size
@@ -1266,9 +1278,8 @@ class OpenFile:
         self.header = header = FileHeader(data, self.vault.keys)
         self.logged = self.vault.changes(self.item, header)
         if self.logged is not None:
-            length = self.logged.length(size)
-            size = backing_size(length, self.chunk_size)
-            header.sealed = header.sealed and header.length == length
+            size = backing_size(self.logged.length(size), self.chunk_size)
+            header.sealed = header.sealed and not self.logged.unseals(header)
             header.sparse = header.sparse or bool(self.logged.holes)
         self.size = size
         self.laid_out = self.length = plaintext_length(size, self.chunk_size)
@@ -1284,14 +1295,39 @@ class OpenFile:
 
     def pieces(self):
         """(offset, size, plaintext, problem) of the whole file in order. The plaintext is None for a hole, which reads
-        as zeros, and for a piece that does not verify, which has a problem."""
+        as zeros, and for a piece that does not verify, which has a problem. Adjacent pieces with one problem are one."""
+        run = None
+        for offset, size, plain, problem in self.parts():
+            if run and problem == run[2] and offset == run[0] + run[1]:
+                run[1] += size
+                continue
+            if run:
+                yield self.damaged_piece(*run)
+            run = [offset, size, problem] if problem else None
+            if not run:
+                yield offset, size, plain, None
+        if run:
+            yield self.damaged_piece(*run)
+        if self.header and self.header.sealed:
+            yield from self.ending()
+
+    def damaged_piece(self, offset, size, problem):
+        first, last = offset // self.chunk_size, (offset + size - 1) // self.chunk_size
+        which = f"chunk {first}" if first == last else f"chunks {first} to {last}"
+        return offset, size, None, f"{which} at {offset}: {problem}"
+
+    def parts(self):
+        """The same for single chunks and for holes of the backing file, in order, up to the sealed length."""
         chunk, index = self.chunk_size, 0
         readable_length = min(self.length, self.laid_out)
         count = -(-readable_length // chunk)
         while index < count:
             holes = min(self.holes_from(index), count - index)
             if holes:
-                yield index * chunk, min(holes * chunk, readable_length - index * chunk), None, None
+                plain, problem = self.chunk(index, bytes(self.record_size))
+                if problem == "ends":
+                    return
+                yield index * chunk, min(holes * chunk, readable_length - index * chunk), plain, problem
                 index += holes
                 continue
             batch = range(index, min(count, index + max(1, BLOCK // self.record_size)))
@@ -1304,8 +1340,6 @@ class OpenFile:
                 size = min(chunk, readable_length - index * chunk)
                 yield index * chunk, size, plain and plain[:size], problem
             index += 1
-        if self.header and self.header.sealed:
-            yield from self.ending()
 
     def ending(self):
         """The piece that a sealed file lacks (Store-4), or that it has too much (Store-3)."""
@@ -1314,14 +1348,14 @@ class OpenFile:
             yield self.laid_out, self.length - self.laid_out, None, what
         elif self.laid_out > self.length:
             what = f"sealed at {self.length} bytes, but the backing file has {self.laid_out}"
-            if self.vault.is_unclean:
+            if self.vault.is_unclean or self.item.is_copy:
                 self.vault.report.note(self.item.path, what)
             else:
-                yield self.length, 0, None, what
+                yield self.length, self.laid_out - self.length, None, what
 
     def holes_from(self, index):
         """The number of chunks from this one on that are a hole of the backing file, if the system tells."""
-        if not self.header.sparse or self.logged is not None or not hasattr(os, "SEEK_DATA"):
+        if self.logged is not None or not hasattr(os, "SEEK_DATA"):
             return 0
         start = HEADER_SIZE + index * self.record_size
         try:
@@ -1336,18 +1370,23 @@ class OpenFile:
             due = min(self.record_size, self.size - HEADER_SIZE - index * self.record_size)
             record = self.logged.record(index, record[:due].ljust(due, b"\0"))
             if record is None:
-                return None, f"chunk {index} at {offset}: lost with its entry of vaultfs.log"
-        # Holes-1.
-        if header.sparse and len(record) > OVERHEAD and not any(record):
-            return None, None
-        plain = header.open_record(index, record)
-        if plain is not None:
-            return plain, None
+                return None, "lost with its entry of vaultfs.log"
+        records = [record]
+        if header.sealed and offset < self.length < min(self.laid_out, offset + self.chunk_size):
+            # Store-3: the record of the sealed length, which is shorter.
+            records.append(record[:self.length - offset + OVERHEAD])
+        for record in records:
+            # Holes-1.
+            if header.sparse and len(record) > OVERHEAD and not any(record):
+                return None, None
+            plain = header.open_record(index, record)
+            if plain is not None:
+                return plain, None
         ends_torn = self.item.is_copy or self.vault.is_unclean or self.vault.ends_torn
-        if not header.sealed and ends_torn and offset + self.chunk_size > header.length:
+        if not header.sealed and ends_torn and offset >= header.length:
             self.vault.report.note(self.item.path, f"ends at {offset}: chunk {index} was written in part")
             return None, "ends"
-        return None, f"chunk {index} at {offset}: tag does not verify"
+        return None, "tag does not verify"
 
     def attributes(self):
         return self.vault.attributes(self.item, self.header and self.header.xattr_key)

@@ -239,10 +239,10 @@ extension EncryptedFile {
     /// Cuts a file that is longer than its sealed header says back to the sealed length.
     /// - Parameter writer: nil for a read-only store, which only reads no further.
     func cutBack(_ state: inout WriteState, _ writer: Descriptor?) throws(StoreError) {
-        let workspace = try Workspace(layout: layout)
         let sealedLength = state.header.length
         let last = layout.chunkIndex(ofPlaintextOffset: sealedLength)
         if let writer {
+            let workspace = try Workspace(layout: layout)
             let n = Int(sealedLength % UInt64(layout.chunkSize))
             // A longer record must become the short one that the sealed length ends with. One that does not verify is not
             // replaced. Reading it stays an error.
@@ -254,6 +254,8 @@ extension EncryptedFile {
             }
             try writer.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
             syncs.countWrite()
+        } else {
+            lengths.stored.store(length, ordering: .releasing)
         }
         applyCut(&state, to: sealedLength, last)
         lengths.setAuthentic(.max)

@@ -51,7 +51,7 @@ extension EncryptedFile {
         records.log.adopt(changes, in: found.log)
         if changes.isEmpty { return }
         let length = changes.length(backingSize, layout)
-        if length != state.header.length { state.header.isSealed = false }
+        if changes.unseal(state.header, layout) { state.header.isSealed = false }
         state.header.keepLost(changes, length, layout)
         lengths.set(length, by: state.header)
         if !changes.holes.isEmpty { records.isSparse.store(true, ordering: .releasing) }

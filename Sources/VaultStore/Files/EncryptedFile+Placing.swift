@@ -119,8 +119,7 @@ extension EncryptedFile {
         let isSparse = !changes.holes.isEmpty
         try writing.withLock { (state) throws(StoreError) in
             let header = state.header
-            let isOutdated =
-                header.isSealed ? changes.exactLength != nil || final > header.length : header.length > final
+            let isOutdated = header.isSealed ? changes.unseal(header, layout) : header.length > final
             guard
                 isOutdated || isSparse && !header.isSparse || header.sealCounter < changes.sealCounter
                     || !changes.lostChunks.isEmpty

@@ -238,6 +238,7 @@ extension EncryptedFile {
         let now = changes.value
         if now != started || ChangeCounter.isChanging(now) { return false }
         if try decryptAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
+        if try decryptAsStored(chunk, into: piece, workspace) { return true }
         throw damaged("chunk \(chunk): its data is damaged")
     }
 
@@ -251,13 +252,30 @@ extension EncryptedFile {
         guard authentic < length, authentic / UInt64(layout.chunkSize) == chunk else { return false }
         let n = Int(authentic % UInt64(layout.chunkSize))
         guard n > 0, n <= piece.count else { return false }
-        let isWhole =
-            try records.decrypt(
-                record.slice(..<(n + ChunkLayout.recordOverhead)), first: chunk, into: piece.slice(..<n),
-                workspace.cipher) == 1
+        let sealed = record.slice(..<(n + ChunkLayout.recordOverhead))
         // Reads end at the sealed length, so the rest is never returned.
         piece.slice(n...).fill(with: 0)
-        return isWhole
+        if records.isSparse.load(ordering: .acquiring), sealed.allSatisfy({ $0 == 0 }) {
+            piece.fill(with: 0)
+            return true
+        }
+        return try records.decrypt(sealed, first: chunk, into: piece.slice(..<n), workspace.cipher) == 1
+    }
+
+    /// Decrypts the last chunk of a file that a read-only store ends at its sealed length (FileFormat, Store-3). Its record
+    /// may be the longer one that the backing size gives. No record of the batch comes after it, so this one can take
+    /// the place of the first.
+    private func decryptAsStored(
+        _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
+    ) throws(StoreError) -> Bool {
+        let stored = lengths.stored.load(ordering: .acquiring)
+        guard stored > length, layout.partialChunk(of: length) == chunk else { return false }
+        let whole = workspace.edge.slice(..<layout.plaintextSize(ofChunk: chunk, length: stored))
+        guard whole.count > piece.count, try decryptStored(chunk, into: whole, workspace) else { return false }
+        if piece.baseAddress != whole.baseAddress {
+            piece.copyMemory(from: UnsafeRawBufferPointer(whole.slice(..<piece.count)))
+        }
+        return true
     }
 
     /// Counts damage and returns its error.

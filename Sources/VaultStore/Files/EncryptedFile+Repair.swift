@@ -23,24 +23,22 @@ extension EncryptedFile {
         try file.synchronize(dataOnly: false)
     }
 
-    /// Copies data that verifies past a sealed length to a file in `lost+found`. A header that is older than the data,
-    /// restored by a person or by a disk, has a former length. Called before anything that opens the file can cut it.
-    static func keepTail(
-        of descriptor: Descriptor, in store: Store, _ lostAndFound: () throws(StoreError) -> LostAndFound
-    ) throws(StoreError) {
-        let file = try EncryptedFile(descriptor, in: store)
-        let header = file.writing.withLock { $0.header }
-        guard header.isSealed && file.length > header.length else { return }
-        let tail = try FileTail(of: file, from: header.length)
+    /// Copies data that verifies past a sealed length to a file in `lost+found`, durably, before it is cut off (FileFormat,
+    /// Store-33). A header that is older than the data, restored by a person or by a disk, has a former length. The caller
+    /// holds the write lock.
+    func keepTail(past sealedLength: UInt64) throws(StoreError) {
+        let tail = try FileTail(of: self, from: sealedLength)
         guard try tail.exists() else { return }
-        let name = LostObject.digits(of: header.fileID) + ".tail"
-        try lostAndFound().makeFile(Array(name.utf8)) { (copy) throws(StoreError) in try tail.copy(to: copy) }
+        let name = LostObject.digits(of: fileID) + ".tail"
+        try LostAndFound(in: store).makeFile(Array(name.utf8)) { (copy) throws(StoreError) in try tail.copy(to: copy) }
     }
 
     /// Opens a file that may be shorter than its sealed header says. Such a file is sealed at the length that is left.
     private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let layout = store.layout
         let rest = try EncryptedFile(descriptor, in: store)
+        // Left longer here also after an unclean end, so that the first writer keeps the tail.
+        if rest.hasUnsealedTail { return try open(descriptor, in: store, cutsTornTail: false) }
         guard let sealed = rest.missedLength else { return try open(descriptor, in: store) }
         let left = layout.plaintextLength(ofBackingSize: UInt64(clamping: try descriptor.status().st_size))
         if left < sealed { try rest.sealRest(left) }

@@ -235,7 +235,7 @@ package final class EncryptedFile: Sendable {
         try writing.withLock { (state) throws(StoreError) in _ = try writer(&state, evenIfClosed: evenIfClosed) }
     }
 
-    /// The descriptor for writing. The first writer of a file that is longer than sealed cuts it back.
+    /// The descriptor for writing. The first writer of a file that is longer than sealed cuts it back, and keeps what verifies.
     /// - Parameter evenIfClosed: also if the mode denies writing to its owner, this process's user. No program writes
     ///   with the descriptor.
     func writer(_ state: inout WriteState, evenIfClosed: Bool = false) throws(StoreError) -> Descriptor {
@@ -244,6 +244,7 @@ package final class EncryptedFile: Sendable {
         let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
         // Before anything can be written past the sealed length. If this fails, the next caller tries again.
         if hasUnsealedTail {
+            try keepTail(past: authenticLength)
             try cutBack(&state, writer)
             lengths.isCutBack.store(true, ordering: .releasing)
         }

@@ -6,6 +6,8 @@ package struct FileLength: ~Copyable, Sendable {
     /// By the backing size, or by the log.
     private let whole: Atomic<UInt64>
     private let proven: Atomic<UInt64>
+    /// The length by the backing size, if a read-only store ends the file before that. Else 0.
+    let stored = Atomic<UInt64>(0)
     /// True since the file was cut to the length that its header authenticates. No program asked for that, so the kernel
     /// still has the old size.
     package let isCutBack = Atomic<Bool>(false)

@@ -149,6 +149,13 @@ struct LoggedChanges: Sendable {
         return max(length, layout.plaintextOffset(ofChunk: last) + UInt64(record.size - ChunkLayout.recordOverhead))
     }
 
+    /// True if a file with this sealed header is not sealed any more with these changes (FileFormat, Store-3). They say so, and
+    /// not the size of the backing file, which somebody may have changed.
+    func unseal(_ header: FileHeader, _ layout: ChunkLayout) -> Bool {
+        exactLength != nil || sealCounter > header.sealCounter
+            || length(layout.backingSize(ofPlaintextLength: header.length), layout) > header.length
+    }
+
     /// Makes all records lost ones.
     mutating func loseRecords() {
         records = records.mapValues { Record(position: nil, size: $0.size, sequence: $0.sequence) }

@@ -44,8 +44,15 @@ struct LostAndFound {
         -> OpenDirectory?
     {
         let entry = try root.encode(name).entry
-        let isNew = try root.descriptor.statusIfPresent(of: entry) == nil
-        if isNew { try root.makeDirectory(name, mode: 0o700, owner: owner) }
+        var isNew = try root.descriptor.statusIfPresent(of: entry) == nil
+        if isNew {
+            do throws(StoreError) {
+                try root.makeDirectory(name, mode: 0o700, owner: owner)
+            } catch .system(.fileExists) {
+                // Another thread has made it, for a file of its own.
+                isNew = false
+            }
+        }
         do throws(StoreError) {
             let pinned = try Descriptor(at: root.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
             let opened = try OpenDirectory.open(pinned, isRoot: false, in: root.store)

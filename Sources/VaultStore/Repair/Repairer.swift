@@ -58,12 +58,6 @@ package final class Repairer {
             let (parent, entry) = try self.store.root.locate(finding.backingPath)
             try self.store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: self.store)
         }
-        // Before files are cut.
-        each(findings, [.cutBack]) { (finding) throws(StoreError) in
-            try EncryptedFile.keepTail(of: try self.openFile(finding), in: self.store) { () throws(StoreError) in
-                try self.openLostAndFound()
-            }
-        }
         repairFiles(findings)
         each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
         each(findings, [.empty]) { (finding) throws(StoreError) in
@@ -115,8 +109,6 @@ package final class Repairer {
             // The findings of a file are adjacent.
             if finding.backingPath == last { return }
             last = finding.backingPath
-            // Do not cut a file whose end could not be copied.
-            if self.failures.contains(where: { $0.finding.backingPath == last }) { return }
             try EncryptedFile.repair(try self.openFile(finding), in: self.store)
         }
     }

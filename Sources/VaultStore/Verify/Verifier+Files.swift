@@ -73,7 +73,11 @@ extension Verifier {
         let sealed = content.header.length
         let message = EncryptedFile.wrongLength(length, expected: sealed)
         if length > sealed {
-            report(.damaged, content.object, message, at: sealed, count: length - sealed, remedy: .cutBack)
+            let isTail = isCompleted || isInConflictCopy(content.object)
+            report(
+                isTail ? .tornTail : .damaged, content.object,
+                isTail ? message + "; a mount ends the file there" : message, at: sealed, count: length - sealed,
+                remedy: .cutBack)
             return layout.chunkCount(ofLength: sealed)
         }
         // The chunk at the cut is lost as well.
@@ -93,8 +97,8 @@ extension Verifier {
         let length = changes.length(content.backingSize, layout)
         if length != layout.plaintextLength(ofBackingSize: content.backingSize) || changes.exactLength != nil {
             content.backingSize = layout.backingSize(ofPlaintextLength: length)
-            content.header.isSealed = content.header.isSealed && content.header.length == length
         }
+        if changes.unseal(content.header, layout) { content.header.isSealed = false }
         if !changes.holes.isEmpty { content.header.isSparse = true }
         let count = changes.records.count
         let chunks =

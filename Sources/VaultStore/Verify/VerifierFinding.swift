@@ -12,8 +12,8 @@ package struct VerifierFinding: Sendable, Equatable {
         case unsealed
         /// A note: the log holds changes of the file. The next mount puts them in place.
         case logged
-        /// A note: after an unclean end, a file that is not sealed has records past its durable length that do not
-        /// verify. The next mount cuts them off.
+        /// A note: after an unclean end, a sealed file is longer than its length, or another has records past its durable
+        /// length that do not verify. The next mount ends it there.
         case tornTail
         /// A note: something unused that an interrupted operation has left.
         case leftover
