@@ -19,7 +19,8 @@ package final class SmbStore: Sendable {
 
         /// True if this process has a descriptor with which the file is open at the server.
         var isOpen: Bool {
-            (Int32(0)..<1024).contains { fd in
+            let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+            return descriptors.compactMap { Int32($0) }.contains { fd in
                 var status = stat()
                 let flags = fcntl(fd, F_GETFL)
                 return flags >= 0 && flags & Self.pathOnly == 0 && File(fstat(fd, &status), status) == self
