@@ -1103,6 +1103,24 @@ class ConflictTests(unittest.TestCase):
                 (b"a." + b"e" * 32, b"~", b"a." + b"e" * 32 + b" (conflict ~)"), (b"a", b". .", b"a (conflict . .)")]:
             self.assertEqual(copy_name(name, b"E" * 43, addition), expected)
 
+    def test_hidden_characters(self):
+        for addition, shown in [
+                (b"~\x1b[", "~%1B["), ("~\u202etxt".encode(), "~%E2%80%AEtxt"), (b"~\xff\xc3", "~%FF%C3"),
+                ("~é\n".encode(), "~é%0A"), ("~\x85\xad\u200b".encode(), "~%C2%85%C2%AD%E2%80%8B"), (b"%1B", "%251B"),
+                (b"\x1b", "%1B"), (b"~\xed\xa0\x80", "~%ED%A0%80"), (b"\xe2\x82A", "%E2%82A"),
+                ("~\U000E0041\U0001F600".encode(), "~%F3%A0%81%81\U0001F600")]:
+            self.assertEqual(copy_name(b"a.b", b"E" * 43, addition), f"a (conflict {shown}).b".encode())
+
+    def test_two_places(self):
+        """The same addition in the middle and at the end of a long entry: two names."""
+        file = self.vault.file(b"l" * 200, 1, [b"own"])
+        folder, entry = os.path.split(file.path)
+        for place in (entry + b"~", b"vaultfs.long~" + entry[len("vaultfs.long"):]):
+            write_whole(os.path.join(folder, place), read_whole(file.path))
+        os.unlink(file.path)
+        found, damage = self.vault.read()
+        self.assertEqual((set(found), damage), ({b"l" * 200 + b" (conflict ~)", b"l" * 200 + b" (conflict ~%)"}, []))
+
     def test_long_names(self):
         entry = b"x" * 21 + b"ABCDEFGHIJ" + b"y" * 33
         found = copy_name(b"n" * 255, entry, b"~")
@@ -1143,6 +1161,19 @@ class ConflictTests(unittest.TestCase):
         self.assertEqual((set(found), damage), ({name, name + b"/in"}, []))
         self.assertEqual(self.vault.extract()[0], 0)
         self.assertEqual(self.vault.extracted(b"dir (conflict sync-conflict-1)/in"), b"text")
+
+    def test_record_of_a_directory_above(self):
+        """Directory-4: such a directory is damage, and nothing in it is read."""
+        outer = self.vault.folder(b"outer")
+        inner = self.vault.folder(b"inner", outer)
+        below = os.path.join(inner.root, os.path.basename(inner.root))
+        os.mkdir(below)
+        for folder in (inner.root, below):
+            write_whole(os.path.join(folder, b"vaultfs.dir"), read_whole(os.path.join(outer.root, b"vaultfs.dir")))
+        found, damage = self.vault.read()
+        self.assertEqual(set(found), {b"outer"})
+        self.assertEqual(len(damage), 1)
+        self.assertIn("the record of a directory above", damage[0])
 
     def test_log_is_the_twins(self):
         """Store-40: the log's entries are not applied, and an unsealed copy ends before what does not verify."""

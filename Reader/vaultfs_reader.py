@@ -643,17 +643,46 @@ def twins(entry):
     return found + ([(b"vaultfs.long" + before[2], before[1])] if before else [])
 
 
-def copy_name(name, twin, addition):
-    """The plaintext name of a conflict copy, from its twin's name and entry (Names-7)."""
+# Control characters, line ends, and what is invisible or changes the writing direction (Names-7).
+HIDDEN = [range(0, 0x20), range(0x7F, 0xA0), [0xAD, 0x61C, 0x180E, 0xFEFF], range(0x200B, 0x2010), range(0x2028, 0x202F),
+          range(0x2060, 0x2070), range(0xFFF9, 0xFFFC), range(0xE0000, 0xE0080)]
+
+
+def shown_addition(twin, addition):
+    """The addition as people read it."""
+    text = addition
+    if re.match(rb"\." + DIGIT, addition) or addition.startswith(b" ("):
+        text = addition[1:]
+    elif addition.startswith(b"("):
+        text = b" " + addition
+    pieces = []
+    for character in text.decode("utf-8", "surrogateescape"):
+        data = character.encode("utf-8", "surrogateescape")
+        is_invalid = 0xDC80 <= ord(character) <= 0xDCFF
+        if is_invalid or character == "%" or any(ord(character) in hidden for hidden in HIDDEN):
+            pieces += [b"%%%02X" % byte for byte in data]
+        else:
+            pieces.append(data)
+    room = 255 - len(twin)
+    if sum(map(len, pieces)) <= room:
+        return b"".join(pieces)
+    end = b"~" + b64u(hashlib.sha256(addition).digest())[:8]
+    kept = b""
+    for piece in pieces:
+        if len(kept + piece + end) > room:
+            break
+        kept += piece
+    return kept + end
+
+
+def copy_name(name, twin, addition, has_rival=False):
+    """The plaintext name of a conflict copy, from its twin's name and entry (Names-7). `has_rival`: the same addition is at
+    the end of another entry."""
     dot = name.rfind(b".")
     if dot < 0 or not name[:dot].strip(b".") or len(name) - dot > 32:
         dot = len(name)
     stem, extension = name[:dot], name[dot:]
-    if re.match(rb"\." + DIGIT, addition) or addition.startswith(b" ("):
-        addition = addition[1:]
-    elif addition.startswith(b"("):
-        addition = b" " + addition
-    end = b" (conflict " + addition + b")" + extension
+    end = b" (conflict " + shown_addition(twin, addition) + (b"%" if has_rival else b"") + b")" + extension
     if len(stem) + len(end) > 255:
         end = b"~" + twin[-43:][:8] + end
         cut = 255 - len(end)
@@ -971,10 +1000,12 @@ class Log:
 
 class Item:
     """An object of the vault: its path, its backing path, its status (stat(2)). `is_copy`: it is a conflict copy, or in
-    one. A directory has a `record`, or None if it is empty after an unclean end. A link has a `target`."""
+    one. A directory has a `record`, or None if it is empty after an unclean end, and the name keys of those above it. A link
+    has a `target`."""
 
-    def __init__(self, path, backing, status, is_copy):
+    def __init__(self, path, backing, status, is_copy, name_keys=frozenset()):
         self.path, self.backing, self.status, self.is_copy = path, backing, status, is_copy
+        self.name_keys = name_keys
         self.kind = KINDS.get(stat.S_IFMT(status.st_mode), "other")
         self.protection_class = self.record = self.target = None
 
@@ -1041,6 +1072,8 @@ class Vault:
         try:
             data = read_regular(os.path.join(item.backing, b"vaultfs.dir"), 65)
             item.record = DirectoryRecord(data, self.keys, item.path == b"")
+            if item.record.name_key in item.name_keys:
+                raise Damage("vaultfs.dir: the record of a directory above (Directory-4)")
             item.protection_class = item.record.protection_class
         except (Damage, FileNotFoundError) as problem:
             if not self.is_incomplete(item):
@@ -1134,7 +1167,10 @@ class Vault:
         """Names-6: the name of an entry that is a conflict copy, or None."""
         for twin, addition in twins(entry):
             try:
-                return copy_name(folder.record.decode(twin, self.sidecar(folder, twin)), twin, addition)
+                name = folder.record.decode(twin, self.sidecar(folder, twin))
+                rival = twin + addition
+                has_rival = rival != entry and os.path.lexists(os.path.join(folder.backing, rival))
+                return copy_name(name, twin, addition, has_rival)
             except Damage:
                 continue
         return None
@@ -1171,7 +1207,8 @@ class Vault:
         path = folder.path + b"/" + name if folder.path else name
         backing = os.path.join(folder.backing, entry)
         try:
-            item = Item(path, backing, os.lstat(backing), is_copy or folder.is_copy)
+            name_keys = folder.name_keys | {folder.record.name_key}
+            item = Item(path, backing, os.lstat(backing), is_copy or folder.is_copy, name_keys)
             if item.kind == "link":
                 item.protection_class, item.target = open_link(os.readlink(backing), self.keys)
             elif item.kind == "dir" and not self.load(item, folder.protection_class):

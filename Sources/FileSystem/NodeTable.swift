@@ -69,12 +69,25 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
         if node === root { return }
+        // A store can show a directory below itself. Its names would form a circle, so it keeps the one above. The kernel makes
+        // a loop of it (ELOOP, d_splice_alias in fs/dcache.c).
+        if node.isDirectory, isAtOrAbove(node, parent) { return }
         guard node.names.put(parent, entry) else { return }
         parent.references += 1
         if node.isDirectory {
             // A directory has one name. Another process has moved it away from the older one.
             for old in node.names.removeOthers() { release(old.parent, &state) }
         }
+    }
+
+    private func isAtOrAbove(_ node: TableNode, _ other: TableNode) -> Bool {
+        var current = other
+        for _ in 0..<Int(PATH_MAX) {
+            if current === node { return true }
+            guard let name = current.names.first else { return false }
+            current = name.parent
+        }
+        return false
     }
 
     /// Notes that the node's last name is about to be removed: the store may then give the inode's number to a new file at

@@ -17,6 +17,12 @@ package final class Node: TableNode, @unchecked Sendable {
     /// True for a conflict copy, and for everything in a directory that is one (FileFormat, Store-40).
     var isConflictCopy: Bool { origin.load(ordering: .relaxed) == .conflictCopy }
 
+    /// True if a sync client may have given the file the name of a conflict copy while it was open.
+    let hasCopyName = Atomic<Bool>(false)
+
+    /// True from the making of a file to its last close.
+    let isBeingMade = Atomic<Bool>(false)
+
     /// Sets `isConflictCopy`. Returns false if it already has the other value.
     func setConflictCopy(_ isConflictCopy: Bool) -> Bool {
         let value: Origin = isConflictCopy ? .conflictCopy : .own

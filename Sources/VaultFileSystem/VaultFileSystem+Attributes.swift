@@ -44,7 +44,8 @@ extension VaultFileSystem {
         _ id: NodeID, _ changes: AttributeChanges, handle: FileHandle?, workspace: Workspace
     ) throws(StoreError) -> stat {
         let node = try nodes.node(id)
-        try admitChange(of: node)
+        // A descriptor goes on if a sync client renames the file.
+        if handle == nil { try admitChange(of: node) } else { try store(of: node).admitChange() }
         // truncate(2) writes to the file.
         if let handle { try admit(handle) } else { try admit(node, changes.length == nil ? .attributes : .opening) }
         let pinned = try withSpace { () throws(StoreError) in

@@ -150,6 +150,7 @@ extension VaultFileSystem {
         }
         let status = try file.reader.status()
         let node = intern(status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
+        node.isBeingMade.store(true, ordering: .releasing)
         // A lock wipes the keys of a file that it finds without a handle.
         let handle = handle(file, node, flags: flags)
         node.opening.withLock { adopt(file, &$0, node) }
@@ -175,6 +176,8 @@ extension VaultFileSystem {
             observer?.noWriterLeft()
         }
         if left == 0 {
+            handle.node.isBeingMade.store(false, ordering: .releasing)
+            arrivals.removeInUse(handle.node.key)
             sealLater(handle.file, of: handle.node)
             // During a lock, a file of this class is purged at its last close.
             if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen {

@@ -89,7 +89,8 @@ extension VaultFileSystem {
     /// Remembers an object that has got its name in a locked inbox.
     func countArrival(_ status: stat, in parent: Node) {
         guard parent.protectionClass == .inbox else { return }
-        arrivals.insert(FileIdentity(status), isFile: status.st_mode & S_IFMT == S_IFREG) { !gate.isUnlocked() }
+        let kind: Arrivals.Kind = status.st_mode & S_IFMT == S_IFREG ? .file : .other
+        arrivals.insert(FileIdentity(status), kind) { !gate.isUnlocked() }
     }
 
     var observer: LockController? { lockController.withLock { $0 } }
@@ -151,7 +152,9 @@ extension VaultFileSystem: LockableFileSystem {
             guard node.isRegularFile, let name = nodes.name(of: node), name.parent.protectionClass == .inbox,
                 let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil, file.isBusy, file.hasWriter
             else { continue }
-            arrivals.insert(node.key, isFile: true) { true }
+            arrivals.insert(node.key, node.isBeingMade.load(ordering: .acquiring) ? .file : .inUse) { true }
+            // It was closed meanwhile.
+            if !file.isBusy { arrivals.removeInUse(node.key) }
         }
     }
 

@@ -51,7 +51,10 @@ extension VaultFileSystem {
             let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
             if node.setConflictCopy(isConflictCopy) { return node }
             // A file that is open stays one file: a second one would not know of its changes.
-            if node.openFile != nil, !node.isConflictCopy { return node }
+            if node.openFile != nil, !node.isConflictCopy {
+                node.hasCopyName.store(true, ordering: .relaxed)
+                return node
+            }
             // A sync client has renamed it.
             nodes.disown(node)
             nodes.forget(node, count: 1)
@@ -148,8 +151,8 @@ extension VaultFileSystem {
     }
 
     /// renameat2(2) with flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
-    /// - Throws: `EXDEV` for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own. `EROFS` to
-    ///   replace one.
+    /// - Throws: `EXDEV` for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own, and for a
+    ///   directory that would get below one with the same secret. `EROFS` to replace a conflict copy.
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
@@ -170,6 +173,7 @@ extension VaultFileSystem {
         if newEncoded.isConflictCopy { throw .refused(.readOnlyFileSystem) }
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
+        if oldNode !== newNode, repeatsSecret(source, below: newNode) { throw .system(.improperLink) }
         try admitName(of: source, in: oldNode)
         if let target { try admitName(of: target, in: newNode) }
         try admitArrival(source, in: newNode)
@@ -195,6 +199,14 @@ extension VaultFileSystem {
         }
         moved(source, from: oldName, to: movedName)
         countArrival(source, in: newNode)
+    }
+
+    /// True for a directory with the secret of `parent` or of a directory above that (FileFormat: Directory-4).
+    private func repeatsSecret(_ status: stat, below parent: Node) -> Bool {
+        guard status.st_mode & S_IFMT == S_IFDIR, let node = nodes.find(status), (try? directory(node)) != nil else {
+            return false
+        }
+        return ([parent] + nodes.path(of: parent).map(\.parent)).contains { hasSecret(of: $0, node) }
     }
 
     private func moved(_ status: stat, from: NodeName<Node>, to: NodeName<Node>) {

@@ -32,6 +32,8 @@ package final class VaultFileSystem: Sendable {
     let spaceReleases = Atomic<Int>(0)
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
     let attributeObserver = Observer<UInt64>()
+    /// True if a kernel asks, on behalf of programs.
+    private let isServed = Atomic<Bool>(false)
     /// Called with entries whose names do not authenticate.
     let damageObserver = Observer<Damage>()
     /// Set once a controller can lock this file system.
@@ -56,9 +58,21 @@ package final class VaultFileSystem: Sendable {
     }
 
     /// Must be called before an object or its attributes are changed.
-    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy.
+    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy, and for a file that has become one while it is open.
     func admitChange(of node: Node) throws(StoreError) {
         try store(of: node).admitChange()
+        if node.hasCopyName.load(ordering: .relaxed), !hasOwnName(node) { throw .system(.readOnlyFileSystem) }
+    }
+
+    /// True if a name of the node that is no conflict copy's still leads to it.
+    private func hasOwnName(_ node: Node) -> Bool {
+        nodes.names(of: node).contains { name in
+            let isAttached = name.parent === nodes.root || nodes.path(of: name.parent).first?.parent === nodes.root
+            guard isAttached, !name.parent.isConflictCopy, EntryName.kind(of: name.entry) != .conflictCopy else {
+                return false
+            }
+            return (try? pinDirectory(name.parent).status(of: name.entry)).map(FileIdentity.init) == node.key
+        }
     }
 
     /// The node's open directory, with its keys.
@@ -74,9 +88,17 @@ package final class VaultFileSystem: Sendable {
         let pinned = try pinDirectory(node)
         try complete(node, pinned)
         let opened = try Self.open(pinned, of: node, isRoot: false, in: store)
+        // Each directory above was opened to find this one.
+        if nodes.path(of: node).contains(where: { hasSecret(of: $0.parent, node) }) { throw OpenDirectory.repeated }
         if opened.protectionClass == .inbox { hasInbox.store(true, ordering: .releasing) }
         directories.insert(opened, for: node)
         return opened
+    }
+
+    /// True if both directories have the same secret.
+    func hasSecret(of other: Node, _ node: Node) -> Bool {
+        guard let other = other.directoryClass else { return false }
+        return node.directoryClass?.hasSecret(of: other) ?? false
     }
 
     /// True if another machine may have replaced the directory or its record.
@@ -161,7 +183,10 @@ package final class VaultFileSystem: Sendable {
         // Last: the file may be written while a checkpoint puts earlier changes in place.
         if let file { result = file.records.log.shownStatus(result) }
         switch status.st_mode & S_IFMT {
-        case S_IFREG: result.st_size = off_t(plaintextLength(of: node, file, status))
+        case S_IFREG:
+            result.st_size = off_t(plaintextLength(of: node, file, status))
+            // access(2) looks at nothing else (fuse_permission in fs/fuse/dir.c).
+            if node.isConflictCopy, isServed.load(ordering: .relaxed) { result.st_mode &= ~0o222 }
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
         default: break
         }
@@ -213,6 +238,7 @@ extension VaultFileSystem: FileSystem {
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
         attributeObserver.set(observer)
+        isServed.store(true, ordering: .relaxed)
     }
 
     package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {

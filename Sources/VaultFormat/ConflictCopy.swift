@@ -1,4 +1,5 @@
 internal import LinuxSystem
+internal import VaultCrypto
 
 /// The entry of a conflict copy: the version of a file that a sync client kept beside the file's own entry, under that
 /// entry and an addition (FileFormat, Conflict copies).
@@ -7,6 +8,7 @@ package struct ConflictCopy: Equatable, Sendable {
     private static let sidecarSuffix = Array(".name".utf8)
     private static let mark = Array(" (conflict ".utf8)
     private static let dot = UInt8(ascii: ".")
+    private static let percent = UInt8(ascii: "%")
     /// Digits of a long entry after `vaultfs.long.`.
     private static let longDigits = 43
     /// Bytes of the longest extension, with its dot.
@@ -18,6 +20,8 @@ package struct ConflictCopy: Equatable, Sendable {
     package let twin: [UInt8]
     /// Begins with a byte outside base64url.
     package let addition: [UInt8]
+    /// The entry with the same addition at the end, which a client may have made too. Nil if this is it.
+    package let rival: [UInt8]?
 
     /// Nil if `entry` is not spelled like a conflict copy. The twin's name may still not authenticate.
     package init?(_ entry: [UInt8]) {
@@ -25,6 +29,8 @@ package struct ConflictCopy: Equatable, Sendable {
             return nil
         }
         (self.twin, self.addition) = (Array(twin), Array(addition))
+        let end = self.twin + self.addition
+        rival = end == entry ? nil : end
     }
 
     private static func short(_ entry: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>)? {
@@ -53,9 +59,10 @@ package struct ConflictCopy: Equatable, Sendable {
     }
 
     /// The plaintext name of the copy of a file of this name, of at most 255 bytes.
-    package func name(twin name: [UInt8]) -> [UInt8] {
+    /// - Parameter hasRival: true if `rival` is there too.
+    package func name(twin name: [UInt8], hasRival: Bool = false) -> [UInt8] {
         let (stem, ending) = Self.split(name)
-        let end = Self.mark + shownAddition + [UInt8(ascii: ")")] + ending
+        let end = Self.mark + shownAddition + (hasRival ? [Self.percent] : []) + [UInt8(ascii: ")")] + ending
         if stem.count + end.count <= EntryName.maximumLength { return stem + end }
         let telltale = [UInt8(ascii: "~")] + twin.suffix(Self.longDigits).prefix(Self.telltaleDigits)
         var kept = stem.prefix(max(0, EntryName.maximumLength - telltale.count - end.count))
@@ -67,13 +74,66 @@ package struct ConflictCopy: Equatable, Sendable {
     /// The addition as people read it. No two additions look the same.
     private var shownAddition: [UInt8] {
         let (space, parenthesis) = (UInt8(ascii: " "), UInt8(ascii: "("))
-        switch (addition[0], addition.dropFirst().first) {
-        case (Self.dot, let next?) where Base64.url.isDigit(next): return Array(addition.dropFirst())
-        case (space, parenthesis): return Array(addition.dropFirst())
-        case (parenthesis, _): return [space] + addition
-        default: return addition
-        }
+        let text: [UInt8] =
+            switch (addition[0], addition.dropFirst().first) {
+            case (Self.dot, let next?) where Base64.url.isDigit(next): Array(addition.dropFirst())
+            case (space, parenthesis): Array(addition.dropFirst())
+            case (parenthesis, _): [space] + addition
+            default: addition
+            }
+        return shortened(Self.pieces(of: text))
     }
+
+    /// The pieces joined, cut to the room that the addition could have taken in an entry.
+    private func shortened(_ pieces: [[UInt8]]) -> [UInt8] {
+        let room = EntryName.maximumLength - twin.count
+        if pieces.reduce(0, { $0 + $1.count }) <= room { return Array(pieces.joined()) }
+        let digest = (try? Sha256.digest(addition)).map { Base64.url.encode($0) } ?? []
+        let telltale = [UInt8(ascii: "~")] + digest.prefix(Self.telltaleDigits)
+        var kept: [UInt8] = []
+        for piece in pieces {
+            if kept.count + piece.count + telltale.count > room { break }
+            kept += piece
+        }
+        return kept + telltale
+    }
+
+    /// The characters of a text. A byte of one that is hidden, of invalid UTF-8 or of a percent sign is `%` and two digits.
+    private static func pieces(of text: [UInt8]) -> [[UInt8]] {
+        var pieces: [[UInt8]] = []
+        var decoder = UTF8.ForwardParser()
+        var rest = text.makeIterator()
+        var start = 0
+        while start < text.count {
+            switch decoder.parseScalar(from: &rest) {
+            case .valid(let encoded):
+                let bytes = Array(text[start..<start + encoded.count])
+                let scalar = UTF8.decode(encoded)
+                pieces += scalar == "%" || isHidden(scalar) ? bytes.map(escaped) : [bytes]
+                start += encoded.count
+            case .error(let length):
+                pieces += text[start..<start + length].map(escaped)
+                start += length
+            case .emptyInput: return pieces
+            }
+        }
+        return pieces
+    }
+
+    private static func escaped(_ byte: UInt8) -> [UInt8] {
+        let digits = Array("0123456789ABCDEF".utf8)
+        return [percent, digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+    }
+
+    /// True for control characters, line ends, and characters that are invisible or change the writing direction.
+    private static func isHidden(_ scalar: Unicode.Scalar) -> Bool {
+        hidden.contains { $0.contains(scalar.value) }
+    }
+
+    private static let hidden: [ClosedRange<UInt32>] = [
+        0...0x1F, 0x7F...0x9F, 0xAD...0xAD, 0x61C...0x61C, 0x180E...0x180E, 0x200B...0x200F, 0x2028...0x202E,
+        0x2060...0x206F, 0xFEFF...0xFEFF, 0xFFF9...0xFFFB, 0xE0000...0xE007F,
+    ]
 
     private static func split(_ name: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>) {
         guard let last = name.lastIndex(of: dot), name[..<last].contains(where: { $0 != dot }),

@@ -57,18 +57,22 @@ package final class DirectoryKeys: Sendable {
     package let nameCipher: SivCipher
     /// The 64-byte SIV key of the directory's own extended attributes.
     package let attributeKey: SecretBytes
+    /// Equal for two directories only if they have one secret. It is no key, and stays when the keys are wiped.
+    package let identity: [UInt8]
 
     init(secret: SecretBytes, vault: VaultID) throws(FormatError) {
-        let (nameKey, attributeKey) = try Self.derive(secret, vault)
+        let nameKey: SecretBytes
+        (nameKey, attributeKey, identity) = try Self.derive(secret, vault)
         nameCipher = try cryptography("directory record: name key", SivCipher(key: nameKey))
-        self.attributeKey = attributeKey
     }
 
     private static func derive(
         _ secret: SecretBytes, _ vault: VaultID
-    ) throws(FormatError) -> (nameKey: SecretBytes, attributeKey: SecretBytes) {
-        let keys = try KeyDerivation.derive(secret, vault, info: "vaultfs 1 directory", count: 128)
-        return (keys.subrange(0..<64), keys.subrange(64..<128))
+    ) throws(FormatError) -> (nameKey: SecretBytes, attributeKey: SecretBytes, identity: [UInt8]) {
+        // The bytes after the keys are independent of them (RFC 5869).
+        let keys = try KeyDerivation.derive(secret, vault, info: "vaultfs 1 directory", count: 144)
+        let identity = keys.withUnsafeBytes { Array($0[128..<144]) }
+        return (keys.subrange(0..<64), keys.subrange(64..<128), identity)
     }
 
     package var isForgotten: Bool { attributeKey.isForgotten }

@@ -33,6 +33,22 @@ import Testing
         #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == ["a"])
     }
 
+    @Test("Directory-4: a directory with the record of one above is an error, and the export ends")
+    func repeatedRecord() throws {
+        let place = try TransferPlace()
+        try Command(["mkdir", "-p", place.path("tree/outer/inner")]).run().succeeded()
+        try place.importing("tree").run().succeeded()
+        let vault = place.path("vault")
+        let entries = try FileManager.default.subpathsOfDirectory(atPath: vault).filter { $0.hasSuffix("/vaultfs.dir") }
+        let records = entries.sorted { $0.count < $1.count }.map { vault + "/" + $0 }
+        try #require(records.count == 2)
+        try Data(contentsOf: URL(filePath: records[0])).write(to: URL(filePath: records[1]))
+        let result = try place.exporting(to: "out").run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue)
+        #expect(result.errors.contains("outer/inner: vaultfs.dir: the record of a directory above"), "\(result)")
+        #expect(try FileManager.default.contentsOfDirectory(atPath: place.path("out")) == ["outer"])
+    }
+
     @Test("with --damaged what verifies comes out, and what does not is listed")
     func withDamagedWhatVerifiesComes() throws {
         // The second run finds the files there, and reports the same.

@@ -1,4 +1,5 @@
 import FileSystem
+import Foundation
 import Glibc
 import LinuxSystem
 import VaultStore
@@ -10,6 +11,10 @@ enum Bytes {
         var bytes = [UInt8](repeating: 0, count: Int(try file.status().st_size))
         let count = try bytes.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
         return Array(bytes[..<count])
+    }
+
+    static func entries(_ path: String) throws -> [String] {
+        try FileManager.default.contentsOfDirectory(atPath: path)
     }
 
     static func put(_ bytes: [UInt8], at path: String) throws {

@@ -54,6 +54,39 @@ import VaultStore
         #expect(!isThere("\(vault.path)/vaultfs.tmp.0123"))
     }
 
+    @Test("Directory-4: a directory with the record of one above cannot be listed, and nothing is found in it")
+    func repeatedRecord() throws {
+        let outer = try vault.directory("d")
+        let inner = try vault.directory("c", in: outer)
+        try vault.file("f", in: inner)
+        let path = try vault.backing("d")
+        let entry = try system.directory(system.nodes.node(outer)).encode(ascii("c")).entry
+        let name = String(decoding: entry, as: UTF8.self)
+        let record = try Bytes.of(path + "/vaultfs.dir")
+        // A copy beside it, which is one below it after a move.
+        let copy = try vault.backing("copy")
+        #expect(mkdir(copy, 0o700) == 0)
+        try Bytes.put(record, at: copy + "/vaultfs.dir")
+        var below = path
+        for _ in 0..<4 {
+            below += "/" + name
+            mkdir(below, 0o700)
+            try Bytes.put(record, at: below + "/vaultfs.dir")
+        }
+        try vault.remount()
+        let found = try system.lookUp(ascii("d"), in: .root).id
+        #expect(try vault.names(found) == ["c"])
+        let repeated = try system.lookUp(ascii("c"), in: found).id
+        expect(.ioError) { _ = try vault.names(repeated) }
+        expect(.ioError) { _ = try system.lookUp(ascii("c"), in: repeated) }
+        #expect(try vault.names(system.lookUp(ascii("copy"), in: .root).id).isEmpty)
+        // mv(1) then makes a copy with a secret of its own.
+        expect(.improperLink) {
+            try system.rename(ascii("copy"), in: .root, to: ascii("copy"), in: found, flags: 0, for: .root)
+        }
+        try system.rename(ascii("copy"), in: .root, to: ascii("copy 2"), in: .root, flags: 0, for: .root)
+    }
+
     @Test("Names removed while a directory is listed: the others are listed once, and 'rm -r' gets them all")
     func removal() throws {
         let names = try fill(1000)

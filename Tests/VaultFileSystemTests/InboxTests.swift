@@ -187,6 +187,36 @@ extension LockControllerTests {
             #expect(try vault.content("inbox", "r") == pattern(5000) + pattern(5000))
         }
 
+        @Test(
+            "a file that was there before is found while the program that had it open writes it, and not after its close",
+            arguments: [false, true])
+        func oldFileInUse(forgets: Bool) throws {
+            let id = try vault.file("old", in: inbox, pattern(100)).id
+            let handle = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+            try vault.write(handle, pattern(5000))
+            try lock(forgets: forgets)
+            try vault.write(handle, pattern(5000), at: 5000)
+            #expect(try find("old") == id)
+            #expect(setup.controller.status().arrivedFiles == 0)
+            system.release(handle)
+            refused { _ = try find("old") }
+            refused { _ = try system.attributes(id) }
+            refused { try rename("old", to: "new") }
+            try unlock()
+            #expect(try vault.content("inbox", "old") == pattern(5000) + pattern(5000))
+        }
+
+        @Test("a file that is closed while a lock begins is not found by its name")
+        func closedAsTheLockBegins() throws {
+            let id = try vault.file("old", in: inbox, pattern(100)).id
+            let handle = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+            system.beginArrivals()
+            system.release(handle)
+            try lock(forgets: false)
+            refused { _ = try find("old") }
+            try unlock()
+        }
+
         @Test("files that are closed or arrive during a lock are sealed, and so are those whose keys it has wiped")
         func seals() throws {
             let (entry, handle) = try system.create(

@@ -72,6 +72,42 @@ import VaultStore
         vault.system.release(handle)
     }
 
+    @Test("Log-13: a log that replaces the mount's again and again is kept once, and one without entries not at all")
+    func replacedAgain() throws {
+        let vault = try MountedVault()
+        let id = try vault.file("a", pattern(10_000)).id
+        vault.system.store.durability.sealer.sealAll()
+        let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        let log = vault.path + "/vaultfs.log"
+        func kept() throws -> [String] {
+            try Bytes.entries(vault.path).filter { $0.hasPrefix("vaultfs.log.") }.sorted()
+        }
+        func replace(_ bytes: [UInt8]) throws {
+            unlink(log)
+            try Bytes.put(bytes, at: log)
+            try vault.write(handle, [UInt8.random(in: 0...255)])
+            try handle.file.synchronize(dataOnly: true)
+        }
+        let (first, second) = (pattern(9000), pattern(9000, seed: 7))
+        for _ in 0..<3 {
+            try replace(first)
+            try replace(Array(ascii("vaultfs log 1\n")) + [UInt8](repeating: 0, count: 4082))
+        }
+        #expect(try kept() == ["vaultfs.log.damaged"])
+        for bytes in [second, first, second] { try replace(bytes) }
+        #expect(try kept() == ["vaultfs.log.damaged", "vaultfs.log.damaged-2"])
+        vault.system.release(handle)
+        try vault.remount()
+        #expect(try kept().isEmpty)
+        func lost() throws -> [String] {
+            try vault.names(vault.system.lookUp(ascii("lost+found"), in: .root).id).sorted()
+        }
+        #expect(try lost() == ["vaultfs.log.damaged", "vaultfs.log.damaged-2"])
+        try Bytes.put(second, at: log + ".damaged")
+        try vault.remount()
+        #expect(try kept().isEmpty && lost() == ["vaultfs.log.damaged", "vaultfs.log.damaged-2"])
+    }
+
     @Test("A lock's seals do not wait for a new log, once for each file with changes in the old one")
     func sealing() throws {
         let place = try Place()

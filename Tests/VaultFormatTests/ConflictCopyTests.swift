@@ -56,6 +56,48 @@ import VaultFormat
         #expect(ConflictCopy.canHave(ascii(shown)) && !ConflictCopy.canHave(ascii(name)))
     }
 
+    @Test(
+        "Names-7: hidden characters and invalid UTF-8 of an addition are shown as bytes, and so are percent signs",
+        arguments: [
+            ([0x7E, 0x1B, 0x5B], "~%1B["), (ascii("~\u{202E}txt"), "~%E2%80%AEtxt"), ([0x7E, 0xFF, 0xC3], "~%FF%C3"),
+            (ascii("~é\n"), "~é%0A"), (ascii("~\u{85}\u{AD}\u{200B}"), "~%C2%85%C2%AD%E2%80%8B"),
+            (ascii("%1B"), "%251B"), ([0x1B], "%1B"), ([0x7E, 0xED, 0xA0, 0x80], "~%ED%A0%80"),
+            ([0xE2, 0x82, 0x41], "%E2%82A"), (ascii("~\u{E0041}\u{1F600}"), "~%F3%A0%81%81\u{1F600}"),
+        ])
+    func hidden(_ addition: [UInt8], _ shown: String) throws {
+        let copy = try #require(ConflictCopy(ascii(Self.short) + addition))
+        #expect(copy.name(twin: ascii("a.b")) == ascii("a (conflict \(shown)).b"))
+    }
+
+    @Test("Names-7: two long additions of escaped bytes have two names, which end before a character")
+    func longAdditions() throws {
+        let twins = [Self.short, Self.long]
+        for twin in twins {
+            var names: Set<[UInt8]> = []
+            let room = 255 - twin.utf8.count
+            for last in [UInt8](1...9) {
+                let copy = try #require(ConflictCopy(ascii(twin) + [UInt8](repeating: 0x1B, count: room - 1) + [last]))
+                let name = copy.name(twin: ascii("name"))
+                let text = String(decoding: name, as: UTF8.self)
+                #expect(text.wholeMatch(of: /n.* \(conflict (%1B)+~[A-Za-z0-9_-]{8}\)/) != nil, "\(text)")
+                #expect(name.count <= 255)
+                names.insert(name)
+            }
+            #expect(names.count == 9)
+        }
+    }
+
+    @Test("Names-7: of the two places of one addition, the one before the digits is marked")
+    func places() throws {
+        let end = try #require(ConflictCopy(ascii(Self.long + "~")))
+        let middle = try #require(ConflictCopy(ascii("vaultfs.long~." + Self.digits)))
+        #expect(end.rival == nil && middle.rival == ascii(Self.long + "~"))
+        #expect(try #require(ConflictCopy(ascii(Self.short + "~"))).rival == nil)
+        let name = [UInt8](repeating: 0x61, count: 255)
+        #expect(end.name(twin: name) == middle.name(twin: name))
+        #expect(middle.name(twin: name, hasRival: true).suffix(14).elementsEqual(ascii(" (conflict ~%)")))
+    }
+
     @Test("Names-7: a name that would be too long is cut before a character, and differs from that of another file")
     func longNames() throws {
         let copy = try #require(ConflictCopy(ascii(Self.long + ".conflict1")))

@@ -44,6 +44,19 @@ import VaultFormat
         return try open(ascii(name), in: parent)
     }
 
+    @Test("Names-7: the two places of an addition in a long entry are two names, each of which finds its entry")
+    func placesOfAnAddition() throws {
+        _ = try root.createFile(long, mode: 0o640, owner: nil)
+        let own = try entry(long)
+        let copies = [own + "~", "vaultfs.long~" + own.dropFirst("vaultfs.long".count)]
+        for copy in copies { #expect(Glibc.link("\(fixture.path)/\(own)", "\(fixture.path)/\(copy)") == 0) }
+        let names = try copies.map { try #require(root.conflictName(of: ascii($0))) }
+        #expect(names == [long + ascii(" (conflict ~)"), long + ascii(" (conflict ~%)")])
+        for (name, copy) in zip(names, copies) { #expect(try root.find(name).entry == ascii(copy)) }
+        try root.unlink(root.find(names[0]))
+        #expect(root.conflictName(of: ascii(copies[1])) == names[0])
+    }
+
     @Test("Store-18: a file appears once, with its header")
     func createFile() throws {
         let file = try root.createFile(ascii("f"), mode: 0o640, owner: nil)

@@ -68,6 +68,26 @@ import VaultFormat
         #expect(try RekeyVault.tree(at: vault.path)["one"] == before["one"])
     }
 
+    @Test("Directory-4: a rekey reports a directory with the record of one above, and does not end before it is gone")
+    func repeatedRecord() throws {
+        let vault = try RekeyVault()
+        let (outer, inner) = (try vault.vault.backing("outer"), try vault.vault.backing("outer/inner"))
+        let own = try VerifierVault.contents(inner + "/vaultfs.dir")
+        let before = try RekeyVault.tree(at: vault.path)
+        try vault.vault.edit(inner + "/vaultfs.dir") { $0 = try VerifierVault.contents(outer + "/vaultfs.dir") }
+        try RekeyVault.begin(vault.path)
+        let problems = Mutex<[String]>([])
+        let note = { @Sendable (path: String, reason: String) in problems.withLock { $0.append("\(path): \(reason)") } }
+        let stop = { @Sendable (point: RekeyPoint) throws(StoreError) in
+            if point == .replaceEntry { throw .system(.canceled) }
+        }
+        #expect(try !RekeyVault.rekey(vault.path, before: stop, onProblem: note).isFinished)
+        #expect(problems.withLock(\.self) == ["outer/inner: \(OpenDirectory.repeated.reason)"])
+        try vault.vault.edit(inner + "/vaultfs.dir") { $0 = own }
+        #expect(try RekeyVault.rekey(vault.path).isFinished)
+        #expect(try RekeyVault.tree(at: vault.path) == before)
+    }
+
     @Test("Store-28: the old keys open nothing any more: no secret, name, link, attribute or record")
     func nothingOld() throws {
         let vault = try RekeyVault()

@@ -1,6 +1,8 @@
 import FileSystem
 import Foundation
+import Glibc
 import LinuxSystem
+import SystemPackage
 import Testing
 import VaultFormat
 import VaultStore
@@ -64,6 +66,23 @@ struct VerifierTreeTests {
         let root = try VerifierVault.contents(vault.path + "/vaultfs.dir")
         try vault.edit(vault.backing("empty") + "/vaultfs.dir") { $0 = root }
         #expect(try vault.found() == ["damaged empty"])
+    }
+
+    /// Directory-4. Every name in an endless tree of these would authenticate.
+    @Test("the record of a directory above", arguments: VerifierVault.vectors)
+    func theRecordOfADirectoryAbove(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let (outer, inner) = (try vault.backing("Documents"), try vault.backing("Documents/notes"))
+        let entry = try vault.entry("Documents/notes")
+        try vault.edit(inner + "/vaultfs.dir") { $0 = try VerifierVault.contents(outer + "/vaultfs.dir") }
+        try manager.createDirectory(atPath: inner + "/" + entry, withIntermediateDirectories: false)
+        try manager.copyItem(atPath: inner + "/vaultfs.dir", toPath: inner + "/" + entry + "/vaultfs.dir")
+        #expect(try vault.found() == ["damaged Documents/notes"])
+        // The log's recovery looks for files without names. It fails if one may be where it does not look.
+        var walk = BackingWalk(try Descriptor(path: FilePath(vault.path), flags: O_RDONLY | O_DIRECTORY))
+        var failed: [StoreError] = []
+        while walk.nextEntry(onFailure: { failed.append($2) }) != nil {}
+        #expect(failed == [OpenDirectory.repeated])
     }
 
     /// Directory-1 and Names-4: another directory's record has other keys.

@@ -33,6 +33,17 @@ extension Descriptor {
         try file.synchronize(dataOnly: false)
     }
 
+    /// Compares two files of one size.
+    func hasSameBytes(as other: Descriptor) throws(StoreError) -> Bool {
+        var offset: UInt64 = 0
+        while true {
+            let (piece, same) = (try read(at: offset, count: 1 << 16), try other.read(at: offset, count: 1 << 16))
+            if piece != same { return false }
+            if piece.isEmpty { return true }
+            offset += UInt64(piece.count)
+        }
+    }
+
     /// Returns the content of a file of vaultfs's own in this directory.
     /// - Throws: `.damaged` if it is no regular file, or longer than `limit` bytes; `.system`.
     func readFile(_ entry: [UInt8], limit: Int) throws(StoreError) -> [UInt8] {
@@ -143,7 +154,9 @@ extension Descriptor {
     /// Returns the plaintext name of a conflict copy in this directory, or nil for any other entry, and if the twin's name
     /// does not authenticate under the keys.
     func conflictName(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
-        ConflictCopy(entry).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
+        guard let copy = ConflictCopy(entry), let twin = name(of: copy.twin, keys) else { return nil }
+        let hasRival = copy.rival.map { (try? status(of: $0)) != nil } ?? false
+        return copy.name(twin: twin, hasRival: hasRival)
     }
 
     /// Returns true if this directory has neither the entry that a sidecar belongs to nor a conflict copy of it.

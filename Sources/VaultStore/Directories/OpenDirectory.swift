@@ -8,6 +8,9 @@ package import VaultFormat
 /// at a time change a directory, so operations of several steps are not interleaved.
 package final class OpenDirectory: Sendable {
     static let recordEntry = Array("vaultfs.dir".utf8)
+    /// The error for a directory with the secret of one above it (FileFormat: Directory-4).
+    package static let repeated = StoreError.damaged(
+        "vaultfs.dir: the record of a directory above: in the vault's directory, move this one elsewhere")
 
     /// O_PATH: needs no read permission, and stays valid when the directory is renamed or removed.
     package let descriptor: Descriptor
@@ -45,6 +48,7 @@ package final class OpenDirectory: Sendable {
             epoch = record.epoch
             return (record.protectionClass, try record.openKeys(store.keyRing))
         }
+        sharedClass.identity.withLock { $0 = keys.identity }
         return OpenDirectory(descriptor: descriptor, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 
@@ -181,8 +185,16 @@ package final class DirectoryClass: Sendable {
     }
 
     let twins = Mutex(Twins())
+    /// `DirectoryKeys.identity` of the last opening. Empty before that.
+    fileprivate let identity = Mutex<[UInt8]>([])
 
     package init() {}
+
+    /// True if both directories were opened, and have the same secret.
+    package func hasSecret(of other: DirectoryClass) -> Bool {
+        let identity = identity.withLock(\.self)
+        return !identity.isEmpty && other.identity.withLock(\.self) == identity
+    }
 
     /// The class in the record when it was last read. Before that, `complete`, the strictest.
     package var value: ProtectionClass { current.load(ordering: .acquiring) }

@@ -75,6 +75,18 @@ extension EncryptedFile {
         try copy.append(piece.slice(start...), workspace)
     }
 
+    /// Compares the content with a plain file of the same length.
+    func hasSameBytes(as plain: Descriptor, _ workspace: Workspace) throws(StoreError) -> Bool {
+        var offset: UInt64 = 0
+        while offset < length {
+            let count = try read(at: offset, into: workspace.reply, workspace: workspace)
+            let piece = try plain.read(at: offset, count: count)
+            guard count > 0, workspace.reply.slice(..<count).elementsEqual(piece) else { return false }
+            offset += UInt64(count)
+        }
+        return true
+    }
+
     /// Appends to a file that ends with a whole chunk.
     func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
         var done = 0

@@ -51,6 +51,8 @@ struct LoggedFiles {
             Directory(try descriptor.inner(entry), entry, in: self, keyRing)
         }
 
+        func identity() -> [UInt8]? { descriptor.identity() }
+
         /// - Parameter entry: nil for the directory itself.
         /// - Throws: the error of reading a record or a sidecar.
         func standing(of entry: [UInt8]?) throws(StoreError) -> Standing {
@@ -95,7 +97,8 @@ struct LoggedFiles {
         var walk = BackingWalk(root, includesConflictCopies: true)
         var unseen: StoreError?
         func fail(_ entry: [UInt8]?, _ directory: Directory, _ error: StoreError) {
-            // Other programs' directories may be unreadable.
+            // A directory that repeats is refused by the mount too. Other programs' directories may be unreadable.
+            if case .damaged = error { return }
             if (try? directory.standing(of: entry)) != .foreign { unseen = unseen ?? error }
         }
         while let found = walk.nextEntry(onFailure: fail) {

@@ -140,7 +140,7 @@ extension RedoLog {
     private func giveName(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
         if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
-            try? DamagedRoot.stepAside(temporary, as: DamagedRoot.logPrefix, in: root)
+            try? DamagedRoot.keepLog(temporary, in: root)
         } else if (try? root.refusesReplacingOpenFiles()) ?? true {
             // The old log is open, so it steps aside first.
             let aside = Self.entry + (try Descriptor.keptAddition())
@@ -152,7 +152,7 @@ extension RedoLog {
                 throw error
             }
             if keepsOld {
-                try? DamagedRoot.stepAside(aside, as: DamagedRoot.logPrefix, in: root)
+                try? DamagedRoot.keepLog(aside, in: root)
             } else {
                 root.removeQuietly(aside)
             }

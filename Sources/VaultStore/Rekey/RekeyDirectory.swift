@@ -47,6 +47,8 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
             isNamed: name(of: entry) != nil, keyRing)
     }
 
+    func identity() -> [UInt8]? { keys?.identity }
+
     /// Reads the directory again, with the record that it has now.
     func reread() throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory([UInt8(ascii: ".")], in: descriptor, path: path, shown: shown, isNamed: isNamed, keyRing)

@@ -1,4 +1,5 @@
 internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import VaultFormat
@@ -59,8 +60,29 @@ extension LostAndFound {
     /// Moves the damaged objects that stepped aside in the root, under names that begin with `prefix`.
     func keepAside(_ prefix: [UInt8]) throws(StoreError) {
         for entry in try store.root.allEntries() where entry.starts(with: prefix) {
-            try keep(entry, from: store.root, as: entry)
+            if try hasCopy(of: entry, prefix) {
+                try store.root.remove(entry)
+            } else {
+                try keep(entry, from: store.root, as: entry)
+            }
         }
+    }
+
+    /// Returns true if a file here whose name begins with `prefix` has the content of a file in the root.
+    private func hasCopy(of entry: [UInt8], _ prefix: [UInt8]) throws(StoreError) -> Bool {
+        let pin = try Descriptor(at: store.root.fd, entry, flags: linux_O_PATH)
+        let status = try pin.status()
+        guard status.st_mode & S_IFMT == S_IFREG else { return false }
+        let original = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+        let workspace = try Workspace(layout: store.layout)
+        for kept in try opened.descriptor.allEntries() {
+            guard opened.descriptor.name(of: kept, opened.keys)?.starts(with: prefix) == true,
+                let reader = try? Descriptor(at: opened.descriptor.fd, kept, flags: O_RDONLY | O_NONBLOCK),
+                let file = try? EncryptedFile.open(reader, in: store), file.length == UInt64(status.st_size)
+            else { continue }
+            if (try? file.hasSameBytes(as: original, workspace)) == true { return true }
+        }
+        return false
     }
 
     private static func checkNone(_ left: [[UInt8]]) throws(StoreError) {

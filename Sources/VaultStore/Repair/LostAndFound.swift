@@ -11,7 +11,7 @@ struct LostAndFound {
     static let maximumNames = 10_000
 
     let store: Store
-    private let opened: OpenDirectory
+    let opened: OpenDirectory
     private let owner: Owner?
 
     /// Opens or makes `lost+found`. If something else has that name, it is `lost+found-2` and so on.

@@ -186,8 +186,42 @@ enum DamagedRoot {
 
     /// Renames the log, durably.
     static func setLogAside(in root: Descriptor) throws(StoreError) {
-        try stepAside(RedoLog.entry, as: logPrefix, in: root)
+        try keepLog(RedoLog.entry, in: root)
         try root.synchronize(dataOnly: false)
+    }
+
+    /// Renames what was the log, or had its name. Removes a log without entries, and an equal copy of one that is kept: a sync
+    /// client may put the same file there again and again.
+    static func keepLog(_ entry: [UInt8], in root: Descriptor) throws(StoreError) {
+        if let file = openFile(entry, in: root), isEmptyLog(file) || hasCopy(of: file, in: root) {
+            return try root.remove(entry)
+        }
+        try stepAside(entry, as: logPrefix, in: root)
+    }
+
+    /// Nil for anything but a regular file.
+    private static func openFile(_ entry: [UInt8], in root: Descriptor) -> Descriptor? {
+        guard let file = try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK),
+            (try? file.status().st_mode & S_IFMT) == S_IFREG
+        else { return nil }
+        return file
+    }
+
+    private static func isEmptyLog(_ file: Descriptor) -> Bool {
+        guard let size = try? file.status().st_size, size <= off_t(LogHeader.areaSize),
+            let start = try? file.read(at: 0, count: LogHeader.magic.count)
+        else { return false }
+        return start == LogHeader.magic
+    }
+
+    private static func hasCopy(of file: Descriptor, in root: Descriptor) -> Bool {
+        let kept = ((try? root.allEntries()) ?? []).filter { $0.starts(with: logPrefix) }
+        return kept.contains { entry in
+            guard let other = openFile(entry, in: root), let size = try? file.status().st_size,
+                (try? other.status().st_size) == size
+            else { return false }
+            return (try? file.hasSameBytes(as: other)) ?? false
+        }
     }
 
     /// Renames an entry, if it exists, to a name that begins with `prefix`.

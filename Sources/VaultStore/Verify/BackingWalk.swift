@@ -7,6 +7,8 @@ package protocol WalkedDirectory {
     var descriptor: Descriptor { get }
     /// Opens a directory in this one.
     func inner(_ entry: [UInt8]) throws(StoreError) -> Self
+    /// Returns a value that only a directory with the same secret has (FileFormat: Directory-4). Nil if it is unknown.
+    func identity() -> [UInt8]?
 }
 
 extension Descriptor: WalkedDirectory {
@@ -15,6 +17,9 @@ extension Descriptor: WalkedDirectory {
     package func inner(_ entry: [UInt8]) throws(StoreError) -> Descriptor {
         try Descriptor(at: fd, entry, flags: O_RDONLY | O_DIRECTORY)
     }
+
+    /// The record, because its secret is unknown without keys. A change of class makes another one, but few.
+    package func identity() -> [UInt8]? { try? OpenDirectory.readRecord(of: self).bytes }
 }
 
 /// Visits every object of a vault whose backing entry may be a name, depth first, following no link. It needs no key,
@@ -40,7 +45,14 @@ package struct BackingWalk<Directory: WalkedDirectory> {
     private struct Frame {
         let entry: [UInt8]
         let directory: Directory
+        let identity: [UInt8]?
         var reader: DirectoryReader
+
+        init(entry: [UInt8], directory: Directory, identity: [UInt8]?) {
+            (self.entry, self.directory, self.identity) = (entry, directory, identity)
+            reader = DirectoryReader(directory.descriptor)
+        }
+
         /// The entries to come, the next one last, if they were read ahead.
         var entries: [[UInt8]]?
     }
@@ -60,7 +72,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
     package init(_ root: Directory, readsAhead: Bool = false, includesConflictCopies: Bool = false) {
         self.readsAhead = readsAhead
         self.includesConflictCopies = includesConflictCopies
-        path = [Frame(entry: [], directory: root, reader: DirectoryReader(root.descriptor))]
+        path = [Frame(entry: [], directory: root, identity: root.identity())]
     }
 
     /// The backing path of an entry of the directory being read.
@@ -88,7 +100,9 @@ package struct BackingWalk<Directory: WalkedDirectory> {
             entered = nil
             do throws(StoreError) {
                 let inner = try found.directory.inner(found.entry)
-                path.append(Frame(entry: found.entry, directory: inner, reader: DirectoryReader(inner.descriptor)))
+                let identity = inner.identity()
+                if let identity, path.contains(where: { $0.identity == identity }) { throw OpenDirectory.repeated }
+                path.append(Frame(entry: found.entry, directory: inner, identity: identity))
             } catch {
                 return .failed(found.entry, found.directory, error)
             }

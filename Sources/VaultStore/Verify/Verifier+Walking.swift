@@ -16,6 +16,8 @@ struct VerifierFrame {
 
     let object: VerifierObject
     let identity: FileIdentity
+    /// `DirectoryKeys.identity`. Nil if the record does not authenticate.
+    var secret: [UInt8]?
     /// The position in the directory at which reading continues.
     var offset: Int64 = 0
     var open: Open?
@@ -57,10 +59,18 @@ extension Verifier {
         totals.directories += 1
         var keys: DirectoryKeys?
         let isThere = { (try? descriptor.status().st_nlink) ?? 0 > 0 }
+        var isRepeated = false
         confirmed(isThere: isThere) {
             keys = checkRecord(of: descriptor, isRoot: last == 0)
+            isRepeated = keys.map { keys in stack[..<last].contains { $0.secret == keys.identity } } ?? false
+            if isRepeated { return report(OpenDirectory.repeated, nil, "directory") }
             if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
         }
+        if isRepeated {
+            stack.removeLast()
+            return
+        }
+        stack[last].secret = keys?.identity
         stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
         if last >= openDirectories { stack[last - openDirectories].open = nil }
     }
