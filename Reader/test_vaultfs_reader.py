@@ -1144,7 +1144,7 @@ class ConflictTests(unittest.TestCase):
             for place in places:
                 os.rename(file.path, os.path.join(folder, place))
                 found, damage = self.vault.read()
-                expected = copy_name(name, entry, next(a for a in ADDITIONS if a in place))
+                expected = copy_name(name, entry, next(a for a in ADDITIONS if a in place), not place.startswith(entry))
                 self.assertEqual((set(found), damage), ({expected}, []))
                 write_whole(file.path, read_whole(os.path.join(folder, place)))
                 self.assertEqual(set(self.vault.read()[0]), {expected, name})

@@ -675,14 +675,14 @@ def shown_addition(twin, addition):
     return kept + end
 
 
-def copy_name(name, twin, addition, has_rival=False):
-    """The plaintext name of a conflict copy, from its twin's name and entry (Names-7). `has_rival`: the same addition is at
-    the end of another entry."""
+def copy_name(name, twin, addition, is_before_digits=False):
+    """The plaintext name of a conflict copy, from its twin's name and entry (Names-7). `is_before_digits`: the addition is
+    there in a long entry, not at the end."""
     dot = name.rfind(b".")
     if dot < 0 or not name[:dot].strip(b".") or len(name) - dot > 32:
         dot = len(name)
     stem, extension = name[:dot], name[dot:]
-    end = b" (conflict " + shown_addition(twin, addition) + (b"%" if has_rival else b"") + b")" + extension
+    end = b" (conflict " + shown_addition(twin, addition) + (b"%" if is_before_digits else b"") + b")" + extension
     if len(stem) + len(end) > 255:
         end = b"~" + twin[-43:][:8] + end
         cut = 255 - len(end)
@@ -1168,9 +1168,7 @@ class Vault:
         for twin, addition in twins(entry):
             try:
                 name = folder.record.decode(twin, self.sidecar(folder, twin))
-                rival = twin + addition
-                has_rival = rival != entry and os.path.lexists(os.path.join(folder.backing, rival))
-                return copy_name(name, twin, addition, has_rival)
+                return copy_name(name, twin, addition, is_before_digits=twin + addition != entry)
             except Damage:
                 continue
         return None

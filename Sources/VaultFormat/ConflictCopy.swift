@@ -20,8 +20,8 @@ package struct ConflictCopy: Equatable, Sendable {
     package let twin: [UInt8]
     /// Begins with a byte outside base64url.
     package let addition: [UInt8]
-    /// The entry with the same addition at the end, which a client may have made too. Nil if this is it.
-    package let rival: [UInt8]?
+    /// True if the addition is before the digits of a long entry. There may be one with the same addition at the end too.
+    private let isBeforeDigits: Bool
 
     /// Nil if `entry` is not spelled like a conflict copy. The twin's name may still not authenticate.
     package init?(_ entry: [UInt8]) {
@@ -29,8 +29,7 @@ package struct ConflictCopy: Equatable, Sendable {
             return nil
         }
         (self.twin, self.addition) = (Array(twin), Array(addition))
-        let end = self.twin + self.addition
-        rival = end == entry ? nil : end
+        isBeforeDigits = self.twin + self.addition != entry
     }
 
     private static func short(_ entry: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>)? {
@@ -59,10 +58,9 @@ package struct ConflictCopy: Equatable, Sendable {
     }
 
     /// The plaintext name of the copy of a file of this name, of at most 255 bytes.
-    /// - Parameter hasRival: true if `rival` is there too.
-    package func name(twin name: [UInt8], hasRival: Bool = false) -> [UInt8] {
+    package func name(twin name: [UInt8]) -> [UInt8] {
         let (stem, ending) = Self.split(name)
-        let end = Self.mark + shownAddition + (hasRival ? [Self.percent] : []) + [UInt8(ascii: ")")] + ending
+        let end = Self.mark + shownAddition + (isBeforeDigits ? [Self.percent] : []) + [UInt8(ascii: ")")] + ending
         if stem.count + end.count <= EntryName.maximumLength { return stem + end }
         let telltale = [UInt8(ascii: "~")] + twin.suffix(Self.longDigits).prefix(Self.telltaleDigits)
         var kept = stem.prefix(max(0, EntryName.maximumLength - telltale.count - end.count))

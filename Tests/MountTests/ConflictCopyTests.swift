@@ -235,7 +235,15 @@ extension PlainMountTests {
                         else: raise AssertionError(copy)
                     os.write(file, b"2" * 3000); os.ftruncate(file, 5000)
                     assert read(os.path.relpath(copy, mount)) == "1" * 3000 + "2" * 2000
-                    with open(os.path.join(mount, renamed if renamed == name else "other"), "w") as new: new.write("new")
+                    # The kernel may remember the old name for a moment.
+                    for left in range(200, -1, -1):
+                        try:
+                            with open(os.path.join(mount, renamed if renamed == name else "other"), "w") as new:
+                                new.write("new")
+                            break
+                        except OSError as error:
+                            if error.errno != 30 or not left: raise
+                            time.sleep(0.05)
                     os.write(file, b"3" * 3000)
                     os.fsync(file); os.close(file)
                 """

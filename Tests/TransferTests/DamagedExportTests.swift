@@ -38,7 +38,7 @@ import Testing
         let place = try TransferPlace()
         try Command(["mkdir", "-p", place.path("tree/outer/inner")]).run().succeeded()
         try place.importing("tree").run().succeeded()
-        let vault = place.path("vault")
+        let vault = place.vault.vault
         let entries = try FileManager.default.subpathsOfDirectory(atPath: vault).filter { $0.hasSuffix("/vaultfs.dir") }
         let records = entries.sorted { $0.count < $1.count }.map { vault + "/" + $0 }
         try #require(records.count == 2)

@@ -78,6 +78,8 @@ import VaultStore
         let id = try vault.file("a", pattern(10_000)).id
         vault.system.store.durability.sealer.sealAll()
         let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
+        // The log is open from here on.
+        try vault.write(handle, [1])
         let log = vault.path + "/vaultfs.log"
         func kept() throws -> [String] {
             try Bytes.entries(vault.path).filter { $0.hasPrefix("vaultfs.log.") }.sorted()

@@ -82,7 +82,8 @@ import VaultFormat
             if point == .replaceEntry { throw .system(.canceled) }
         }
         #expect(try !RekeyVault.rekey(vault.path, before: stop, onProblem: note).isFinished)
-        #expect(problems.withLock(\.self) == ["outer/inner: \(OpenDirectory.repeated.reason)"])
+        // Files that have other names there are reported too.
+        #expect(problems.withLock(\.self).contains("outer/inner: \(OpenDirectory.repeated.reason)"))
         try vault.vault.edit(inner + "/vaultfs.dir") { $0 = own }
         #expect(try RekeyVault.rekey(vault.path).isFinished)
         #expect(try RekeyVault.tree(at: vault.path) == before)

@@ -154,9 +154,7 @@ extension Descriptor {
     /// Returns the plaintext name of a conflict copy in this directory, or nil for any other entry, and if the twin's name
     /// does not authenticate under the keys.
     func conflictName(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
-        guard let copy = ConflictCopy(entry), let twin = name(of: copy.twin, keys) else { return nil }
-        let hasRival = copy.rival.map { (try? status(of: $0)) != nil } ?? false
-        return copy.name(twin: twin, hasRival: hasRival)
+        ConflictCopy(entry).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
     }
 
     /// Returns true if this directory has neither the entry that a sidecar belongs to nor a conflict copy of it.

@@ -63,7 +63,11 @@ extension Verifier {
         confirmed(isThere: isThere) {
             keys = checkRecord(of: descriptor, isRoot: last == 0)
             isRepeated = keys.map { keys in stack[..<last].contains { $0.secret == keys.identity } } ?? false
-            if isRepeated { return report(OpenDirectory.repeated, nil, "directory") }
+            if isRepeated {
+                // The root's record elsewhere has been reported: its flag is set.
+                if keys?.identity != stack[0].secret { report(OpenDirectory.repeated, nil, "directory") }
+                return
+            }
             if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
         }
         if isRepeated {

@@ -13,7 +13,7 @@ struct MountCommand: ParsableCommand {
         discussion: """
             Returns when the mount is ready; the daemon goes to the background and logs to syslog. It ends when the \
             mountpoint is unmounted (vaultfs unmount, fusermount3 -u) or on SIGTERM, with exit code \
-            \(FailureCode.notDurable.rawValue) and a logged reason unless everything that was written is in place.
+            \(FailureCode.notDurable.rawValue) unless all is in place.
 
             -o takes the words of fuse(8) and mount(8), separated by commas (ro, allow_other, nonempty, …), and for fstab \
             most options of this command (idle_lock=5m, guard_mountpoint, passfile=FILE, …): vaultfs(1) lists them. An \
