@@ -20,6 +20,9 @@ package final class Node: TableNode, @unchecked Sendable {
     /// True if a sync client may have given the file the name of a conflict copy while it was open.
     let hasCopyName = Atomic<Bool>(false)
 
+    /// True after a change by a path that the kernel may remember although the client has taken the name away.
+    let wasStale = Atomic<Bool>(false)
+
     /// True from the making of a file to its last close.
     let isBeingMade = Atomic<Bool>(false)
 

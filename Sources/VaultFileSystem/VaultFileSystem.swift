@@ -58,10 +58,17 @@ package final class VaultFileSystem: Sendable {
     }
 
     /// Must be called before an object or its attributes are changed.
-    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy, and for a file that has become one while it is open.
+    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy, and `ESTALE`, then `EROFS`, for a file that has become
+    ///   one while it is open.
     func admitChange(of node: Node) throws(StoreError) {
         try store(of: node).admitChange()
-        if node.hasCopyName.load(ordering: .relaxed), !hasOwnName(node) { throw .system(.readOnlyFileSystem) }
+        guard node.hasCopyName.load(ordering: .relaxed), !hasOwnName(node) else { return }
+        // After ESTALE the kernel looks the name up again (LOOKUP_REVAL in fs/namei.c). One that leads here once more is that of
+        // the copy.
+        let isAgain = node.wasStale.exchange(true, ordering: .relaxed)
+        if !isAgain { throw .system(.staleNFSFileHandle) }
+        node.wasStale.store(false, ordering: .relaxed)
+        throw .refused(.readOnlyFileSystem)
     }
 
     /// True if a name of the node that is no conflict copy's still leads to it.

@@ -251,7 +251,7 @@ extension PlainMountTests {
             try vault.remount()
             let check = """
                 for copy in "f (conflict ~)", "d (conflict ~)/f":
-                    assert read(copy) == "1" * 3000 + "2" * 2000 + "\0" * 1000 + "3" * 3000
+                    assert read(copy) == "1" * 3000 + "2" * 2000 + chr(0) * 1000 + "3" * 3000
                     assert os.stat(os.path.join(mount, copy)).st_mode & 0o222 == 0
                 assert read("f") == "new"
                 """
