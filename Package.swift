@@ -18,16 +18,27 @@ let system = Target.Dependency.product(name: "SystemPackage", package: "swift-sy
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let arguments = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
 
-func library(_ name: String, _ dependencies: Target.Dependency...) -> Target {
-    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+/// A folder of Sources, and one of Tests with the tests of its modules.
+enum Tree: String {
+    case platform = "Platform"
+    case serving = "Serving"
+    case vault = "Vault"
+    case views = "Views"
+    case programs = "Programs"
 }
 
-func program(_ name: String, path: String? = nil, _ dependencies: Target.Dependency...) -> Target {
+func library(_ tree: Tree, _ name: String, _ dependencies: Target.Dependency...) -> Target {
+    .target(
+        name: name, dependencies: dependencies, path: "Sources/\(tree.rawValue)/\(name)", swiftSettings: settings)
+}
+
+func program(_ name: String, path: String, _ dependencies: Target.Dependency...) -> Target {
     .executableTarget(name: name, dependencies: dependencies, path: path, swiftSettings: settings)
 }
 
-func tests(_ name: String, _ dependencies: Target.Dependency...) -> Target {
-    .testTarget(name: name, dependencies: dependencies, swiftSettings: testSettings)
+func tests(_ tree: Tree, _ name: String, _ dependencies: Target.Dependency...) -> Target {
+    .testTarget(
+        name: name, dependencies: dependencies, path: "Tests/\(tree.rawValue)/\(name)", swiftSettings: testSettings)
 }
 
 // Dependencies point one way, downwards in ARCHITECTURE.md's picture: a vault and a view do not know each other.
@@ -40,75 +51,90 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
     ],
     targets: [
-        .systemLibrary(name: "CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
-        .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
-        .target(name: "CBuild", cSettings: [.define("VAULTFS_COMMIT", to: "\"\(commit)\"")]),
-        .target(name: "CLinux"),
-        library("LinuxSystem", "CLinux", system),
-        library("VaultCrypto", "COpenSSL", "CLinux"),
-        library("StrictJSON", "LinuxSystem"),
-        library("VaultFormat", "LinuxSystem", "StrictJSON", "VaultCrypto"),
-        library("FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
-        library("Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system, logging),
-        library("VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
-        library("ViewFormats", "FileSystem", "LinuxSystem", "StrictJSON", "VaultCrypto", "CLinux", system),
+        .systemLibrary(
+            name: "CFuse", path: "Sources/Platform/CFuse", pkgConfig: "fuse3", providers: [.apt(["libfuse3-dev"])]),
+        .systemLibrary(
+            name: "COpenSSL", path: "Sources/Platform/COpenSSL", pkgConfig: "libcrypto",
+            providers: [.apt(["libssl-dev"])]),
+        .target(
+            name: "CBuild", path: "Sources/Programs/CBuild",
+            cSettings: [.define("VAULTFS_COMMIT", to: "\"\(commit)\"")]),
+        .target(name: "CLinux", path: "Sources/Platform/CLinux"),
+        library(.platform, "LinuxSystem", "CLinux", system),
+        library(.platform, "VaultCrypto", "COpenSSL", "CLinux"),
+        library(.platform, "StrictJSON", "LinuxSystem"),
+        library(.vault, "VaultFormat", "LinuxSystem", "StrictJSON", "VaultCrypto"),
+        library(.serving, "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
+        library(.serving, "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system, logging),
+        library(.vault, "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library(.views, "ViewFormats", "FileSystem", "LinuxSystem", "StrictJSON", "VaultCrypto", "CLinux", system),
         library(
-            "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            .vault, "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem", "VaultFormat",
+            "VaultCrypto",
             "CLinux", system),
         library(
-            "ViewFileSystem", "FileSystem", "Locking", "ViewFormats", "LinuxSystem", "VaultCrypto", "CLinux", system,
+            .views, "ViewFileSystem", "FileSystem", "Locking", "ViewFormats", "LinuxSystem", "VaultCrypto", "CLinux",
+            system,
             logging),
         library(
-            "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem", "VaultStore", "ViewFormats", "LinuxSystem",
+            .programs, "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem", "VaultStore", "ViewFormats",
+            "LinuxSystem",
             "VaultFormat", "VaultCrypto", "CLinux", system),
-        library("FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
-        library("Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library(.serving, "FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
+        library(
+            .serving, "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
         program(
-            "vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking", "Transfer",
+            "vaultfs", path: "Sources/Programs/vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem",
+            "FileSystem", "Locking", "Transfer",
             "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CBuild", "CLinux",
             system, logging, arguments),
         program(
             "null-server", path: "Benchmarks/NullServer", "FuseSession", "FileSystem", "Locking", "LinuxSystem",
             "VaultCrypto", "CLinux", system, logging, arguments),
         program("vaultfs-micro", path: "Benchmarks/Micro", "FileSystem", "VaultFormat", "VaultCrypto", arguments),
-        .target(name: "CallWatch", path: "Tests/CallWatch"),
+        .target(name: "CallWatch", path: "Tests/Support/CallWatch"),
         .target(
-            name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/TestSupport",
+            name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/Support/TestSupport",
             swiftSettings: settings),
         .target(
-            name: "DiskSimulation", dependencies: ["CallWatch", "CLinux", "TestSupport"], path: "Tests/DiskSimulation",
+            name: "DiskSimulation", dependencies: ["CallWatch", "CLinux", "TestSupport"],
+            path: "Tests/Support/DiskSimulation",
             swiftSettings: settings),
-        tests("LinuxSystemTests", "LinuxSystem", "TestSupport", system),
-        tests("VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
-        tests("VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
-        tests("StrictJSONTests", "StrictJSON"),
-        tests("FileSystemTests", "FileSystem", "LinuxSystem", "TestSupport"),
-        tests("LockingTests", "Locking", "LinuxSystem", "CLinux", "TestSupport", system),
+        tests(.platform, "LinuxSystemTests", "LinuxSystem", "TestSupport", system),
+        tests(.platform, "VaultCryptoTests", "VaultCrypto", "CLinux", "TestSupport"),
+        tests(.vault, "VaultFormatTests", "VaultFormat", "LinuxSystem", "VaultCrypto", "TestSupport"),
+        tests(.platform, "StrictJSONTests", "StrictJSON"),
+        tests(.serving, "FileSystemTests", "FileSystem", "LinuxSystem", "TestSupport"),
+        tests(.serving, "LockingTests", "Locking", "LinuxSystem", "CLinux", "TestSupport", system),
         tests(
-            "VaultStoreTests", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
+            .vault, "VaultStoreTests", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            "CLinux",
             "TestSupport", system),
         tests(
-            "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem",
+            .vault, "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem",
             "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", "DiskSimulation", system, logging),
         tests(
-            "ViewFormatsTests", "ViewFormats", "FileSystem", "VaultStore", "LinuxSystem", "VaultCrypto", "TestSupport",
+            .views, "ViewFormatsTests", "ViewFormats", "FileSystem", "VaultStore", "LinuxSystem", "VaultCrypto",
+            "TestSupport",
             system),
         tests(
-            "ViewFileSystemTests", "ViewFileSystem", "ViewFormats", "FileSystem", "Locking", "LinuxSystem",
+            .views, "ViewFileSystemTests", "ViewFileSystem", "ViewFormats", "FileSystem", "Locking", "LinuxSystem",
             "VaultCrypto", "TestSupport", system, logging),
         tests(
-            "TransferTests", "vaultfs", "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem", "Locking",
+            .programs, "TransferTests", "vaultfs", "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem",
+            "Locking",
             "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
             logging),
         tests(
-            "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem", "VaultStore",
+            .serving, "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem",
+            "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
         tests(
-            "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            .serving, "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
             "TestSupport", system),
         tests(
-            "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultStore", "VaultFormat",
+            .programs, "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultStore", "VaultFormat",
             "VaultCrypto", "TestSupport", system, arguments),
-        tests("MountTests", "vaultfs", "TestSupport"),
+        tests(.programs, "MountTests", "vaultfs", "TestSupport"),
     ]
 )

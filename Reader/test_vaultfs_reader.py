@@ -36,7 +36,7 @@ CHUNK = 4096
 RECORD = CHUNK + OVERHEAD
 SECRET = b"k" * 32
 NOTE = b"1 00000000-0000-0000-0000-000000000000 1 here 1 1\n"
-VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Tests", "Vectors")
+VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Tests", "Support", "Vectors")
 ADDITIONS = [b".sync-conflict-20261124-101010-ABCDEFG", b" (conflicted copy 2026-11-24 101010)", b".conflict1", b"~"]
 
 

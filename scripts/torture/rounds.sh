@@ -22,7 +22,7 @@ make_store() {
     esac
 }
 
-# round BASE STORE PROGRAM ARGUMENT...: runs a program of Tests/Programs once, in a new directory below BASE. STORE is
+# round BASE STORE PROGRAM ARGUMENT...: runs a program of Tests/Support/Programs once, in a new directory below BASE. STORE is
 # tmpfs, ext4, or "disk" for no file system of its own. A failure keeps the directory and stops.
 round() {
     local base=$1 store=$2 program=$3 directory kept
@@ -31,7 +31,7 @@ round() {
     make_store "$store" "$directory"
     mkdir -m 700 "$directory/run"
     echo "$program on $(stat -f -c %T "$directory"), seed $seed: $*"
-    if ! XDG_RUNTIME_DIR=$directory/run "$python" "$root/Tests/Programs/$program" --binary "$binary" \
+    if ! XDG_RUNTIME_DIR=$directory/run "$python" "$root/Tests/Support/Programs/$program" --binary "$binary" \
         --directory "$directory" --seed "$seed" "$@"; then
         kept=$directory
         if mountpoint -q "$directory"; then

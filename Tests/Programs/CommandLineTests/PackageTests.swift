@@ -1,0 +1,174 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// The package that `scripts/package` makes of the program under test, which is not the program that the script would
+/// build. `scripts/system/package` tests that the package installs in a Debian without Swift.
+@Suite(.timeLimit(.minutes(20))) struct PackageTests {
+    private let directory: TemporaryDirectory
+
+    init() throws {
+        directory = try TemporaryDirectory()
+    }
+
+    private static let root = Products.root
+
+    /// The path of the package, made from the source in `root`. `launcher` runs the script.
+    private func package(
+        _ output: String, root: String = Self.root, launcher: [String] = [], environment: [String: String] = [:]
+    ) throws -> String {
+        // Compression would take most of the time.
+        let settings = ["DPKG_DEB_COMPRESSOR_TYPE": "none", "SOURCE_DATE_EPOCH": "86400"]
+        let script = ["\(root)/scripts/package", "--binary", Products.binary, "--output", directory.appending(output)]
+        let result = try Command(
+            launcher + script, environment: settings.merging(environment) { $1 }, timeout: .seconds(120)
+        ).run().succeeded()
+        return try #require(result.output.split(separator: "\n").last.map(String.init))
+    }
+
+    private func field(_ name: String, of package: String) throws -> String {
+        try Command(["dpkg-deb", "--field", package, name]).run().succeeded().output
+            .trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    @Test("the same source and time make the same package, in another directory, time zone and with another umask")
+    func sameSourceAndTimeMake() throws {
+        let copy = directory.appending("another directory/of the source")
+        let copying =
+            "mkdir -p \"$2\" && cd \"$1\" && tar --exclude=./.build --exclude=./.git -cf - . | tar -xf - -C \"$2\""
+        try Command(["bash", "-c", copying, "bash", Self.root, copy]).run().succeeded()
+        let first = try package("a")
+        let second = try package(
+            "b", root: copy, launcher: ["sh", "-c", "umask 077; exec \"$@\"", "sh"],
+            environment: ["TZ": "Asia/Tokyo", "LC_ALL": "C"])
+        try Command(["cmp", first, second]).run().succeeded()
+    }
+
+    @Test("the directory of the source is not in the package")
+    func directoryOfSource() throws {
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--raw-extract", package("package"), tree]).run().succeeded()
+        let found = try Command(["grep", "-rlaF", Self.root + "/", tree]).run()
+        #expect(found.exitCode == 1 && found.output.isEmpty, "\(found)")
+    }
+
+    @Test("a list of its parts, with versions and licences, as SPDX 2.3 requires it")
+    func listOfItsParts() throws {
+        let package = try package("package")
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--extract", package, tree]).run().succeeded()
+        func object(_ path: String) throws -> [String: Any] {
+            let data = try Data(contentsOf: URL(fileURLWithPath: path))
+            return try #require(JSONSerialization.jsonObject(with: data) as? [String: Any])
+        }
+        let document = try object("\(tree)/usr/share/doc/vaultfs/vaultfs.spdx.json")
+        func text(_ name: String) -> String { document[name] as? String ?? "" }
+        let creation = try #require(document["creationInfo"] as? [String: Any])
+        #expect(text("spdxVersion") == "SPDX-2.3" && text("dataLicense") == "CC0-1.0")
+        #expect(text("SPDXID") == "SPDXRef-DOCUMENT" && text("name").hasPrefix("vaultfs_"))
+        #expect(text("documentNamespace").contains(/^[a-z]+:[^#]+$/))
+        #expect(creation["created"] as? String == "1970-01-02T00:00:00Z")
+        let creators = try #require(creation["creators"] as? [String])
+        #expect(!creators.isEmpty && creators.allSatisfy { $0.contains(/^(Tool|Organization|Person): ./) })
+
+        let parts = try #require(document["packages"] as? [[String: Any]])
+        for part in parts {
+            for name in [
+                "name", "SPDXID", "versionInfo", "downloadLocation", "licenseConcluded", "licenseDeclared",
+                "copyrightText",
+            ] { #expect((part[name] as? String)?.isEmpty == false, "\(name): \(part)") }
+            #expect((part["SPDXID"] as? String)?.contains(/^SPDXRef-[A-Za-z0-9.-]+$/) == true)
+            #expect(part["filesAnalyzed"] as? Bool == false)
+            #expect(part["versionInfo"] as? String != "NOASSERTION", "\(part)")
+        }
+        let identities = parts.compactMap { $0["SPDXID"] as? String }
+        #expect(Set(identities).count == parts.count)
+        let versions = Dictionary(
+            uniqueKeysWithValues: parts.map { ($0["name"] as? String ?? "", $0["versionInfo"] as? String ?? "") })
+        #expect(try versions["vaultfs"] == field("Version", of: package))
+        // The versions that SwiftPM resolved, of all dependencies that Package.swift names.
+        let pins = try #require(object("\(Self.root)/Package.resolved")["pins"] as? [[String: Any]])
+        for pin in pins {
+            let name = try #require(pin["identity"] as? String)
+            #expect(versions[name] == (pin["state"] as? [String: Any])?["version"] as? String, "\(name)")
+        }
+        let manifest = try String(contentsOfFile: "\(Self.root)/Package.swift", encoding: .utf8)
+        let names = manifest.matches(of: /url: ".*\/([^\/"]+)"/).map { String($0.1) }
+        #expect(names.count == 3 && names.allSatisfy { versions[$0] != nil })
+        for name in ["swift", "swift-foundation", "libfuse3-3", "libssl3", "libc6"] {
+            #expect(versions[name]?.contains(/^\d+\.\d/) == true, "\(name): \(versions)")
+        }
+        // The document describes vaultfs, and the link of each other part to it.
+        let relations = try #require(document["relationships"] as? [[String: String]])
+        let related = relations.compactMap { $0["relatedSpdxElement"] }
+        #expect(related.sorted() == identities.sorted())
+        #expect(relations.first?["relationshipType"] == "DESCRIBES" && related.first == "SPDXRef-vaultfs")
+        #expect(
+            relations.dropFirst().allSatisfy {
+                $0["spdxElementId"] == "SPDXRef-vaultfs"
+                    && ["STATIC_LINK", "DYNAMIC_LINK"].contains($0["relationshipType"])
+            })
+    }
+
+    @Test("its files, and its dependencies")
+    func itsFiles() throws {
+        let package = try package("package")
+        let version = try Command([Products.binary, "--version"]).run().succeeded().output
+        #expect(try field("Version", of: package) == version.split(separator: " ")[1])
+        let needs = try field("Depends", of: package)
+        for name in ["libc6 (>= ", "libfuse3-3 (>= ", "libssl3", "fuse3"] { #expect(needs.contains(name), "\(needs)") }
+
+        #expect(try field("Recommends", of: package) == "python3-gi, python3-cryptography")
+        let suggested = try field("Suggests", of: package)
+        #expect(suggested.hasPrefix("tpm2-tools, fido2-tools, polkitd, gir1.2-gtk-3.0, gir1.2-ayatana"), "\(suggested)")
+
+        let listing = try Command(["dpkg-deb", "--contents", package]).run().succeeded().output
+        for line in listing.split(separator: "\n") {
+            #expect(line.contains(" root/root ") && !line.dropFirst(5).prefix(5).contains("w"), "\(line)")
+        }
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--extract", package, tree]).run().succeeded()
+        // Checks as a user would after installation.
+        let checks = """
+            set -e
+            cd \(tree)/usr
+            bin/vaultfs --version
+            for provider in vaultfs-tpm2 vaultfs-fido2; do
+                bin/$provider --help | grep -q "^usage: $provider enroll "
+                ! bin/$provider --help 2>&1 >/dev/null | grep .
+                gzip -t share/man/man1/$provider.1.gz
+            done
+            test -x bin/vaultfs-agent
+            test -x bin/vaultfs-reader
+            test -x bin/vaultfs-tray
+            for module in commands dialogs; do test -s share/vaultfs/vaultfs_tray/$module.py; done
+            gzip -t share/man/man1/vaultfs-tray.1.gz
+            grep -q '^Exec=vaultfs-tray$' share/applications/vaultfs-tray.desktop
+            test -s share/icons/hicolor/scalable/apps/vaultfs.svg
+            python3 -m json.tool share/SiriKali/backends/vaultfs.json >/dev/null
+            grep -q '^ExecStart=/usr/bin/vaultfs-agent$' lib/systemd/user/vaultfs-agent.service
+            gzip -t share/man/man1/vaultfs.1.gz share/man/man1/vaultfs-mount.1.gz share/man/man1/vaultfs-agent.1.gz share/man/man1/vaultfs-reader.1.gz share/man/man7/vaultfs-backup.7.gz share/man/man7/vaultfs-sync.7.gz share/doc/vaultfs/changelog.gz
+            bash -n share/bash-completion/completions/vaultfs
+            grep -q '^#compdef vaultfs' share/zsh/vendor-completions/_vaultfs
+            grep -q -- "-l 'guard-mountpoint'" share/fish/vendor_completions.d/vaultfs.fish
+            test -s share/doc/vaultfs/copyright
+            (
+                cd share/doc/vaultfs
+                gzip -d <README.md.gz >README.md
+                for page in README.md Manual/*.md; do
+                    for link in $(grep -oE '\\]\\([^)]+\\)' $page | tr -d '])(' | sed 's/#.*//' | grep -v ^https:); do
+                        case $link in
+                            /*) test -s \(tree)$link ;;
+                            *) test -e $(dirname $page)/$link ;;
+                        esac || { echo "$page: $link" >&2; exit 1; }
+                    done
+                done
+            )
+            for unit in system/vaultfs@.service user/vaultfs@.service system/vaultfs-lock-on-sleep.service; do
+                grep -q '^ExecStart=/usr/bin/vaultfs ' lib/systemd/$unit
+            done
+            ! grep -r /usr/local/bin lib/systemd
+            """
+        try Command(["bash", "-c", checks]).run().succeeded()
+    }
+}

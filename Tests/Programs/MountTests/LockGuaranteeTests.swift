@@ -1,0 +1,79 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// The guarantee of a lock: no system call gets plaintext, names or attributes, whatever a program has open.
+    @Suite struct LockGuarantee {
+        enum Form: String, CaseIterable {
+            case refuse, forget
+            case withoutKernelCache = "no kernel cache"
+
+            var mountArguments: [String] {
+                switch self {
+                case .refuse: []
+                case .forget: ["--on-lock", "forget"]
+                case .withoutKernelCache: ["--no-kernel-cache"]
+                }
+            }
+
+            /// The full figures of the guarantee once for each account, smaller figures for the other forms.
+            var amount: [String] {
+                let (mebibytes, tries) = self == .refuse ? ("300", "1000") : ("48", "100")
+                return ["--mebibytes", mebibytes, "--tries", tries]
+            }
+
+            func arguments(_ vault: VaultUnderTest) -> [String] {
+                switch self {
+                case .refuse: []
+                case .forget: ["--passfile", vault.passfile]
+                case .withoutKernelCache: ["--no-kernel-cache"]
+                }
+            }
+        }
+
+        /// Runs `guarantee.py` on the mount.
+        private func guarantee(_ vault: VaultUnderTest, _ arguments: [String]) throws {
+            let program = "\(vault.account.support)/Programs/guarantee.py"
+            let common = ["--binary", vault.account.binary, "--mountpoint", vault.mountpoint]
+            let result = try vault.account.run(
+                [Products.python, program] + common + arguments, environment: vault.environment,
+                timeout: .seconds(240))
+            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+        }
+
+        @Test(
+            "while locked, all is refused and nothing is left in the page cache", arguments: Settings.accounts,
+            Form.allCases)
+        func guarantee(setting: Setting, form: Form) throws {
+            let vault = try setting.vault()
+            try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)
+            try guarantee(vault, form.arguments(vault) + form.amount)
+            try vault.unmount()
+            let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
+            #expect(verify.exitCode == 0, "\(verify)")
+        }
+
+        @Test("locks repeat reliably", arguments: Form.allCases)
+        func rounds(form: Form) throws {
+            let vault = try VaultUnderTest()
+            try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)
+            try guarantee(vault, form.arguments(vault) + ["--mebibytes", "8", "--tries", "2", "--rounds", "8"])
+            try vault.unmount()
+            let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
+            #expect(verify.exitCode == 0, "\(verify)")
+        }
+
+        @Test("a lock takes less than a second (scripts/bench/run lock is the long form)", arguments: Settings.accounts)
+        func bound(setting: Setting) throws {
+            let vault = try setting.vault(initialise: false)
+            let program = "\(vault.account.support)/Programs/bench_lock.py"
+            let arguments = ["--binary", vault.account.binary, "--directory", vault.plain, "--bound", "1000"]
+            let amount = ["--rounds", "3", "--mebibytes", "64", "--inodes", "2000"]
+            let cases = ["--only", "clean pages and inodes, load", "clean pages and inodes, forget"]
+            let result = try vault.account.run(
+                [Products.python, program] + arguments + amount + cases, environment: vault.environment,
+                timeout: .seconds(120))
+            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+        }
+    }
+}

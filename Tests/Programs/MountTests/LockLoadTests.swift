@@ -1,0 +1,34 @@
+import TestSupport
+import Testing
+
+extension MountTests {
+    /// A mount that is locked while programs use it in every way. The docstring of each program describes it.
+    @Suite struct LockLoad {
+        static let policies = ["refuse", "forget"]
+
+        @Test(
+            "readers, writers, names and a database over 100 locks (scripts/torture/lock is the long form)",
+            arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), policies)
+        func load(setting: Setting, policy: String) throws {
+            try setting.vault(initialise: false).lockProgram(
+                "lock_load.py", ["--policy", policy, "--rounds", "100"])
+        }
+
+        @Test("dirty pages of mappings when a lock comes", arguments: Settings.accounts, policies)
+        func mapped(setting: Setting, policy: String) throws {
+            try setting.vault(initialise: false).lockProgram(
+                "lock_mapped.py", ["--policy", policy, "--rounds", "4"])
+        }
+    }
+}
+
+extension VaultUnderTest {
+    /// Runs one of the programs that lock their own mount, and expects that it succeeds.
+    func lockProgram(_ name: String, _ arguments: [String] = [], timeout: Duration = .seconds(120)) throws {
+        let program = [
+            Products.python, "\(account.support)/Programs/\(name)", "--binary", account.binary, "--directory", plain,
+        ]
+        let result = try account.run(program + arguments, environment: environment, timeout: timeout)
+        #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+    }
+}

@@ -1,0 +1,33 @@
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// Real programs. Each is a script that gets the mount and a scratch directory beside it, and either succeeds or
+    /// fails.
+    @Suite struct Programs {
+        static let scripts = [
+            "sqlite.sh", "git.sh", "archive.sh", "video.sh", "compiler.sh", "fio.sh", "locks.sh",
+        ]
+
+        @Test("programs", arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), scripts)
+        func program(setting: Setting, script: String) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let result = try vault.account.run(
+                ["bash", "\(vault.account.support)/Programs/\(script)", vault.mountpoint, vault.plain],
+                timeout: .seconds(240))
+            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+            try vault.unmount()
+            let reading = try vault.read(["--require-sealed", "--xattrs"])
+            #expect(reading.exitCode == 0, "\(reading.errors)")
+        }
+
+        @Test("a buffered read after an asynchronous O_DIRECT write", arguments: [Setting.rootOnExt4])
+        func asynchronousDirectWrites(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            try vault.account.program("aio_direct.py", [vault.mountpoint, "60"], timeout: .seconds(60)).succeeded()
+            try vault.unmount()
+        }
+    }
+}
