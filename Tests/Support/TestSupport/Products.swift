@@ -15,7 +15,7 @@ package enum Products {
     }
 
     /// The project's directory.
-    package static let root = URL(fileURLWithPath: "../../../..", relativeTo: URL(fileURLWithPath: #filePath))
+    package static let root = URL(fileURLWithPath: "../../..", relativeTo: URL(fileURLWithPath: #filePath))
         .standardized.path
 
     /// `Tests/Support` of the project: test vectors, transcripts, and the programs that tests run.
