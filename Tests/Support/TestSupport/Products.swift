@@ -15,8 +15,8 @@ package enum Products {
     }
 
     /// The project's directory.
-    package static let root = URL(fileURLWithPath: "../../..", relativeTo: URL(fileURLWithPath: #filePath))
-        .standardized.path
+    package static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent().path
 
     /// `Tests/Support` of the project: test vectors, transcripts, and the programs that tests run.
     package static let support = "\(root)/Tests/Support"
