@@ -84,8 +84,8 @@ int linux_make_immutable(int fd) {
     return ioctl(fd, FS_IOC_SETFLAGS, &flags);
 }
 
-int linux_lock_whole(int fd, int type) {
-    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET};
+int linux_lock_bytes(int fd, int type, int64_t start, int64_t length) {
+    struct flock lock = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 

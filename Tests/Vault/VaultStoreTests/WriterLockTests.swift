@@ -378,7 +378,7 @@ extension WriterLock {
     fileprivate func loseDescriptor(reopening: Bool = true) {
         state.withLock {
             // Closing releases it only if no child of another test has a copy.
-            if let file = $0.file { linux_lock_whole(file.fd, F_UNLCK) }
+            if let file = $0.file { linux_lock_bytes(file.fd, F_UNLCK, 0, 0) }
             $0.file = reopening ? Descriptor(owning: Glibc.open("/dev/full", O_WRONLY)) : nil
         }
     }

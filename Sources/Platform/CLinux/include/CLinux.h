@@ -30,8 +30,8 @@ int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) LIBC(fallo
 // FS_IMMUTABLE_FL, ioctl_iflags(2): returns 1 or 0. Setting it needs CAP_LINUX_IMMUTABLE.
 int linux_is_immutable(int fd);
 int linux_make_immutable(int fd);
-// fcntl(2), F_OFD_SETLK, over all of the file. `type` is F_RDLCK, F_WRLCK or F_UNLCK.
-int linux_lock_whole(int fd, int type);
+// fcntl(2), F_OFD_SETLK, of `length` bytes, or with 0 of all from `start` on. `type` is F_RDLCK, F_WRLCK or F_UNLCK.
+int linux_lock_bytes(int fd, int type, int64_t start, int64_t length);
 int linux_syncfs(int fd) LIBC(syncfs);
 // sync_file_range(2), SYNC_FILE_RANGE_WRITE: the kernel begins to write these bytes out. Does not wait.
 int linux_start_writing(int fd, int64_t offset, int64_t length);

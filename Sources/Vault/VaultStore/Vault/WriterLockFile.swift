@@ -11,6 +11,8 @@ enum WriterLockFile {
     /// The file's content after a writer that ended properly, but did not complete the remains of an earlier unclean
     /// end.
     static let incomplete = Array("incomplete\n".utf8)
+    /// The offset of the byte that is locked. SQLite locks the same one, so file servers know locks there.
+    private static let lockedByte: Int64 = 0x4000_0000
     /// The name leads to another file than the locked one.
     static let moved = StoreError.system(.staleNFSFileHandle)
 
@@ -41,8 +43,12 @@ enum WriterLockFile {
         return file
     }
 
+    /// Takes the lock: one byte, far past the record. Where locks are mandatory (SMB), nobody else could read a locked record. The
+    /// lock of an older release, on the whole file, conflicts with it.
     static func lock(_ file: Descriptor, _ type: Int32) throws(StoreError) {
-        do throws(StoreError) { try retrying { linux_lock_whole(file.fd, type) } } catch .system(.permissionDenied) {
+        do throws(StoreError) {
+            try retrying { linux_lock_bytes(file.fd, type, lockedByte, 1) }
+        } catch .system(.permissionDenied) {
             throw .system(.wouldBlock)
         }
     }
@@ -50,7 +56,7 @@ enum WriterLockFile {
     /// Unlocks and closes the file. Closing it is not enough: a child that another thread has just forked has the
     /// descriptor, and with it the lock, until its exec(2).
     static func drop(_ file: inout Descriptor?) {
-        if let file { _ = linux_lock_whole(file.fd, F_UNLCK) }
+        if let file { _ = linux_lock_bytes(file.fd, F_UNLCK, lockedByte, 1) }
         file = nil
     }
 

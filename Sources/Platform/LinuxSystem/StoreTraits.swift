@@ -1,0 +1,221 @@
+internal import CLinux
+internal import Glibc
+internal import SystemPackage
+
+/// Abilities of the file system that a vault is on, found by trying them (`init(probing:entry:)`). They are never written into
+/// the vault, which may move. Nil for what is unknown: nothing is tried on a store that is only read, or that is full.
+package struct StoreTraits: Codable, Equatable, Sendable {
+    /// The locks of fcntl(2).
+    package enum Locks: String, Codable, Sendable {
+        case none, advisory
+        /// A file with a lock cannot be read by another descriptor (SMB).
+        case mandatory
+    }
+
+    /// rename(2) over an open file works. SMB refuses it.
+    package var replacesOpenFiles: Bool?
+    /// A directory that is not empty can be renamed. Object stores may refuse it.
+    package var renamesDirectories: Bool?
+    /// A file's bytes can be overwritten in place. Object stores may refuse it.
+    package var overwritesInPlace: Bool?
+    package var locks: Locks?
+    /// chmod(2) has an effect.
+    package var keepsModes: Bool?
+    /// Files can have `user.*` attributes.
+    package var keepsUserAttributes: Bool?
+    package var makesHardLinks: Bool?
+    package var makesSymbolicLinks: Bool?
+    /// A renamed file keeps its inode number.
+    package var keepsInodeNumbers: Bool?
+    /// The times of files are multiples of this number of nanoseconds. Nil also if the store ignores times that are set.
+    package var timeGrain: Int?
+    /// Bytes of the longest entry that a directory can have, at most 255.
+    package var longestEntry: Int?
+
+    package init() {}
+
+    /// The traits that need no change to find out.
+    package init(reading directory: Descriptor) {
+        var space = statvfs()
+        if (try? retrying { fstatvfs(directory.fd, &space) }) != nil, space.f_namemax > 0 {
+            longestEntry = min(Self.maximumEntry, Int(space.f_namemax))
+        }
+    }
+}
+
+// MARK: - The probe
+
+extension StoreTraits {
+    /// The beginning of the name of the probe's directory. Only a killed probe leaves it.
+    package static let prefix = Array("vaultfs.tmp.probe-".utf8)
+    private static let maximumEntry = 255
+    private static let file = Array("file".utf8)
+    private static let moved = Array("moved".utf8)
+    private static let link = Array("link".utf8)
+    private static let directory = Array("directory".utf8)
+    private static let movedDirectory = Array("moved-directory".utf8)
+    private static let attribute = Array("user.vaultfs.probe".utf8)
+    private static let content = Array("probe".utf8)
+    /// Nanoseconds of which file times are multiples, on all file systems that are known.
+    private static let grains = [1, 100, 1000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000]
+
+    /// Tries everything in a temporary directory inside of `directory`, whose times stay. Some forty calls without a sync.
+    /// - Parameter entry: a name that begins with `prefix` and that nothing has.
+    package init(probing directory: Descriptor, entry: [UInt8]) {
+        self.init(reading: directory)
+        let before = try? directory.status()
+        guard (try? retrying(entry) { mkdirat(directory.fd, $0, 0o700) }) != nil else { return }
+        if let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) {
+            probeDirectory(inside)
+            try? probeFile(inside)
+        }
+        Self.remove(entry, from: directory)
+        // SMB removes a file that could not be replaced when it is closed, which its client may do later.
+        for _ in 1...20 where replacesOpenFiles == false && (try? directory.status(of: entry)) != nil {
+            usleep(100_000)
+            Self.remove(entry, from: directory)
+        }
+        // Best effort: only the owner may set them.
+        if let before { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
+    }
+
+    /// Removes what a probe has left, if `entry` is that. Best effort.
+    package static func remove(_ entry: [UInt8], from root: Descriptor) {
+        guard entry.starts(with: prefix),
+            let inside = try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_DIRECTORY)
+        else { return }
+        for name in [file, moved, link, inner(directory), inner(movedDirectory)] + names(in: inside) {
+            _ = withCString(name) { unlinkat(inside.fd, $0, 0) }
+        }
+        for name in [directory, movedDirectory] { _ = withCString(name) { unlinkat(inside.fd, $0, AT_REMOVEDIR) } }
+        _ = withCString(entry) { unlinkat(root.fd, $0, AT_REMOVEDIR) }
+    }
+
+    /// The entries of `longestEntry`.
+    private static func names(in directory: Descriptor) -> [[UInt8]] {
+        var reader = DirectoryReader(directory)
+        var names: [[UInt8]] = []
+        while let found = try? reader.next() { names.append(found.name) }
+        return names.filter { $0 == longName($0.count) }
+    }
+
+    private static func longName(_ count: Int) -> [UInt8] { [UInt8](repeating: UInt8(ascii: "n"), count: count) }
+
+    private static func inner(_ directory: [UInt8]) -> [UInt8] { directory + [UInt8(ascii: "/")] + file }
+
+    private static func makeFile(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) {
+        let file = try Descriptor(at: directory.fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
+        try file.write(content, at: 0)
+    }
+
+    private static func rename(_ entry: [UInt8], as newEntry: [UInt8], in directory: Descriptor) throws(StoreError) {
+        _ = try withCString(entry) { (old) throws(StoreError) in
+            try retrying(newEntry) { renameat(directory.fd, old, directory.fd, $0) }
+        }
+    }
+
+    /// True if `body` succeeds and returns true. Any error is an ability that the store lacks.
+    private static func succeeds(_ body: () throws(StoreError) -> Bool) -> Bool {
+        do throws(StoreError) { return try body() } catch { return false }
+    }
+
+    // MARK: Files
+
+    /// - Throws: the store's error if not even a file can be made and renamed.
+    private mutating func probeFile(_ directory: Descriptor) throws(StoreError) {
+        let (entry, moved) = (Self.file, Self.moved)
+        try Self.makeFile(entry, in: directory)
+        overwritesInPlace = Self.succeeds { () throws(StoreError) in try Self.overwrite(entry, in: directory) }
+        makesHardLinks = Self.succeeds { () throws(StoreError) in
+            _ = try withCString(entry) { (old) throws(StoreError) in
+                try retrying(Self.link) { linkat(directory.fd, old, directory.fd, $0, 0) }
+            }
+            return try directory.status(of: Self.link).st_nlink == 2
+        }
+        let file = try Descriptor(at: directory.fd, entry, flags: overwritesInPlace == true ? O_RDWR : O_RDONLY)
+        locks = Self.locks(of: file, entry, in: directory)
+        keepsModes = Self.succeeds { () throws(StoreError) in
+            try retrying { fchmod(file.fd, 0o640) }
+            return try file.status().st_mode & 0o7777 == 0o640
+        }
+        keepsUserAttributes = Self.succeeds { () throws(StoreError) in try Self.setAttribute(of: file) }
+        timeGrain = try? Self.timeGrain(of: file)
+        let number = try file.status().st_ino
+        try Self.rename(entry, as: moved, in: directory)
+        keepsInodeNumbers = try directory.status(of: moved).st_ino == number
+        try Self.makeFile(entry, in: directory)
+        // The last step: after a refusal SMB lets nothing have the name.
+        replacesOpenFiles = withExtendedLifetime(file) { (try? Self.rename(entry, as: moved, in: directory)) != nil }
+    }
+
+    private static func overwrite(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Bool {
+        let file = try Descriptor(at: directory.fd, entry, flags: O_RDWR)
+        try file.write(Array("-".utf8), at: 2)
+        return try file.read(at: 0, count: content.count + 1) == Array("pr-be".utf8)
+    }
+
+    private static func locks(of file: Descriptor, _ entry: [UInt8], in directory: Descriptor) -> Locks {
+        // A lock for writing needs a descriptor for writing.
+        guard linux_lock_bytes(file.fd, F_WRLCK, 0, 0) == 0 else { return .none }
+        defer { _ = linux_lock_bytes(file.fd, F_UNLCK, 0, 0) }
+        return succeeds { () throws(StoreError) in
+            let other = try Descriptor(at: directory.fd, entry, flags: O_RDONLY)
+            return try other.read(at: 0, count: content.count).count == content.count
+        } ? .advisory : .mandatory
+    }
+
+    private static func setAttribute(of file: Descriptor) throws(StoreError) -> Bool {
+        let path = "/proc/self/fd/\(file.fd)"
+        try retrying(attribute) { linux_setxattr(path, $0, content, content.count, 0) }
+        return try retrying(attribute) { linux_getxattr(path, $0, nil, 0) } == content.count
+    }
+
+    /// The grain that explains the time which a file has after another one was set. Nil if the store ignores it.
+    private static func timeGrain(of file: Descriptor) throws(StoreError) -> Int? {
+        let second = 1_000_000_000
+        let set = timespec(tv_sec: 1_234_567_891, tv_nsec: 123_456_789)
+        try retrying { futimens(file.fd, [set, set]) }
+        let found = try file.status().st_mtim
+        let difference = (set.tv_sec - found.tv_sec).multipliedReportingOverflow(by: second)
+        if difference.overflow { return nil }
+        let distance = difference.partialValue + set.tv_nsec - found.tv_nsec
+        return grains.first { abs(distance) < $0 }
+    }
+
+    // MARK: Directories
+
+    private mutating func probeDirectory(_ directory: Descriptor) {
+        makesSymbolicLinks = Self.succeeds { () throws(StoreError) in
+            try retrying(Self.link) { symlinkat("probe", directory.fd, $0) }
+            return try directory.linkTarget(of: Self.link) == Self.content
+        }
+        _ = withCString(Self.link) { unlinkat(directory.fd, $0, 0) }
+        longestEntry = Self.longestEntry(in: directory, atMost: longestEntry ?? Self.maximumEntry)
+        guard (try? retrying(Self.directory) { mkdirat(directory.fd, $0, 0o700) }) != nil,
+            (try? Self.makeFile(Self.inner(Self.directory), in: directory)) != nil
+        else { return }
+        renamesDirectories = Self.succeeds { () throws(StoreError) in
+            try Self.rename(Self.directory, as: Self.movedDirectory, in: directory)
+            return try directory.status(of: Self.inner(Self.movedDirectory)).st_mode & S_IFMT == S_IFREG
+        }
+    }
+
+    /// Makes files with long names, to find out if statvfs(3) was right. EncFS and eCryptfs have shorter names than the store below.
+    private static func longestEntry(in directory: Descriptor, atMost most: Int) -> Int? {
+        if hasRoom(for: most, in: directory) { return most }
+        // hasRoom(for: high) is false.
+        var (low, high) = (0, most)
+        while high - low > 1 {
+            let middle = (low + high) / 2
+            if hasRoom(for: middle, in: directory) { low = middle } else { high = middle }
+        }
+        return low > 0 ? low : nil
+    }
+
+    private static func hasRoom(for count: Int, in directory: Descriptor) -> Bool {
+        let name = longName(count)
+        guard (try? makeFile(name, in: directory)) != nil else { return false }
+        _ = withCString(name) { unlinkat(directory.fd, $0, 0) }
+        return true
+    }
+}
