@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """manual.py VAULTFS CHAPTERS DIRECTORY: writes the manual pages: one for vaultfs, one for each of its commands, and one
-for each task.
+for each chapter.
 
 The descriptions come from the commands themselves (--experimental-dump-help). The Markdown files in the directory
-CHAPTERS become sections at the end of vaultfs(1) (lowdown(1)), or pages of section 7. ArgumentParser's own generate-manual loses the lists and
+CHAPTERS become pages of section 7 (lowdown(1)). ArgumentParser's own generate-manual loses the lists and
 examples of a discussion, and prints "exits 0 on success, and >0 if an error occurs" although the exit codes are listed.
 
 The date is that of SOURCE_DATE_EPOCH, seconds since 1970, otherwise today.
@@ -17,14 +17,30 @@ import sys
 import time
 
 SUMMARY_SECTION = "EXIT STATUS"
-# The chapters in the order of vaultfs(1).
-CHAPTERS = ("Locking", "Keys", "Views", "Transfer", "System", "Network", "Protection", "Recovery", "Limits", "Files")
-# The chapters that are pages of section 7: the names of each, and its line for apropos(1).
-TASKS = {
+# The chapters in the order of vaultfs(1): the names of each page, and its line for apropos(1). The figures of
+# Performance.md are no page.
+CHAPTERS = {
     "FirstHour": (("vaultfs-first-hour",), "make, use, lock and back up a first vault"),
+    "Locking": (("vaultfs-locking",), "lock a vault while it stays mounted"),
+    "Keys": (("vaultfs-keys",), "slots, secrets, leases and rekeying"),
+    "Transfer": (("vaultfs-transfer",), "import and export"),
+    "Views": (("vaultfs-views",), "files of other programs, mounted as plaintext"),
     "Sync": (("vaultfs-backup", "vaultfs-sync"), "back up and synchronize vaults"),
+    "Recovery": (("vaultfs-recovery",), "when something is lost: checking and repairing"),
+    "System": (("vaultfs-system",), "fstab, mount options and systemd"),
+    "Network": (("vaultfs-network",), "vaults on network storage"),
+    "Protection": (("vaultfs-protection",), "what a vault protects, and what it does not"),
+    "Limits": (("vaultfs-limits",), "known limits"),
+    "Files": (("vaultfs-files",), "files, environment and signals"),
 }
-SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-first-hour (7),", ".BR vaultfs-backup (7),", ".BR vaultfs-agent (1),", ".BR vaultfs-fido2 (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
+# The chapters for each command.
+RELATED = {
+    "init": ("FirstHour", "Keys"), "mount": ("System", "Keys", "Network"), "view": ("Views",), "unmount": ("Recovery", "System"),
+    "lock": ("Locking",), "unlock": ("Locking", "Keys"), "sync": ("Sync",), "status": ("Locking", "System"),
+    "events": ("Locking", "System"), "protect": ("Locking",), "slot": ("Keys",), "rekey": ("Keys",), "info": ("Keys", "Views"),
+    "verify": ("Recovery",), "import": ("Transfer",), "export": ("Transfer",),
+}
+SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-agent (1),", ".BR vaultfs-fido2 (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR vaultfs-tray (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
 DIRECTORY = "/usr/share/doc/vaultfs"
 DOCUMENTS = (".PP", rf"Documents and examples are in \fI{DIRECTORY}\fR.")
 
@@ -129,34 +145,31 @@ def pages_below(command):
 
 
 def see_also(path, below):
-    """The page above, and those below. The first page has its own SECTIONS instead."""
+    """The page above, those below, and those of the chapters. The first page has its own sections instead."""
     names = ([path[:-1]] if len(path) > 1 else []) + [path + [command["commandName"]] for command in below]
-    return [r"\fB" + escape("-".join(name)) + r"\fR(1)" for name in names]
+    pages = [("-".join(name), 1) for name in names] + [(CHAPTERS[name][0][0], 7) for name in RELATED.get(path[1], ())]
+    return [rf"\fB{escape(name)}\fR({section})" for name, section in pages]
 
 
 def chapter(path):
-    """man(7) source of a Markdown file: its title is the section."""
-    with open(path, encoding="utf-8") as file:
-        title, _, text = file.read().partition("\n")
-    yield from roff(title.upper() + "\n" + text, os.path.dirname(path), "")
-
-
-def task(path):
-    """The same for a page of its own: the headings below the title are the sections."""
+    """man(7) source of a Markdown file: the headings below its title are the sections."""
     with open(path, encoding="utf-8") as file:
         text = file.read().partition("\n")[2]
     text = re.sub(r"^#(# .*)", lambda heading: heading[1].upper(), text, flags=re.MULTILINE)
-    yield from roff("# DESCRIPTION\n" + text, os.path.dirname(path), " in `vaultfs(1)`")
+    text = re.sub(r"^##(# .*)", r"#\1", text, flags=re.MULTILINE)
+    yield from roff("# DESCRIPTION\n" + text, os.path.dirname(path))
 
 
-def reference(link, chapters, suffix):
-    """A link as text: the section, page or file that it leads to, after the link's own words if these are not its title."""
+def reference(link, chapters):
+    """A link as text: the page or file that it leads to, after the link's own words if these are not its title."""
     words, target = link[1], link[2].partition("#")[0]
     name = os.path.basename(target).removesuffix(".md")
-    if target == f"{name}.md" and name in (*TASKS, *CHAPTERS):
+    if target == f"{name}.md" and name in CHAPTERS:
         with open(os.path.join(chapters, target), encoding="utf-8") as file:
             title = file.readline().strip("# \n")
-        place = f"`{TASKS[name][0][0]}(7)`" if name in TASKS else title.upper() + suffix
+        place = f"`{CHAPTERS[name][0][0]}(7)`"
+    elif target == f"{name}.md":
+        title, place = f"{name}.md", f"`{DIRECTORY}/Manual/{name}.md`"
     elif target.endswith(".md"):
         title, place = f"{name}.md", f"`{DIRECTORY}/{name}.md.gz`"
     else:
@@ -164,11 +177,9 @@ def reference(link, chapters, suffix):
     return place if words.lower() == title.lower() else f"{words} ({place})"
 
 
-def roff(text, chapters, suffix):
-    """man(7) source of Markdown.
-
-    suffix: follows the title of a section of vaultfs(1)."""
-    text = re.sub(r"\[([^]]+)\]\(([^)]+)\)", lambda link: reference(link, chapters, suffix), text)
+def roff(text, chapters):
+    """man(7) source of Markdown."""
+    text = re.sub(r"\[([^]]+)\]\(([^)]+)\)", lambda link: reference(link, chapters), text)
     source = subprocess.run(["lowdown", "-Tman"], check=True, input=text, stdout=subprocess.PIPE, text=True, encoding="utf-8").stdout
     for row in "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in source).rstrip("\n").split("\n"):
         yield row
@@ -187,11 +198,17 @@ def head(names, section, date, version, abstract, tables):
     yield from (".SH NAME", ", ".join(map(escape, names)) + r" \- " + escape(abstract))
 
 
-def page(path, command, version, date, sections):
+def listed(names):
+    """Commands or chapters, as (page, section, abstract): a list with a line for each."""
+    for name, section, abstract in names:
+        yield from (".TP", rf"\fB{escape(name)}\fR({section})", line(escape(abstract)))
+
+
+def page(path, command, version, date):
     name = "-".join(path)
     below = pages_below(command)
     abstract = command.get("abstract", "")
-    yield from head([name], 1, date, version, abstract[:1].lower() + abstract[1:].rstrip("."), bool(sections))
+    yield from head([name], 1, date, version, abstract[:1].lower() + abstract[1:].rstrip("."), False)
     yield from (".SH SYNOPSIS", *synopsis(path, command))
     if command.get("aliases"):
         yield from (".PP", escape("Also called: " + ", ".join(command["aliases"])))
@@ -199,29 +216,28 @@ def page(path, command, version, date, sections):
     yield from (".SH DESCRIPTION", line(escape(abstract)), *discussion(text.strip("\n")))
     if below:
         yield ".SH COMMANDS"
-        for each in below:
-            full = escape("-".join(path + [each["commandName"]]))
-            yield from (".TP", rf"\fB{full}\fR(1)", line(escape(each.get("abstract", ""))))
+        yield from listed(("-".join(path + [each["commandName"]]), 1, each.get("abstract", "")) for each in below)
+    if len(path) == 1:
+        yield ".SH CHAPTERS"
+        yield from listed((names[0], 7, abstract) for names, abstract in CHAPTERS.values())
     yield from options(command)
     if codes:
         yield from (f'.SH "{SUMMARY_SECTION}"', *discussion(codes))
-    yield from sections
-    if not sections:
-        yield from (".SH SEE ALSO", ",\n".join(see_also(path, below)))
+    yield from (*SEE_ALSO, *DOCUMENTS) if len(path) == 1 else (".SH SEE ALSO", ",\n".join(see_also(path, below)))
 
 
-def write(directory, path, command, version, date, sections):
-    text = "\n".join(page(path, command, version, date, sections)) + "\n"
+def write(directory, path, command, version, date):
+    text = "\n".join(page(path, command, version, date)) + "\n"
     with open(os.path.join(directory, "-".join(path) + ".1"), "w", encoding="ascii") as file:
         file.write(text)
     for below in pages_below(command):
-        write(directory, path + [below["commandName"]], below, version, date, [])
+        write(directory, path + [below["commandName"]], below, version, date)
 
 
-def write_tasks(directory, chapters, version, date):
+def write_chapters(directory, chapters, version, date):
     """A page is in a file for each of its names."""
-    for chapter_name, (names, abstract) in TASKS.items():
-        rows = [*head(names, 7, date, version, abstract, True), *task(os.path.join(chapters, f"{chapter_name}.md")),
+    for chapter_name, (names, abstract) in CHAPTERS.items():
+        rows = [*head(names, 7, date, version, abstract, True), *chapter(os.path.join(chapters, f"{chapter_name}.md")),
                 ".SH SEE ALSO", ".BR vaultfs (1)", *DOCUMENTS]
         for name in names:
             with open(os.path.join(directory, f"{name}.7"), "w", encoding="ascii") as file:
@@ -239,9 +255,8 @@ def main():
     command = json.loads(output(binary, "--experimental-dump-help"))["command"]
     version = output(binary, "--version").split()[1]
     date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
-    sections = [row for name in CHAPTERS for row in chapter(os.path.join(chapters, f"{name}.md"))]
-    write(directory, ["vaultfs"], command, version, date, [*sections, *SEE_ALSO, *DOCUMENTS])
-    write_tasks(directory, chapters, version, date)
+    write(directory, ["vaultfs"], command, version, date)
+    write_chapters(directory, chapters, version, date)
 
 
 main()

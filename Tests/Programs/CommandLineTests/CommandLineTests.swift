@@ -92,7 +92,7 @@ import VaultStore
         ]
     )
     func unknownOptionThatMay(option: String, message: String) {
-        let hint = message.hasPrefix("unknown") ? ": 'man vaultfs' lists the options" : ""
+        let hint = message.hasPrefix("unknown") ? ": 'man vaultfs-system' lists the options" : ""
         #expect(throws: CommandFailure(.usage, message + hint)) { try MountOptionList([option]) }
     }
 

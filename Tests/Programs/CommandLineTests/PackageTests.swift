@@ -147,7 +147,7 @@ import Testing
             test -s share/icons/hicolor/scalable/apps/vaultfs.svg
             python3 -m json.tool share/SiriKali/backends/vaultfs.json >/dev/null
             grep -q '^ExecStart=/usr/bin/vaultfs-agent$' lib/systemd/user/vaultfs-agent.service
-            gzip -t share/man/man1/vaultfs.1.gz share/man/man1/vaultfs-mount.1.gz share/man/man1/vaultfs-agent.1.gz share/man/man1/vaultfs-reader.1.gz share/man/man7/vaultfs-backup.7.gz share/man/man7/vaultfs-sync.7.gz share/doc/vaultfs/changelog.gz
+            gzip -t share/man/man1/vaultfs.1.gz share/man/man1/vaultfs-mount.1.gz share/man/man1/vaultfs-agent.1.gz share/man/man1/vaultfs-reader.1.gz share/man/man7/vaultfs-backup.7.gz share/man/man7/vaultfs-sync.7.gz share/man/man7/vaultfs-locking.7.gz share/doc/vaultfs/changelog.gz
             bash -n share/bash-completion/completions/vaultfs
             grep -q '^#compdef vaultfs' share/zsh/vendor-completions/_vaultfs
             grep -q -- "-l 'guard-mountpoint'" share/fish/vendor_completions.d/vaultfs.fish

@@ -67,7 +67,7 @@ ends
 
 # Options for other file systems, or for a later vaultfs, do not prevent a mount, and are logged.
 mount -t fuse.vaultfs "$vault" "$mount" -o "bogus,uid=1000,passfile=$passfile,$lock" 2>"$scratch/errors"
-grep -qx "vaultfs: unknown mount option 'bogus' is left out: 'man vaultfs' lists the options" "$scratch/errors"
+grep -qx "vaultfs: unknown mount option 'bogus' is left out: 'man vaultfs-system' lists the options" "$scratch/errors"
 [ "$(wc -l <"$scratch/errors")" = 2 ]
 [ "$(cat "$mount/file")" = $'content\nmore' ]
 ends
@@ -79,9 +79,9 @@ refused() {
     [ "$code" = "$1" ] || { echo "exit code $code" >&2; return 1; }
     grep -qxF "vaultfs: $3" "$scratch/errors" || { cat "$scratch/errors" >&2; return 1; }
 }
-refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs' lists the options"
+refused 2 "onlock=forget,passfile=$passfile,$lock" "unknown mount option 'onlock': 'man vaultfs-system' lists the options"
 # A secret is not an option, and is not repeated in the error.
-refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs' lists the options"
+refused 2 "passphrase=tell-nobody,$lock" "unknown mount option 'passphrase': 'man vaultfs-system' lists the options"
 refused 1 "passfile=/dev/fd/999,$lock" "cannot read file descriptor 999: Bad file descriptor"
 refused 1 "passfile=$scratch/none,$lock" "cannot open $scratch/none: No such file or directory"
 # Mounts made by others beside this test are visible here too.

@@ -56,7 +56,8 @@ struct MountArguments: ParsableArguments {
     /// Applies the values from `-o`, and adds the flags to it.
     mutating func apply(_ list: inout MountOptionList) throws(CommandFailure) {
         for name in list.unknown {
-            Console.report("unknown mount option '\(shown(name.utf8))' is left out: 'man vaultfs' lists the options")
+            Console.report(
+                "unknown mount option '\(shown(name.utf8))' is left out: 'man vaultfs-system' lists the options")
         }
         if noKernelCache { list.bypassesKernelCache = true }
         if guardMountpoint { list.guardsMountpoint = true }

@@ -16,7 +16,7 @@ struct MountCommand: ParsableCommand {
             \(FailureCode.notDurable.rawValue) unless all is in place.
 
             -o takes the words of fuse(8) and mount(8), separated by commas (ro, allow_other, nonempty, …), and for fstab \
-            most options of this command (idle_lock=5m, guard_mountpoint, passfile=FILE, …): vaultfs(1) lists them. An \
+            most options of this command (idle_lock=5m, guard_mountpoint, passfile=FILE, …): vaultfs-system(7) lists them. An \
             ordinary user's mounts are always nosuid and nodev.
             """)
 

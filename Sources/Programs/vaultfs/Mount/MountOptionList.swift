@@ -152,7 +152,8 @@ struct MountOptionList: Codable, Equatable, Sendable {
     /// Leaves out an unknown option, but refuses one that may be a misspelt option of ours.
     private mutating func leaveOut(_ name: String, unless isOurs: Bool) throws(CommandFailure) {
         guard !isOurs || Self.foreign.contains(name) else {
-            throw CommandFailure(.usage, "unknown mount option '\(shown(name.utf8))': 'man vaultfs' lists the options")
+            throw CommandFailure(
+                .usage, "unknown mount option '\(shown(name.utf8))': 'man vaultfs-system' lists the options")
         }
         unknown.append(name)
     }

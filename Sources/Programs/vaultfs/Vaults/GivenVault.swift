@@ -13,7 +13,7 @@ enum GivenVault {
                 throw CommandFailure(
                     .notAVault,
                     "\(path.shown) holds \(file), so it is a directory of \(program), not a vault: mount it with \(program), and "
-                        + "copy the files with 'vaultfs import' ('man vaultfs', IMPORT AND EXPORT)")
+                        + "copy the files with 'vaultfs import' ('man vaultfs-transfer')")
             }
             guard let mount = try? FoundMount(at: path) else { throw CommandFailure(error) }
             let source = FilePath(bytes: mount.entry.source).shown
