@@ -1,7 +1,9 @@
 import FileSystem
+import Foundation
 import Glibc
 import LinuxSystem
 import TestSupport
+import Testing
 
 @testable import ViewFormats
 
@@ -60,7 +62,7 @@ final class HlsSource: Sendable {
         case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"
         case .segment(let segment):
             return segment.parts.map { part in
-                guard case .uri(let uri, let directory) = part.encryption.key else { return "\(part)" }
+                guard case .uri(let uri, let directory, _) = part.encryption.key else { return "\(part)" }
                 let name = "\(String(decoding: directory, as: UTF8.self)):\(String(decoding: uri, as: UTF8.self))"
                 return "\(part.bytes.map { "\($0) " } ?? "")\(name) \(hex(part.encryption.vector))"
             }.joined(separator: ", ")
@@ -68,6 +70,16 @@ final class HlsSource: Sendable {
         case .failed(let error): return "\(error)"
         }
     }
+
+    /// The text that the mount shows, if no byte range changes. Its length is the size that a listing shows.
+    func rendered(_ name: String) throws -> String {
+        guard let content = try index.open(Array(name.utf8)) else { throw TestFailure("\(name) is no playlist") }
+        let text = try content.rendered { (_, range) in range }
+        #expect(try self.content(name) == "playlist \(text.count)")
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    func text(_ name: String) throws -> String { try String(contentsOfFile: "\(path)/\(name)", encoding: .utf8) }
 
     func problems() -> [String] { index.problems() }
 }

@@ -101,7 +101,7 @@ import VaultCrypto
             noKeyReason { () throws(ViewError) in
                 try place.sources(command: place.command("echo")).load(.uri(data, directory: directory))
             }
-                == "no key for data:…: the playlist holds the key itself, which is not supported: give it as a file with --key"
+                == "no key for data:…: the key in the playlist has 7 bytes, which is not a key of 16 bytes or 32 hexadecimal digits"
         )
         let map = [data: place.file("mapped")]
         #expect(text(try place.sources(map).load(.uri(data, directory: directory))) == "mapped file key.")

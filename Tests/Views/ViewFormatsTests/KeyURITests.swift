@@ -25,9 +25,9 @@ import Testing
             ("https://host/k?token=secret", "https://host/k?…"), ("data:text/plain;base64,c2VjcmV0", "data:…"),
             ("DATA:,x", "data:…"), ("a\u{1b}[2J\n", "a?[2J?"), ("data", "data"), ("database:x", "database:x"),
         ] {
-            #expect(HlsURI.shownKey([UInt8](uri.utf8)) == shown)
+            #expect(HlsURI.text([UInt8](uri.utf8)) == shown)
         }
-        #expect(HlsURI.shownKey([UInt8](repeating: 0x61, count: 1000)).utf8.count < 300)
-        #expect(HlsURI.shownKey([0xFF, 0x61]) == "\u{FFFD}a")
+        #expect(HlsURI.text([UInt8](repeating: 0x61, count: 1000)).utf8.count < 300)
+        #expect(HlsURI.text([0xFF, 0x61]) == "\u{FFFD}a")
     }
 }

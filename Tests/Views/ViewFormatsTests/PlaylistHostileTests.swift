@@ -11,7 +11,8 @@ import Testing
         for _ in 0..<500_000 { text += segment }
         let parsed = try Playlist.parse(text)
         #expect(parsed.references.count == 500_000)
-        #expect(parsed.references.last?.encryption?.vector == InitialVector(high: 0, low: 499_999))
+        let last = InitialVector(high: 0, low: 499_999)
+        #expect(parsed.references.last?.encryption == .chain(key: 0, vector: last, cipher: .aes128CBC))
     }
 
     @Test("A playlist with too many segments is a fault, whatever follows", .timeLimit(.minutes(20)))
@@ -65,8 +66,64 @@ import Testing
             // The rendered text has no keys left, and is otherwise equivalent.
             let again = try Playlist.parse(rendered)
             #expect(again.keys.isEmpty && again.fault == nil && again.renderedWithoutKeys == rendered)
-            _ = parsed.rendered { (number, _) -> Range<UInt64>? in UInt64(number)..<UInt64.max }
+            _ = parsed.rendered { (number, _) in ShownReference(bytes: UInt64(number)..<UInt64.max) }
         }
+    }
+
+    /// One playlist with all that the parser knows.
+    private static let seed = playlist(
+        "#EXT-X-VERSION:7", "#EXT-X-MEDIA-SEQUENCE: 18446744073709551615", "#EXT-X-DEFINE:NAME=\"d\",VALUE=\"https://h/x\"",
+        "#EXT-X-KEY:METHOD=AES-128,URI=\"k,\",IV=0x00112233445566778899aabbccddeeff,KEYFORMAT=\"identity\"",
+        "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"skd://x\",KEYFORMAT=\"f\"",
+        "#EXT-X-MAP:URI=\"{$d}/i.mp4\",BYTERANGE=\"719@0\"", "#EXT-X-PART:DURATION=1,URI=\"p.mp4\",BYTERANGE=\"48@16\"",
+        "#EXTINF:2.0,title", "#EXT-X-BYTERANGE:64@720", "s.mp4", "#EXT-X-KEY:METHOD=NONE", "#EXTINF:2.0,", "//h/s",
+        "#EXT-X-KEY:METHOD=AES-256,URI=\"data:;base64,AAAA\"", "#EXT-X-FUTURE:URI=\"a\",X-URI=\"b\"", "stray",
+        "#EXTINF:1,", "l.ts", "#EXT-X-PREFETCH:http://h/p.ts")
+
+    /// Whatever of the playlist is left: it is under its key lines in the rendered text, and the rest is under none.
+    private func expectKeyed(_ parsed: Playlist) {
+        guard parsed.fault == nil, parsed.kind == .media else { return }
+        for remainder in 0..<3 {
+            func needsKeys(_ number: Int) -> Bool { number % 3 != remainder && parsed.references[number].encryption != nil }
+            guard let text = parsed.rendered({ (number, _) in ShownReference(needsKeys: needsKeys(number)) }),
+                let again = try? Playlist.parse(text)
+            else { continue }
+            func uris(_ playlist: Playlist, _ isIncluded: (Int) -> Bool) -> [[UInt8]] {
+                playlist.references.indices.filter(isIncluded).map { Array(playlist.text[playlist.references[$0].uri]) }
+            }
+            // References that share a line are under its keys together.
+            let lines = Set(parsed.references.indices.filter(needsKeys).map { parsed.references[$0].start })
+            let expected = uris(parsed) { lines.contains(parsed.references[$0].start) }
+            #expect(uris(again) { again.references[$0].encryption != nil } == expected)
+        }
+    }
+
+    @Test("Every cut and every changed byte of a playlist: an error or a text in which what is left is under its keys")
+    func everyByte() throws {
+        for size in Self.seed.indices {
+            guard let parsed = try? Playlist.parse(Array(Self.seed[..<size])) else { continue }
+            expectKeyed(parsed)
+        }
+        for position in Self.seed.indices {
+            for byte in "\",\n:#9".utf8 {
+                var text = Self.seed
+                text[position] = byte
+                guard let parsed = try? Playlist.parse(text) else { continue }
+                expectKeyed(parsed)
+            }
+        }
+    }
+
+    @Test("A million formats, variables and braces are read in bounded time and memory", .timeLimit(.minutes(1)))
+    func bombs() throws {
+        let formats = (0..<5000).map { "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",KEYFORMAT=\"\($0)\"\n" }.joined()
+        #expect(try Playlist.parse(playlist(formats, "#EXTINF:1,", "a")).fault?.text == "more than 64 keys at once")
+        let value = String(repeating: "v", count: 1_000_000)
+        let uses = String(repeating: "#EXTINF:1,\n{$v}\n", count: 500)
+        let bomb = try Playlist.parse(playlist("#EXT-X-DEFINE:NAME=\"v\",VALUE=\"\(value)\"", uses))
+        #expect(bomb.references.reduce(0) { $0 + ($1.expanded?.count ?? 0) } <= Playlist.maximumSize)
+        let braces = String(repeating: "{$", count: 50_000)
+        #expect(try Playlist.parse(playlist("#EXTINF:1,", braces)).references.count == 1)
     }
 
     /// A small generator (Knuth's MMIX constants), so that every run is the same.

@@ -39,14 +39,85 @@ import Testing
             "#EXTINF:1,", "a",
             "#EXTINF:1,", "#EXT-X-BYTERANGE:16", "a", "#EXTINF:1,", "#EXT-X-BYTERANGE:5@0", "other")
         let plaintext: [Range<UInt64>] = [0..<20, 20..<60, 60..<61]
-        let rendered = try Playlist.parse(text).rendered { (number, _) -> Range<UInt64>? in
-            number < plaintext.count ? plaintext[number] : nil
-        }
+        let rendered = try #require(
+            try Playlist.parse(text).rendered { (number, _) in
+                ShownReference(bytes: number < plaintext.count ? plaintext[number] : nil)
+            })
         let expected = playlist(
             "#EXT-X-MAP:X=\"1\",BYTERANGE=\"20@0\",URI=\"a\"", "#EXT-X-BYTERANGE:40@20 ", "#EXTINF:1,", "a",
             "#EXTINF:1,",
             "#EXT-X-BYTERANGE:1", "a", "#EXTINF:1,", "#EXT-X-BYTERANGE:5@0", "other")
         #expect(String(decoding: rendered, as: UTF8.self) == String(decoding: expected, as: UTF8.self))
+    }
+
+    /// One playlist with every kind of change of keys. A reference whose URI begins with `L` is left.
+    private func left(_ lines: String...) throws -> String {
+        let parsed = try Playlist.parse(Array((["#EXTM3U"] + lines).map { $0 + "\n" }.joined().utf8))
+        let rendered = parsed.rendered { (_, reference) in
+            ShownReference(needsKeys: parsed.text[reference.uri].first == UInt8(ascii: "L"))
+        }
+        let text = String(decoding: try #require(rendered), as: UTF8.self)
+        #expect(text.hasPrefix("#EXTM3U\n"))
+        return String(text.dropFirst(8)).replacing("#EXT-X-KEY:METHOD=", with: "=").replacing("#EXTINF:1,\n", with: "")
+            .replacing("\n", with: " ")
+    }
+
+    private static let one = "#EXT-X-KEY:METHOD=AES-128,URI=\"1\""
+    private static let two = "#EXT-X-KEY:METHOD=AES-128,URI=\"2\""
+    private static let foreign = "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"3\",KEYFORMAT=\"f\""
+    private static let none = "#EXT-X-KEY:METHOD=NONE"
+
+    @Test("References that are left have their key lines, and the others none")
+    func keyLinesOfLeft() throws {
+        let (one, two, three) = ("=AES-128,URI=\"1\"", "=AES-128,URI=\"2\"", "=SAMPLE-AES,URI=\"3\",KEYFORMAT=\"f\"")
+        func lines(_ uris: String) -> String { uris.split(separator: " ").map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n") }
+        // All are left: the original.
+        #expect(try left(Self.one, lines("L1 L2"), Self.none, lines("c")) == "\(one) L1 L2 =NONE c ")
+        #expect(try left(Self.one, Self.foreign, lines("L1"), Self.two, lines("L2")) == "\(one) \(three) L1 \(two) L2 ")
+        // None is left.
+        #expect(try left(Self.one, lines("a"), Self.none, lines("c"), Self.two, lines("b")) == "a c b ")
+        // Some under one key.
+        #expect(try left(Self.one, lines("a L1 b L2 c")) == "a \(one) L1 =NONE b \(one) L2 =NONE c ")
+        // The key changes meanwhile.
+        #expect(try left(Self.one, lines("L1"), Self.two, lines("b L2")) == "\(one) L1 =NONE b \(two) L2 ")
+        #expect(try left(Self.one, lines("a"), Self.none, Self.two, lines("L2 c")) == "a =NONE \(two) L2 =NONE c ")
+        // A format that the next key does not replace.
+        #expect(
+            try left(Self.one, Self.foreign, lines("L1"), Self.none, Self.two, lines("b L2"))
+                == "\(one) \(three) L1 =NONE b \(two) L2 ")
+        // One that stays in force while another is replaced.
+        #expect(
+            try left(Self.one, Self.foreign, lines("a"), Self.two, lines("L1")) == "a \(three) \(two) L1 ")
+        // Key lines that end in nothing stay only behind a reference that needs keys.
+        #expect(try left(Self.one, lines("a"), Self.two) == "a ")
+        #expect(try left(Self.one, lines("L1"), Self.two) == "\(one) L1 \(two) ")
+        // Parts and maps are references too; a plain one is under no key.
+        #expect(
+            try left(Self.one, "#EXT-X-MAP:URI=\"m\"", "#EXT-X-PART:URI=\"Lp\"", lines("a"))
+                == "#EXT-X-MAP:URI=\"m\" \(one) #EXT-X-PART:URI=\"Lp\" =NONE a ")
+        #expect(
+            try left(Self.one, lines("L1"), Self.none, "#EXT-X-PART:URI=\"p\"", Self.two, lines("a"))
+                == "\(one) L1 =NONE #EXT-X-PART:URI=\"p\" a ")
+        // Both URIs of a line.
+        #expect(
+            try left(Self.one, lines("a"), "#EXT-X-FUTURE:URI=\"Lx\",X-URI=\"y\"", lines("b"))
+                == "a \(one) #EXT-X-FUTURE:URI=\"Lx\",X-URI=\"y\" =NONE b ")
+    }
+
+    @Test("Keys announced by a master playlist stay with a playlist that is left")
+    func sessionKeys() throws {
+        let lines = ["#EXT-X-SESSION-KEY:METHOD=AES-128,URI=\"k\"", "#EXT-X-STREAM-INF:X=1"]
+        #expect(try left(lines[0], lines[1], "Lv") == "\(lines[0]) \(lines[1]) Lv ")
+        #expect(try left(lines[0], lines[1], "v") == "\(lines[1]) v ")
+    }
+
+    @Test("Key lines that would be repeated without end are refused, not written")
+    func repeated() throws {
+        let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"\(String(repeating: "k", count: 100_000))\""
+        let text = playlist(key, String(repeating: "#EXTINF:1,\na\n", count: 1000))
+        let parsed = try Playlist.parse(text)
+        #expect(parsed.rendered { (number, _) in ShownReference(needsKeys: number % 2 == 0) } == nil)
+        #expect(parsed.rendered { (number, _) in ShownReference(needsKeys: number < 500) } != nil)
     }
 
     @Test("A plaintext offset is found within a chain, at its end and across padding")

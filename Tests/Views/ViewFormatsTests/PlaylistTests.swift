@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import ViewFormats
@@ -39,7 +40,8 @@ import Testing
         let text = playlist(
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"", "stray.ts", "#EXTINF:1,", "", "# a comment", "a", "b", "#EXTINF:1,",
             "c")
-        #expect(try references(text) == ["7 segment a k 0", "10 segment c k 1"])
+        #expect(
+            try references(text) == ["3 other stray.ts k 0", "7 segment a k 0", "8 other b k 1", "10 segment c k 1"])
     }
 
     @Test("Byte ranges continue the previous one of the same resource")
@@ -91,7 +93,8 @@ import Testing
             "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a,b\",URI=\"audio.m3u8\"", "#EXT-X-MEDIA:TYPE=CLOSED-CAPTIONS",
             "#EXT-X-STREAM-INF:BANDWIDTH=1,CODECS=\"x,y\"", "v.m3u8",
             "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=1,URI=\"i.m3u8\"")
-        #expect(try references(text) == [])
+        #expect(
+            try references(text) == ["3 playlist audio.m3u8", "6 playlist v.m3u8", "7 playlist i.m3u8"])
         #expect(try Playlist.parse(text).kind == .master)
         #expect(try Playlist.parse(text).fault == nil)
     }
@@ -103,16 +106,17 @@ import Testing
         #expect(try references(both) == ["5 segment a k 1"])
         #expect(try Playlist.parse(both).fault == nil)
         let alone = try Playlist.parse(playlist(foreign, "#EXTINF:1,", "a"))
-        #expect(alone.fault?.line == 4)
-        #expect(alone.fault?.text.contains("com.example") == true)
-        #expect(try Playlist.parse(playlist(foreign, "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "a")).fault == nil)
+        guard case .unusable(let reason) = alone.references.first?.encryption else { throw TestFailure("\(alone)") }
+        #expect(reason.line == 2 && reason.text.contains("com.example") && alone.fault == nil)
+        let ended = playlist(foreign, "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "a")
+        #expect(try references(ended) == ["5 segment a"])
     }
 
     @Test(
-        "Content that cannot be decrypted is a fault that names the line",
+        "A key that cannot be used counts for the segments under it, and names its line",
         arguments: [
             "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"", "#EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"k\"",
-            "#EXT-X-KEY:METHOD=AES-256,URI=\"k\"", "#EXT-X-KEY:METHOD=aes-128,URI=\"k\"", "#EXT-X-KEY:URI=\"k\"",
+            "#EXT-X-KEY:METHOD=AES-256-CTR,URI=\"k\"", "#EXT-X-KEY:METHOD=aes-128,URI=\"k\"", "#EXT-X-KEY:URI=\"k\"",
             "#EXT-X-KEY:", "#EXT-X-KEY:METHOD=AES-128", "#EXT-X-KEY:METHOD=AES-128,URI=\"\"",
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"x",
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=12",
@@ -120,15 +124,17 @@ import Testing
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x000000000000000000000000000000001",
         ])
     func faultyKeys(_ line: String) throws {
-        let parsed = try Playlist.parse(playlist("#EXTINF:1,", "a", line, "#EXTINF:1,", "b"))
-        #expect(parsed.fault?.line == 4)
-        #expect(parsed.references.count == 2)
+        let text = playlist("#EXTINF:1,", "a", line, "#EXTINF:1,", "b", "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "c")
+        #expect(try references(text) == ["3 segment a", "6 segment b unusable: line 4", "9 segment c"])
+        #expect(try Playlist.parse(text).fault == nil)
+        // The text of the clear parts is not under it, and that of the others is.
+        let rendered = try Playlist.parse(text).rendered { (number, _) in ShownReference(needsKeys: number == 1) }
+        #expect(rendered == text)
     }
 
     @Test(
         "Invalid or too large numbers are faults in playlists with keys, and warnings in those without",
         arguments: [
-            "#EXT-X-MEDIA-SEQUENCE:-1", "#EXT-X-MEDIA-SEQUENCE:18446744073709551616", "#EXT-X-MEDIA-SEQUENCE:",
             "#EXT-X-BYTERANGE:1", "#EXT-X-BYTERANGE:-1@0", "#EXT-X-BYTERANGE:1@-1", "#EXT-X-BYTERANGE:1@",
             "#EXT-X-BYTERANGE:@1", "#EXT-X-BYTERANGE:18446744073709551615@1", "#EXT-X-BYTERANGE:1@9223372036854775807",
             "#EXT-X-BYTERANGE:99999999999999999999999@0", "#EXT-X-BYTERANGE: 1@0x1",
@@ -144,6 +150,53 @@ import Testing
         #expect(encrypted.fault != nil && encrypted.complaint == nil)
         #expect(plain.fault == nil && plain.complaint != nil)
         #expect(plain.renderedWithoutKeys == without)
+    }
+
+    @Test(
+        "A sequence number that is none counts only for keys without an IV, and blanks around one do not matter",
+        arguments: ["-1", "18446744073709551616", "", "x"])
+    func sequence(_ number: String) throws {
+        let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
+        let text = playlist(
+            "#EXT-X-MEDIA-SEQUENCE:\(number)", "\(key),IV=0x1", "#EXTINF:1,", "a", key, "#EXTINF:1,", "b")
+        #expect(try references(text) == ["5 segment a k 1", "8 segment b unusable: line 8"])
+        #expect(try Playlist.parse(text).fault == nil)
+        let blanks = playlist("#EXT-X-MEDIA-SEQUENCE: 7 ", key, "#EXTINF:1,", "a")
+        #expect(try references(blanks) == ["5 segment a k 7"])
+    }
+
+    @Test("METHOD=AES-256 is the same chain with a longer key")
+    func longKey() throws {
+        let text = playlist("#EXT-X-KEY:METHOD=AES-256,URI=\"k\",IV=0x1", "#EXTINF:1,", "a")
+        #expect(try references(text) == ["4 segment a k 1 aes-256-cbc"])
+    }
+
+    @Test("Every URI under a key is a reference: of known, unknown and future tags, and of stray lines")
+    func otherTags() throws {
+        let text = playlist(
+            "#EXT-X-PART:URI=\"before\"", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1",
+            "#EXT-X-PART:DURATION=1,URI=\"p\",BYTERANGE=\"8@16\"", "#EXT-X-PART:BYTERANGE=\"8\",URI=\"p\"",
+            "#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"h\"", "#EXT-X-FUTURE:URI=\"u\",X-OTHER-URI=\"v\"",
+            "#EXT-X-PREFETCH:https://h/f.ts", "#EXT-X-RENDITION-REPORT:URI=\"r.m3u8\"",
+            "#EXT-X-DATERANGE:ID=\"1\",X-ASSET-URI=\"https://h/a\"", "#EXT-X-PROGRAM-DATE-TIME:2020-01-01T00:00:00Z",
+            "#EXTINF:1,", "s")
+        #expect(
+            try references(text) == [
+                "4 other p 16..<24 k 1", "5 other p 24..<32 k 1", "6 other h k 1", "7 other u k 1", "7 other v k 1",
+                "8 other https://h/f.ts k 1", "13 segment s k 1",
+            ])
+    }
+
+    @Test("Variables of EXT-X-DEFINE are replaced in URIs and keys; undefined ones stay")
+    func variables() throws {
+        let text = playlist(
+            "#EXT-X-DEFINE:NAME=\"d\",VALUE=\"sub/x\"", "#EXT-X-DEFINE:IMPORT=\"token\"",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"{$d}.key\",IV=0x1", "#EXT-X-MAP:URI=\"{$d}/i\"", "#EXTINF:1,", "{$d}/a",
+            "#EXTINF:1,", "{$none}/{$d}{$")
+        let parsed = try Playlist.parse(text)
+        let uris = parsed.references.map { String(decoding: parsed.uri(of: $0), as: UTF8.self) }
+        #expect(uris == ["sub/x/i", "sub/x/a", "{$none}/sub/x{$"])
+        #expect(parsed.keys == [Array("sub/x.key".utf8)])
     }
 
     @Test(

@@ -13,9 +13,12 @@ func references(_ text: [UInt8]) throws -> [String] {
             "\(reference.line)", "\(reference.role)", String(decoding: text[reference.uri], as: UTF8.self),
         ]
         if let bytes = reference.bytes { parts.append("\(bytes)") }
-        if let encryption = reference.encryption {
-            let key = String(decoding: playlist.keys[encryption.key], as: UTF8.self)
-            parts.append("\(key) \(hex(encryption.vector))")
+        switch reference.encryption {
+        case nil: break
+        case .chain(let key, let vector, let cipher):
+            parts.append("\(String(decoding: playlist.keys[key], as: UTF8.self)) \(hex(vector))")
+            if cipher != .aes128CBC { parts.append(cipher.rawValue) }
+        case .unusable(let reason): parts.append("unusable: line \(reason.line)")
         }
         return parts.joined(separator: " ")
     }
@@ -29,6 +32,6 @@ func hex(_ vector: InitialVector) -> String {
 }
 
 extension Playlist {
-    /// The text if no byte range changes.
-    var renderedWithoutKeys: [UInt8] { rendered { (_, _) -> Range<UInt64>? in nil } }
+    /// The text if everything is found and no byte range changes.
+    var renderedWithoutKeys: [UInt8] { rendered { (_, _) in ShownReference() } ?? [] }
 }

@@ -62,7 +62,7 @@ import Testing
             let bytes = (0..<size).map { _ in UInt8.random(in: 0...255, using: &generator) }
             #expect(malformedReason { () throws(ViewError) in try ViewManifest.parse(bytes) } != nil)
             _ = HlsURI.fileName(of: bytes)
-            _ = HlsURI.shownKey(bytes)
+            _ = HlsURI.text(bytes)
             let text = bytes.filter { $0 != 0 }
             _ = PathPattern(text).matches(PathPattern.split(text))
             _ = try? KeyFile.parse(bytes, cipher: nil, name: "k")

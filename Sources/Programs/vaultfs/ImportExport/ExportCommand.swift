@@ -141,7 +141,7 @@ struct ExportCommand: ParsableCommand {
         try interruption.perform {
             try export(
                 FileSystemTree(system), name.map { [$0] } ?? [], to, copying, [system.makeWorkspace()], interruption,
-                survey: { $0.run(LocalTree<ViewWorkspace>(), location.root, name) })
+                left: { viewed.left }, survey: { $0.run(LocalTree<ViewWorkspace>(), location.root, name) })
             system.endDeferred()
         }
     }
@@ -164,6 +164,7 @@ struct ExportCommand: ParsableCommand {
         _ tree: FileSystemTree<System>, _ path: [[UInt8]], _ to: LocalPath?, _ options: TransferOptions,
         _ workspaces: [System.Workspace], _ interruption: Interruption,
         hasEnded: @escaping @Sendable () -> Bool = { false }, isLogDamaged: () -> Bool = { false },
+        left: () -> [(path: [UInt8], text: String)] = { [] },
         survey: (@Sendable (TransferSurvey) -> Void)? = nil
     ) throws {
         let from = try TransferTarget.source(tree, tree.root, path, shown: source.whole.shown)
@@ -189,6 +190,10 @@ struct ExportCommand: ParsableCommand {
             hasEnded: hasEnded)
         try run.run(from, target, workspaces, survey: survey)
         count(hidden: tree.hiddenNames, &run.totals, report)
+        for (path, text) in left() {
+            run.totals.failed += 1
+            report.addFailure(path, text)
+        }
         try synchronize(target.directory)
         if transfer.verify {
             run.options.isComparing = true

@@ -32,16 +32,19 @@ extension MountContents {
                 try secrets.check(secret.bytes)
                 return UnlockSecret(secret.bytes)
             })
-        warnings = Self.warnings(missingKeys: source.missingKeys())
+        let left = source.left.map { "\(FilePath(bytes: $0.path).shown): \($0.text)" }
+        warnings = Self.warnings(source.missingKeys(), more: "more key", end: " missing")
+        warnings += Self.warnings(left, more: "more line", end: " in 'vaultfs status'")
         if source.lacksPlaylists {
             warnings.append("no playlist (.m3u8, .m3u) is in \(request.source.shown): nothing is decrypted")
         }
     }
 
-    private static func warnings(missingKeys: [String]) -> [String] {
+    /// The first lines, and the number of the others.
+    private static func warnings(_ lines: [String], more: String, end: String) -> [String] {
         let shown = 10
-        let rest = missingKeys.count - shown
-        return missingKeys.prefix(shown) + (rest > 0 ? ["\(AmountText.counted(rest, "more key")) missing"] : [])
+        let rest = lines.count - shown
+        return lines.prefix(shown) + (rest > 0 ? ["\(AmountText.counted(rest, more))\(end)"] : [])
     }
 }
 

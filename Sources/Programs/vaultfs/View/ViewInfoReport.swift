@@ -96,12 +96,24 @@ struct ViewInfoReport: Encodable {
 extension ViewInfoReport.PlaylistPart {
     fileprivate init(_ playlist: Playlist) {
         kind = playlist.kind == .master ? "master" : "media"
-        let parts = playlist.references.filter { $0.role != .map }
+        let parts = playlist.references.filter { $0.role == .segment || $0.role == .frame }
         segments = parts.count
         encryptedSegments = parts.count { $0.encryption != nil }
-        keys = playlist.keys.map { shown($0) }
-        method = playlist.keys.isEmpty ? "without keys that can be used" : "METHOD=AES-128"
-        problem = (playlist.fault ?? playlist.complaint).map { "line \($0.line): \($0.text)" }
+        keys = playlist.keys.map { HlsURI.text($0) }
+        var ciphers: Set<ViewCipher> = []
+        var unusable: PlaylistError?
+        for reference in playlist.references {
+            switch reference.encryption {
+            case .chain(_, _, let cipher): ciphers.insert(cipher)
+            case .unusable(let reason): unusable = unusable ?? reason
+            case nil: break
+            }
+        }
+        let methods = [(ViewCipher.aes128CBC, "AES-128"), (.aes256CBC, "AES-256")].filter { ciphers.contains($0.0) }
+        method =
+            methods.isEmpty
+            ? "without keys that can be used" : methods.map { "METHOD=\($0.1)" }.joined(separator: " and ")
+        problem = (playlist.fault ?? playlist.complaint ?? unusable).map { "line \($0.line): \($0.text)" }
     }
 }
 

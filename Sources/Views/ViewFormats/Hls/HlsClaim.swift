@@ -6,8 +6,8 @@ struct HlsClaim: Sendable {
         /// The whole file is encrypted with this key. From an I-frame playlist, which does not know where the file's
         /// segments begin, so the vector counts only if no other claim gives one.
         case frames(HlsSegment.Encryption)
-        /// The playlist cannot be shown decrypted.
-        case failed
+        /// The bytes cannot be decrypted, and why.
+        case failed(PlaylistError)
     }
 
     /// Ciphertext offsets. Nil for the whole file.
@@ -15,6 +15,13 @@ struct HlsClaim: Sendable {
     var use: Use
     var playlist: HlsPlaylistRecord
     var line: Int
+    /// True for a media initialization section.
+    var isMap = false
+
+    /// Nil if the bytes can be shown.
+    var failure: ViewError? {
+        if case .failed(let reason) = use { playlist.error(reason) } else { nil }
+    }
 
     /// True if both can hold for the same bytes.
     fileprivate func agrees(with other: HlsClaim) -> Bool {
@@ -45,16 +52,22 @@ struct HlsClaimMerge {
     ///
     /// - Throws: `.malformed` if two claims contradict each other, or if no playlist can be shown decrypted.
     func segment() throws(ViewError) -> HlsSegment? {
-        let firm = claims.filter { $0.use != .failed }
-        guard !firm.isEmpty else { throw claims.compactMap(\.playlist.error).first ?? .malformed("no playlist") }
+        let firm = claims.filter { $0.failure == nil }
+        guard !firm.isEmpty else { throw claims.lazy.compactMap(\.failure).first ?? .malformed("no playlist") }
         let ordered = firm.filter { if case .frames = $0.use { false } else { true } }.sorted(by: isBefore)
         try check(ordered)
         var parts: [HlsSegment.Part] = []
+        var mapEnd: UInt64?
         for claim in ordered {
             // A claim for the same bytes as the one before agrees with it.
             guard case .encrypted(let encryption) = claim.use, parts.isEmpty || parts.last?.bytes != claim.bytes else {
                 continue
             }
+            if let end = parts.last?.bytes?.upperBound, mapEnd == end, claim.bytes?.lowerBound == end + 16 {
+                // The range has the length of the plaintext, which is a multiple of 16: the padding takes another block.
+                parts[parts.count - 1].bytes = parts[parts.count - 1].bytes.map { $0.lowerBound..<(end + 16) }
+            }
+            mapEnd = claim.isMap ? claim.bytes?.upperBound : nil
             parts.append(HlsSegment.Part(bytes: claim.bytes, encryption: encryption))
         }
         for claim in firm {

@@ -24,14 +24,14 @@ final class HlsPlaylistContent: Equatable, Sendable {
 
     /// Empty if the text depends on no keys.
     let needed: [Needed]
-    private let playlist: Playlist
+    private let reading: HlsReading
     /// For each reference, its position in `needed`.
     private let numbers: [Int?]
     /// The source.
     private let root: Descriptor
 
-    init(_ playlist: Playlist, needed: [Needed], numbers: [Int?], in root: Descriptor) {
-        (self.playlist, self.needed, self.numbers, self.root) = (playlist, needed, numbers, root)
+    init(_ reading: HlsReading, needed: [Needed], numbers: [Int?], in root: Descriptor) {
+        (self.reading, self.needed, self.numbers, self.root) = (reading, needed, numbers, root)
     }
 
     static func == (one: HlsPlaylistContent, other: HlsPlaylistContent) -> Bool { one === other }
@@ -57,9 +57,14 @@ final class HlsPlaylistContent: Equatable, Sendable {
 
     /// - Parameter plaintext: returns the plaintext offsets of these bytes of `needed[$0]`.
     func rendered(_ plaintext: (Int, Range<UInt64>) throws(ViewError) -> Range<UInt64>) throws(ViewError) -> [UInt8] {
-        try playlist.rendered { (number, reference) throws(ViewError) in
-            guard let needed = numbers[number], let bytes = reference.bytes else { return nil }
-            return try plaintext(needed, bytes)
+        let text = try reading.playlist?.rendered { (number, reference) throws(ViewError) in
+            var shown = reading.appearance(number, of: reference)
+            if let needed = numbers[number], let bytes = reference.ciphertext {
+                shown.bytes = try plaintext(needed, bytes)
+            }
+            return shown
         }
+        guard let text = text ?? nil else { throw .malformed("the playlist's text becomes too long") }
+        return text
     }
 }

@@ -1,3 +1,4 @@
+internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 
@@ -22,7 +23,10 @@ extension HlsIndex {
             let unreadable = state.unreadable.map {
                 HlsProblem(path: $0.key, line: 0, text: "cannot be read: \($0.value)")
             }
-            return own + unreadable + state.conflicts(limit: Self.maximumProblems)
+            let strays = state.unnamedStrays.map {
+                HlsProblem(path: $0.path, line: 0, text: "no playlist names it, and it looks encrypted: it stays as it is")
+            }
+            return own + unreadable + strays + state.conflicts(limit: Self.maximumProblems)
         }
         let ordered = found.sorted {
             if $0.path != $1.path { return $0.path.lexicographicallyPrecedes($1.path) }
@@ -32,7 +36,63 @@ extension HlsIndex {
     }
 }
 
+extension HlsIndex {
+    /// What the mount shows as it is although it is encrypted: a line for each playlist and each directory, for people.
+    package func left() -> [(path: [UInt8], text: String)] {
+        let (playlists, strays) = state.withLock { state in
+            (state.playlists.values.filter { $0.fault == nil && $0.left != nil }, state.unnamedStrays)
+        }
+        var lines: [(path: [UInt8], text: String)] = playlists.compactMap { record in
+            guard let left = record.left else { return nil }
+            let others = left.count == 1 ? "" : ", the first of \(left.count)"
+            return (record.path, "encrypted, and not decrypted: line \(left.line)\(others): 'vaultfs status' has the reasons")
+        }
+        let directories = Dictionary(grouping: strays) { HlsURI.directory(of: $0.path) }
+        for (_, strays) in directories {
+            let others = strays.count == 1 ? "" : ", the first of \(strays.count)"
+            lines.append((strays[0].path, "looks encrypted, and no playlist names it\(others)"))
+        }
+        return lines.sorted { $0.path.lexicographicallyPrecedes($1.path) }
+    }
+
+    /// Looks for files that look encrypted beside encrypted segments, and that no playlist names: they have another name
+    /// than in the playlist, or have left the window of a live one.
+    package func findStrays() {
+        var strays: [HlsState.Stray] = []
+        for (path, endings) in state.withLock({ $0.segmentDirectories() }) {
+            guard let directory = try? open(directory: path) else { continue }
+            var reader = DirectoryReader(directory)
+            while strays.count < Self.maximumProblems, let entry = try? reader.next() {
+                guard endings.contains(Self.ending(of: entry.name)), !Self.isPlaylistName(entry.name),
+                    let status = try? directory.status(of: entry.name), status.st_mode & S_IFMT == S_IFREG
+                else { continue }
+                let identity = FileIdentity(status)
+                guard state.withLock({ $0.files[identity] == nil }),
+                    let file = try? Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_NONBLOCK),
+                    (try? SourceInspection.mayBeSegment(SourceFile(file, status))) == true
+                else { continue }
+                strays.append(HlsState.Stray(identity: identity, path: joinedPath(path, entry.name)))
+            }
+        }
+        strays.sort { $0.path.lexicographicallyPrecedes($1.path) }
+        state.withLock { $0.strays = strays }
+    }
+}
+
 extension HlsState {
+    /// The directories of playlists with encrypted segments, and of the segments, with the endings of their names.
+    fileprivate func segmentDirectories() -> [[UInt8]: Set<[UInt8]>] {
+        var directories: [[UInt8]: Set<[UInt8]>] = [:]
+        for record in playlists.values where record.fault == nil && !record.endings.isEmpty {
+            let paths = [record.path] + record.files.compactMap { files[$0]?.path }
+            for path in paths { directories[HlsURI.directory(of: path), default: []].formUnion(record.endings) }
+        }
+        return directories
+    }
+
+    /// The strays that no playlist has come to name since.
+    fileprivate var unnamedStrays: [Stray] { strays.filter { files[$0.identity] == nil } }
+
     /// Files on which playlists contradict each other, as problems of the first playlist.
     fileprivate func conflicts(limit: Int) -> [HlsProblem] {
         var found: [HlsProblem] = []
@@ -42,7 +102,7 @@ extension HlsState {
                 _ = try HlsClaimMerge(file.claims, size: file.size).segment()
             } catch {
                 // A playlist that cannot be shown is listed already.
-                guard case .malformed(let text) = error, let claim = file.claims.first(where: { $0.use != .failed })
+                guard case .malformed(let text) = error, let claim = file.claims.first(where: { $0.failure == nil })
                 else { continue }
                 found.append(HlsProblem(path: claim.playlist.path, line: claim.line, text: text))
             }

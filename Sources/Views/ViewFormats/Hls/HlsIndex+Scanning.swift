@@ -28,7 +28,7 @@ extension HlsIndex {
         return hasChanged
     }
 
-    private func open(directory path: [UInt8]) throws(StoreError) -> Descriptor {
+    func open(directory path: [UInt8]) throws(StoreError) -> Descriptor {
         try root.opened(
             beneath: path.isEmpty ? [UInt8(ascii: ".")] : path, flags: O_RDONLY | O_DIRECTORY, followsLinks: false)
     }

@@ -21,8 +21,13 @@ package final class HlsIndex: Sendable {
 
     /// True if a file of this name is read to see if it is a playlist.
     package static func isPlaylistName(_ name: [UInt8]) -> Bool {
-        let ending = name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }
+        let ending = ending(of: name)
         return ending.elementsEqual(".m3u8".utf8) || ending.elementsEqual(".m3u".utf8)
+    }
+
+    /// The end of a name from its last `.`, in lower case.
+    static func ending(of name: [UInt8]) -> [UInt8] {
+        name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }
     }
 
     /// The content of a file. Reads a playlist again if the file has come to the path since, or has the inode number of
@@ -110,14 +115,16 @@ package final class HlsIndex: Sendable {
                 guard reference.bytes != nil, let target else { continue }
                 if let position = positions[target.identity] {
                     numbers[number] = position
-                } else if let segment = state.segment(of: target.identity), segment.isRanged {
+                } else if let segment = state.segment(of: target.identity),
+                    segment.isRanged || reference.isTail(of: target.size)
+                {
                     positions[target.identity] = needed.count
                     numbers[number] = needed.count
                     needed.append(.init(identity: target.identity, path: target.path, segment: segment))
                 }
             }
         }
-        return HlsPlaylistContent(playlist, needed: needed, numbers: numbers, in: root)
+        return HlsPlaylistContent(reading, needed: needed, numbers: numbers, in: root)
     }
 
     /// Reads a playlist and replaces its contents in the state.

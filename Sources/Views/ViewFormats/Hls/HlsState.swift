@@ -20,6 +20,12 @@ struct HlsState {
         }
     }
 
+    /// A file that looks encrypted, and that no playlist names.
+    struct Stray {
+        var identity: FileIdentity
+        var path: [UInt8]
+    }
+
     /// By path.
     private(set) var playlists: [[UInt8]: HlsPlaylistRecord] = [:]
     private(set) var playlistFiles: [FileIdentity: HlsPlaylistRecord] = [:]
@@ -30,6 +36,8 @@ struct HlsState {
     private var claimCount = 0
     /// Directories whose playlists have been read, by path.
     private(set) var directories: [[UInt8]: FileStamp] = [:]
+    /// As the last search found them.
+    var strays: [Stray] = []
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]
 
@@ -126,9 +134,10 @@ struct HlsState {
     mutating func content(of identity: FileIdentity, size: UInt64) -> HlsContent {
         if let record = playlistFiles[identity] {
             if let error = record.error { return .failed(error) }
-            let ranged = playlists[record.path]?.ranged ?? []
-            let needsKeys = ranged.contains { segment(of: $0)?.isRanged == true }
-            return .playlist(size: needsKeys ? nil : record.sizeWithoutKeys)
+            let needsKeys =
+                record.ranged.contains { segment(of: $0)?.isRanged == true }
+                || record.tails.contains { segment(of: $0) != nil }
+            return .playlist(size: needsKeys ? nil : record.size)
         }
         guard let file = files[identity] else { return .plain }
         if let merged = file.merged, merged.size == size { return merged.content }

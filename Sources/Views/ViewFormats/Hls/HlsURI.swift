@@ -1,16 +1,43 @@
 internal import LinuxSystem
 
 /// URIs in playlists, and the paths that they mean (RFC 8216, 4.1 and 4.3.2.4; RFC 3986).
-enum HlsURI {
+package enum HlsURI {
+    /// A file that a URI can mean.
+    struct Candidate: Equatable {
+        /// Relative to the source.
+        var path: [UInt8]
+        /// The file's name beside the playlist, if that is not where the URI says.
+        var name: [UInt8]?
+    }
+
+    /// The files that the URI of a segment can mean in a playlist in `directory`. The first that exists counts: where the
+    /// URI says, then its last component beside the playlist, where a downloader saves it.
+    static func candidates(_ uri: [UInt8], directory: [UInt8]) -> [Candidate] {
+        var candidates = paths(uri, directory: directory).map { Candidate(path: $0) }
+        for name in fileNames(of: uri) {
+            let path = joinedPath(directory, name)
+            if !candidates.contains(where: { $0.path == path }) { candidates.append(Candidate(path: path, name: name)) }
+        }
+        return candidates
+    }
+
     /// The paths, relative to the source, that a URI of a playlist in `directory` can mean. The first that exists
     /// counts. Empty if the URI is not relative.
     ///
     /// A server decodes the path and drops the query. A downloader may have kept the whole URI as the file's name, and
     /// ffmpeg neither encodes nor decodes names.
     static func paths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
-        guard !uri.isEmpty, uri[0] != UInt8(ascii: "/"), !hasScheme(uri) else { return [] }
-        var names = [percentDecoded(withoutQuery(uri))]
-        if names[0] != uri { names.append(uri) }
+        var relative = uri[...]
+        if let scheme = scheme(of: uri) {
+            // `file:` can stand before a relative path.
+            guard isFile(scheme) else { return [] }
+            relative = uri[(scheme.endIndex + 1)...]
+        }
+        guard let first = relative.first, first != UInt8(ascii: "/"), !PlaylistVariables.isUsed(in: relative) else {
+            return []
+        }
+        var names = [percentDecoded(withoutQuery(relative))]
+        if !names[0].elementsEqual(relative) { names.append(Array(relative)) }
         // Decoding can make a path absolute.
         return names.filter { !$0.isEmpty && !$0.contains(0) && $0[0] != UInt8(ascii: "/") }
             .map { joinedPath(directory, $0) }
@@ -28,30 +55,95 @@ enum HlsURI {
     }
 
     /// The last component of the path, percent-decoded. Nil if it is not a file name.
-    static func fileName(of uri: [UInt8]) -> [UInt8]? {
-        let path = withoutQuery(uri)
-        var name = path
-        if let slash = path.lastIndex(of: UInt8(ascii: "/")) {
-            name = path[(slash + 1)...]
-            // No path follows the authority of `scheme://authority` and `//authority`.
-            let scheme = path[..<slash].dropLast()
-            let isAuthority = scheme.isEmpty || scheme.firstIndex(of: UInt8(ascii: ":")) == scheme.endIndex - 1
-            if path[..<slash].last == UInt8(ascii: "/"), isAuthority, !scheme.contains(UInt8(ascii: "/")) { return nil }
+    static func fileName(of uri: [UInt8]) -> [UInt8]? { lastComponent(of: uri).flatMap { name(percentDecoded($0)) } }
+
+    /// The names that a downloader can give a file: the last component decoded, as it is, and with the query.
+    private static func fileNames(of uri: [UInt8]) -> [[UInt8]] {
+        guard let component = lastComponent(of: uri) else { return [] }
+        let literal = [component, uri[component.startIndex...]].map { name(Array($0)) }
+        return [name(percentDecoded(component))].compactMap(\.self) + literal.compactMap(\.self)
+    }
+
+    private static func name(_ text: [UInt8]) -> [UInt8]? {
+        let isName = !text.contains(0) && !text.contains(UInt8(ascii: "/"))
+        return isName && !["", ".", ".."].contains { text.elementsEqual($0.utf8) } ? text : nil
+    }
+
+    /// Nil if the URI has no path, or a variable of unknown value decides its last component.
+    private static func lastComponent(of uri: [UInt8]) -> ArraySlice<UInt8>? {
+        if isData(uri) { return nil }
+        let path = withoutQuery(uri[...])
+        var rest = path
+        if let scheme = scheme(of: uri), isFile(scheme) || path[(scheme.endIndex + 1)...].starts(with: "//".utf8) {
+            rest = path[(scheme.endIndex + 1)...]
         }
-        let decoded = percentDecoded(name)
-        let isName = !decoded.contains(0) && !decoded.contains(UInt8(ascii: "/"))
-        return isName && !["", ".", ".."].contains { decoded.elementsEqual($0.utf8) } ? decoded : nil
+        if rest.starts(with: "//".utf8) {
+            // An authority, and no path if nothing follows it.
+            guard let slash = rest.dropFirst(2).firstIndex(of: UInt8(ascii: "/")) else { return nil }
+            rest = rest[slash...]
+        }
+        let component = rest.lastIndex(of: UInt8(ascii: "/")).map { rest[($0 + 1)...] } ?? rest
+        return PlaylistVariables.isUsed(in: component) ? nil : component
+    }
+
+    /// A reference to a file beside the playlist. Players take it as it is (ffmpeg neither encodes nor decodes names), so
+    /// only what the playlist's syntax does not allow is encoded.
+    /// - Parameter isAttribute: true for the value of an attribute.
+    static func reference(to name: [UInt8], isAttribute: Bool) -> [UInt8] {
+        var result: [UInt8] = []
+        for (position, byte) in name.enumerated() {
+            let isBlank = byte == UInt8(ascii: " ") && (position == 0 || position == name.count - 1)
+            let endsAttribute = isAttribute && "\",".utf8.contains(byte)
+            if byte < 0x20 || byte == 0x7F || isBlank || endsAttribute || (byte == UInt8(ascii: "#") && position == 0) {
+                result += Array("%\(Hexadecimal.encode(CollectionOfOne(byte)))".utf8)
+            } else {
+                result.append(byte)
+            }
+        }
+        return scheme(of: result) == nil ? result : Array("./".utf8) + result
     }
 
     /// True for a `data:` URI (RFC 2397), which contains the key.
     static func isData(_ uri: [UInt8]) -> Bool {
-        let scheme = uri.prefix { $0 != UInt8(ascii: ":") }
-        return scheme.count < uri.count && scheme.elementsEqual("data".utf8) { $0 | 0x20 == $1 }
+        scheme(of: uri)?.elementsEqual("data".utf8) { $0 | 0x20 == $1 } == true
     }
 
-    /// A key's URI for a message, without what is secret: the content of a `data:` URI, and a query, which can be a
-    /// token.
-    static func shownKey(_ uri: [UInt8]) -> String {
+    /// The content of a `data:` URI: `data:[type][;base64],content`. Nil if it has none.
+    static func data(_ uri: [UInt8]) -> [UInt8]? {
+        guard let comma = uri.firstIndex(of: UInt8(ascii: ",")) else { return nil }
+        let content = percentDecoded(uri[(comma + 1)...])
+        let suffix = uri[..<comma].suffix(";base64".utf8.count).map { $0 | 0x20 }
+        guard suffix.elementsEqual(";base64".utf8.map { $0 | 0x20 }) else { return content }
+        return base64Decoded(content)
+    }
+
+    /// Takes both alphabets, with or without padding (RFC 4648, 4 and 5).
+    private static func base64Decoded(_ text: [UInt8]) -> [UInt8]? {
+        var result: [UInt8] = []
+        var (bits, count): (UInt32, Int) = (0, 0)
+        let end = text.lastIndex { $0 != UInt8(ascii: "=") } ?? -1
+        for byte in text[...end] {
+            let value: UInt8
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"): value = byte - UInt8(ascii: "A")
+            case UInt8(ascii: "a")...UInt8(ascii: "z"): value = byte - UInt8(ascii: "a") + 26
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): value = byte - UInt8(ascii: "0") + 52
+            case UInt8(ascii: "+"), UInt8(ascii: "-"): value = 62
+            case UInt8(ascii: "/"), UInt8(ascii: "_"): value = 63
+            default: return nil
+            }
+            bits = bits << 6 | UInt32(value)
+            count += 6
+            if count >= 8 {
+                count -= 8
+                result.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
+            }
+        }
+        return result
+    }
+
+    /// A URI for a message, without what is secret: the content of a `data:` URI, and a query, which can be a token.
+    package static func text(_ uri: [UInt8]) -> String {
         if isData(uri) { return "data:…" }
         guard let query = uri.firstIndex(of: UInt8(ascii: "?")) else { return shown(uri) }
         return shown(uri[..<query]) + "?…"
@@ -83,18 +175,29 @@ enum HlsURI {
 
     // MARK: Parts of a URI
 
-    private static func withoutQuery(_ uri: [UInt8]) -> ArraySlice<UInt8> {
+    static func withoutQuery(_ uri: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
         uri.prefix { $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }
     }
 
-    /// True if the URI begins with `scheme:` (RFC 3986, 3.1).
-    private static func hasScheme(_ uri: [UInt8]) -> Bool {
+    /// The scheme of a URI that begins with `scheme:` (RFC 3986, 3.1).
+    private static func scheme(of uri: [UInt8]) -> ArraySlice<UInt8>? {
         guard let colon = uri.firstIndex(of: UInt8(ascii: ":")), let first = uri.first, isLetter(first) else {
-            return false
+            return nil
         }
-        return uri[..<colon].allSatisfy {
+        let isScheme = uri[..<colon].allSatisfy {
             isLetter($0) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || "+-.".utf8.contains($0)
         }
+        return isScheme ? uri[..<colon] : nil
+    }
+
+    private static func isFile(_ scheme: ArraySlice<UInt8>) -> Bool {
+        scheme.elementsEqual("file".utf8) { $0 | 0x20 == $1 }
+    }
+
+    /// True for a URI that begins with `scheme://`.
+    static func hasAuthority(_ uri: ArraySlice<UInt8>) -> Bool {
+        let uri = Array(uri)
+        return scheme(of: uri).map { uri[($0.endIndex + 1)...].starts(with: "//".utf8) } ?? false
     }
 
     private static func isLetter(_ byte: UInt8) -> Bool {

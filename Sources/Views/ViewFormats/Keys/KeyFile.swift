@@ -138,7 +138,8 @@ package struct KeySources: Sendable {
             case .path(let path, let cipher):
                 guard let command else { throw .noKey("give --key-file or --key-command, or name one in view.json") }
                 return try command.key(for: .path(path), cipher: cipher)
-            case .uri(let uri, let directory): return try uriKey(uri, directory: directory)
+            case .uri(let uri, let directory, let cipher):
+                return try uriKey(uri, directory: directory, cipher: cipher)
             case .derived(let salt, let cipher):
                 guard let derive else { throw .noKey("no passphrase was given") }
                 return try derive(salt, cipher)
@@ -146,7 +147,7 @@ package struct KeySources: Sendable {
         } catch .noKey(let reason) {
             switch name {
             case .path(let path, _): throw .noKey("no key for \(shown(path)): \(reason)")
-            case .uri(let uri, _): throw .noKey("no key for \(HlsURI.shownKey(uri)): \(reason)")
+            case .uri(let uri, _, _): throw .noKey("no key for \(HlsURI.text(uri)): \(reason)")
             case .shared, .manifest, .derived: throw .noKey(reason)
             }
         }
@@ -155,7 +156,7 @@ package struct KeySources: Sendable {
     /// True if the key command has the key.
     func asksCommand(for name: KeyName) -> Bool {
         switch name {
-        case .uri(let uri, _): command != nil && uriFiles[uri] == nil && !HlsURI.isData(uri)
+        case .uri(let uri, _, _): command != nil && uriFiles[uri] == nil && !HlsURI.isData(uri)
         case .path: command != nil
         case .shared, .manifest, .derived: false
         }
@@ -168,12 +169,12 @@ package struct KeySources: Sendable {
         return try KeyFile.read(path, in: root, cipher: cipher)
     }
 
-    /// The first of these that is configured decides: `--key`, `--key-command`, a file in the source.
-    private func uriKey(_ uri: [UInt8], directory: [UInt8]) throws(ViewError) -> KeyMaterial {
-        let cipher = ViewCipher.aes128CBC
+    /// The first of these that is configured decides: `--key`, the URI itself, `--key-command`, a file in the source.
+    private func uriKey(_ uri: [UInt8], directory: [UInt8], cipher: ViewCipher) throws(ViewError) -> KeyMaterial {
         if let file = uriFiles[uri] { return try KeyFile.read(file, cipher: cipher) }
         if HlsURI.isData(uri) {
-            throw .noKey("the playlist holds the key itself, which is not supported: give it as a file with --key")
+            guard let bytes = HlsURI.data(uri) else { throw .noKey("its base64 does not parse") }
+            return try KeyFile.parse(bytes, cipher: cipher, name: "the key in the playlist")
         }
         if let command { return try command.key(for: .uri(uri), cipher: cipher) }
         let paths = HlsURI.keyPaths(uri, directory: directory)

@@ -12,7 +12,7 @@ package enum KeyName: Hashable, Sendable {
     case path([UInt8], cipher: ViewCipher?)
     /// The key of an `EXT-X-KEY`, with its URI as in the playlist. The playlist's directory is relative to the source
     /// (empty for the source itself).
-    case uri([UInt8], directory: [UInt8])
+    case uri([UInt8], directory: [UInt8], cipher: ViewCipher = .aes128CBC)
     /// A key derived from the view's passphrase. All files have the same derivation, but for the cipher.
     case derived(salt: [UInt8], cipher: ViewCipher)
 
@@ -43,12 +43,16 @@ package enum KeyName: Hashable, Sendable {
     }
 
     /// True if both names mean the same key. URIs of playlists in different directories can mean the same file.
-    func means(_ other: KeyName) -> Bool { self == other || (file != nil && file == other.file) }
+    func means(_ other: KeyName) -> Bool {
+        guard self != other else { return true }
+        guard let file, let other = other.file else { return false }
+        return file == other
+    }
 
     /// For a URI: the path from the source that it means, or the whole URI if it is absolute.
-    private var file: [UInt8]? {
-        guard case .uri(let uri, let directory) = self else { return nil }
-        return HlsURI.paths(uri, directory: directory).last.map(HlsURI.normalized) ?? uri
+    private var file: (path: [UInt8], ViewCipher)? {
+        guard case .uri(let uri, let directory, let cipher) = self else { return nil }
+        return (HlsURI.paths(uri, directory: directory).last.map(HlsURI.normalized) ?? uri, cipher)
     }
 }
 

@@ -19,6 +19,9 @@ package struct SourceInspection: Sendable {
     }
 
     private static let sampleSize = 64 << 10
+    /// Bytes that show the format of a media file.
+    private static let headSize = 2048
+    private static let entropySize = 4096
     /// In bits per byte. Of that many random bytes, all but one sample in millions have more than 7.99.
     private static let randomEntropy = 7.98
 
@@ -34,6 +37,20 @@ package struct SourceInspection: Sendable {
         let bytes = try Self.read(source, Int(min(source.size, UInt64(Self.sampleSize))))
         entropy = bytes.count == Self.sampleSize ? Self.entropy(of: bytes) : nil
         content = try Self.content(of: source, beginning: bytes, entropy)
+    }
+
+    /// True if the file has the beginning of a media file that is not encrypted.
+    static func isPlaintext(_ source: SourceFile) throws(ViewError) -> Bool {
+        plainFormat(try read(source, Int(min(source.size, UInt64(headSize)))), size: source.size) != nil
+    }
+
+    /// True for what may be an encrypted segment: random bytes in whole blocks. A file of a few blocks is no media.
+    static func mayBeSegment(_ source: SourceFile) throws(ViewError) -> Bool {
+        guard source.size > 64, source.size % 16 == 0 else { return false }
+        let bytes = try read(source, Int(min(source.size, UInt64(entropySize))))
+        // Of n random bytes, the entropy is about 8 − 184/n (Miller–Madow).
+        return plainFormat(bytes, size: source.size) == nil
+            && (bytes.count < entropySize || entropy(of: bytes) > 7.8)
     }
 
     private static func read(_ source: SourceFile, _ count: Int) throws(ViewError) -> [UInt8] {
@@ -53,26 +70,46 @@ package struct SourceInspection: Sendable {
         {
             return .playlist(playlist)
         }
-        if let name = plainFormat(beginning) { return .plaintext(name) }
+        if let name = plainFormat(beginning, size: source.size) { return .plaintext(name) }
         if source.size % 16 != 0 { return .other("its length is not a multiple of 16") }
         if let entropy, entropy < randomEntropy { return .other("its bytes are too regular") }
         return .opaque
     }
 
-    /// The format of a media file that is not encrypted, from its first bytes.
-    private static func plainFormat(_ bytes: [UInt8]) -> String? {
+    /// The format of a media file that is not encrypted, from its first bytes. Random bytes look so once in 2^30 files.
+    private static func plainFormat(_ bytes: [UInt8], size: UInt64) -> String? {
         let packetSize = 188
         // Every packet of a transport stream begins with this byte (ISO/IEC 13818-1, 2.4.3.2).
-        if bytes.count >= packetSize,
-            stride(from: 0, to: min(bytes.count, 4 * packetSize), by: packetSize).allSatisfy({ bytes[$0] == 0x47 })
+        let packets = stride(from: 0, to: min(bytes.count, 8 * packetSize), by: packetSize)
+        if bytes.count >= packetSize, size % 16 != 0 || packets.underestimatedCount >= 4,
+            packets.allSatisfy({ bytes[$0] == 0x47 })
         {
             return "MPEG-TS"
         }
-        // The type of the first box (ISO/IEC 14496-12, 4.2).
-        let boxes = ["ftyp", "styp", "moof", "sidx", "moov"]
+        // The size and the type of the first box (ISO/IEC 14496-12, 4.2).
+        let boxes = ["ftyp", "styp", "moof", "sidx", "moov", "emsg", "prft"]
         if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return "MP4" }
         if bytes.starts(with: [0x1A, 0x45, 0xDF, 0xA3]) { return "Matroska" }
-        return bytes.starts(with: "WEBVTT".utf8) ? "WebVTT" : nil
+        // A tag of version 2 to 4 before packed audio (RFC 8216, 3.4).
+        if bytes.starts(with: "ID3".utf8), bytes.count >= 10, 2...4 ~= bytes[3], bytes[6..<10].allSatisfy({ $0 < 0x80 })
+        {
+            return "packed audio"
+        }
+        if isFrames(bytes) { return "packed audio" }
+        let text = bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? bytes.dropFirst(3) : bytes[...]
+        return text.starts(with: "WEBVTT".utf8) ? "WebVTT" : nil
+    }
+
+    /// True for three frames of AAC, one after the other (ADTS, ISO/IEC 13818-7, 6.2).
+    private static func isFrames(_ bytes: [UInt8]) -> Bool {
+        var start = 0
+        for _ in 0..<3 {
+            guard bytes.count >= start + 7, bytes[start] == 0xFF, bytes[start + 1] & 0xF6 == 0xF0 else { return false }
+            let length = Int(bytes[start + 3] & 3) << 11 | Int(bytes[start + 4]) << 3 | Int(bytes[start + 5]) >> 5
+            guard length >= 7 else { return false }
+            start += length
+        }
+        return true
     }
 
     /// Shannon entropy, in bits per byte.

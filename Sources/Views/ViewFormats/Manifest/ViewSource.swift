@@ -33,7 +33,13 @@ package final class ViewSource: Sendable {
     }
 
     /// Reads all playlists, for hls.
-    package func scan() throws(StoreError) { try index?.scan() }
+    package func scan() throws(StoreError) {
+        try index?.scan()
+        index?.findStrays()
+    }
+
+    /// What is shown as it is although it is encrypted, a line for each playlist and directory, for people. For hls.
+    package var left: [(path: [UInt8], text: String)] { index?.left() ?? [] }
 
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }
@@ -73,7 +79,7 @@ package final class ViewSource: Sendable {
     ///   - status: of `source`.
     /// - Throws: `.malformed`, `.noKey`, `.store`.
     package func plan(for path: [UInt8], _ source: SourceFile, _ status: stat) throws(ViewError) -> FilePlan {
-        if let index { return try hlsPlan(for: path, status, index) }
+        if let index { return try hlsPlan(for: path, source, status, index) }
         let entry = try manifest?.entry(for: path)
         let cipher = entry?.cipher ?? format.cipher
         if format.layout == .openssl {
@@ -103,7 +109,9 @@ package final class ViewSource: Sendable {
         }
     }
 
-    private func hlsPlan(for path: [UInt8], _ status: stat, _ index: HlsIndex) throws(ViewError) -> FilePlan {
+    private func hlsPlan(
+        for path: [UInt8], _ source: SourceFile, _ status: stat, _ index: HlsIndex
+    ) throws(ViewError) -> FilePlan {
         if HlsIndex.isPlaylistName(path), let plan = try playlistPlan(for: path, readAs: path, index) { return plan }
         let identity = FileIdentity(status)
         switch index.content(of: identity, size: UInt64(max(0, status.st_size)), path: path) {
@@ -115,7 +123,9 @@ package final class ViewSource: Sendable {
             }
         case .plain: break
         case .segment(let segment):
-            return FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: .aes128CBC, path: path)
+            // Some downloaders decrypt segments, and keep the playlist.
+            if !segment.isRanged, try SourceInspection.isPlaintext(source) { break }
+            return FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: nil, path: path)
         case .failed(let error): throw error
         }
         return FilePlan(layout: .segment(HlsSegment([])), keyNames: [], cipher: nil, path: path)
@@ -127,8 +137,8 @@ package final class ViewSource: Sendable {
     ) throws(ViewError) -> FilePlan? {
         guard let playlist = try index.open(name) else { return nil }
         return FilePlan(
-            layout: .playlist(playlist), keyNames: playlist.needed.flatMap(\.segment.keys),
-            cipher: .aes128CBC, path: path)
+            layout: .playlist(playlist), keyNames: playlist.needed.flatMap(\.segment.keys), cipher: nil,
+            path: path)
     }
 
     /// Reads a playlist that a lookup has found, if it is new or has changed.

@@ -5,13 +5,13 @@ package struct PlaylistError: Error, Hashable, Sendable {
     package var text: String
 }
 
-/// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: the references of a media playlist, their
-/// encryption, and the parts of its text that change. All other bytes stay as they are.
+/// A playlist of HTTP Live Streaming (RFC 8216), as far as decryption needs it: every URI in it, the encryption of what
+/// it names, and the parts of the text that can change. All other bytes stay as they are.
 package struct Playlist: Sendable {
     /// Maximum size, in bytes.
     package static let maximumSize = 16 << 20
     static let tooLarge = "a playlist of more than \(maximumSize >> 20) MiB"
-    /// Maximum number of references. Each takes about 100 bytes while the playlist is read.
+    /// Maximum number of references. Each takes about 150 bytes while the playlist is read.
     package static let maximumReferences = 1 << 19
 
     package enum Kind: Sendable {
@@ -26,49 +26,76 @@ package struct Playlist: Sendable {
         /// A byte range in an I-frame playlist. It is a range of the plaintext, and the resource is encrypted as a whole
         /// (RFC 8216, 6.2.3 and 6.3.6).
         case frame
+        /// A URI of any other tag of a media playlist, such as `EXT-X-PART`, and of tags that do not exist yet. It may name
+        /// bytes that the keys in force encrypt.
+        case other
+        /// Another playlist, named by a master playlist.
+        case playlist
     }
 
-    package struct Encryption: Equatable, Sendable {
-        /// Position in `keys`.
-        package var key: Int
-        package var vector: InitialVector
+    package enum Encryption: Equatable, Sendable {
+        /// The resource, or its byte range, is one CBC chain with PKCS#7. `key` is a position in `keys`.
+        case chain(key: Int, vector: InitialVector, cipher: ViewCipher)
+        /// The keys in force are of no use here, and why. Other methods, such as SAMPLE-AES, become a case of their own.
+        case unusable(PlaylistError)
     }
 
     package struct Reference: Sendable {
         package var role: Role
         /// The line of the URI, counted from 1.
         package var line: Int
-        /// Position in the text.
+        /// Position of that line in the text.
+        var start: Int
+        /// Position of the URI in the text.
         package var uri: Range<Int>
+        /// The URI with its variables replaced (`EXT-X-DEFINE`). Nil if it has none.
+        var expanded: [UInt8]?
         /// Ciphertext offsets. Nil for the whole resource.
         package var bytes: Range<UInt64>?
+        /// Position in the text of `n[@o]`.
+        var bytesText: (range: Range<Int>, showsOffset: Bool)?
         /// Nil if the bytes are plaintext.
         package var encryption: Encryption?
-    }
+        /// The number of key lines before this line.
+        var keyLines: Int
 
-    /// A part of the text that changes.
-    struct Edit {
-        enum Change {
-            case removed
-            /// The `n[@o]` of a reference's byte range.
-            case bytes(reference: Int, showsOffset: Bool)
+        /// Ciphertext offsets. A length that is no multiple of 16 is the plaintext's, and is widened to whole blocks, as
+        /// clients do (draft-pantos-hls-rfc8216bis, 6.3.6).
+        var ciphertext: Range<UInt64>? {
+            guard let bytes, case .chain = encryption, role != .frame else { return bytes }
+            return bytes.lowerBound..<(bytes.lowerBound + (bytes.upperBound - bytes.lowerBound + 15) / 16 * 16)
         }
 
-        var range: Range<Int>
-        var change: Change
+        /// True for a byte range of another tag that ends in the last block of a resource, which can be padding.
+        func isTail(of size: UInt64) -> Bool {
+            role == .other && encryption != nil && (bytes.map { $0.upperBound + 16 > size } ?? false)
+        }
+    }
+
+    /// An `EXT-X-KEY`.
+    struct KeyLine: Sendable {
+        /// Position in the text, with the line end.
+        var whole: Range<Int>
+        /// Its KEYFORMAT. Nil for `METHOD=NONE`, which ends all keys.
+        var format: [UInt8]?
     }
 
     package let text: [UInt8]
     package internal(set) var kind = Kind.media
+    /// In the order of the text.
     package internal(set) var references: [Reference] = []
-    /// The URIs of the keys, each once.
+    /// The URIs of the keys that can be used, each once.
     package internal(set) var keys: [[UInt8]] = []
     /// Why the playlist, and segments that only it names, cannot be shown decrypted.
     package internal(set) var fault: PlaylistError?
     /// The defect of a playlist without keys, which is shown as it is.
     package internal(set) var complaint: PlaylistError?
-    /// In ascending order.
-    var edits: [Edit] = []
+    /// In the order of the text.
+    var keyLines: [KeyLine] = []
+    /// Positions of the `EXT-X-SESSION-KEY` lines.
+    var sessionKeyLines: [Range<Int>] = []
+    /// True if there is a key.
+    var usesKeys: Bool { keyLines.contains { $0.format != nil } }
 
     init(text: [UInt8]) { self.text = text }
 
@@ -79,35 +106,5 @@ package struct Playlist: Sendable {
         return try parser.parse()
     }
 
-    /// The text that the mount shows: without key lines, and with byte ranges of the plaintext.
-    ///
-    /// - Parameter plaintext: returns the plaintext offsets of a reference's byte range. Nil if they do not change.
-    package func rendered<Failure>(
-        _ plaintext: (Int, Reference) throws(Failure) -> Range<UInt64>?
-    ) throws(Failure) -> [UInt8] {
-        var result: [UInt8] = []
-        result.reserveCapacity(text.count)
-        var position = 0
-        for edit in edits {
-            result += text[position..<edit.range.lowerBound]
-            position = edit.range.upperBound
-            guard case .bytes(let number, let showsOffset) = edit.change else { continue }
-            if let range = try plaintext(number, references[number]) {
-                result += "\(range.upperBound - range.lowerBound)".utf8
-                if showsOffset { result += "@\(range.lowerBound)".utf8 }
-            } else {
-                result += text[edit.range]
-            }
-        }
-        return result + text[position...]
-    }
-
-    /// Bytes of the rendered text if no byte range changes.
-    var sizeWithoutKeys: UInt64 {
-        var size = text.count
-        for edit in edits {
-            if case .removed = edit.change { size -= edit.range.count }
-        }
-        return UInt64(size)
-    }
+    func uri(of reference: Reference) -> ArraySlice<UInt8> { reference.expanded?[...] ?? text[reference.uri] }
 }

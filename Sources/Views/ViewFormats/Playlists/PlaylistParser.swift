@@ -2,20 +2,34 @@ internal import LinuxSystem
 
 /// Parses a playlist line by line. Follows players (ffmpeg's libavformat/hls.c and others) if they agree with RFC 8216 or
 /// it is silent: only a URI after an `EXTINF` is a segment.
+///
+/// Every URI of the playlist becomes a reference, with the keys in force at its line. A defect of a key counts only for
+/// the references that need it.
 struct PlaylistParser {
     private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
+    /// Maximum number of keys of different formats that are in force at once.
+    private static let maximumFormats = 64
+    private static let identity = Array("identity".utf8)
+    /// Tags whose URIs name no media that keys could encrypt.
+    private static let dataTags: Set<String> = [
+        "#EXT-X-RENDITION-REPORT", "#EXT-X-SESSION-DATA", "#EXT-X-CONTENT-STEERING", "#EXT-X-DATERANGE",
+    ]
 
     /// The keys in force (RFC 8216, 4.3.2.4 and 5.2).
     private struct Keys {
+        enum Use {
+            /// A nil vector stands for the segment's number.
+            case chain(key: Int, InitialVector?, ViewCipher)
+            case unusable(PlaylistError)
+        }
+
         /// Each URI once.
         var uris: [[UInt8]] = []
         private var numbers: [[UInt8]: Int] = [:]
         /// True after a key line without `METHOD=NONE`.
         var isUsed = false
-        /// The key that a player without DRM uses. A nil vector stands for the segment's number.
-        var identity: (key: Int, vector: InitialVector?)?
-        /// The formats of other keys, such as FairPlay's. They alone are of no use here.
-        var foreign: Set<[UInt8]> = []
+        /// One for each KEYFORMAT, in the order of the text.
+        private(set) var inForce: [(format: [UInt8], use: Use)] = []
 
         mutating func number(of uri: [UInt8]) -> Int {
             if let number = numbers[uri] { return number }
@@ -23,21 +37,39 @@ struct PlaylistParser {
             numbers[uri] = uris.count - 1
             return uris.count - 1
         }
+
+        mutating func end() { inForce = [] }
+
+        mutating func begin(_ use: Use, format: [UInt8]) {
+            isUsed = true
+            inForce.removeAll { $0.format == format }
+            inForce.append((format, use))
+        }
+
+        /// The use of a key that can be used, otherwise of the identity key, otherwise of the first.
+        var use: Use? {
+            let usable = inForce.first { if case .unusable = $0.use { false } else { true } }
+            return (usable ?? inForce.first { $0.format == PlaylistParser.identity } ?? inForce.first)?.use
+        }
     }
 
     private let text: [UInt8]
     private var playlist: Playlist
     private var keys = Keys()
-    /// `EXT-X-MEDIA-SEQUENCE`.
-    private var firstNumber: UInt64 = 0
+    private var variables = PlaylistVariables()
+    /// `EXT-X-MEDIA-SEQUENCE`. Nil if it is no number.
+    private var firstNumber: UInt64? = 0
     private var segments: UInt64 = 0
     private var isMaster = false
     private var isMedia = false
     private var isFramesOnly = false
     private var isSegmentNext = false
+    private var isPlaylistNext = false
     private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
     /// The previous segment if it was a byte range. The next range can begin at its end.
     private var previous: (uri: ArraySlice<UInt8>, end: UInt64)?
+    /// The same for `EXT-X-PART` and other tags.
+    private var previousOther: (uri: ArraySlice<UInt8>, end: UInt64)?
 
     init(_ text: [UInt8]) {
         self.text = text
@@ -75,8 +107,6 @@ struct PlaylistParser {
         playlist.kind = isMaster ? .master : .media
         if isMaster && isMedia { fail(0, "both a master and a media playlist") }
         playlist.keys = keys.uris
-        // The line of a byte range can stand before a key line.
-        playlist.edits.sort { $0.range.lowerBound < $1.range.lowerBound }
         if !keys.isUsed {
             playlist.complaint = playlist.fault
             playlist.fault = nil
@@ -89,117 +119,180 @@ struct PlaylistParser {
         let content = line.content
         // Skip comments early: there can be a million of them.
         guard content.starts(with: "#EXT".utf8) else { return }
-        let name = content.prefix { $0 != UInt8(ascii: ":") }
-        let value = content[name.endIndex...].dropFirst()
-        switch String(decoding: name.prefix(32), as: UTF8.self) {
+        let end = content.prefix { $0 != UInt8(ascii: ":") }.endIndex
+        let value = content[end...].dropFirst()
+        let name = String(decoding: content[..<end].prefix(32), as: UTF8.self)
+        switch name {
         case "#EXTINF":
             isMedia = true
             isSegmentNext = true
-        case "#EXT-X-KEY" where name.endIndex < content.endIndex:
+        case "#EXT-X-KEY" where end < content.endIndex:
             isMedia = true
-            playlist.edits.append(Playlist.Edit(range: line.whole, change: .removed))
-            key(line.number, value)
+            key(line, value)
         case "#EXT-X-SESSION-KEY":
             // Only announces the keys of the media playlists.
-            playlist.edits.append(Playlist.Edit(range: line.whole, change: .removed))
-        case "#EXT-X-MEDIA-SEQUENCE":
-            guard let number = PlaylistByteRange.decimal(value) else {
-                return fail(line.number, "EXT-X-MEDIA-SEQUENCE is no number")
-            }
-            firstNumber = number
+            playlist.sessionKeyLines.append(line.whole)
+        case "#EXT-X-MEDIA-SEQUENCE": firstNumber = PlaylistByteRange.decimal(withoutBlanks(value))
         case "#EXT-X-BYTERANGE":
+            let value = withoutBlanks(value)
             guard let bytes = PlaylistByteRange(value) else {
                 return fail(line.number, "EXT-X-BYTERANGE is no byte range")
             }
             bytesNext = (bytes, value.indices)
-        case "#EXT-X-MAP": map(line.number, value)
+        case "#EXT-X-MAP": map(line, value)
         case "#EXT-X-I-FRAMES-ONLY": isFramesOnly = true
         case "#EXT-X-SKIP": fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
-        case "#EXT-X-STREAM-INF", "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF": isMaster = true
-        default: break
+        case "#EXT-X-DEFINE": if let attributes = PlaylistAttributes(value) { variables.define(attributes) }
+        case "#EXT-X-STREAM-INF": (isMaster, isPlaylistNext) = (true, true)
+        case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF":
+            isMaster = true
+            guard let uri = PlaylistAttributes(value)?["URI"] else { return }
+            add(reference(.playlist, line, uri))
+        default: if !Self.dataTags.contains(name) { other(line, value) }
         }
     }
 
-    private mutating func key(_ line: Int, _ value: ArraySlice<UInt8>) {
-        guard let attributes = PlaylistAttributes(value), let method = attributes["METHOD"] else {
-            keys.isUsed = true
-            return fail(line, "EXT-X-KEY has no METHOD, or its attributes do not parse")
+    private mutating func key(_ line: PlaylistLines.Line, _ value: ArraySlice<UInt8>) {
+        let attributes = PlaylistAttributes(value)
+        let isNone = attributes?["METHOD"]?.elementsEqual("NONE".utf8) == true
+        let format = attributes?["KEYFORMAT"].map { Array($0) } ?? Self.identity
+        playlist.keyLines.append(Playlist.KeyLine(whole: line.whole, format: isNone ? nil : format))
+        // NONE ends all keys: it has no KEYFORMAT.
+        if isNone { return keys.end() }
+        do throws(PlaylistError) {
+            keys.begin(try use(line.number, attributes, format), format: format)
+        } catch {
+            keys.begin(.unusable(error), format: format)
         }
-        if method.elementsEqual("NONE".utf8) {
-            // Ends all keys: it has no KEYFORMAT.
-            keys.identity = nil
-            keys.foreign = []
-            return
+        if keys.inForce.count > Self.maximumFormats {
+            fail(line.number, "more than \(Self.maximumFormats) keys at once")
+            keys.end()
         }
-        keys.isUsed = true
-        guard method.elementsEqual("AES-128".utf8) else {
-            return fail(line, "METHOD=\(shown(method, limit: 32)) is not supported, only NONE and AES-128 are")
+    }
+
+    /// The use of a key. A method whose segments have another form than one chain is decided here too.
+    private mutating func use(
+        _ line: Int, _ attributes: PlaylistAttributes?, _ format: [UInt8]
+    ) throws(PlaylistError) -> Keys.Use {
+        func unusable(_ text: String) -> PlaylistError { PlaylistError(line: line, text: text) }
+        guard let attributes, let method = attributes["METHOD"] else {
+            throw unusable("EXT-X-KEY has no METHOD, or its attributes do not parse")
         }
-        if let format = attributes["KEYFORMAT"], !format.elementsEqual("identity".utf8) {
-            keys.foreign.insert(Array(format))
-            return
+        let cipher: ViewCipher
+        switch String(decoding: method.prefix(32), as: UTF8.self) {
+        case "AES-128": cipher = .aes128CBC
+        // As hls.js decrypts it: the same with a longer key.
+        case "AES-256": cipher = .aes256CBC
+        default:
+            let known = "only NONE, AES-128 and AES-256 are"
+            throw unusable("METHOD=\(shown(method, limit: 32)) is not supported, \(known)")
         }
-        guard let uri = attributes["URI"], !uri.isEmpty else { return fail(line, "EXT-X-KEY has no URI") }
+        guard format == Self.identity else {
+            throw unusable("the only key has KEYFORMAT \(shown(format, limit: 64)), which is not supported")
+        }
+        guard let text = attributes["URI"], !text.isEmpty else { throw unusable("EXT-X-KEY has no URI") }
+        let uri = variables.expanded(text) ?? Array(text)
         var vector: InitialVector?
-        if let value = attributes["IV"] {
+        if let text = attributes["IV"] {
+            let value = variables.expanded(text)?[...] ?? text
             // A number, so fewer than 32 digits are its lower ones (RFC 8216, 4.2).
             vector = Hexadecimal.withoutPrefix(value).flatMap { InitialVector(digits: $0) }
             guard vector != nil else {
-                return fail(line, "the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
+                throw unusable("the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
             }
         }
-        keys.identity = (keys.number(of: Array(uri)), vector)
+        return .chain(key: keys.number(of: uri), vector, cipher)
     }
 
-    private mutating func map(_ line: Int, _ value: ArraySlice<UInt8>) {
+    private mutating func map(_ line: PlaylistLines.Line, _ value: ArraySlice<UInt8>) {
         guard let attributes = PlaylistAttributes(value), let uri = attributes["URI"] else {
-            return fail(line, "EXT-X-MAP has no URI")
-        }
-        var reference = Playlist.Reference(role: .map, line: line, uri: uri.indices)
-        if let range = attributes["BYTERANGE"] {
-            // Without an offset it begins at 0 (RFC 8216, 4.3.2.5).
-            guard let value = PlaylistByteRange(range), let bytes = value.range(from: 0) else {
-                return fail(line, "the BYTERANGE of EXT-X-MAP is no byte range")
-            }
-            reference.bytes = bytes
-            addBytes(range.indices, showsOffset: value.offset != nil)
+            return fail(line.number, "EXT-X-MAP has no URI")
         }
         // AES-128 requires an IV here (RFC 8216, 4.3.2.5). Without one, ffmpeg takes the number of the next segment, and
         // hls.js 0. These are mostly the same.
-        reference.encryption = encryption(line)
-        playlist.references.append(reference)
+        var reference = self.reference(.map, line, uri)
+        if let range = attributes["BYTERANGE"] {
+            // Without an offset it begins at 0 (RFC 8216, 4.3.2.5).
+            guard let value = PlaylistByteRange(range), let bytes = value.range(from: 0) else {
+                return fail(line.number, "the BYTERANGE of EXT-X-MAP is no byte range")
+            }
+            reference.bytes = bytes
+            reference.bytesText = (range.indices, value.offset != nil)
+        }
+        add(reference)
+    }
+
+    /// Any other tag: every attribute that is a URI, otherwise the whole value if it is one.
+    private mutating func other(_ line: PlaylistLines.Line, _ value: ArraySlice<UInt8>) {
+        // Before the first key, no plaintext can come under one.
+        guard keys.isUsed else { return }
+        let attributes = PlaylistAttributes(value)
+        let uris = attributes?.values(withSuffix: "URI") ?? []
+        for uri in uris {
+            var reference = self.reference(.other, line, uri)
+            if uris.count == 1, let range = attributes?["BYTERANGE"], let value = PlaylistByteRange(range) {
+                let implied = previousOther.flatMap { $0.uri == uri ? $0.end : nil }
+                reference.bytes = value.range(from: implied ?? 0)
+                reference.bytesText = (range.indices, value.offset != nil)
+                previousOther = reference.bytes.map { (uri, $0.upperBound) }
+            }
+            add(reference)
+        }
+        if attributes == nil, HlsURI.hasAuthority(value) { add(reference(.other, line, value)) }
+    }
+
+    private mutating func add(_ reference: Playlist.Reference) { playlist.references.append(reference) }
+
+    private mutating func reference(
+        _ role: Playlist.Role, _ line: PlaylistLines.Line, _ uri: ArraySlice<UInt8>
+    ) -> Playlist.Reference {
+        var result = Playlist.Reference(
+            role: role, line: line.number, start: line.whole.lowerBound, uri: uri.indices,
+            keyLines: playlist.keyLines.count)
+        result.expanded = variables.expanded(uri)
+        if role != .playlist { result.encryption = encryption(line.number) }
+        return result
     }
 
     /// The encryption of a reference at `line`.
-    private mutating func encryption(_ line: Int) -> Playlist.Encryption? {
-        if let (key, vector) = keys.identity {
+    private func encryption(_ line: Int) -> Playlist.Encryption? {
+        switch keys.use {
+        case nil: return nil
+        case .unusable(let reason): return .unusable(reason)
+        case .chain(let key, let vector?, let cipher): return .chain(key: key, vector: vector, cipher: cipher)
+        case .chain(let key, nil, let cipher):
+            guard let firstNumber else {
+                let reason = "the key has no IV, and EXT-X-MEDIA-SEQUENCE is no number to use instead"
+                return .unusable(PlaylistError(line: line, text: reason))
+            }
             let (low, overflow) = firstNumber.addingReportingOverflow(segments)
-            let sequenceNumber = InitialVector(high: overflow ? 1 : 0, low: low)
-            return Playlist.Encryption(key: key, vector: vector ?? sequenceNumber)
+            return .chain(key: key, vector: InitialVector(high: overflow ? 1 : 0, low: low), cipher: cipher)
         }
-        if let format = keys.foreign.first {
-            fail(line, "the only key for it has KEYFORMAT \(shown(format, limit: 64)), which is not supported")
-        }
-        return nil
     }
 
     // MARK: URIs
 
     private mutating func uri(_ line: PlaylistLines.Line) {
-        guard isSegmentNext else { return }
+        if isPlaylistNext {
+            isPlaylistNext = false
+            return add(reference(.playlist, line, line.content))
+        }
+        guard isSegmentNext else {
+            if keys.isUsed { add(reference(.other, line, line.content)) }
+            return
+        }
         isSegmentNext = false
-        var reference = Playlist.Reference(role: .segment, line: line.number, uri: line.content.indices)
-        reference.encryption = encryption(line.number)
+        var reference = self.reference(.segment, line, line.content)
         // A reference with a wrong range is kept, so that its file fails with the playlist.
         if let (value, range) = bytesNext, let bytes = bytes(value, line) {
             reference.bytes = bytes
             if isFramesOnly { reference.role = .frame }
-            addBytes(range, showsOffset: value.offset != nil)
+            reference.bytesText = (range, value.offset != nil)
         }
         bytesNext = nil
         segments += 1
         previous = reference.bytes.map { (line.content, $0.upperBound) }
-        playlist.references.append(reference)
+        add(reference)
     }
 
     private mutating func bytes(_ range: PlaylistByteRange, _ line: PlaylistLines.Line) -> Range<UInt64>? {
@@ -211,11 +304,5 @@ struct PlaylistParser {
         }
         if bytes == nil { fail(line.number, "the byte range is larger than any file") }
         return bytes
-    }
-
-    /// Call this before the reference is added.
-    private mutating func addBytes(_ range: Range<Int>, showsOffset: Bool) {
-        let change = Playlist.Edit.Change.bytes(reference: playlist.references.count, showsOffset: showsOffset)
-        playlist.edits.append(Playlist.Edit(range: range, change: change))
     }
 }

@@ -29,6 +29,10 @@ struct PlaylistLines: IteratorProtocol {
 
 private func isBlank(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
 
+func withoutBlanks(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+    withoutTrailingBlanks(text.drop(while: isBlank))
+}
+
 private func withoutTrailingBlanks(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
     text[...(text.lastIndex { !isBlank($0) } ?? text.startIndex - 1)]
 }
@@ -63,6 +67,11 @@ struct PlaylistAttributes {
             attributes.append((name, value))
             rest = rest.dropFirst().drop(while: isBlank)
         }
+    }
+
+    /// The values of all attributes whose names end with `suffix`, in order.
+    func values(withSuffix suffix: String) -> [ArraySlice<UInt8>] {
+        attributes.filter { $0.name.suffix(suffix.utf8.count).elementsEqual(suffix.utf8) }.map(\.value)
     }
 
     subscript(name: String) -> ArraySlice<UInt8>? { attributes.first { $0.name.elementsEqual(name.utf8) }?.value }

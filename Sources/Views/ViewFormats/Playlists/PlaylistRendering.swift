@@ -1,0 +1,133 @@
+/// How the mount shows one reference of a playlist.
+struct ShownReference: Equatable, Sendable {
+    /// True if the mount does not show the resource decrypted, so that its key lines must be in force.
+    var needsKeys = false
+    /// The new URI, if the resource is found elsewhere than its URI says.
+    var uri: [UInt8]?
+    /// The plaintext offsets of the byte range, if they differ from the playlist's.
+    var bytes: Range<UInt64>?
+}
+
+/// The text that the mount shows of a playlist: one rule for all tags.
+///
+/// Each reference needs its key lines to be in force or not: it does unless the mount shows its resource decrypted, or
+/// the resource is plaintext. A key line stays if it is in force where it is needed, and is removed otherwise. Where that
+/// is not enough, because some references need a key and others under the same key do not, the key lines are repeated
+/// or `METHOD=NONE` is added before the reference. If every reference needs its keys, the text is the original.
+extension Playlist {
+    private struct Edit {
+        var range: Range<Int>
+        var replacement: [UInt8]
+    }
+
+    /// The key lines in force at a place: for each KEYFORMAT, the position in `keyLines`.
+    private struct KeysInForce: Equatable {
+        private(set) var lines: [Int] = []
+
+        mutating func apply(_ line: Int, of all: [KeyLine]) {
+            guard let format = all[line].format else { return lines = [] }
+            lines.removeAll { all[$0].format == format }
+            lines.append(line)
+        }
+
+        func applying(_ range: Range<Int>, of all: [KeyLine]) -> KeysInForce {
+            var result = self
+            for line in range { result.apply(line, of: all) }
+            return result
+        }
+    }
+
+    private static let noKey = Array("#EXT-X-KEY:METHOD=NONE\n".utf8)
+
+    /// Maximum number of bytes that rendering can add, so that a hostile playlist takes bounded memory.
+    private static let maximumAddition = maximumSize
+
+    /// Nil if the text would become much larger.
+    ///
+    /// - Parameter shown: returns how a reference is shown. Called once for each, in order.
+    func rendered<Failure>(
+        _ shown: (Int, Reference) throws(Failure) -> ShownReference
+    ) throws(Failure) -> [UInt8]? {
+        guard let edits = try edits(shown) else { return nil }
+        var result: [UInt8] = []
+        result.reserveCapacity(text.count)
+        var position = 0
+        for edit in edits {
+            result += text[position..<edit.range.lowerBound]
+            result += edit.replacement
+            position = edit.range.upperBound
+        }
+        return result + text[position...]
+    }
+
+    private func edits<Failure>(
+        _ shown: (Int, Reference) throws(Failure) -> ShownReference
+    ) throws(Failure) -> [Edit]? {
+        var edits: [Edit] = []
+        var added = 0
+        func add(_ edit: Edit) {
+            added += edit.replacement.count
+            edits.append(edit)
+        }
+        var (original, inForce) = (KeysInForce(), KeysInForce())
+        var (next, number) = (0, 0)
+        var isAnyLeft = false
+        while number < references.count, added <= Self.maximumAddition {
+            let (start, keyLineCount) = (references[number].start, references[number].keyLines)
+            var (needsKeys, isMedia) = (false, false)
+            // The URIs of one line.
+            while number < references.count, references[number].start == start {
+                let reference = references[number]
+                let place = try shown(number, reference)
+                if let uri = place.uri { add(Edit(range: reference.uri, replacement: uri)) }
+                if let bytes = place.bytes, let (range, showsOffset) = reference.bytesText {
+                    let offset = showsOffset ? "@\(bytes.lowerBound)" : ""
+                    add(Edit(range: range, replacement: Array("\(bytes.upperBound - bytes.lowerBound)\(offset)".utf8)))
+                }
+                isAnyLeft = isAnyLeft || place.needsKeys
+                if reference.role != .playlist { (isMedia, needsKeys) = (true, needsKeys || place.needsKeys) }
+                number += 1
+            }
+            if !isMedia { continue }
+            let pending = next..<keyLineCount
+            next = keyLineCount
+            original = original.applying(pending, of: keyLines)
+            let needed = needsKeys ? original : KeysInForce()
+            for edit in moving(inForce, to: needed, pending, before: start) { add(edit) }
+            inForce = needed
+        }
+        if added > Self.maximumAddition { return nil }
+        // Keys of nothing: they stay only behind a reference that needs keys.
+        if inForce == KeysInForce() { edits += removing(next..<keyLines.count) }
+        if !isAnyLeft { edits += sessionKeyLines.map { Edit(range: $0, replacement: []) } }
+        // The line of a byte range can stand before a key line.
+        edits.sort { ($0.range.lowerBound, $0.range.upperBound) < ($1.range.lowerBound, $1.range.upperBound) }
+        return edits
+    }
+
+    /// The changes that put other keys in force before the text at `start`.
+    /// - Parameter pending: the original's key lines since the reference before.
+    private func moving(
+        _ inForce: KeysInForce, to needed: KeysInForce, _ pending: Range<Int>, before start: Int
+    ) -> [Edit] {
+        let isNoneNeeded = needed == KeysInForce()
+        if inForce == needed && (isNoneNeeded || pending.isEmpty) { return removing(pending) }
+        if inForce.applying(pending, of: keyLines) == needed { return [] }
+        if inForce == needed { return removing(pending) }
+        let isReplaced = inForce.lines.allSatisfy { line in
+            needed.lines.contains { keyLines[$0].format == keyLines[line].format }
+        }
+        var inserted = isNoneNeeded || !isReplaced ? Self.noKey : []
+        for line in needed.lines {
+            inserted += text[keyLines[line].whole]
+            if let last = inserted.last, last != UInt8(ascii: "\n"), last != UInt8(ascii: "\r") {
+                inserted.append(UInt8(ascii: "\n"))
+            }
+        }
+        return removing(pending) + [Edit(range: start..<start, replacement: inserted)]
+    }
+
+    private func removing(_ lines: Range<Int>) -> [Edit] {
+        lines.map { Edit(range: keyLines[$0].whole, replacement: []) }
+    }
+}

@@ -1,0 +1,55 @@
+/// The variables of a playlist (`EXT-X-DEFINE`, draft-pantos-hls-rfc8216bis 4.3): `{$name}` in URIs and attribute values.
+struct PlaylistVariables {
+    /// Maximum number of bytes of all replaced values, so that a hostile playlist takes bounded memory.
+    private static let maximumSize = Playlist.maximumSize
+    private static let start = Array("{$".utf8)
+
+    private var values: [ArraySlice<UInt8>: ArraySlice<UInt8>] = [:]
+    private var size = 0
+
+    /// Takes the attributes of an `EXT-X-DEFINE`. A value from another playlist (`IMPORT`) or from this one's own URL
+    /// (`QUERYPARAM`) is not known here, so that variable stays undefined.
+    mutating func define(_ attributes: PlaylistAttributes) {
+        guard let name = attributes["NAME"], let value = attributes["VALUE"] else { return }
+        values[name] = value
+    }
+
+    /// True if the text contains a variable, defined or not.
+    static func isUsed(in text: ArraySlice<UInt8>) -> Bool {
+        var rest = text
+        while let brace = rest.firstIndex(of: start[0]) {
+            rest = rest[(brace + 1)...]
+            if rest.first == start[1] { return true }
+        }
+        return false
+    }
+
+    /// The text with the values of its variables. An undefined one stays as it is. Nil if there is none, or if the
+    /// values become too large.
+    mutating func expanded(_ text: ArraySlice<UInt8>) -> [UInt8]? {
+        guard Self.isUsed(in: text) else { return nil }
+        var result: [UInt8] = []
+        var rest = text
+        // The next closing brace, or the end.
+        var close = text.startIndex
+        while let byte = rest.first {
+            var (piece, next) = (rest.prefix(1), rest.startIndex + 1)
+            if byte == Self.start[0], rest.dropFirst().first == Self.start[1] {
+                if close < rest.startIndex { close = rest.startIndex }
+                close = rest[close...].firstIndex(of: UInt8(ascii: "}")) ?? rest.endIndex
+                if close < rest.endIndex, let value = values[rest[(rest.startIndex + 2)..<close]] {
+                    (piece, next) = (value, close + 1)
+                }
+            }
+            guard size + result.count + piece.count <= Self.maximumSize else {
+                // For good: the next text would take as long.
+                size = Self.maximumSize
+                return nil
+            }
+            result += piece
+            rest = rest[next...]
+        }
+        size += result.count
+        return result
+    }
+}
