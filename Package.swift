@@ -41,14 +41,15 @@ func tests(_ tree: Tree, _ name: String, _ dependencies: Target.Dependency...) -
         name: name, dependencies: dependencies, path: "Tests/\(tree.rawValue)/\(name)", swiftSettings: testSettings)
 }
 
-// Dependencies point one way, downwards in ARCHITECTURE.md's picture: a vault and a view do not know each other.
+// Dependencies point one way, downwards in ARCHITECTURE.md's picture: a vault and a view do not know each other. Packages are
+// pinned, because help and completion scripts depend on the argument parser's text.
 let package = Package(
     name: "vaultfs",
     products: [.executable(name: "vaultfs", targets: ["vaultfs"])],
     dependencies: [
-        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
-        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
-        .package(url: "https://github.com/apple/swift-system", from: "1.8.1"),
+        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-system", exact: "1.8.1"),
     ],
     targets: [
         .systemLibrary(
@@ -82,7 +83,7 @@ let package = Package(
             "VaultFormat", "VaultCrypto", "CLinux", system),
         library(.serving, "FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
         library(
-            .serving, "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+            .serving, "Control", "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
         program(
             "vaultfs", path: "Sources/Programs/vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem",
             "FileSystem", "Locking", "Transfer",
@@ -130,8 +131,8 @@ let package = Package(
             "VaultStore",
             "LinuxSystem", "VaultFormat", "CLinux", "TestSupport", system, logging),
         tests(
-            .serving, "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
-            "TestSupport", system),
+            .serving, "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "TestSupport",
+            system),
         tests(
             .programs, "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultStore", "VaultFormat",
             "VaultCrypto", "TestSupport", system, arguments),

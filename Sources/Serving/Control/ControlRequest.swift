@@ -1,6 +1,14 @@
 internal import LinuxSystem
-internal import VaultCrypto
-package import VaultFormat
+package import VaultCrypto
+
+/// A secret that a client gives to unlock a mount. The file system checks its kind and what it opens.
+package struct ClientSecret: Sendable {
+    /// One word, such as `passphrase`.
+    package let kind: String
+    package let bytes: SecretBytes
+
+    package init(kind: String, bytes: SecretBytes) { (self.kind, self.bytes) = (kind, bytes) }
+}
 
 /// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in memory that is wiped.
 package enum ControlRequest: Sendable {
@@ -10,8 +18,8 @@ package enum ControlRequest: Sendable {
     /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`. A daemon that does not know this answers
     ///   with another policy in its receipt.
     case lock(forgetsKeys: Bool)
-    /// With a slot's secret if the daemon has forgotten its keys.
-    case unlock(SlotSecret?)
+    /// With a secret if the daemon has forgotten its keys.
+    case unlock(ClientSecret?)
     /// The state now, and then every event until the connection ends.
     case events
 
@@ -42,7 +50,7 @@ package enum ControlRequest: Sendable {
             let option = if case .lock(forgetsKeys: true) = self { ",\"forget\":true" } else { "" }
             return Array("{\"request\":\"\(name)\"\(option)}\n".utf8).withUnsafeBytes { SecretBytes(copying: $0) }
         }
-        let head = Array("{\"request\":\"unlock\",\"secret\":{\"kind\":\"\(secret.kind.rawValue)\",\"bytes\":\"".utf8)
+        let head = Array("{\"request\":\"unlock\",\"secret\":{\"kind\":\"\(secret.kind)\",\"bytes\":\"".utf8)
         let tail = Array("\"}}\n".utf8)
         let size = Base64.standard.encodedCount(secret.bytes.count)
         return try SecretBytes(count: head.count + size + tail.count) { line in
@@ -73,14 +81,17 @@ package enum ControlRequest: Sendable {
         case "lock": return .lock(forgetsKeys: fields.forget ?? false)
         case "events": return .events
         case "unlock":
-            do throws(FormatError) { return .unlock(try fields.secret?.secret(in: text)) } catch {
-                throw notARequest(error.reason)
+            guard let field = fields.secret else { return .unlock(nil) }
+            guard let secret = field.secret(in: text) else {
+                throw notARequest("a secret has a kind, and one field 'bytes' in base64")
             }
+            return .unlock(secret)
         default: throw ControlFailure(.unknownRequest, "unknown request '\(fields.request.prefix(40))'")
         }
     }
 
-    private static func notARequest(
+    /// The failure for a line that is no request, or has a secret of no use.
+    package static func notARequest(
         _ reason: String = "expected a line such as {\"request\":\"status\"}"
     ) -> ControlFailure { ControlFailure(.notARequest, "not a request: \(reason)") }
 }

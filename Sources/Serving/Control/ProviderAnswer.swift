@@ -1,9 +1,8 @@
 internal import LinuxSystem
-package import VaultFormat
 
 /// A key provider's answer: `{"secret":{"kind":…,"bytes":…}}` or `{"refused":"why"}` (KeyProvider).
 package enum ProviderAnswer {
-    case secret(SlotSecret)
+    case secret(ClientSecret)
     /// The provider's reason, any text.
     case refused(String)
 
@@ -12,16 +11,14 @@ package enum ProviderAnswer {
         let refused: String?
     }
 
-    /// - Throws: `malformed`, `invalidValue`. The message quotes nothing.
-    package static func parse(_ answer: [UInt8]) throws(FormatError) -> ProviderAnswer {
-        try answer.withBytes { (line) throws(FormatError) in
-            guard let text = SecretText(line: line), let fields = text.decode(Fields.self) else {
-                throw FormatError(.malformed, "expected {\"secret\":{\"kind\":…,\"bytes\":…}} or {\"refused\":…}")
-            }
-            switch (fields.secret, fields.refused) {
-            case (let secret?, nil): return .secret(try secret.secret(in: text))
-            case (nil, let reason?): return .refused(reason)
-            default: throw FormatError(.malformed, "neither 'secret' nor 'refused', or both")
+    /// Nil for anything else.
+    package static func parse(_ answer: [UInt8]) -> ProviderAnswer? {
+        answer.withBytes { line in
+            guard let text = SecretText(line: line), let fields = text.decode(Fields.self) else { return nil }
+            return switch (fields.secret, fields.refused) {
+            case (let secret?, nil): secret.secret(in: text).map { .secret($0) }
+            case (nil, let reason?): .refused(reason)
+            default: nil
             }
         }
     }

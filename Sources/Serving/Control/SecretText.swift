@@ -1,7 +1,6 @@
 internal import FoundationEssentials
 internal import LinuxSystem
 internal import VaultCrypto
-internal import VaultFormat
 
 /// A line of JSON without the secret's bytes. They are cut out before the decoder, which copies freely, sees the text. Valid as
 /// long as the line.
@@ -39,24 +38,17 @@ struct SecretText {
     }
 }
 
-/// A slot's secret as the decoder sees it, without its bytes: `{"kind":"passphrase","bytes":""}`.
+/// A secret as the decoder sees it, without its bytes: `{"kind":"passphrase","bytes":""}`.
 struct SecretField: Decodable {
     let kind, bytes: String
 
-    /// Returns the secret, with its bytes decoded from `text`.
-    /// - Throws: `malformed`. The message quotes nothing.
-    func secret(in text: SecretText) throws(FormatError) -> SlotSecret {
-        guard let kind = SlotKind(rawValue: kind) else {
-            throw FormatError(.malformed, "a secret's kind is passphrase, keyfile or recovery")
-        }
+    /// Returns the secret, with its bytes decoded from `text`. Nil if they are not base64.
+    func secret(in text: SecretText) -> ClientSecret? {
         // `SecretText` does not recognise a name that is written with escapes.
-        guard text.secrets.count == 1, bytes.isEmpty else {
-            throw FormatError(.malformed, "a secret has one field 'bytes'")
-        }
-        guard let decoded = try? Self.decoded(text.line.slice(text.secrets[0])) else {
-            throw FormatError(.malformed, "a secret's bytes are base64")
-        }
-        return try SlotSecret(kind: kind, bytes: decoded)
+        guard text.secrets.count == 1, bytes.isEmpty,
+            let decoded = try? Self.decoded(text.line.slice(text.secrets[0]))
+        else { return nil }
+        return ClientSecret(kind: kind, bytes: decoded)
     }
 
     /// Decodes padded base64 in a JSON string, which may spell `/` as `\/`, but escape nothing else.

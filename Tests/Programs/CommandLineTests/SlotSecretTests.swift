@@ -1,12 +1,27 @@
+import Control
 import Foundation
 import TestSupport
 import Testing
+import VaultCrypto
+import VaultFormat
+
+@testable import vaultfs
 
 /// Unusable secrets and terminals that disappear: one line of error, an exit code, and the vault unchanged.
 @Suite(.timeLimit(.minutes(20))) struct SlotSecretTests {
     private let place: SlotPlace
 
     init() throws { place = try SlotPlace() }
+
+    @Test(
+        "a client's secret that no slot can have is refused, and not quoted",
+        arguments: [("pin", 9), ("passphrase", 0), ("keyfile", 31), ("recovery", 33)])
+    func clientSecretsOfNoSlot(kind: String, count: Int) throws {
+        let bytes = Array("secret-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".utf8.prefix(count))
+        let given = ClientSecret(kind: kind, bytes: bytes.withUnsafeBytes { SecretBytes(copying: $0) })
+        let error = try #require(throws: FormatError.self) { _ = try SlotSecret(given) }
+        #expect(!error.reason.contains("secret-") && !error.reason.isEmpty)
+    }
 
     @Test("secrets that open nothing, or cannot be read")
     func secretsThatOpenNothing() throws {

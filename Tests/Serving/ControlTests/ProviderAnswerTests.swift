@@ -1,20 +1,19 @@
 import TestSupport
 import Testing
 import VaultCrypto
-import VaultFormat
 
 @testable import Control
 
 /// The output of a key provider. It comes from another program and can be anything.
 @Suite struct ProviderAnswerTests {
-    private func parse(_ text: String) throws -> ProviderAnswer { try ProviderAnswer.parse(Array(text.utf8)) }
+    private func parse(_ text: String) -> ProviderAnswer? { ProviderAnswer.parse(Array(text.utf8)) }
 
-    @Test("a secret of each kind", arguments: [SlotKind.passphrase, .keyfile, .recovery])
-    func secrets(kind: SlotKind) throws {
+    @Test("a secret of each kind", arguments: ["passphrase", "keyfile"])
+    func secrets(kind: String) {
         // 32 times "a".
         let bytes = "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE="
-        let answer = try parse(
-            "\n {\"secret\": {\"kind\": \"\(kind.rawValue)\", \"bytes\": \"\(bytes)\"}, \"more\": 1}\n")
+        let answer = parse(
+            "\n {\"secret\": {\"kind\": \"\(kind)\", \"bytes\": \"\(bytes)\"}, \"more\": 1}\n")
         guard case .secret(let secret) = answer else {
             Issue.record("refused")
             return
@@ -24,8 +23,8 @@ import VaultFormat
     }
 
     @Test("a refusal")
-    func refusal() throws {
-        guard case .refused(let reason) = try parse("{\"refused\": \"no card\"}") else {
+    func refusal() {
+        guard case .refused(let reason) = parse("{\"refused\": \"no card\"}") else {
             Issue.record("not refused")
             return
         }
@@ -33,25 +32,19 @@ import VaultFormat
     }
 
     @Test(
-        "anything else is an error that quotes nothing",
+        "anything else is no answer",
         arguments: [
             "", "{", "null", "[]", "{}", "\"c2VjcmV0\"", "{\"secret\": \"c2VjcmV0\"}", "{\"refused\": 3}",
             "{\"secret\": {\"kind\": \"passphrase\", \"bytes\": \"c2VjcmV0\"}, \"refused\": \"c2VjcmV0\"}",
             "{\"secret\": {\"kind\": \"passphrase\", \"bytes\": \"c2VjcmV0!\"}}",
-            "{\"secret\": {\"kind\": \"passphrase\", \"bytes\": \"\"}}",
-            "{\"secret\": {\"kind\": \"other\", \"bytes\": \"c2VjcmV0\"}}",
-            "{\"secret\": {\"kind\": \"keyfile\", \"bytes\": \"c2VjcmV0\"}}",
             "{\"secret\": {\"kind\": \"passphrase\", \"byte\\u0073\": \"c2VjcmV0\"}}",
             "{\"secret\": {\"kind\": \"passphrase\", \"bytes\": \"c2VjcmV0\", \"bytes\": \"c2VjcmV0\"}}",
             "{\"secret\": {\"kind\": \"passphrase\", \"bytes\": \"c2VjcmV0",
         ])
-    func nonsense(text: String) throws {
-        let error = try #require(throws: FormatError.self) { _ = try parse(text) }
-        #expect(!error.reason.contains("c2VjcmV0") && !error.reason.isEmpty)
-    }
+    func nonsense(text: String) { #expect(parse(text) == nil) }
 
     @Test("any bytes")
-    func fuzz() throws {
+    func fuzz() {
         var generator = SeededGenerator(seed: 6)
         let pieces = [
             "{", "}", "\"secret\"", ":", "\"bytes\"", "\"kind\"", "\"passphrase\"", "\"YQ==\"", ",", "\\", "\"", "\0",
@@ -61,7 +54,7 @@ import VaultFormat
             let text = (0..<Int.random(in: 0..<14, using: &generator)).compactMap { _ in
                 pieces.randomElement(using: &generator)
             }
-            _ = try? parse(text.joined())
+            _ = parse(text.joined())
         }
     }
 }

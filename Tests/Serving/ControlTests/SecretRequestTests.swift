@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 import VaultCrypto
-import VaultFormat
 
 @testable import Control
 
@@ -13,18 +12,18 @@ import VaultFormat
         }
     }
 
-    private static func bytes(_ secret: SlotSecret) -> [UInt8] { secret.bytes.withUnsafeBytes { Array($0) } }
+    private static func bytes(_ secret: ClientSecret) -> [UInt8] { secret.bytes.withUnsafeBytes { Array($0) } }
 
-    private static func secret(in result: Result<ControlRequest, ControlFailure>) throws -> SlotSecret {
+    private static func secret(in result: Result<ControlRequest, ControlFailure>) throws -> ClientSecret {
         guard case .unlock(let secret?) = try result.get() else { throw ControlError.notUnderstood("no secret") }
         return secret
     }
 
-    @Test("a secret comes back as it was", arguments: SlotKind.allCases)
-    func secretComesBack(kind: SlotKind) throws {
-        for count in [32] + (kind == .recovery ? [] : [33, 34, 35, 1000]) {
+    @Test("a secret comes back as it was", arguments: ["passphrase", "keyfile"])
+    func secretComesBack(kind: String) throws {
+        for count in [32, 33, 34, 35, 1000] {
             let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 167 &+ 251) }
-            let secret = try SlotSecret(kind: kind, bytes: bytes.withUnsafeBytes { SecretBytes(copying: $0) })
+            let secret = ClientSecret(kind: kind, bytes: bytes.withUnsafeBytes { SecretBytes(copying: $0) })
             let line = try ControlRequest.unlock(secret).line()
             let text = line.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
             #expect(text.hasSuffix("}\n"))
@@ -32,7 +31,7 @@ import VaultFormat
             let object = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
             let encoded = Data(bytes).base64EncodedString()
             #expect(object?["request"] as? String == "unlock" && object?.count == 2)
-            #expect(object?["secret"] as? [String: String] == ["kind": kind.rawValue, "bytes": encoded])
+            #expect(object?["secret"] as? [String: String] == ["kind": kind, "bytes": encoded])
             let parsed = try Self.secret(in: Self.parse(String(text.dropLast())))
             #expect(parsed.kind == kind)
             #expect(Self.bytes(parsed) == bytes)
@@ -61,15 +60,11 @@ import VaultFormat
             ("bits left over", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QR==\""),
             ("an escape", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJ\\u0044\""),
             ("no bytes", "unlock", "\"kind\":\"passphrase\""),
-            ("empty", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"\""),
             ("a number", "unlock", "\"kind\":\"passphrase\",\"bytes\":7"),
             ("an object", "unlock", "\"kind\":\"passphrase\",\"bytes\":{\"bytes\":\"QUJD\"}"),
             ("twice", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"bytes\":\"QUJD\""),
             ("elsewhere, too", "unlock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\",\"x\":{\"bytes\":\"QUJD\"}"),
             ("an escaped name", "unlock", "\"kind\":\"passphrase\",\"b\\u0079tes\":\"QUJD\""),
-            ("unknown kind", "unlock", "\"kind\":\"pin\",\"bytes\":\"QUJD\""),
-            ("short keyfile", "unlock", "\"kind\":\"keyfile\",\"bytes\":\"QUJD\""),
-            ("short recovery key", "unlock", "\"kind\":\"recovery\",\"bytes\":\"QUJD\""),
             ("with another request", "lock", "\"kind\":\"passphrase\",\"bytes\":\"QUJD\""),
         ]
     )
@@ -122,7 +117,7 @@ import VaultFormat
         let server = try place.asynchronousServer(handler: requests.handler)
         defer { server.stop() }
         let keyfile = (0..<(8 << 20)).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
-        let secret = try SlotSecret.keyfile(keyfile)
+        let secret = ClientSecret(kind: "keyfile", bytes: keyfile.withUnsafeBytes { SecretBytes(copying: $0) })
         let client = try place.client()
         Thread.detachNewThread {
             guard let held = try? requests.next(), case .unlock(let received?) = held.request else { return }

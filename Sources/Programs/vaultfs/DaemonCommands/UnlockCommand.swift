@@ -58,7 +58,7 @@ struct UnlockCommand: ParsableCommand {
         let progress = ProgressLine()
         defer { progress.clear() }
         while true {
-            let result = answer.asking(.unlock(secret))
+            let result = answer.asking(.unlock(ClientSecret(secret)))
             guard case .answered(.error(let failure)) = result.outcome, failure.code == .tooManyTries,
                 let seconds = failure.retryAfterSeconds, (0...longestWait).contains(seconds),
                 ContinuousClock.now + .seconds(seconds) <= deadline

@@ -5,7 +5,6 @@ internal import LinuxSystem
 internal import Locking
 internal import Logging
 internal import Synchronization
-internal import VaultFormat
 
 /// Connects a mount's lock controller with lock files, signals, events and secrets. Any thread.
 final class MountLock: Sendable {
@@ -22,7 +21,6 @@ final class MountLock: Sendable {
     ) throws {
         self.logger = logger
         self.contents = contents
-        let unlockSecret = contents.unlockSecret
         let prefetch = try request.provider.map { try SecretPrefetch($0, for: request.source, logger: logger) }
         self.prefetch = prefetch
         let watch = LockWatch(request.lock.lockFiles)
@@ -31,7 +29,11 @@ final class MountLock: Sendable {
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
             logger: logger,
             secretWanted: { give in
-                prefetch?.start { secret in give { () throws(UnlockRefusal) in try unlockSecret(secret) } }
+                prefetch?.start { secret in
+                    do throws(ControlFailure) { give(try contents.secretSource(secret)) } catch {
+                        logger.error("stays locked: \(error.message)")
+                    }
+                }
             },
             announce: { event in
                 announcer.announce(event)
@@ -68,11 +70,12 @@ final class MountLock: Sendable {
     }
 
     /// Answers `unlock`.
-    func unlock(_ secret: SlotSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
-        let unlockSecret = contents.unlockSecret
+    func unlock(_ secret: ClientSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
         var source: LockController.SecretSource?
-        if let secret {
-            source = { () throws(UnlockRefusal) in try unlockSecret(secret) }
+        do throws(ControlFailure) {
+            if let secret { source = try contents.secretSource(secret) }
+        } catch {
+            return reply(.error(error))
         }
         controller.unlock(secret: source) { [watch, fileSystem = contents.fileSystem] outcome in
             watch.renew()

@@ -1,9 +1,9 @@
+internal import Control
 internal import FuseSession
 internal import Glibc
 internal import Locking
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 internal import VaultStore
 
 /// A mount to be made. The command checks everything that needs no key, and sends it to its daemon.
@@ -53,8 +53,8 @@ struct MountContents: Sendable {
     let view: String?
     /// Returns what does not work, a line each.
     let problems: @Sendable () -> [String]
-    /// Returns the file system's own secret for the one that a user gives.
-    let unlockSecret: @Sendable (SlotSecret) throws(UnlockRefusal) -> UnlockSecret
+    /// Returns the function that makes the file system's own secret of the one that a client gives.
+    let secretSource: @Sendable (ClientSecret) throws(ControlFailure) -> LockController.SecretSource
     /// Warnings for the user, a line each.
     var warnings: [String] = []
     /// A view's lease has no end.

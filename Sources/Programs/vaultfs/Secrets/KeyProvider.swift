@@ -44,17 +44,15 @@ struct KeyProvider: Codable, Sendable {
     ) throws(CommandFailure) -> SlotSecret {
         let text = try SecretSource.run(
             command, option: "--provider", limit: Self.answerLimit, input: request(vault), mode: mode)
-        let answer: ProviderAnswer
-        do throws(FormatError) {
-            answer = try text.withBytes { (bytes) throws(FormatError) in try ProviderAnswer.parse(bytes) }
-        } catch {
-            throw CommandFailure(.failure, "the --provider command's answer: \(error.reason)")
-        }
-        switch answer {
-        case .secret(let secret): return secret
+        let problem: String
+        switch text.withBytes(ProviderAnswer.parse) {
+        case .secret(let secret):
+            do throws(FormatError) { return try SlotSecret(secret) } catch { problem = error.reason }
         case .refused(let reason):
             throw CommandFailure(.wrongSecret, "the --provider command refused: \(reason.escapedForTerminal)")
+        case nil: problem = #"expected {"secret":{"kind":…,"bytes":base64}} or {"refused":…}"#
         }
+        throw CommandFailure(.failure, "the --provider command's answer: \(problem)")
     }
 
     /// A file, not a pipe: the program may answer before it reads, and with a pipe both would wait.
@@ -75,9 +73,23 @@ struct KeyProvider: Codable, Sendable {
     }
 }
 
+extension SlotSecret {
+    /// - Throws: `malformed`, `invalidValue`. The message quotes nothing.
+    init(_ given: ClientSecret) throws(FormatError) {
+        guard let kind = SlotKind(rawValue: given.kind) else {
+            throw FormatError(.malformed, "a secret's kind is passphrase, keyfile or recovery")
+        }
+        try self.init(kind: kind, bytes: given.bytes)
+    }
+}
+
+extension ClientSecret {
+    init(_ secret: SlotSecret) { self.init(kind: secret.kind.rawValue, bytes: secret.bytes) }
+}
+
 /// Fetches a vault's secret in the background (`mount --prewarm`), on its own thread, once at a time. Any thread.
 final class SecretPrefetch: Sendable {
-    typealias Receiver = @Sendable (SlotSecret) -> Void
+    typealias Receiver = @Sendable (ClientSecret) -> Void
 
     /// The longest time that `stop` waits for a store that does not answer, in milliseconds.
     private static let stopTimeout = 5000
@@ -121,7 +133,7 @@ final class SecretPrefetch: Sendable {
             do throws(CommandFailure) {
                 let secret = try provider.prefetch(for: vault, until: stopSignal)
                 linux_scrub_thread()
-                receiver(secret)
+                receiver(ClientSecret(secret))
             } catch {
                 logger.error("stays locked: \(error.message)")
             }

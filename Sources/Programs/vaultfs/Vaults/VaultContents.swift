@@ -1,3 +1,4 @@
+internal import Control
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -47,8 +48,12 @@ extension MountContents {
                 return [lack].compactMap(\.self) + store.problems
                     + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
             },
-            unlockSecret: { (secret) throws(UnlockRefusal) in
-                try Self.open(path, with: secret, for: lease, knownSlot: slot)
+            secretSource: { (given) throws(ControlFailure) in
+                let secret: SlotSecret
+                do throws(FormatError) { secret = try SlotSecret(given) } catch {
+                    throw ControlRequest.notARequest(error.reason)
+                }
+                return { () throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease, knownSlot: slot) }
             },
             warnings: [lack].compactMap(\.self), lease: lease, vault: directory, isReadOnly: store.isReadOnly)
         problemsAtStart = store.problems

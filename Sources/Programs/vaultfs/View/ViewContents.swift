@@ -1,11 +1,11 @@
 internal import CLinux
+internal import Control
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
 internal import ViewFileSystem
 internal import ViewFormats
 
@@ -27,10 +27,14 @@ extension MountContents {
         if request.options.prewarms { fileSystem.prefetchAll() }
         self.init(
             fileSystem: fileSystem, vaultID: "", view: source.format.name.rawValue, problems: { fileSystem.problems() },
-            unlockSecret: { (secret) throws(UnlockRefusal) in
-                guard secret.kind == .passphrase else { throw .wrongSecret("a view is unlocked with its passphrase") }
-                try secrets.check(secret.bytes)
-                return UnlockSecret(secret.bytes)
+            secretSource: { secret in
+                { () throws(UnlockRefusal) in
+                    guard secret.kind == "passphrase" else {
+                        throw .wrongSecret("a view is unlocked with its passphrase")
+                    }
+                    try secrets.check(secret.bytes)
+                    return UnlockSecret(secret.bytes)
+                }
             })
         let left = source.left.map { "\(FilePath(bytes: $0.path).shown): \($0.text)" }
         warnings = Self.warnings(source.missingKeys(), more: "more key", end: " missing")
