@@ -83,32 +83,31 @@ struct ViewOptions: ParsableArguments {
     /// The iterations of 'openssl enc -pbkdf2' without -iter (openssl-enc(1)).
     private static let usualIterations = 10_000
 
-    /// The options, and the formats that have each.
-    static let formats: [String: Set<ViewFormatName>] = [
-        "--cipher": [.cbcChunks, .cbc, .openssl],
-        "--chunk-size": [.cbcChunks],
-        "--key-file": [.cbcChunks, .cbc],
-        "--kdf": [.cbcChunks, .cbc],
-        "--key-command": [.cbcChunks, .cbc, .hls],
-        "--key": [.hls],
-        "--iv": [.cbcChunks, .cbc],
-        "--iv-in-file": [.cbc],
-        "--padding": [.cbcChunks, .cbc],
-        "--pbkdf2": [.openssl],
-        "--iter": [.openssl],
-        "--md": [.openssl],
-        "--strip": [.cbcChunks, .cbc, .openssl],
+    /// An option, the formats that have it, and a function that returns true if it was given.
+    private typealias Row = (name: String, formats: Set<ViewFormatName>, isGiven: @Sendable (ViewOptions) -> Bool)
+
+    /// Every option declared above has its row here.
+    private static let rows: [Row] = [
+        ("--cipher", [.cbcChunks, .cbc, .openssl], { $0.cipher != nil }),
+        ("--chunk-size", [.cbcChunks], { $0.chunkSize != nil }),
+        ("--key-file", [.cbcChunks, .cbc], { $0.keyFile != nil }),
+        ("--kdf", [.cbcChunks, .cbc], { $0.kdf != nil }),
+        ("--key-command", [.cbcChunks, .cbc, .hls], { $0.keyCommand != nil }),
+        ("--key", [.hls], { !$0.key.isEmpty }),
+        ("--iv", [.cbcChunks, .cbc], { $0.iv != nil }),
+        ("--iv-in-file", [.cbc], { $0.ivInFile }),
+        ("--padding", [.cbcChunks, .cbc], { $0.padding != .pkcs7 }),
+        ("--pbkdf2", [.openssl], { $0.pbkdf2 }),
+        ("--iter", [.openssl], { $0.iterations != nil }),
+        ("--md", [.openssl], { $0.digest != nil }),
+        ("--strip", [.cbcChunks, .cbc, .openssl], { $0.strip != nil }),
     ]
 
+    /// The options, and the formats that have each.
+    static let formats = Dictionary(uniqueKeysWithValues: rows.map { ($0.name, $0.formats) })
+
     /// The names of the options given.
-    var given: [String] {
-        [
-            ("--cipher", cipher != nil), ("--chunk-size", chunkSize != nil), ("--key-file", keyFile != nil),
-            ("--kdf", kdf != nil), ("--key-command", keyCommand != nil), ("--key", !key.isEmpty), ("--iv", iv != nil),
-            ("--iv-in-file", ivInFile), ("--padding", padding != .pkcs7), ("--pbkdf2", pbkdf2),
-            ("--iter", iterations != nil), ("--md", digest != nil), ("--strip", strip != nil),
-        ].filter(\.1).map(\.0)
-    }
+    var given: [String] { Self.rows.filter { $0.isGiven(self) }.map(\.name) }
 
     /// Checks that the format has the options given.
     func validate(for format: ViewFormatName) throws {
