@@ -25,6 +25,7 @@ package enum ChildProcess {
     ///   - arguments: all of them, the name first. Bytes without NUL.
     ///   - environment: `NAME=value`, bytes without NUL. Nil for this process's.
     ///   - descriptors: pairs of our descriptor and its number in the child, which gets no others but stdio.
+    /// - Throws: errno of fcntl(2) or posix_spawn(3).
     package static func spawn(
         path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
         descriptors: [(own: Int32, target: Int32)], isSessionLeader: Bool = false

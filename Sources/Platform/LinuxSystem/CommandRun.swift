@@ -87,6 +87,7 @@ package struct CommandRun {
     /// - Parameters:
     ///   - output: for stdout. The run ends as `tooMuch` when it is full.
     ///   - errors: for the stderr of a command in the background, of `errorSize` bytes.
+    /// - Throws: `.system` with errno, after the command was killed.
     package func finish(output: WipedBytes, errors: WipedBytes) throws(StoreError) -> End {
         do throws(StoreError) {
             if let reason = try follow(output, errors) {

@@ -10,28 +10,33 @@ package final class Descriptor: Sendable {
     deinit { close(fd) }
 
     /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
+    /// - Throws: `.system` with errno.
     package convenience init(at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0) throws(StoreError) {
         self.init(owning: try retrying(entry) { openat(directory, $0, flags | O_NOFOLLOW | O_CLOEXEC, mode) })
     }
 
     /// open(2) of a path, following links, always close-on-exec.
+    /// - Throws: `.system` with errno.
     package convenience init(path: FilePath, flags: Int32, mode: mode_t = 0) throws(StoreError) {
         self.init(owning: try retrying { path.withPlatformString { open($0, flags | O_CLOEXEC, mode) } })
     }
 
     /// Opens the same inode again with other flags. Works for a file without a name.
     /// Uses /proc/self/fd, whose links do not depend on a path on disk.
+    /// - Throws: `.system` with errno.
     package func reopened(flags: Int32) throws(StoreError) -> Descriptor {
         let path = "/proc/self/fd/\(fd)"
         return Descriptor(owning: try retrying { open(path, flags | O_CLOEXEC) })
     }
 
     /// Opens this directory for reading, with a position of its own.
+    /// - Throws: `.system` with errno.
     package func openedForReading() throws(StoreError) -> Descriptor {
         try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
     }
 
     /// fstat(2).
+    /// - Throws: `.system` with errno.
     package func status() throws(StoreError) -> stat {
         var result = stat()
         try retrying { fstat(fd, &result) }
@@ -39,6 +44,7 @@ package final class Descriptor: Sendable {
     }
 
     /// fstatat(2) of one entry of this directory, not following a link.
+    /// - Throws: `.system` with errno.
     package func status(of entry: [UInt8]) throws(StoreError) -> stat {
         var result = stat()
         try retrying(entry) { fstatat(fd, $0, &result, AT_SYMLINK_NOFOLLOW) }
@@ -46,6 +52,7 @@ package final class Descriptor: Sendable {
     }
 
     /// readlinkat(2): the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX).
+    /// - Throws: `.system` with errno.
     package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
         var target = [UInt8](repeating: 0, count: 4096)
         let size = target.count
@@ -58,6 +65,7 @@ package final class Descriptor: Sendable {
     }
 
     /// pread(2) until `buffer` is full or the file ends. Returns the number of bytes read.
+    /// - Throws: `.system` with errno.
     package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     {
         var done = 0
@@ -71,6 +79,7 @@ package final class Descriptor: Sendable {
     }
 
     /// pwrite(2) of all of `buffer`. On failure some leading part may have been written.
+    /// - Throws: `.system` with errno.
     package func write(_ buffer: UnsafeRawBufferPointer, at ciphertextOffset: UInt64) throws(StoreError) {
         var done = 0
         while done < buffer.count {
@@ -83,11 +92,13 @@ package final class Descriptor: Sendable {
     }
 
     /// ftruncate(2).
+    /// - Throws: `.system` with errno.
     package func truncate(to ciphertextSize: UInt64) throws(StoreError) {
         try retrying { ftruncate(fd, off_t(ciphertextSize)) }
     }
 
     /// fdatasync(2), or fsync(2) with the metadata.
+    /// - Throws: `.system` with errno.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         try retrying { dataOnly ? fdatasync(fd) : fsync(fd) }
     }
@@ -95,6 +106,7 @@ package final class Descriptor: Sendable {
 
 extension Descriptor {
     /// pread(2) of up to `count` bytes.
+    /// - Throws: `.system` with errno.
     package func read(at offset: UInt64, count: Int) throws(StoreError) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
         let size = try bytes.withMutableBytes { (buffer) throws(StoreError) in try read(at: offset, into: buffer) }
@@ -103,12 +115,14 @@ extension Descriptor {
     }
 
     /// pwrite(2) of all bytes.
+    /// - Throws: `.system` with errno.
     package func write(_ bytes: [UInt8], at offset: UInt64) throws(StoreError) {
         try bytes.withBytes { (bytes) throws(StoreError) in try write(bytes, at: offset) }
     }
 
     /// read(2) to the end, from the current position. Nil if there are more than `limit` bytes.
     /// Works for files of /proc, whose size is 0.
+    /// - Throws: `.system` with errno.
     package func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 65536)

@@ -26,6 +26,7 @@ package struct DirectoryReader {
     package init(_ directory: Descriptor) { self.directory = directory }
 
     /// Seeks to an entry's `nextOffset`, or to 0. The following entries are read again.
+    /// - Throws: `.system` with errno.
     package mutating func seek(to newOffset: Int64) throws(StoreError) {
         if newOffset == offset && newOffset != 0 { return }
         try retrying { lseek(directory.fd, off_t(newOffset), SEEK_SET) }
@@ -39,6 +40,7 @@ package struct DirectoryReader {
     package mutating func putBack() { (position, offset) = last }
 
     /// The next entry other than `.` and `..`. Nil at the end.
+    /// - Throws: `.system` with errno.
     package mutating func next() throws(StoreError) -> Entry? {
         while let entry = try nextWithDots() {
             if entry.name != [UInt8(ascii: ".")] && entry.name != Array("..".utf8) { return entry }
@@ -47,6 +49,7 @@ package struct DirectoryReader {
     }
 
     /// The next entry, including `.` and `..`. Nil at the end.
+    /// - Throws: `.system` with errno.
     package mutating func nextWithDots() throws(StoreError) -> Entry? {
         if position >= buffer.count {
             buffer = try fill()

@@ -38,6 +38,7 @@ package final class Monitor<State>: @unchecked Sendable {
     }
 
     /// Changes the state and wakes all waiting threads.
+    /// - Throws: the error of `body`.
     package func update<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -51,6 +52,7 @@ package final class Monitor<State>: @unchecked Sendable {
 
     /// Reads the state, or changes a part that no thread waits for. Wakes no thread: that costs more than most
     /// requests.
+    /// - Throws: the error of `body`.
     package func access<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {

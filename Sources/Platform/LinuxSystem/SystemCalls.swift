@@ -14,6 +14,7 @@ package func retrying<Result: FixedWidthInteger>(_ call: () -> Result) throws(St
 }
 
 /// The same for a call that takes a NUL-terminated C string. `bytes` must hold no NUL.
+/// - Throws: `.system` with errno.
 @discardableResult
 package func retrying<Result: FixedWidthInteger>(
     _ bytes: [UInt8], _ call: (UnsafePointer<CChar>) -> Result
@@ -26,6 +27,7 @@ package func currentErrno() -> Errno { Errno(rawValue: errno) }
 
 /// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). If it fails, a leading part
 /// may have been written.
+/// - Throws: `.system` with errno.
 package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
     var rest = bytes[...]
     while !rest.isEmpty {
@@ -36,6 +38,7 @@ package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
 }
 
 /// Calls `body` with `bytes` as a NUL-terminated C string, on the stack if it is short. `bytes` must hold no NUL.
+/// - Throws: the error of `body`.
 @inlinable
 package func withCString<Result, Failure: Error>(
     _ bytes: [UInt8], _ body: (UnsafePointer<CChar>) throws(Failure) -> Result

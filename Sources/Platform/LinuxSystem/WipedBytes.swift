@@ -18,6 +18,7 @@ package final class WipedBytes {
     package var isFull: Bool { count == storage.count }
 
     /// Lets `body` append bytes. It returns their number, and so does this function.
+    /// - Throws: the error of `body`.
     @discardableResult
     package func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) -> Int {
         let start = count
@@ -39,6 +40,7 @@ package final class WipedBytes {
     package func hasSameBytes(as other: WipedBytes) -> Bool { storage[..<count] == other.storage[..<other.count] }
 
     /// Calls `body` with an array of exactly the bytes. They are wiped afterwards.
+    /// - Throws: the error of `body`.
     package func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {
         // In place: the array keeps its memory, and deinit wipes all of it.
         storage.removeSubrange(count...)

@@ -13,6 +13,7 @@ package struct JSONMembers<Failure: JSONFailure> {
     /// - Parameters:
     ///   - context: the start of error messages, such as "vaultfs.json".
     ///   - maximumSize: in bytes.
+    /// - Throws: `Failure(malformed:)`, which names the context and the place.
     package init(parsing bytes: [UInt8], context: String, maximumSize: Int) throws(Failure) {
         let value = try JSONParser<Failure>.parse(bytes, context: context, maximumSize: maximumSize)
         try self.init(value, context: context)
@@ -31,6 +32,7 @@ package struct JSONMembers<Failure: JSONFailure> {
     package func peek(_ key: String) -> StrictJSON? { members[Array(key.utf8)] }
 
     /// The value of `key`, which must exist.
+    /// - Throws: `Failure(malformed:)`, which names the context and the key.
     package mutating func remove(_ key: String) throws(Failure) -> StrictJSON {
         guard let value = members.removeValue(forKey: Array(key.utf8)) else { throw error("no \(key)") }
         return value
@@ -56,6 +58,7 @@ package struct JSONMembers<Failure: JSONFailure> {
     }
 
     /// An integer inside `range`.
+    /// - Throws: `Failure(malformed:)`, which names the context and the key.
     package mutating func removeInteger(_ key: String, in range: ClosedRange<Int>) throws(Failure) -> Int {
         let value = try removeInteger(key)
         guard let value = Int(exactly: value), range.contains(value) else {
@@ -65,6 +68,7 @@ package struct JSONMembers<Failure: JSONFailure> {
     }
 
     /// Exactly `count` bytes in canonical base64url.
+    /// - Throws: `Failure(malformed:)`, which names the context and the key.
     package mutating func removeBytes(_ key: String, count: Int) throws(Failure) -> [UInt8] {
         guard let bytes = Base64.url.decode(try removeString(key)), bytes.count == count else {
             throw error("\(key) is not \(count) bytes in base64url")

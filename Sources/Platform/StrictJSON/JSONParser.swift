@@ -63,7 +63,7 @@ struct JSONParser<Failure: JSONFailure> {
         case UInt8(ascii: "t"): return try literal("true", .boolean(true))
         case UInt8(ascii: "f"): return try literal("false", .boolean(false))
         case nil: throw error("ends too early")
-        default: throw error("no value here")
+        default: throw error("a value is missing here")
         }
     }
 
@@ -73,7 +73,7 @@ struct JSONParser<Failure: JSONFailure> {
         if skip(UInt8(ascii: "}")) { return members }
         repeat {
             skipWhitespace()
-            guard next == UInt8(ascii: "\"") else { throw error("no key here") }
+            guard next == UInt8(ascii: "\"") else { throw error("a quoted name is missing here") }
             let start = position
             let key = try string()
             guard skip(UInt8(ascii: ":")) else { throw error("no ':' after a key") }
@@ -116,7 +116,7 @@ struct JSONParser<Failure: JSONFailure> {
     }
 
     private mutating func literal(_ text: String, _ value: StrictJSON) throws(Failure) -> StrictJSON {
-        guard bytes[position...].starts(with: text.utf8) else { throw error("no value here") }
+        guard bytes[position...].starts(with: text.utf8) else { throw error("a value is missing here") }
         position += text.utf8.count
         return value
     }

@@ -40,6 +40,7 @@ package enum Scrypt {
 /// HKDF-SHA256 (RFC 5869): extract, then expand.
 package enum Hkdf {
     /// `count` bytes (1…8160) derived from a secret that is not empty. Any thread.
+    /// - Throws: `.invalidInput` for an empty secret or another count, `.keyForgotten`, `.library`.
     package static func derive(
         secret: SecretBytes, salt: [UInt8], info: [UInt8], count: Int
     ) throws(CryptoError) -> SecretBytes {

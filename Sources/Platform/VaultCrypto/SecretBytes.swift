@@ -39,6 +39,7 @@ package final class SecretBytes: @unchecked Sendable {
     deinit { SecretMemory.deallocate(slot) }
 
     /// `count` bytes from the private random generator (RAND_priv_bytes).
+    /// - Throws: `.library` if the generator fails or there is no memory.
     package static func random(count: Int) throws(CryptoError) -> SecretBytes {
         try SecretBytes(count: count) { (bytes) throws(CryptoError) in
             guard RAND_priv_bytes(bytes.baseAddress, Int32(bytes.count)) == 1 else { throw .failed("RAND_priv_bytes") }
@@ -48,6 +49,7 @@ package final class SecretBytes: @unchecked Sendable {
     /// Calls `body` with the bytes, which are valid only until it returns. Any thread.
     ///
     /// Traps if they are forgotten: to continue with zeros as a key would be worse.
+    /// - Throws: the error of `body`.
     package func withUnsafeBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         guard use.enter() else { preconditionFailure("internal error: use of a forgotten secret") }
         defer { use.leave() }

@@ -12,6 +12,7 @@ package enum SecureRandom {
     }
 
     /// `count` random bytes. Any thread.
+    /// - Throws: `.library` if the generator fails, `.invalidInput` for a negative count.
     package static func bytes(count: Int) throws(CryptoError) -> [UInt8] {
         guard count >= 0, let size = Int32(exactly: count) else { throw .invalidInput("\(count) random bytes") }
         var bytes = [UInt8](repeating: 0, count: count)
@@ -20,6 +21,7 @@ package enum SecureRandom {
     }
 
     /// A random integer, all 64 bits of it. Any thread.
+    /// - Throws: `.library` if the generator fails.
     package static func integer() throws(CryptoError) -> UInt64 {
         var value: UInt64 = 0
         guard RAND_bytes(&value, 8) == 1 else { throw .failed("RAND_bytes") }

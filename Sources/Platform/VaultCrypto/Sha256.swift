@@ -3,6 +3,7 @@ internal import COpenSSL
 /// SHA-256 (FIPS 180-4).
 package enum Sha256 {
     /// The 32-byte digest of `message` (EVP_Digest). Any thread.
+    /// - Throws: `.library`.
     package static func digest(_ message: [UInt8]) throws(CryptoError) -> [UInt8] {
         let algorithm = try Library.loaded().sha256
         var digest = [UInt8](repeating: 0, count: 32)
@@ -30,6 +31,7 @@ package enum Sha256 {
 /// HMAC-SHA256 (RFC 2104).
 package enum HmacSha256 {
     /// The 32-byte authenticator of `message` under `key`, which is not empty. Any thread.
+    /// - Throws: `.invalidInput` for an empty key, `.keyForgotten`, `.library`.
     package static func authenticate(_ message: [UInt8], key: SecretBytes) throws(CryptoError) -> [UInt8] {
         guard key.count > 0 else { throw .invalidInput("an empty HMAC key") }
         guard let context = EVP_MAC_CTX_dup(try Library.loaded().hmacTemplate) else { throw .failed("EVP_MAC_CTX_dup") }

@@ -68,11 +68,13 @@ package final class SivCipher: @unchecked Sendable {
     }
 
     /// Does the same as ``encrypt(_:associatedData:)``, for a plaintext that stays in locked memory.
+    /// - Throws: also `.keyForgotten` of the secret.
     package func encryptSecret(_ secret: SecretBytes, associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         try secret.withKey { (bytes) throws(CryptoError) in try encrypt(bytes, associatedData) }
     }
 
     /// Does the same as ``decrypt(_:associatedData:)``, into locked memory.
+    /// - Throws: the same errors.
     package func decryptSecret(_ ciphertext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> SecretBytes {
         guard ciphertext.count > Self.tagSize else { throw .doesNotAuthenticate }
         return try SecretBytes(count: ciphertext.count - Self.tagSize) { (output) throws(CryptoError) in

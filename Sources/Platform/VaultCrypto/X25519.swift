@@ -7,6 +7,7 @@ package enum X25519 {
     private static let name = "X25519"
 
     /// The public key of a private key, which is any 32 bytes.
+    /// - Throws: `.keyForgotten`, `.library`.
     package static func publicKey(of privateKey: SecretBytes) throws(CryptoError) -> [UInt8] {
         let key = try load(privateKey)
         defer { EVP_PKEY_free(key) }

@@ -219,6 +219,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
 
 extension Descriptor {
     /// True if this directory is `other` or somewhere below it.
+    /// - Throws: `.system` with errno.
     package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
         let wanted = FileIdentity(try other.status())
         var (current, identity) = (self, FileIdentity(try status()))

@@ -4,7 +4,8 @@ package import LinuxSystem
 
 /// A tree that files are copied from or to. Names are bytes, and no symbolic link in the tree is followed. Any thread.
 ///
-/// A `Workspace` belongs to the calling thread.
+/// A `Workspace` belongs to the calling thread. Each function throws the error of the system call that it stands for, and
+/// `.damaged` for what does not authenticate.
 package protocol TransferTree: Sendable {
     /// An object in the tree. It stays the same object if its name goes or changes.
     associatedtype Item: Sendable

@@ -110,6 +110,7 @@ where Source.Workspace == Destination.Workspace {
     ///     times, unless a transfer that has not ended made it.
     ///   - workspaces: one for each thread.
     ///   - whileWaiting: called by this thread several times a second.
+    /// - Throws: the reason for which the transfer ended early: `.stopped`, or `.unusable`.
     package func transferTree(
         _ from: Source.Item, into directory: Destination.Item, isNew: Bool, _ workspaces: [Workspace],
         whileWaiting: (TransferTotals) -> Void
@@ -127,6 +128,7 @@ where Source.Workspace == Destination.Workspace {
     }
 
     /// Copies one object that is not a directory.
+    /// - Throws: the reason for which the transfer ended early.
     package func transferFile(
         _ name: [UInt8], in from: Source.Item, as newName: [UInt8], into directory: Destination.Item,
         _ workspaces: [Workspace], whileWaiting: (TransferTotals) -> Void

@@ -42,6 +42,7 @@ package final class RuntimeDirectory: Sendable {
     }
 
     /// Opens the directory at `path`, or makes it with mode 0700.
+    /// - Throws: `.system` with errno; the reason for which an existing directory is not safe.
     package static func make(at path: FilePath, user: UInt32) throws(ControlError) -> RuntimeDirectory {
         if path.withPlatformString({ mkdir($0, 0o700) }) == -1, errno != EEXIST {
             throw .system(currentErrno(), "cannot make", path)

@@ -23,6 +23,7 @@ package final class BlockCache: Sendable {
     private let shardCount: Int
 
     /// - Parameter capacity: bytes. Rounded down to whole blocks, or up to one block per shard.
+    /// - Throws: `ENOMEM`.
     package init(capacity: Int, blockSize: Int) throws(StoreError) {
         let blocks = max(1, capacity / blockSize)
         var shardCount = 1
@@ -151,6 +152,7 @@ package final class ChangeCounter: Sendable {
     package var value: UInt64 { counter.load(ordering: .sequentiallyConsistent) }
 
     /// Runs `body`, which changes chunks. The caller has the file's write lock.
+    /// - Throws: the error of `body`.
     package func during<Result, Failure: Error>(_ body: () throws(Failure) -> Result) throws(Failure) -> Result {
         counter.add(1, ordering: .sequentiallyConsistent)
         defer { counter.add(1, ordering: .sequentiallyConsistent) }

@@ -6,6 +6,9 @@ internal import SystemPackage
 
 /// A file system that a FUSE session serves: inodes, names and open files. Many worker threads call it. The kernel lets
 /// one request at a time change a directory, and checks permissions (default_permissions).
+///
+/// Each function throws the error for the calling program: errno of the system call that it stands for, `.locked` or
+/// `.expired` while that is refused, and `.damaged` (`EIO`) for what does not authenticate.
 package protocol FileSystem: AnyObject, Sendable {
     /// An open file and an open directory, until they are released.
     associatedtype File: OpenFile
@@ -190,6 +193,7 @@ extension FileSystem {
     /// Lists a backing directory, as `list`. Returns true at its end.
     /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes an entry the one
     ///   that programs see, or returns false to leave it out.
+    /// - Throws: `.system` with errno; the error of `complete`.
     @discardableResult
     package func list(
         _ reader: borrowing Mutex<DirectoryReader>, from offset: Int64, _ accept: (ListedEntry) -> Bool,
@@ -227,6 +231,7 @@ extension AttributeChanges {
     /// - Parameters:
     ///   - pinned: any descriptor of the object, also O_PATH.
     ///   - kind: S_IFMT of its mode.
+    /// - Throws: `.system` with errno.
     package func apply(to pinned: Descriptor, kind: mode_t) throws(StoreError) {
         if uid != nil || gid != nil {
             try retrying {

@@ -244,6 +244,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 extension NodeTable {
     /// An O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
     /// - Parameter opened: returns the descriptor of an open directory. The root is always open.
+    /// - Throws: `ESTALE` if a name on the way leads elsewhere, else `.system` with errno.
     package func descriptor(ofDirectory node: Item, opened: (Item) -> Descriptor?) throws(StoreError) -> Descriptor {
         var path: [(node: Item, entry: [UInt8])] = []
         var current = node

@@ -31,6 +31,7 @@ extension Atomic<UInt64> {
     package func count(_ amount: Int = 1) { add(UInt64(amount), ordering: .relaxed) }
 
     /// Adds the nanoseconds that `body` takes.
+    /// - Throws: the error of `body`.
     @inline(__always)
     package func time<Result, Failure: Error>(_ body: () throws(Failure) -> Result) throws(Failure) -> Result {
         let start = monotonicNanoseconds()

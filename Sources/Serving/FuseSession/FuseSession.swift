@@ -34,6 +34,7 @@ package final class FuseSession: @unchecked Sendable {
     /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
     /// libfuse's messages are kept for the error instead of going to stderr.
     /// - Parameter directory: the mountpoint, open. Nil to mount on what its path leads to.
+    /// - Throws: the reason, with libfuse's messages.
     package init(
         fileSystem: any LockableFileSystem, options: MountOptions, on directory: Descriptor? = nil, logger: Logger
     ) throws(MountError) {

@@ -268,6 +268,7 @@ extension VaultFileSystem: LockableFileSystem {
     package var needsSecret: Bool { true }
 
     /// - Parameter secret: the master key.
+    /// - Throws: `.secretNeeded` without one; `.failed` if the keys cannot be derived.
     package func restoreKeys(_ secret: SecretBytes?) throws(UnlockRefusal) {
         guard let masterKey = secret else { throw .secretNeeded }
         do throws(VaultError) { try store.keyRing.restore(masterKey: masterKey) } catch {

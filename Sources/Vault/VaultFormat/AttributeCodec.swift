@@ -25,6 +25,7 @@ package struct AttributeCodec: Sendable {
     private let cipher: SivCipher
 
     /// A codec under `key`, the 64-byte attribute key of a file or directory.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package init(key: SecretBytes) throws(FormatError) {
         cipher = try cryptography("attribute key", SivCipher(key: key))
     }
@@ -52,6 +53,7 @@ package struct AttributeCodec: Sendable {
     }
 
     /// The stored form of `value`, bound to the full plaintext name.
+    /// - Throws: `invalidValue` for a name that cannot be stored; `cryptography`.
     package func encrypt(value: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
         // The byte in front: an empty value is common, and SIV must not be given an empty plaintext.
@@ -70,6 +72,7 @@ package struct AttributeCodec: Sendable {
     }
 
     /// Returns the stored form of a pack, or nil if it is larger than a stored attribute can be.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package func encrypt(pack: AttributePack) throws(FormatError) -> [UInt8]? {
         guard let plaintext = pack.serialized(overhead: Self.tagSize) else { return nil }
         return try cryptography("pack of attributes", cipher.encrypt(plaintext, associatedData: Self.packContext))

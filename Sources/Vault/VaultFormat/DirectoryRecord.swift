@@ -13,6 +13,7 @@ package struct DirectoryRecord: Sendable {
     package var bytes: [UInt8] { wrapped.bytes }
 
     /// A record with a new secret, and its keys. `classCipher` is under the class key.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func make(
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, isRoot: Bool, classCipher: SivCipher, vault: VaultID
     ) throws(FormatError) -> (bytes: [UInt8], keys: DirectoryKeys) {
@@ -23,6 +24,7 @@ package struct DirectoryRecord: Sendable {
 
     /// Checks the structure of exactly 64 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
     /// the vault's.
+    /// - Throws: `malformed`, `newerVersion`.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> DirectoryRecord {
         try require(bytes.count == size, .malformed, "directory record: \(bytes.count) bytes instead of \(size)")
         let wrapped = try WrappedSecret(parsing: bytes, .directory, epochs: epochs)
@@ -32,6 +34,7 @@ package struct DirectoryRecord: Sendable {
     }
 
     /// Unwraps the directory secret, which authenticates the record, and derives its keys.
+    /// - Throws: `doesNotAuthenticate`; `keyForgotten` at a lock.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> DirectoryKeys {
         try DirectoryKeys(secret: wrapped.open(classCipher), vault: vault)
     }

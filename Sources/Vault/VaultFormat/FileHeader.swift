@@ -37,6 +37,7 @@ package struct FileHeader: Sendable {
 
     /// A header for a new, empty file: unsealed, not sparse, counter 0. Also returns its keys. `classCipher` is under
     /// the class key, or with an ephemeral key of `InboxKeys.makeWrap`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func make(
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, ephemeralKey: [UInt8]? = nil,
         vault: VaultID
@@ -60,6 +61,7 @@ package struct FileHeader: Sendable {
 
     /// Checks the structure of exactly 128 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
     /// the vault's.
+    /// - Throws: `malformed`, `newerVersion`.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> FileHeader {
         try require(bytes.count == size, .malformed, "header: \(bytes.count) bytes instead of \(size)")
         let wrapped = try WrappedSecret(parsing: Array(bytes[..<WrappedSecret.size]), .file, epochs: epochs)
@@ -114,6 +116,7 @@ package struct FileHeader: Sendable {
     }
 
     /// The 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package func serialized(keys: FileKeys) throws(FormatError) -> [UInt8] { authenticated + (try stateMac(keys)) }
 
     /// Bytes 0…111, which the MAC covers.

@@ -59,6 +59,7 @@ func require(_ condition: Bool, _ kind: FormatError.Kind, _ reason: @autoclosure
 }
 
 /// Evaluates `body`, turning its error into a `FormatError` about `subject`.
+/// - Throws: `doesNotAuthenticate`, `cryptography`, `keyForgotten`, as the error of `body`.
 package func cryptography<R>(
     _ subject: @autoclosure () -> String, _ body: @autoclosure () throws(CryptoError) -> R
 ) throws(FormatError) -> R {

@@ -10,6 +10,7 @@ package final class InboxKeys: Sendable {
     private let senderKey: SecretBytes
 
     /// - Parameter classKey: of the class unless-open.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package init(classKey: SecretBytes, vault: VaultID) throws(FormatError) {
         self.vault = vault
         (privateKey, senderKey) = try Self.derive(classKey, vault)
@@ -24,6 +25,7 @@ package final class InboxKeys: Sendable {
     }
 
     /// The cipher that wraps one new file's secret, and the public key that the file's header gets. Its private key is not kept.
+    /// - Throws: `keyForgotten` without the sender key; `cryptography`.
     package func makeWrap() throws(FormatError) -> (cipher: SivCipher, ephemeralKey: [UInt8]) {
         let ephemeral = try cryptography("inbox key", SecretBytes.random(count: X25519.size))
         defer { ephemeral.forget() }
@@ -56,6 +58,7 @@ package final class InboxKeys: Sendable {
     package func forgetSenderKey() { senderKey.forget() }
 
     /// Puts back what was wiped. `classKey` is that of before.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package func restore(classKey: SecretBytes) throws(FormatError) {
         let keys = try Self.derive(classKey, vault)
         if privateKey.isForgotten { privateKey.refill(from: keys.privateKey) }

@@ -6,6 +6,7 @@ package enum KeyDerivation {
     package static let secretSize = 32
 
     /// The 64-byte SIV key that wraps the file and directory secrets of class `protectionClass`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func classKey(
         master: SecretBytes, vault: VaultID, _ protectionClass: ProtectionClass
     ) throws(FormatError) -> SecretBytes {
@@ -13,6 +14,7 @@ package enum KeyDerivation {
     }
 
     /// The 64-byte SIV key that encrypts the symbolic links of class `protectionClass`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func linkKey(
         master: SecretBytes, vault: VaultID, _ protectionClass: ProtectionClass
     ) throws(FormatError) -> SecretBytes {
@@ -20,6 +22,7 @@ package enum KeyDerivation {
     }
 
     /// The 32-byte HMAC key of `vaultfs.json`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func configurationKey(master: SecretBytes, vault: VaultID) throws(FormatError) -> SecretBytes {
         try derive(master, vault, info: "vaultfs 1 config", count: 32)
     }
@@ -30,11 +33,13 @@ package enum KeyDerivation {
     }
 
     /// The 64-byte SIV key of `vaultfs.rekey`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func intentKey(master: SecretBytes, vault: VaultID) throws(FormatError) -> SecretBytes {
         try derive(master, vault, info: "vaultfs 1 rekey", count: 64)
     }
 
     /// The keys of the tags in `vaultfs.log`. They encrypt nothing.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package static func logKeys(master: SecretBytes, vault: VaultID) throws(FormatError) -> ChunkKeys {
         let keys = try derive(master, vault, info: "vaultfs 1 log", count: 80)
         return ChunkKeys(

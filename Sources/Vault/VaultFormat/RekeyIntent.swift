@@ -67,6 +67,7 @@ package enum RekeyIntent: Sendable, Equatable {
     private static let timesSize = 32
 
     /// Returns the bytes of the file. `cipher` has the intent key of `epoch`.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package func serialized(epoch: UInt8, cipher: SivCipher) throws(FormatError) -> [UInt8] {
         let (kind, fields) = encoded
         let head = Self.magic + [1, kind, 0, epoch]

@@ -26,17 +26,20 @@ package struct SlotSecret: Sendable {
     }
 
     /// A passphrase as read from a terminal or a file: one trailing LF is taken off, nothing is normalised.
+    /// - Throws: `invalidValue` for an empty one.
     package static func passphrase(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
         let passphrase = text.last == UInt8(ascii: "\n") ? text.dropLast() : text[...]
         return try SlotSecret(kind: .passphrase, bytes: passphrase.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
     /// The bytes of a keyfile, all of them.
+    /// - Throws: `invalidValue` for fewer than 32 bytes.
     package static func keyfile(_ contents: [UInt8]) throws(FormatError) -> SlotSecret {
         try SlotSecret(kind: .keyfile, bytes: contents.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
     /// A recovery key as a person typed it.
+    /// - Throws: `invalidValue` for other characters, another length, or wrong check digits.
     package static func recovery(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
         try SlotSecret(kind: .recovery, bytes: try RecoveryKey.parse(text))
     }

@@ -22,6 +22,7 @@ package struct ConfigurationChange: Sendable {
     }
 
     /// The same, without checking that the secret opens the slot.
+    /// - Throws: `invalidValue` if the file would be too large; `cryptography` if it does not verify.
     package func checkedBytes(configurationKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = configuration.serialized()
         try require(
@@ -69,6 +70,7 @@ extension VaultConfiguration {
 
     /// With one slot alone, which nothing opens: its secret is drawn and forgotten. The format has no vault without
     /// slots.
+    /// - Throws: `cryptography`; `keyForgotten`.
     package func removingAllSlots(created: String, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         let key = try cryptography("slot \(unusedID)", SecretBytes.random(count: RecoveryKey.size))
         let request = SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key), label: "nothing opens this slot")
@@ -139,6 +141,7 @@ extension VaultConfiguration {
     }
 
     /// The last write of a rekey: the key of the epoch before goes.
+    /// - Throws: `invalidValue` if no rekey is unfinished; `cryptography`.
     package func finishingEpoch(masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         guard let epoch, epoch.previous != nil else { throw FormatError(.invalidValue, "no rekey is unfinished") }
         let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)

@@ -114,6 +114,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// The slots that `secret` opens, apart from the one of an id, if there is one. Tries the same slots as `openMasterKey`.
+    /// - Throws: `cryptography`.
     package func slots(openedBy secret: SlotSecret, except id: Int? = nil) throws(FormatError) -> [KeySlot] {
         var opened: [KeySlot] = []
         let tried = SlotChoice().order(slots.filter { $0.id != id }, kind: secret.kind) { _ in true }.tried

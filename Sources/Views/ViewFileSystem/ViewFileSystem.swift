@@ -30,6 +30,7 @@ package final class ViewFileSystem: Sendable {
     ///   - isMounted: false if this process itself reads the files, as an export does. Modes are then the source's, and
     ///     errors carry their texts instead of logging them.
     ///   - cacheSize: bytes of the block cache.
+    /// - Throws: `.system` with errno of the source.
     package init(
         source: ViewSource, secrets: ViewSecrets, gate: LockGate, cacheSize: Int, logger: Logger, isMounted: Bool = true
     ) throws(StoreError) {

@@ -30,6 +30,7 @@ package final class ViewSecrets: Sendable {
     /// - Parameters:
     ///   - secret: the passphrase, if the origin has one.
     ///   - isLockable: false if the passphrase is never forgotten and checked again.
+    /// - Throws: `.invalidInput` without a needed passphrase; `.library`.
     package init(_ origin: Origin, secret: SecretBytes?, isLockable: Bool = true) throws(CryptoError) {
         self.origin = origin
         switch origin {
@@ -55,6 +56,7 @@ package final class ViewSecrets: Sendable {
     var needsPassphrase: Bool { verifier != nil }
 
     /// The one key of all files. Nil if each file has its own.
+    /// - Throws: `.keyForgotten`, `.library`.
     package func sharedKey(_ keyFile: SecretBytes?) throws(CryptoError) -> KeyMaterial? {
         switch origin {
         case .none, .passphrase: return nil
@@ -67,6 +69,7 @@ package final class ViewSecrets: Sendable {
     }
 
     /// The key and the initial vector of an `openssl enc` file. Slow by design.
+    /// - Throws: `.store(.locked)` if the passphrase is forgotten, else `.store` with libcrypto's error.
     package func derive(salt: [UInt8], cipher: ViewCipher) throws(ViewError) -> KeyMaterial {
         guard case .passphrase(let derivation) = origin, let secret = passphrase.withLock({ $0 }) else {
             throw .store(.locked)
@@ -106,6 +109,7 @@ package final class ViewSecrets: Sendable {
     }
 
     /// Checks that a secret is the passphrase of the mount.
+    /// - Throws: `.wrongSecret`; `.failed` if libcrypto fails.
     package func check(_ candidate: SecretBytes) throws(UnlockRefusal) {
         guard let verifier else { return }
         let hash: SecretBytes

@@ -66,7 +66,7 @@ import Testing
         "an event is a line of words",
         arguments: [
             (#""event":"state","state":"unlocked","reasons":[]"#, "now unlocked"),
-            (#""event":"state","state":"locked","reasons":["idle","x"]"#, "now locked: nobody used the files, x"),
+            (#""event":"state","state":"locked","reasons":["idle","x"]"#, "now locked: the files were not used, x"),
             (#""event":"will-lock","graceSeconds":0,"reasons":["lock-file"]"#, "locking: a lock file exists"),
             (#""event":"will-lock","graceSeconds":2.5,"reasons":[]"#, "locking in 2.5 s"),
             (#""event":"did-lock","receipt":{"complete":false,"unpurged":["x"]}"#, "locked: not purged: x"),

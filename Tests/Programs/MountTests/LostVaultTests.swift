@@ -5,7 +5,7 @@ import Testing
 extension PlainMountTests {
     /// `vaultfs.lock` removed or replaced under a mount.
     @Suite struct LostVaults {
-        private static let problem = "vaultfs.lock is another's, or gone"
+        private static let problem = "vaultfs.lock was removed, or another mount took it"
 
         private func events(of process: RunningProcess) -> [[String: Any]] {
             process.output.split(separator: "\n").compactMap {

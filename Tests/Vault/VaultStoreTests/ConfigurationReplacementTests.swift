@@ -79,7 +79,7 @@ import VaultFormat
                 do { try bytes.write(to: URL(fileURLWithPath: path)) } catch { Issue.record(error) }
             }
         }
-        #expect(error?.description.contains("somebody else has replaced vaultfs.json") == true)
+        #expect(error?.description.contains("another program has replaced vaultfs.json") == true)
         #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == bytes)
     }
 
@@ -212,7 +212,7 @@ import VaultFormat
                 rename(json + ".sync", json)
             }
         }
-        #expect(error?.description.contains("somebody else has replaced vaultfs.json") == true)
+        #expect(error?.description.contains("another program has replaced vaultfs.json") == true)
         #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: false)
     }

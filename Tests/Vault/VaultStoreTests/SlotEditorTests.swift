@@ -70,7 +70,7 @@ struct SlotVault {
         let seen = try #require(try vault.open().configuration.slot(1))
         try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(2)), isForced: false)
         let after = try vault.open().configuration
-        let refusal = VaultError.refused("slot 1 was changed by somebody else; nothing was changed")
+        let refusal = VaultError.refused("slot 1 was changed by another program; nothing was changed")
         #expect(throws: refusal) {
             try editor.change(seen, to: SlotRequest(secret: SlotVault.keyfile(3)), isForced: false)
         }

@@ -51,7 +51,7 @@ extension LockReason {
         case .lockFile: "a lock file exists"
         case .lockDirectory: "the directory of a lock file was removed or replaced"
         case .command: "a command asked for it"
-        case .idle: "nobody used the files"
+        case .idle: "the files were not used"
         case .signal: "a signal asked for it"
         case .expired: "the slot that opened it has expired"
         }

@@ -152,7 +152,7 @@ extension MountAnswer {
             do throws(ControlError) { return try client.send(request, timeout: limit) } catch {
                 guard error == .timedOut, case .lock = request, let limit else { throw error }
                 throw .noAnswer(
-                    "nothing came in \(limit) s, and it is not known if it has locked: see 'vaultfs status', or end "
+                    "no answer came in \(limit) s, so it may be locked or not: see 'vaultfs status', or end "
                         + "it with 'vaultfs unmount --force'")
             }
         }

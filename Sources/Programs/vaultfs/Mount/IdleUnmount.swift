@@ -53,7 +53,7 @@ final class IdleUnmount: Sendable {
             guard isServed else { continue }
             do throws(CommandFailure) {
                 try Unmounting.unmount(mountpoint, force: false)
-                logger.info("nobody has used it: unmounted \(mountpoint.shown)")
+                logger.info("unused: unmounted \(mountpoint.shown)")
                 return end()
             } catch {
                 // An open file or a working directory is a use too.

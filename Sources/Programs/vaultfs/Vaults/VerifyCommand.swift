@@ -39,7 +39,7 @@ struct VerifyCommand: ParsableCommand {
     @Flag(help: "Other programs' files count as damage.")
     var strict = false
 
-    @Flag(name: .shortAndLong, help: "List every file whose length is not authenticated yet.")
+    @Flag(name: .shortAndLong, help: "List every file whose length cannot be checked yet.")
     var verbose = false
 
     @Flag(help: "With --repair, do not ask.")

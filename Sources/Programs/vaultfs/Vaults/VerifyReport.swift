@@ -83,7 +83,7 @@ final class VerifyReport {
         print(
             count == 1
                 ? Self.line(first)
-                : "unsealed: \(count) files, as in a copy of a mounted vault: their lengths are not authenticated yet "
+                : "unsealed: \(count) files, as in a copy of a mounted vault: their lengths cannot be checked yet "
                     + "(--verbose lists them)")
     }
 

@@ -116,6 +116,7 @@ extension Descriptor {
     }
 
     /// unlinkat(2) of anything but a directory.
+    /// - Throws: `.system` with errno.
     package func remove(_ entry: [UInt8]) throws(StoreError) { try retrying(entry) { unlinkat(fd, $0, 0) } }
 
     /// The same. Best effort.
@@ -171,6 +172,7 @@ extension Descriptor {
 
     /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because
     /// getdents(2) may leave out entries of a directory that changes.
+    /// - Throws: `.system` with errno.
     package func allEntries() throws(StoreError) -> [[UInt8]] {
         var reader = DirectoryReader(try openedForReading())
         var entries: [[UInt8]] = []

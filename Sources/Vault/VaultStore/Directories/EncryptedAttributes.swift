@@ -38,6 +38,7 @@ package struct EncryptedAttributes {
 
     /// Returns the plaintext names for stored ones, including those in the pack, and the number that do not
     /// authenticate.
+    /// - Throws: `.system` with errno. Damage is counted instead.
     package mutating func names(ofStored all: [[UInt8]]) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
         var names: [[UInt8]] = []
         var packed: [[UInt8]] = []
@@ -57,6 +58,8 @@ package struct EncryptedAttributes {
 
     /// Sets a value, like setxattr(2).
     /// - Parameter flags: XATTR_CREATE, XATTR_REPLACE.
+    /// - Throws: `EEXIST`, `ENODATA`, `ERANGE`, and `.system` with errno of the store; `.damaged` if a damaged pack
+    ///   may have the name.
     package mutating func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         var change = AttributeChange(
             name: name, value: value, storedName: try storedName(of: name, orThrow: .outOfRange),

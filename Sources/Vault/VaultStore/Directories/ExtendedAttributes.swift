@@ -15,6 +15,7 @@ package struct ExtendedAttributes {
     }
 
     /// getxattr(2).
+    /// - Throws: `.system` with errno.
     package func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         try withCString(name) { (name) throws(StoreError) -> [UInt8] in
             try Self.read { linux_getxattr(path, name, $0, $1) }
@@ -22,6 +23,7 @@ package struct ExtendedAttributes {
     }
 
     /// Returns true if there is an attribute of this name.
+    /// - Throws: `.system` with errno.
     package func contains(_ name: [UInt8]) throws(StoreError) -> Bool {
         do throws(StoreError) {
             try retrying(name) { linux_getxattr(path, $0, nil, 0) }
@@ -32,17 +34,20 @@ package struct ExtendedAttributes {
     }
 
     /// listxattr(2).
+    /// - Throws: `.system` with errno.
     package func names() throws(StoreError) -> [[UInt8]] {
         try Self.read { linux_listxattr(path, $0?.assumingMemoryBound(to: CChar.self), $1) }
             .split(separator: 0).map { Array($0) }
     }
 
     /// True if there are none but `user.*`.
+    /// - Throws: `.system` with errno.
     package func areOnlyUser() throws(StoreError) -> Bool {
         try Self.areOnlyUser { linux_listxattr(path, $0, $1) }
     }
 
     /// The same of an entry of a directory, not following a link.
+    /// - Throws: `.system` with errno.
     package static func areOnlyUser(of entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Bool {
         try withCString(entry) { (entry) throws(StoreError) in
             try areOnlyUser { linux_listxattrat(directory.fd, entry, $0, $1) }
@@ -55,6 +60,7 @@ package struct ExtendedAttributes {
     }
 
     /// The same. Empty if the store has no extended attributes.
+    /// - Throws: `.system` with errno.
     package func namesIfSupported() throws(StoreError) -> [[UInt8]] {
         do throws(StoreError) { return try names() } catch .system(.notSupported) { return [] }
     }
@@ -83,10 +89,12 @@ package struct ExtendedAttributes {
     }
 
     /// setxattr(2).
+    /// - Throws: `.system` with errno.
     package func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         try retrying(name) { linux_setxattr(path, $0, value, value.count, flags) }
     }
 
     /// removexattr(2).
+    /// - Throws: `.system` with errno.
     package func remove(_ name: [UInt8]) throws(StoreError) { try retrying(name) { linux_removexattr(path, $0) } }
 }

@@ -15,6 +15,7 @@ extension OpenDirectory {
 
     /// Makes an empty file with its header, and gives it its owner before its name appears. The thread's umask and the
     /// directory's default ACL apply as in open(2).
+    /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func createFile(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) -> EncryptedFile {
         let encoded = try encode(name)
         var temporary: [UInt8]?
@@ -105,6 +106,7 @@ extension OpenDirectory {
     }
 
     /// fsync(2) of the directory itself. Opens it, because an O_PATH descriptor cannot be synced.
+    /// - Throws: `.system` with errno.
     package func synchronizeNames() throws(StoreError) {
         try descriptor.openedForReading().synchronize(dataOnly: false)
     }
@@ -128,6 +130,7 @@ extension OpenDirectory {
     }
 
     /// Makes a directory with its record in it, then makes its name appear.
+    /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func makeDirectory(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) {
         let encoded = try encode(name)
         let temporary = try temporaryEntry()
@@ -180,6 +183,7 @@ extension OpenDirectory {
     }
 
     /// mknod(2) of a fifo, a socket or a device. `createFile` makes regular files.
+    /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno.
     package func makeNode(_ name: [UInt8], mode: mode_t, device: dev_t, owner: Owner?) throws(StoreError) {
         try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
             _ = try retrying { mknodat(descriptor.fd, entry, mode, device) }
@@ -218,6 +222,7 @@ extension OpenDirectory {
     }
 
     /// link(2): another name for a file.
+    /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno.
     package func link(
         _ name: [UInt8], to existing: [UInt8], in directory: Descriptor, owner: Owner? = nil
     ) throws(StoreError) {

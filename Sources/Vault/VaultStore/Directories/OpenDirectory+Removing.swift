@@ -7,6 +7,7 @@ package import VaultFormat
 
 extension OpenDirectory {
     /// unlink(2) of a backing entry. Removes a long name's sidecar after it.
+    /// - Throws: `.system` with errno.
     package func unlink(_ encoded: EntryName.Encoded) throws(StoreError) {
         try descriptor.remove(encoded.entry)
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
@@ -67,6 +68,7 @@ extension OpenDirectory {
 
     /// rename(2) to `newName` in `other`, which may be this directory.
     /// - Parameter flags: renameat2(2): 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
+    /// - Throws: `.system` with errno, such as `ENOTEMPTY`.
     package func rename(
         _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32,
         owner: Owner? = nil
@@ -155,6 +157,7 @@ extension OpenDirectory {
     }
 
     /// Removes leftovers of daemons that died from this directory.
+    /// - Throws: `.system` with errno.
     package func sweep() throws(StoreError) {
         let directory = try descriptor.openedForReading()
         store.accessTimes.prepare(directory: directory)

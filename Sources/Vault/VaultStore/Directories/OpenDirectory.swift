@@ -95,6 +95,7 @@ package final class OpenDirectory: Sendable {
     }
 
     /// Opens the same directory for a listing, with a position of its own.
+    /// - Throws: `.system` with errno.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
         let readable = try descriptor.openedForReading()
         store.accessTimes.prepare(directory: readable)
@@ -128,6 +129,7 @@ package final class OpenDirectory: Sendable {
     }
 
     /// fstatat(2) of a backing entry, not following a link.
+    /// - Throws: `.system` with errno.
     package func status(of entry: [UInt8]) throws(StoreError) -> stat { try descriptor.status(of: entry) }
 
     /// The content of a long name's sidecar. Nil if it cannot be read.

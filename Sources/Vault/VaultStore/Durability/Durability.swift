@@ -67,6 +67,7 @@ package final class Durability: Sendable {
     }
 
     /// Puts everything in place, durably, and seals every file that waits for it.
+    /// - Throws: the first error of the store. Later steps are left out then.
     package func synchronizeEverything() throws(StoreError) {
         // A file is sealed only when it is in place. It may have been closed meanwhile.
         try log.checkpoint()
@@ -117,6 +118,7 @@ package final class Durability: Sendable {
 
     /// Makes sure that the store answers, and if it has failed, that it takes changes. Its fault ends then: everything else that
     /// may be missing is a fault of its own.
+    /// - Throws: the store's error. The fault stays then.
     package func confirm() throws(StoreError) {
         let errors = faults.storeErrors
         try check()

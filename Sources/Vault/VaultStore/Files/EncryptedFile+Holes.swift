@@ -8,6 +8,8 @@ internal import VaultFormat
 
 extension EncryptedFile {
     /// fallocate(2) with PUNCH_HOLE|KEEP_SIZE: the range reads as zeros and its whole chunks take no space.
+    /// - Throws: the error of `Store.admitChange`; `.system` with errno, such as `ENOSPC`; `.damaged` for chunks that
+    ///   are read first.
     package func punchHole(_ range: Range<UInt64>, workspace: Workspace) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
@@ -19,6 +21,8 @@ extension EncryptedFile {
     }
 
     /// fallocate(2) with ZERO_RANGE: the range reads as zeros and has its space. The file may grow.
+    /// - Throws: the error of `Store.admitChange`; `.system` with errno, such as `ENOSPC`; `.damaged` for chunks that
+    ///   are read first.
     package func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
@@ -32,6 +36,7 @@ extension EncryptedFile {
     }
 
     /// fallocate(2) without a mode or with KEEP_SIZE: later writes to the range do not run out of space.
+    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`.
     package func allocate(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state)
@@ -106,6 +111,7 @@ extension EncryptedFile {
     /// Everything past the length in a sealed header is data. A program that skips holes must read there and get
     /// `EIO`. With a hole or ENXIO it would make a longer file without an error, because stat(2) shows the longer
     /// length.
+    /// - Throws: `ESTALE`; `.system` with errno, also of a checkpoint.
     package func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
         try followIfNeeded()
         let length = self.length

@@ -13,6 +13,8 @@ extension EncryptedFile {
     private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
 
     /// ftruncate(2): sets the plaintext length.
+    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`; `.damaged`
+    ///   for chunks that are read first.
     package func setLength(_ newLength: UInt64, workspace: Workspace) throws(StoreError) {
         guard newLength <= Self.largestLength else { throw .system(.fileTooLarge) }
         try writing.withLock { (state) throws(StoreError) in

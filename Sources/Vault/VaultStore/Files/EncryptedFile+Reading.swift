@@ -25,6 +25,7 @@ extension EncryptedFile {
 
     /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end, or `.max` at
     /// the end of the file. Nil if another machine may change it, or the keys were wiped.
+    /// - Throws: `.damaged`; `.locked` without the keys; `.system` with errno.
     package func readAhead(at plaintextOffset: UInt64, workspace: Workspace) throws(StoreError) -> UInt64? {
         let length = min(self.length, authenticLength)
         guard !store.followsWriter, hasKeys else { return nil }

@@ -91,6 +91,7 @@ extension EncryptedFile {
 
     /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is running. A seal
     /// would restore the old ones.
+    /// - Throws: the error of `body`.
     package func excludingHiddenWrites<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try attributes.lock.withLock { (_) throws(StoreError) -> Result in try body() }
     }
@@ -98,6 +99,7 @@ extension EncryptedFile {
     /// Changes the backing file's attributes except the length, inside `excludingHiddenWrites`. Its modification time is changed
     /// when the log has no changes of the file any more (`FileLog.setTime`).
     /// - Parameter pinned: any descriptor of the backing file.
+    /// - Throws: `.system` with errno.
     package func apply(_ changes: AttributeChanges, to pinned: Descriptor) throws(StoreError) {
         guard let time = changes.modificationTime, isLogged else { return try changes.apply(to: pinned, kind: S_IFREG) }
         // Checks the right to set it, and changes ctime.
@@ -111,6 +113,7 @@ extension EncryptedFile {
 
     /// Runs `body`, which reads the backing file's attributes, while no seal and no checkpoint is running. Both take
     /// some away for a while. Returns nil if one is running, without waiting for it.
+    /// - Throws: the error of `body`.
     package func unlessHiddenWrite<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
         try attributes.lock.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }
     }

@@ -27,6 +27,8 @@ extension EncryptedFile {
     /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
     /// After a crash every chunk is either old or new: an existing chunk is written to the log, a new one in place, or to
     /// the log if that needs fewer syncs (`logsGrowth`) or the log has the file's length.
+    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`; `.damaged`
+    ///   for chunks that are read first.
     package func write(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
     ) throws(StoreError) -> Int {

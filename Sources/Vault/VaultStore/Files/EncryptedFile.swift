@@ -151,6 +151,8 @@ package final class EncryptedFile: Sendable {
 
     /// Opens a backing file and truncates it to nothing. Its length may be anything, and so may a header under 128 bytes.
     /// - Parameter descriptor: open for reading and writing.
+    /// - Throws: `.locked` without the keys; `.damaged` for a header of 128 bytes that does not authenticate;
+    ///   `.system` with errno.
     package static func openTruncated(
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
@@ -165,6 +167,7 @@ package final class EncryptedFile: Sendable {
     }
 
     /// Writes the header of a new, empty file. The descriptor is open for reading and writing.
+    /// - Throws: `.locked` without the keys; `.system` with errno.
     package static func create(
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
     ) throws(StoreError) -> EncryptedFile {
@@ -231,6 +234,7 @@ package final class EncryptedFile: Sendable {
 
     /// Makes sure that there is a descriptor for writing.
     /// - Parameter evenIfClosed: as for `writer`.
+    /// - Throws: the error of `Store.admitChange`; `.system` with errno.
     package func prepareForWriting(evenIfClosed: Bool = false) throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in _ = try writer(&state, evenIfClosed: evenIfClosed) }
     }
@@ -257,6 +261,7 @@ package final class EncryptedFile: Sendable {
     package var anyDescriptor: Descriptor { writing.withLock { $0.writer } ?? reader }
 
     /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
+    /// - Throws: `.system` with errno. All handles of the file report it then.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         let descriptor = writing.withLock { state in
             state.tail.chunk = layout.partialChunk(of: length)

@@ -177,6 +177,7 @@ extension RedoLog {
     package var canFreeSpace: Bool { state.access { $0.used > 0 || $0.prepared > keptSize } }
 
     /// Puts everything in place, and gives most of the log's space back to the store, which has none left.
+    /// - Throws: as `checkpoint`; `.system` with errno of ftruncate(2).
     package func freeSpace() throws(StoreError) {
         try checkpoint()
         try state.access { (state) throws(StoreError) in
@@ -191,6 +192,7 @@ extension RedoLog {
     private var keptSize: UInt64 { LogHeader.smallestSize(layout) }
 
     /// Puts everything in place and empties the file of the log. Called when nothing else uses the store.
+    /// - Throws: as `checkpoint`; `.system` with errno.
     package func clear() throws(StoreError) {
         try checkpoint()
         try state.access { (state) throws(StoreError) in

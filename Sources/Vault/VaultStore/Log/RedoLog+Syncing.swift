@@ -46,6 +46,7 @@ extension RedoLog {
     var durableSequence: UInt64 { durable.load(ordering: .acquiring) }
 
     /// Makes all entries durable.
+    /// - Throws: the error for which a new log must begin.
     package func synchronize() throws(StoreError) {
         try synchronize(through: state.access { $0.sequence - 1 })
     }
@@ -65,7 +66,7 @@ extension RedoLog {
     func reportFault(_ error: StoreError) {
         faults.add(
             .log,
-            "vaultfs.log does not work (\(error.reason)): nothing can be overwritten or made durable until a new one is there"
+            "vaultfs.log does not work (\(error.reason)): overwrites and fsyncs fail until a new one is there"
         )
         // A new log may have begun meanwhile.
         if state.access({ $0.fault == nil }) { faults.clear(.log) }

@@ -101,7 +101,7 @@ package final class Rekeyer: Sendable {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
             switch error {
             case .system(let errno), .refused(let errno):
-                let what = isLost ? "vaultfs.lock is another's, or gone: cannot rekey" : "cannot rekey"
+                let what = isLost ? "vaultfs.lock was removed, or another mount took it: cannot rekey" : "cannot rekey"
                 throw .system(errno, what, directory.path)
             case .unavailable, .damaged, .crypto: throw VaultError(error, "cannot rekey", directory.path)
             }

@@ -72,6 +72,7 @@ package final class Completion: Sendable {
 
     /// Cuts off the torn tail of a file that nobody has open, and seals it, durably. Does nothing if its header says that it
     /// has none. Returns true if the file is shorter now.
+    /// - Throws: `.locked` without the keys; `.damaged`; `.system` with errno.
     package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
         let reader = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_NONBLOCK)
         guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return false }
@@ -129,6 +130,7 @@ package final class Completion: Sendable {
     ///   - parent: the directory, open for reading or O_PATH.
     ///   - shownPath: the entry's path, for the log.
     /// - Returns: false if there is nothing to complete.
+    /// - Throws: `.locked` if the key of the class is forgotten; `.system` with errno.
     @discardableResult
     package func complete(
         _ entry: [UInt8], in parent: Descriptor, shownPath: @autoclosure () -> [UInt8], in store: Store
@@ -160,6 +162,7 @@ package final class Completion: Sendable {
     /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file
     /// under 128 bytes, or a directory that holds at most the beginning of a record and the remains of interrupted
     /// operations.
+    /// - Throws: `.system` with errno.
     package static func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
         let status = try pin.status()
         switch status.st_mode & S_IFMT {
@@ -218,6 +221,7 @@ package final class Completion: Sendable {
     }
 
     /// Runs `body`, which renames something that a walk under way may miss at both places.
+    /// - Throws: the error of `body`.
     package func moving<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         state.access { $0.moving += 1 }
         defer {

@@ -144,7 +144,7 @@ struct ConfigurationReplacement {
     private func checkCurrent() throws(VaultError) {
         let isCurrent = try wrapping("cannot look at") { () throws(StoreError) in try Self.isCurrent(status, in: root) }
         guard isCurrent, try vault.reread().configuration == vault.configuration else {
-            throw .refused("\(vault.path.shown): somebody else has replaced vaultfs.json; nothing was changed")
+            throw .refused("\(vault.path.shown): another program has replaced vaultfs.json; nothing was changed")
         }
     }
 
@@ -155,7 +155,7 @@ struct ConfigurationReplacement {
             try root.replace(Self.entry, by: temporary) { () throws(StoreError) in
                 file = nil
                 if let found = try? vault.reread(), found.configuration != vault.configuration {
-                    throw .damaged("somebody else has replaced it; nothing was changed")
+                    throw .damaged("another program has replaced it; nothing was changed")
                 }
             }
         } catch .damaged(let reason) {

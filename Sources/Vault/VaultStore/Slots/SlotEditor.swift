@@ -77,7 +77,7 @@ package struct SlotEditor {
 
     private static func checkUnchanged(_ slot: KeySlot, in configuration: VaultConfiguration) throws(FormatError) {
         guard configuration.slot(slot.id) == slot else {
-            throw FormatError(.invalidValue, "slot \(slot.id) was changed by somebody else; nothing was changed")
+            throw FormatError(.invalidValue, "slot \(slot.id) was changed by another program; nothing was changed")
         }
     }
 

@@ -47,6 +47,7 @@ package final class Store: Sendable {
     ///   - cacheSize: bytes for the block cache.
     ///   - writerLock: of the locked vault. It is claimed if this store writes.
     ///   - setsLogAside: as in `LogRecovery.run`.
+    /// - Throws: `.damaged`, also for an unfinished step of a rekey; `.unavailable`; `.system` with errno.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
         followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil,
@@ -154,7 +155,8 @@ package final class Store: Sendable {
     /// Adds the fault that this process has no right to write the vault any more. Nothing is changed from now on.
     package func addWriterLockFault() {
         faults.add(
-            .writerLock, "vaultfs.lock is another's, or gone: nothing is written to the vault any more; unmount it")
+            .writerLock,
+            "vaultfs.lock was removed, or another mount took it: the vault accepts no more changes; unmount it")
     }
 
     /// Notices while nothing is changed that this process has lost the vault. The body of a thread. Returns after

@@ -36,8 +36,8 @@ extension Verifier {
             if !header.isSealed {
                 report(
                     .unsealed, object,
-                    "its length is not authenticated yet: to open it for writing and close it in a mount does that, and "
-                        + "'verify --repair' too", remedy: .seal)
+                    "its length cannot be checked yet: open it for writing and close it in a mount, or run "
+                        + "'verify --repair'", remedy: .seal)
             }
         } catch {
             report(error, object, "file")

@@ -9,6 +9,7 @@ package enum ChainFormat {
     /// `cbc-chunks`: plaintext in chunks of `chunkSize` bytes. Each chunk is a chain. All have the same vector.
     ///
     /// - Parameter chunkSize: at least 1. A multiple of 16 without padding.
+    /// - Throws: `.malformed`; `.store` if reading fails.
     package static func chunks(
         of source: SourceFile, chunkSize: UInt64, vector: InitialVector, padding: CipherChain.Padding, key: CbcKey
     ) throws(ViewError) -> ChainMap {
@@ -33,6 +34,7 @@ package enum ChainFormat {
     /// `cbc`: the file is one chain.
     ///
     /// - Parameter vector: nil for the first 16 bytes of the file.
+    /// - Throws: `.malformed`; `.store` if reading fails.
     package static func stream(
         of source: SourceFile, vector: InitialVector?, padding: CipherChain.Padding, key: CbcKey
     ) throws(ViewError) -> ChainMap {
@@ -47,6 +49,7 @@ package enum ChainFormat {
     static let base64Start = Array("U2FsdGVkX1".utf8)
 
     /// The salt of a file of `openssl enc`. It begins with `Salted__` and 8 bytes of salt (openssl-enc(1)).
+    /// - Throws: `.malformed`; `.store` if reading fails.
     package static func salt(of source: SourceFile) throws(ViewError) -> [UInt8] {
         guard source.size > 0 else { throw .malformed("the file is empty: it has no Salted__ header") }
         var header = [UInt8](repeating: 0, count: 16)
@@ -63,6 +66,7 @@ package enum ChainFormat {
     }
 
     /// `openssl`: the chain after the salt, which the file must have. The key and the vector are derived with the salt.
+    /// - Throws: `.malformed`; `.store` if reading fails.
     package static func salted(_ source: SourceFile, vector: InitialVector, key: CbcKey) throws(ViewError) -> ChainMap {
         try stream(of: source, from: 16, vector: .bytes(vector), padding: .pkcs7, key: key)
     }
@@ -97,6 +101,7 @@ package enum ChainFormat {
     /// - Parameters:
     ///   - ranges: in ascending order, without overlap.
     ///   - keys: as many as the ranges name.
+    /// - Throws: `.malformed`; `.store` if reading fails.
     package static func ranges(
         _ ranges: [CipherChain], of source: SourceFile, keys: [CbcKey]
     ) throws(ViewError) -> ChainMap {

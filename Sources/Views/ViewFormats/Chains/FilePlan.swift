@@ -95,6 +95,7 @@ package enum OpenContent: Sendable {
     }
 
     /// Decrypts ahead, as ``ChainedFile/readAhead(at:workspace:)``.
+    /// - Throws: as that.
     package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64 {
         guard case .chained(let file) = self else { return .max }
         return try file.readAhead(at: plaintextOffset, workspace: workspace)

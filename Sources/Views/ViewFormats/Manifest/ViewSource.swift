@@ -33,6 +33,7 @@ package final class ViewSource: Sendable {
     }
 
     /// Reads all playlists, for hls.
+    /// - Throws: `.system` with errno of the source's directories.
     package func scan() throws(StoreError) {
         try index?.scan()
         index?.findStrays()
