@@ -15,6 +15,17 @@ build_package() {
 # isolate ARGUMENT...: starts the script again in namespaces with which its processes and mounts end.
 isolate() { VAULTFS_ISOLATED=yes exec "${isolated[@]}" "$script" "$@"; }
 
+# find_toolchain: sets `toolchain` to Swift's directory, whose usr/lib/swift has the runtime.
+find_toolchain() {
+    toolchain=$(swift -print-target-info </dev/null | sed -n 's|.*"runtimeResourcePath": "\(.*\)/usr/lib/swift".*|\1|p')
+    [ -n "$toolchain" ] || stop "needs Swift in a directory of its own: that of a new Debian is mounted there"
+}
+
+# unmount_below DIRECTORY: removes the mounts below it.
+unmount_below() {
+    awk -v directory="$1/" 'index($2, directory) == 1 { print $2 }' /proc/self/mounts | sort -r | xargs -r umount -l
+}
+
 # make_debian DIRECTORY PACKAGES [COMMAND...]: makes a Debian from the mirror that apt uses here. COMMAND runs
 # debootstrap. The log is in $work.
 make_debian() {
@@ -24,7 +35,7 @@ make_debian() {
     mirror=$(apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)
     [ -n "$mirror" ] || stop "apt here has no Debian mirror"
     echo "debootstrap: $suite"
-    timeout -k 5 1800 "$@" debootstrap --variant=minbase "--include=$packages" "$suite" "$tree" "$mirror" >"$work/log" 2>&1 \
+    timeout -k 5 1800 "$@" debootstrap --variant=minbase ${packages:+"--include=$packages"} "$suite" "$tree" "$mirror" >"$work/log" 2>&1 \
         || { tail -n 5 "$work/log" >&2; stop "debootstrap failed"; }
 }
 

@@ -28,6 +28,10 @@ inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$sys
 cp "$package" "$system/root/vaultfs.deb"
 cp "${0%/*}/package_use.sh" "$system/root/"
 inside dpkg --force-unsafe-io --install /root/vaultfs.deb >/dev/null
+# The program finds Swift's libraries at their paths, which may be on another file system than the root's.
+ldd "$system/usr/bin/vaultfs" | awk '$3 ~ /swift/ { print $3 }' | while read -r library; do
+    [ -e "$system$library" ] || install -D -m 644 "$library" "$system$library"
+done
 # what_is_there: lists the package's files, with the time at which each appeared.
 what_is_there() { inside find /usr /etc -xdev -name '*vaultfs*' -cnewer /root/vaultfs.deb -not -type l; }
 [ -n "$(what_is_there)" ]
