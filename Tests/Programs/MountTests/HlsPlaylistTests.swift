@@ -17,7 +17,8 @@ extension PlainMountTests {
             let lines: [(text: String, isKept: Bool)] = [
                 ("\u{FEFF}#EXTM3U", true), ("#EXT-X-VERSION:3", true), ("#EXT-X-MEDIA-SEQUENCE:7794", true),
                 key(HlsView.keyLine("k1.bin")), ("#EXTINF:1.5,Straße", true), ("1.ts", true),
-                ("#EXT-X-FUTURE:URI=\"1.ts\",METHOD=AES-128", true), key("#EXT-X-KEY:METHOD=NONE"), ("#EXTINF:1,", true),
+                ("#EXT-X-FUTURE:URI=\"1.ts\",METHOD=AES-128", true), key("#EXT-X-KEY:METHOD=NONE"),
+                ("#EXTINF:1,", true),
                 ("# a comment", true), ("2.ts", true), key(HlsView.keyLine("k2.bin")), ("#EXT-X-DISCONTINUITY", true),
                 ("#EXTINF:1,", true), ("3.ts", true), key(HlsView.keyLine("k1.bin", vector: 0xABC)),
                 ("#EXTINF:1,", true), ("4.ts", true), ("#EXT-X-ENDLIST", true),

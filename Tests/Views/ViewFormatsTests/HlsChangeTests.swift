@@ -39,7 +39,10 @@ import Testing
         let source = try HlsSource()
         try source.write("sub/l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "../x/./1.ts"))
         try source.index.scan()
-        #expect(source.problems() == ["sub/l.m3u8:4: ../x/./1.ts: there is no such file: it stays as it is, with its key lines"])
+        #expect(
+            source.problems() == [
+                "sub/l.m3u8:4: ../x/./1.ts: there is no such file: it stays as it is, with its key lines"
+            ])
         try source.write(["x/1.ts"])
         #expect(try source.content("x/1.ts") == "sub:k 1")
         #expect(source.problems() == [])

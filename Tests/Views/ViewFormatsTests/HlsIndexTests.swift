@@ -82,7 +82,10 @@ import Testing
             #expect(problems.contains { $0.hasPrefix("l.m3u8:\(4 + 2 * number): \(uri.prefix(40))") }, "\(uri)")
         }
         for line in [4, 6, 10, 12, 16] {
-            #expect(problems.contains { $0.hasPrefix("l.m3u8:\(line):") && $0.contains(": points outside the tree: it stays") })
+            #expect(
+                problems.contains {
+                    $0.hasPrefix("l.m3u8:\(line):") && $0.contains(": points outside the tree: it stays")
+                })
         }
         let content = try #require(try source.index.open(Array("l.m3u8".utf8)))
         let rendered = String(decoding: try content.rendered { (_, range) in range }, as: UTF8.self)

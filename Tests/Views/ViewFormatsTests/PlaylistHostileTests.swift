@@ -72,7 +72,8 @@ import Testing
 
     /// One playlist with all that the parser knows.
     private static let seed = playlist(
-        "#EXT-X-VERSION:7", "#EXT-X-MEDIA-SEQUENCE: 18446744073709551615", "#EXT-X-DEFINE:NAME=\"d\",VALUE=\"https://h/x\"",
+        "#EXT-X-VERSION:7", "#EXT-X-MEDIA-SEQUENCE: 18446744073709551615",
+        "#EXT-X-DEFINE:NAME=\"d\",VALUE=\"https://h/x\"",
         "#EXT-X-KEY:METHOD=AES-128,URI=\"k,\",IV=0x00112233445566778899aabbccddeeff,KEYFORMAT=\"identity\"",
         "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"skd://x\",KEYFORMAT=\"f\"",
         "#EXT-X-MAP:URI=\"{$d}/i.mp4\",BYTERANGE=\"719@0\"", "#EXT-X-PART:DURATION=1,URI=\"p.mp4\",BYTERANGE=\"48@16\"",
@@ -84,7 +85,9 @@ import Testing
     private func expectKeyed(_ parsed: Playlist) {
         guard parsed.fault == nil, parsed.kind == .media else { return }
         for remainder in 0..<3 {
-            func needsKeys(_ number: Int) -> Bool { number % 3 != remainder && parsed.references[number].encryption != nil }
+            func needsKeys(_ number: Int) -> Bool {
+                number % 3 != remainder && parsed.references[number].encryption != nil
+            }
             guard let text = parsed.rendered({ (number, _) in ShownReference(needsKeys: needsKeys(number)) }),
                 let again = try? Playlist.parse(text)
             else { continue }

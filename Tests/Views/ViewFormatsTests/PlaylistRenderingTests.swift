@@ -70,7 +70,9 @@ import Testing
     @Test("References that are left have their key lines, and the others none")
     func keyLinesOfLeft() throws {
         let (one, two, three) = ("=AES-128,URI=\"1\"", "=AES-128,URI=\"2\"", "=SAMPLE-AES,URI=\"3\",KEYFORMAT=\"f\"")
-        func lines(_ uris: String) -> String { uris.split(separator: " ").map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n") }
+        func lines(_ uris: String) -> String {
+            uris.split(separator: " ").map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n")
+        }
         // All are left: the original.
         #expect(try left(Self.one, lines("L1 L2"), Self.none, lines("c")) == "\(one) L1 L2 =NONE c ")
         #expect(try left(Self.one, Self.foreign, lines("L1"), Self.two, lines("L2")) == "\(one) \(three) L1 \(two) L2 ")
@@ -88,7 +90,7 @@ import Testing
         // One that stays in force while another is replaced.
         #expect(
             try left(Self.one, Self.foreign, lines("a"), Self.two, lines("L1")) == "a \(three) \(two) L1 ")
-        // Key lines that end in nothing stay only behind a reference that needs keys.
+        // Key lines that end in nothing stay only after a reference that needs keys.
         #expect(try left(Self.one, lines("a"), Self.two) == "a ")
         #expect(try left(Self.one, lines("L1"), Self.two) == "\(one) L1 \(two) ")
         // Parts and maps are references too; a plain one is under no key.

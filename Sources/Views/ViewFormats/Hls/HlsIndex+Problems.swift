@@ -24,7 +24,8 @@ extension HlsIndex {
                 HlsProblem(path: $0.key, line: 0, text: "cannot be read: \($0.value)")
             }
             let strays = state.unnamedStrays.map {
-                HlsProblem(path: $0.path, line: 0, text: "no playlist names it, and it looks encrypted: it stays as it is")
+                HlsProblem(
+                    path: $0.path, line: 0, text: "no playlist names it, and it looks encrypted: it stays as it is")
             }
             return own + unreadable + strays + state.conflicts(limit: Self.maximumProblems)
         }
@@ -37,7 +38,7 @@ extension HlsIndex {
 }
 
 extension HlsIndex {
-    /// What the mount shows as it is although it is encrypted: a line for each playlist and each directory, for people.
+    /// Lines for people about encrypted content that the mount shows as it is: one for each playlist and each directory.
     package func left() -> [(path: [UInt8], text: String)] {
         let (playlists, strays) = state.withLock { state in
             (state.playlists.values.filter { $0.fault == nil && $0.left != nil }, state.unnamedStrays)
@@ -45,7 +46,10 @@ extension HlsIndex {
         var lines: [(path: [UInt8], text: String)] = playlists.compactMap { record in
             guard let left = record.left else { return nil }
             let others = left.count == 1 ? "" : ", the first of \(left.count)"
-            return (record.path, "encrypted, and not decrypted: line \(left.line)\(others): 'vaultfs status' has the reasons")
+            return (
+                record.path,
+                "encrypted, and not decrypted: line \(left.line)\(others): 'vaultfs status' has the reasons"
+            )
         }
         let directories = Dictionary(grouping: strays) { HlsURI.directory(of: $0.path) }
         for (_, strays) in directories {

@@ -167,7 +167,8 @@ struct HlsReading {
                 left?.count += 1
             }
             if case .unusable(let defect) = reference.encryption, unusable.insert(defect).inserted { report(defect) }
-            guard targets[number] == nil ? isLeft || reference.role != .other : isLeft && reference.role == .other else {
+            guard targets[number] == nil ? isLeft || reference.role != .other : isLeft && reference.role == .other
+            else {
                 continue
             }
             let reason = reasons[number] ?? "no segment, and not decrypted"

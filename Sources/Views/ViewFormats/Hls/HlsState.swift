@@ -36,7 +36,7 @@ struct HlsState {
     private var claimCount = 0
     /// Directories whose playlists have been read, by path.
     private(set) var directories: [[UInt8]: FileStamp] = [:]
-    /// As the last search found them.
+    /// The result of the last search.
     var strays: [Stray] = []
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]

@@ -39,7 +39,7 @@ package final class ViewSource: Sendable {
         index?.findStrays()
     }
 
-    /// What is shown as it is although it is encrypted, a line for each playlist and directory, for people. For hls.
+    /// Lines for people about encrypted content that hls shows as it is: one for each playlist and each directory.
     package var left: [(path: [UInt8], text: String)] { index?.left() ?? [] }
 
     /// The defects of the playlists, for people.

@@ -25,7 +25,10 @@ extension Playlist {
         private(set) var lines: [Int] = []
 
         mutating func apply(_ line: Int, of all: [KeyLine]) {
-            guard let format = all[line].format else { return lines = [] }
+            guard let format = all[line].format else {
+                lines = []
+                return
+            }
             lines.removeAll { all[$0].format == format }
             lines.append(line)
         }
@@ -78,14 +81,14 @@ extension Playlist {
             // The URIs of one line.
             while number < references.count, references[number].start == start {
                 let reference = references[number]
-                let place = try shown(number, reference)
-                if let uri = place.uri { add(Edit(range: reference.uri, replacement: uri)) }
-                if let bytes = place.bytes, let (range, showsOffset) = reference.bytesText {
+                let appearance = try shown(number, reference)
+                if let uri = appearance.uri { add(Edit(range: reference.uri, replacement: uri)) }
+                if let bytes = appearance.bytes, let (range, showsOffset) = reference.bytesText {
                     let offset = showsOffset ? "@\(bytes.lowerBound)" : ""
                     add(Edit(range: range, replacement: Array("\(bytes.upperBound - bytes.lowerBound)\(offset)".utf8)))
                 }
-                isAnyLeft = isAnyLeft || place.needsKeys
-                if reference.role != .playlist { (isMedia, needsKeys) = (true, needsKeys || place.needsKeys) }
+                isAnyLeft = isAnyLeft || appearance.needsKeys
+                if reference.role != .playlist { (isMedia, needsKeys) = (true, needsKeys || appearance.needsKeys) }
                 number += 1
             }
             if !isMedia { continue }
@@ -97,7 +100,7 @@ extension Playlist {
             inForce = needed
         }
         if added > Self.maximumAddition { return nil }
-        // Keys of nothing: they stay only behind a reference that needs keys.
+        // Keys of nothing: they stay only after a reference that needs keys.
         if inForce == KeysInForce() { edits += removing(next..<keyLines.count) }
         if !isAnyLeft { edits += sessionKeyLines.map { Edit(range: $0, replacement: []) } }
         // The line of a byte range can stand before a key line.
