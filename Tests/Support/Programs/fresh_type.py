@@ -21,7 +21,7 @@ while True:
         break
     shown += data
     line = (line + data).rpartition(b"\n")[2]
-    if b"assphrase" in line and line.endswith(b": "):
+    if line.endswith((b"assphrase: ", b"The same again: ")):
         os.write(terminal, os.fsencode(passphrase) + b"\n")
         line = b""
 sys.stdout.buffer.write(shown.replace(b"\r\n", b"\n"))

@@ -70,8 +70,9 @@ without_swift() {
     promise 1 '[a-z]+: needs Swift [0-9.]+ or later, and there is no swift in PATH .*' env PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 
+# demo PATTERN COMMAND...: runs the demo, which shows the warnings and errors of vaultfs too.
 demo() {
-    run 0 "$1" "${@:2}"
+    run 0 "vaultfs: .*|$1" "${@:2}"
     grep . "$output" | tail -n 1 | grep -qx "── done; the demo's directory is removed" || fail "the demo has no end"
     [ -z "$(find /tmp -name 'vaultfs-demo*')" ] || fail "the demo left files"
 }
@@ -80,8 +81,8 @@ demo() {
 two_commands() {
     local passphrase='correct horse battery staple'
     type_passphrase() { promise 0 "$1" python3 /fresh_type "$passphrase" env -C "$home" "${@:2}"; }
-    type_passphrase '(New passphrase|Passphrase again|The same again|Recovery key).*|[0-9A-Za-z -]*|Whoever has it can open .*' \
-        vaultfs init "$home/Vault"
+    type_passphrase "(New passphrase|The same again|Recovery key).*|[0-9A-Za-z -]*|Whoever has it can open .*
+Made a vault in $home/Vault\. Mount it:|  vaultfs mount $home/Vault $home/Private" vaultfs init "$home/Vault"
     type_passphrase 'Passphrase.*|.*/Private: mounted from .*/Vault' vaultfs mount "$home/Vault" "$home/Private"
     as_user sh -c "echo content >'$home/Private/file'"
     promise 0 '.*/Private: locked.*' vaultfs lock
