@@ -15,15 +15,16 @@ package struct FileSystemType: Hashable, Sendable {
 
     package static let fuse = FileSystemType(0x6573_5546)
     package static let nfs = FileSystemType(0x6969)
+    package static let overlay = FileSystemType(0x794C_7630)
 
     /// ext2 to ext4, XFS, Btrfs, tmpfs, F2FS, bcachefs, ZFS.
     private static let local = [
         0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010, 0xCA45_1A4E, 0x2FC1_2FC1,
     ].map { FileSystemType($0) }
-    /// ramfs, JFS, overlayfs, FAT, exFAT, squashfs, EROFS, ISO 9660.
-    private static let otherLocal = [
-        0x8584_58F6, 0x3153_464A, 0x794C_7630, 0x4D44, 0x2011_BAB0, 0x7371_7368, 0xE0F5_E1E2, 0x9660,
-    ].map { FileSystemType($0) }
+    /// overlayfs, ramfs, JFS, FAT, exFAT, squashfs, EROFS, ISO 9660.
+    private static let otherLocal =
+        [overlay]
+        + [0x8584_58F6, 0x3153_464A, 0x4D44, 0x2011_BAB0, 0x7371_7368, 0xE0F5_E1E2, 0x9660].map { FileSystemType($0) }
     /// FAT, exFAT, NTFS (ntfs3).
     private static let modeless = [0x4D44, 0x2011_BAB0, 0x7366_746E].map { FileSystemType($0) }
     /// NFS, FUSE (GlusterFS, sshfs, …), SMB, SMB2, CephFS, 9p, AFS, Lustre, GFS2, OCFS2.

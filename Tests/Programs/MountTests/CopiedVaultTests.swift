@@ -22,8 +22,17 @@ extension PlainMountTests {
         }
 
         @Test("such a copy mounts, verifies and exports, beside the original", arguments: Settings.available)
-        func copy(setting: Setting) throws {
-            let vault = try vault(setting)
+        func copy(setting: Setting) throws { try checkCopy(beside: try vault(setting)) }
+
+        @Test("the same in a container's overlayfs", .enabled(if: Products.isRoot, "takes root"))
+        func copyOnOverlay() throws {
+            let vault = try VaultUnderTest(on: .overlay)
+            try vault.mount()
+            try write("first", vault.mountpoint, vault)
+            try checkCopy(beside: vault)
+        }
+
+        private func checkCopy(beside vault: VaultUnderTest) throws {
             let (copy, other, out) = ("\(vault.plain)/copy", "\(vault.plain)/other", "\(vault.plain)/out")
             try vault.account.run(["cp", "-a", vault.vault, copy]).succeeded()
             let opening = ["--passfile", vault.passfile]

@@ -8,6 +8,8 @@ package final class BackingStore {
         case disk
         /// A tmpfs of 24 MiB. Root only.
         case smallTmpfs
+        /// An overlayfs on a tmpfs, as containers have. Root only.
+        case overlay
     }
 
     package let kind: Kind
@@ -26,6 +28,14 @@ package final class BackingStore {
         case .tmpfs, .disk: mounted = false
         case .smallTmpfs:
             try Command(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none", point]).run().succeeded()
+            mounted = true
+        case .overlay:
+            let layers = directory.appending("layers")
+            let script = """
+                set -e; mkdir $1; mount -t tmpfs none $1; mkdir $1/lower $1/upper $1/work
+                mount -t overlay -o lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work none $2; umount -l $1
+                """
+            try Command(["sh", "-c", script, "sh", layers, point]).run().succeeded()
             mounted = true
         case .ext4:
             try Self.mountImage(directory.appending("image"), at: point)

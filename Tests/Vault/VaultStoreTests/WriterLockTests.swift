@@ -262,6 +262,8 @@ import VaultFormat
         try #require(here.device != 0 && here.inode != 0)
         let sameOrUnknown = [
             here, .unknown, RootIdentity(device: 0, inode: here.inode), RootIdentity(device: here.device, inode: 0),
+            // An overlayfs of which this may be a layer.
+            RootIdentity(device: here.device | RootIdentity.overlay, inode: here.inode + 1),
         ]
         for root in sameOrUnknown {
             try writeNote(of: holder.pid, root: root)
@@ -281,6 +283,18 @@ import VaultFormat
             #expect(hold.followsUncleanEnd == true)
             hold.release()
         }
+    }
+
+    @Test("Store-36: on an overlayfs, only the same overlayfs shows that two directories differ")
+    func overlay() {
+        func identity(_ device: UInt64, _ inode: UInt64) -> RootIdentity {
+            RootIdentity(device: device | RootIdentity.overlay, inode: inode)
+        }
+        #expect(identity(5, 2).isCertainlyOther(than: identity(5, 3)))
+        #expect(!identity(5, 2).isCertainlyOther(than: identity(5, 2)))
+        #expect(!identity(5, 2).isCertainlyOther(than: identity(6, 3)))
+        #expect(!identity(5, 2).isCertainlyOther(than: RootIdentity(device: 5, inode: 3)))
+        #expect(!RootIdentity(device: 0, inode: 3).isCertainlyOther(than: identity(5, 2)))
     }
 
     @Test("A process of this machine in another container is waited for like another machine")

@@ -10,9 +10,13 @@ struct RootIdentity: Equatable {
 
     static let unknown = RootIdentity(device: 0, inode: 0)
 
+    /// Added to the device of an overlayfs, whose layers show the same directory under other numbers. stat(2) never has this
+    /// bit.
+    static let overlay: UInt64 = 1 << 63
+
     init(device: UInt64, inode: UInt64) { (self.device, self.inode) = (device, inode) }
 
-    /// Other file systems are not identified: FUSE and overlayfs may show one directory under several numbers.
+    /// Other file systems are not identified: FUSE may show one directory under several numbers.
     init(of root: Descriptor) {
         let type = FileSystemType(of: root)
         guard let identity = (try? root.status()).map(FileIdentity.init) else {
@@ -21,6 +25,8 @@ struct RootIdentity: Equatable {
         }
         if type.hasLocalIdentities {
             self.init(device: identity.device, inode: identity.inode)
+        } else if type == .overlay {
+            self.init(device: identity.device | Self.overlay, inode: identity.inode)
         } else {
             // The server's inode number is that of all clients (RFC 8881, fileid). Each mount has a device of its own.
             self.init(device: 0, inode: type == .nfs ? identity.inode : 0)
@@ -33,6 +39,8 @@ struct RootIdentity: Equatable {
             self[keyPath: numbers] != 0 && other[keyPath: numbers] != 0
                 && self[keyPath: numbers] != other[keyPath: numbers]
         }
-        return differ(\.inode) || differ(\.device)
+        let isOverlay = (device | other.device) & Self.overlay != 0
+        // In one overlayfs an open directory has one inode number (Documentation/filesystems/overlayfs.rst in Linux).
+        return isOverlay ? device == other.device && differ(\.inode) : differ(\.inode) || differ(\.device)
     }
 }
