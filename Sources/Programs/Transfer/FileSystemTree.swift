@@ -170,14 +170,15 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     package func decryption(of content: Content) -> (description: String, sample: UInt64) {
         guard let handle = content.handle as? ViewHandle else { return ("", 0) }
         guard case .chained(let file) = handle.content else { return ("text", 0) }
-        let count = file.map.count
+        guard let map = file.chains else { return (file.samplesDescription, 0) }
+        let count = map.count
         // A file may have any number of chains. The number stands for those beyond the first.
         let chains = (0..<min(count, 4096)).map { number in
-            let piece = file.map[number]
+            let piece = map[number]
             return "\(piece.chain.ciphertext) \(piece.plaintext) \(Self.description(of: piece.chain.encryption))"
         }
-        let description = "\(count) chains, \(file.map.length) bytes\n" + chains.joined(separator: "\n")
-        return (description, count > 1 ? file.map[1].plaintext.lowerBound : 0)
+        let description = "\(count) chains, \(file.length) bytes\n" + chains.joined(separator: "\n")
+        return (description, count > 1 ? map[1].plaintext.lowerBound : 0)
     }
 
     private static func description(of encryption: CipherChain.Encryption?) -> String {

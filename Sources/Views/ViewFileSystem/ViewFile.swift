@@ -8,27 +8,29 @@ package import ViewFormats
 final class ViewFile: Sendable {
     let source: SourceFile
     let content: OpenContent
-    let keyNames: [KeyName]
+    private let openedKeyNames: [KeyName]
     private let restoring = Mutex(())
 
     init(_ content: OpenContent, of source: SourceFile, keyNames: [KeyName]) {
-        (self.source, self.content, self.keyNames) = (source, content, keyNames)
+        (self.source, self.content, openedKeyNames) = (source, content, keyNames)
     }
 
     var length: UInt64 { content.length }
 
-    private var keys: [CbcKey] {
+    private var keys: [(name: KeyName, key: CbcKey)] {
         switch content {
-        case .chained(let file): file.keys
+        case .chained(let file): file.keys(named: openedKeyNames)
         case .text: []
         }
     }
 
+    var keyNames: [KeyName] { keys.map(\.name) }
+
     /// False after a lock.
-    var hasKeys: Bool { !keys.contains(where: \.isForgotten) }
+    var hasKeys: Bool { !keys.contains { $0.key.isForgotten } }
 
     func forgetKeys() {
-        for key in keys { key.forget() }
+        for (_, key) in keys { key.forget() }
     }
 
     /// Restores keys that a lock has wiped, if they are in memory. Call this within a request or from the lock
@@ -36,7 +38,7 @@ final class ViewFile: Sendable {
     func restoreKeys(from store: KeyStore) {
         // Several threads can read at once.
         restoring.withLock { _ in
-            for (key, name) in zip(keys, keyNames) where key.isForgotten {
+            for (name, key) in keys where key.isForgotten {
                 // If the key is now another, only a new open gets it.
                 guard let material = store.find(name), let fresh = try? CbcKey(material.key) else { continue }
                 _ = key.refill(from: fresh)

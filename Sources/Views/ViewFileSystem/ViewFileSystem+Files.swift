@@ -101,7 +101,8 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         _ plan: FilePlan, _ file: SourceFile, _ keys: [KeyMaterial], _ token: UInt64
     ) throws(ViewError) -> OpenContent {
         do throws(ViewError) {
-            let content = try plan.open(file, keys: keys, token: token, cache: cache, counters: counters)
+            let content = try plan.open(
+                file, keys: keys, from: source.keys, token: token, cache: cache, counters: counters)
             source.keys.prove(plan.keyNames)
             return content
         } catch {

@@ -91,7 +91,8 @@ package final class ViewFileSystem: Sendable {
             let plan = try? source.plan(for: path(of: node), file, status), let keys = availableKeys(plan)
         else { return nil }
         let token = tokenOfContent(of: node, stamp, plan)
-        let content = try? plan.open(file, keys: keys, token: token, cache: cache, counters: counters)
+        let content = try? plan.open(
+            file, keys: keys, from: source.keys, token: token, cache: cache, counters: counters)
         guard let content else { return nil }
         node.remember(.init(stamp: stamp, plan: plan, token: token, length: content.length))
         return content.length

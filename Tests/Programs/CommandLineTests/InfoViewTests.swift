@@ -53,7 +53,8 @@ import Testing
         arguments: [
             ("", "empty"), ("echo text | openssl enc -a -aes-256-cbc -pbkdf2 -pass pass:x", "openssl-base64"),
             ("head -c 4097 /dev/urandom", "other"), ("head -c 65536 /dev/zero", "other"),
-            ("head -c 4096 /dev/urandom", "ciphertext"), ("printf '\\000\\000\\000\\030ftypmp42'", "plaintext"),
+            ("head -c 4096 /dev/urandom", "ciphertext"), ("printf '\\000\\000\\000\\030ftypmp42'", "unsupported"),
+            ("printf '\\000\\000\\000\\010ftyp\\000\\000\\000\\010moov'", "plaintext"),
             ("for i in 1 2 3 4; do printf G; head -c 187 /dev/zero; done", "plaintext"),
         ]
     )

@@ -74,7 +74,7 @@ import Testing
         arguments: [
             ("", "byte 0: ends too early"), ("[]", "not an object"), ("{}", "no format"),
             (#"{"format": 1, "files": {}}"#, "format is not a string"),
-            (#"{"format": "zip", "files": {}}"#, "format 'zip' is none of cbc-chunks, cbc, openssl, hls"),
+            (#"{"format": "zip", "files": {}}"#, "format 'zip' is none of cbc-chunks, cbc, openssl, hls, mp4"),
             (#"{"format": "cbc"}"#, "no files"), (#"{"format": "cbc", "files": []}"#, "files is not an object"),
             (#"{"format": "cbc", "files": {}, "keys": 1}"#, "unknown key 'keys'"),
             (#"{"format": "cbc", "format": "cbc", "files": {}}"#, "byte 18: duplicate key 'format'"),

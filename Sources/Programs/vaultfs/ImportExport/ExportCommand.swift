@@ -39,7 +39,7 @@ struct ExportCommand: ParsableCommand {
             named on stderr. The others are exported, and the exit code is \(FailureCode.incomplete.rawValue).
             """)
 
-    @Option(name: .customLong("view"), help: ArgumentHelp("cbc-chunks, cbc, openssl or hls.", valueName: "format"))
+    @Option(name: .customLong("view"), help: ArgumentHelp("cbc-chunks, cbc, openssl, hls or mp4.", valueName: "format"))
     var formatName: ViewFormatName?
 
     @Argument(help: ArgumentHelp("A vault and a path in it, or the file or directory of a view.", valueName: "source"))

@@ -30,6 +30,7 @@ struct ViewArguments: Codable, Sendable {
             case .cbc: .stream(isVectorInFile: options.ivInFile)
             case .openssl: .openssl
             case .hls: .hls
+            case .mp4: .mp4
             }
         format = ViewFormat(layout: layout, cipher: options.cipher, vector: options.iv, padding: options.padding)
         if formatName == .openssl {

@@ -15,16 +15,18 @@ struct ViewCommand: ParsableCommand {
               cbc         each file is one CBC stream
               openssl     files made by 'openssl enc' with a passphrase
               hls         a download with .m3u8 playlists and METHOD=AES-128
+              mp4         MP4 files with the schemes cbcs and cbc1 (FairPlay and others), also beside other files
 
             SOURCE is a file or a directory. The mount shows the same tree. A view.json in it can give single files keys and \
             parameters of their own. These formats cannot detect a changed file. A wrong key shows only as bad padding, in \
-            all but one of 256 cases: opening such a file is an error.
+            all but one of 256 cases: opening such a file is an error. With mp4 a wrong key does not show at all: the picture \
+            is broken.
 
             'vaultfs view FORMAT --help' shows the options of a format. Mounting, locking and unmounting work as for a vault, \
             with the same options.
             """)
 
-    @Argument(help: ArgumentHelp("cbc-chunks, cbc, openssl or hls.", valueName: "format"))
+    @Argument(help: ArgumentHelp("cbc-chunks, cbc, openssl, hls or mp4.", valueName: "format"))
     var formatName: ViewFormatName
 
     @Argument(help: "A file or a directory.")

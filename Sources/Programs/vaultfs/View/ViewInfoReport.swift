@@ -15,22 +15,30 @@ struct ViewInfoReport: Encodable {
         let problem: String?
     }
 
+    struct SamplesPart: Encodable {
+        /// Such as `cbcs, pattern 1:9`.
+        let schemes: [String]
+        let keyIDs: [String]
+        let changesKeys: Bool
+    }
+
     let path: String
     let size, sizeModulo16: UInt64
     let isSalted: Bool
-    /// `empty`, `openssl`, `playlist`, `plaintext`, `ciphertext` (perhaps) or `other`
+    /// `empty`, `openssl`, `playlist`, `samples`, `unsupported`, `plaintext`, `ciphertext` (perhaps) or `other`
     let content: String
     let explanation: String
     let mayBeStream, mayBeStreamWithVector: Bool
     let entropy: Double?
     let playlist: PlaylistPart?
+    let samples: SamplesPart?
     /// Command lines that would mount it.
     let commands: [String]
     private let labeled: [ViewCommandLines.Line]
 
     private enum CodingKeys: CodingKey {
         case path, size, sizeModulo16, isSalted, content, explanation, mayBeStream, mayBeStreamWithVector, entropy
-        case playlist, commands
+        case playlist, samples, commands
     }
 
     init(_ path: FilePath) throws {
@@ -43,6 +51,7 @@ struct ViewInfoReport: Encodable {
         sizeModulo16 = size % 16
         entropy = found.entropy
         var playlist: PlaylistPart?
+        var samples: SamplesPart?
         switch found.content {
         case .empty: (content, explanation) = ("empty", "empty")
         case .salted:
@@ -51,6 +60,11 @@ struct ViewInfoReport: Encodable {
             (content, explanation) = (
                 "openssl-base64", "made by 'openssl enc -a': decode it with 'base64 -d' to a file that can be mounted"
             )
+        case .samples(let mp4):
+            (content, explanation) = ("samples", "MP4 with encrypted samples: \(mp4.schemes.joined(separator: "; "))")
+            samples = SamplesPart(
+                schemes: mp4.schemes, keyIDs: mp4.keys.map(\.text), changesKeys: mp4.changesKeys)
+        case .unsupported(let reason): (content, explanation) = ("unsupported", "MP4 that no view decrypts: \(reason)")
         case .plaintext(let name): (content, explanation) = ("plaintext", "\(name), not encrypted")
         case .other(let reason): (content, explanation) = ("other", "not AES-CBC: \(reason)")
         case .opaque:
@@ -63,6 +77,7 @@ struct ViewInfoReport: Encodable {
             playlist = part
         }
         self.playlist = playlist
+        self.samples = samples
         isSalted = content == "openssl"
         mayBeStream = content == "ciphertext"
         mayBeStreamWithVector = mayBeStream && size >= 32
@@ -81,6 +96,10 @@ struct ViewInfoReport: Encodable {
             Console.printField("one CBC stream", "may be\(vector)")
         }
         if let playlist { print(playlist) }
+        if let samples {
+            for key in samples.keyIDs { Console.printField("key ID", key) }
+            if samples.changesKeys { Console.printField("keys", "change from fragment to fragment") }
+        }
         for line in labeled { Console.printField(line.label, line.command) }
     }
 
@@ -146,7 +165,10 @@ struct ViewCommandLines {
             ]
             return lines
                 + (found.size >= 32 ? [line("if the IV comes first", "cbc", "--key-file KEY --iv-in-file")] : [])
-        case .empty, .base64, .plaintext, .other: return []
+        case .samples(let mp4):
+            let keys = mp4.keys.map { "--key \($0.text)=KEYFILE" }
+            return [line("to mount", "mp4", keys.joined(separator: " "))]
+        case .empty, .base64, .plaintext, .unsupported, .other: return []
         }
     }
 

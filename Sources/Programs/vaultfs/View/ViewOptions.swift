@@ -41,7 +41,8 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "hls: the key of this URI is in this file; may be given several times.", valueName: "uri=file"))
+            "hls, mp4: the key of this URI or key ID is in this file; may be given several times.",
+            valueName: "uri=file"))
     var key: [ViewKeyArgument] = []
 
     @Option(
@@ -92,8 +93,8 @@ struct ViewOptions: ParsableArguments {
         ("--chunk-size", [.cbcChunks], { $0.chunkSize != nil }),
         ("--key-file", [.cbcChunks, .cbc], { $0.keyFile != nil }),
         ("--kdf", [.cbcChunks, .cbc], { $0.kdf != nil }),
-        ("--key-command", [.cbcChunks, .cbc, .hls], { $0.keyCommand != nil }),
-        ("--key", [.hls], { !$0.key.isEmpty }),
+        ("--key-command", [.cbcChunks, .cbc, .hls, .mp4], { $0.keyCommand != nil }),
+        ("--key", [.hls, .mp4], { !$0.key.isEmpty }),
         ("--iv", [.cbcChunks, .cbc], { $0.iv != nil }),
         ("--iv-in-file", [.cbc], { $0.ivInFile }),
         ("--padding", [.cbcChunks, .cbc], { $0.padding != .pkcs7 }),

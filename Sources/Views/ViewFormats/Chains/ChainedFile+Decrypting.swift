@@ -9,13 +9,23 @@ extension ChainedFile {
     ) throws(ViewError) {
         let before = workspace.decryptor.blocksDecrypted
         defer { counters.aesBlocksDecrypted.count(Int(workspace.decryptor.blocksDecrypted - before)) }
+        switch contents {
+        case .chains(let map): try decrypt(map, at: plaintextOffset, into: target, workspace)
+        case .samples(let map): try decrypt(map, at: plaintextOffset, into: target, workspace)
+        }
+    }
+
+    private func decrypt(
+        _ map: ChainMap, at plaintextOffset: UInt64, into target: UnsafeMutableRawBufferPointer,
+        _ workspace: ViewWorkspace
+    ) throws(ViewError) {
         let end = plaintextOffset + UInt64(target.count)
         var position = plaintextOffset
         while position < end {
-            let (source, reached) = reach(from: position, to: end, capacity: workspace.ciphertext.count)
+            let (source, reached) = reach(map, from: position, to: end, capacity: workspace.ciphertext.count)
             let ciphertext = workspace.ciphertext.slice(..<source.count)
             try read(at: source.lowerBound, into: ciphertext)
-            while position < reached, let part = part(at: position, to: reached) {
+            while position < reached, let part = part(map, at: position, to: reached) {
                 let start = Int(part.source.lowerBound - source.lowerBound)
                 let done = Int(position - plaintextOffset)
                 try open(
@@ -27,27 +37,27 @@ extension ChainedFile {
         }
     }
 
-    private func part(at plaintextOffset: UInt64, to end: UInt64) -> ChainPart? {
+    private func part(_ map: ChainMap, at plaintextOffset: UInt64, to end: UInt64) -> ChainPart? {
         map.piece(at: plaintextOffset).map { ChainPart($0, from: plaintextOffset, to: end) }
     }
 
     /// The bytes of the source file that one pread(2) takes from a plaintext offset, and the offset that they reach.
     private func reach(
-        from plaintextOffset: UInt64, to end: UInt64, capacity: Int
+        _ map: ChainMap, from plaintextOffset: UInt64, to end: UInt64, capacity: Int
     ) -> (source: Range<UInt64>, reached: UInt64) {
-        guard let first = part(at: plaintextOffset, to: end) else {
+        guard let first = part(map, at: plaintextOffset, to: end) else {
             preconditionFailure("internal error: offset \(plaintextOffset) of a file of \(map.length)")
         }
         var source = first.source
         var reached = first.plaintext.upperBound
-        while reached < end, let next = part(at: reached, to: end), next.follows(source, capacity: capacity) {
+        while reached < end, let next = part(map, at: reached, to: end), next.follows(source, capacity: capacity) {
             source = source.lowerBound..<next.source.upperBound
             reached = next.plaintext.upperBound
         }
         return (source, reached)
     }
 
-    private func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
+    func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
         counters.ciphertextBytesRead.count(buffer.count)
         do throws(ViewError) {
             try counters.storeTime.time { () throws(ViewError) in try source.read(at: ciphertextOffset, into: buffer) }
@@ -87,7 +97,7 @@ extension ChainedFile {
         if let failure { throw .store(StoreError(failure)) }
     }
 
-    private func readVector(
+    func readVector(
         _ vector: CipherChain.Vector, into target: UnsafeMutableRawBufferPointer
     ) throws(ViewError) {
         switch vector {

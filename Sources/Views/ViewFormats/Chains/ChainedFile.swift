@@ -2,12 +2,19 @@ package import FileSystem
 internal import LinuxSystem
 package import VaultCrypto
 
-/// One open file of a view, decrypted from its chains. Any thread.
+/// One open file of a view, decrypted from its chains or samples. Any thread.
 package final class ChainedFile: Sendable {
+    /// Where the ciphertext is.
+    enum Contents: Sendable {
+        case chains(ChainMap)
+        case samples(SampleMap)
+    }
+
     /// Identifies the content in the block cache.
     package let token: UInt64
-    package let map: ChainMap
-    package let keys: [CbcKey]
+    let contents: Contents
+    /// Of chains.
+    private let chainKeys: [CbcKey]
     /// The same keys, used without reference counts, on which all readers of the file would contend.
     let uncountedKeys: [Unmanaged<CbcKey>]
     let source: SourceFile
@@ -20,18 +27,51 @@ package final class ChainedFile: Sendable {
     ///   - map: of `source`.
     ///   - keys: as many as the map's chains name.
     ///   - cache: of blocks of ``ViewWorkspace/pageSize``.
-    package init(
+    package convenience init(
         source: SourceFile, map: ChainMap, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
+    ) {
+        self.init(source: source, .chains(map), keys: keys, token: token, cache: cache, counters: counters)
+    }
+
+    /// - Parameter keys: empty for samples.
+    init(
+        source: SourceFile, _ contents: Contents, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
     ) {
         precondition(
             cache.blockSize == ViewWorkspace.pageSize, "internal error: cache blocks of \(cache.blockSize) bytes")
         self.source = source
-        self.map = map
-        self.keys = keys
+        self.contents = contents
+        chainKeys = keys
         uncountedKeys = keys.map { Unmanaged.passUnretained($0) }
         self.token = token
         self.cache = cache
         self.counters = counters
+    }
+
+    /// Bytes of plaintext.
+    package var length: UInt64 {
+        switch contents {
+        case .chains(let map): map.length
+        case .samples(let map): map.length
+        }
+    }
+
+    /// Nil for samples.
+    package var chains: ChainMap? { if case .chains(let map) = contents { map } else { nil } }
+
+    /// For samples: differs if the file is decrypted in another way.
+    package var samplesDescription: String {
+        guard case .samples(let map) = contents else { return "" }
+        let keys = map.keys.all.map { $0.name }.map { "\($0)" }.sorted()
+        return "samples, \(map.length) bytes\n\(map.movie.protections)\n\(keys)"
+    }
+
+    /// The keys in use, with the names of those that were found after the open.
+    package func keys(named names: [KeyName]) -> [(name: KeyName, key: CbcKey)] {
+        switch contents {
+        case .chains: Array(zip(names, chainKeys))
+        case .samples(let map): map.keys.all
+        }
     }
 
     /// Reads plaintext. Returns the bytes read, less than the buffer only at the end of the file.
@@ -40,7 +80,7 @@ package final class ChainedFile: Sendable {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
         workspace: ViewWorkspace
     ) throws(ViewError) -> Int {
-        let length = map.length
+        let length = self.length
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
         let count = Int(min(UInt64(buffer.count), length - plaintextOffset))
         let pages = Self.page(plaintextOffset + UInt64(count) - 1) - Self.page(plaintextOffset) + 1
@@ -69,11 +109,11 @@ package final class ChainedFile: Sendable {
     /// the end of the file.
     /// - Throws: as `read`.
     package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64 {
-        guard plaintextOffset < map.length else { return .max }
+        guard plaintextOffset < length else { return .max }
         let first = Self.page(plaintextOffset)
         let start = first * UInt64(ViewWorkspace.pageSize)
         if cache.contains(file: token, chunk: first) { return start + UInt64(ViewWorkspace.pageSize) }
-        let pages = workspace.reply.slice(..<Int(min(UInt64(ViewWorkspace.batchSize), map.length - start)))
+        let pages = workspace.reply.slice(..<Int(min(UInt64(ViewWorkspace.batchSize), length - start)))
         try decrypt(at: start, into: pages, workspace)
         remember(first, UnsafeRawBufferPointer(pages))
         return start + UInt64(pages.count)
@@ -108,7 +148,7 @@ package final class ChainedFile: Sendable {
         while next <= last, !cache.contains(file: token, chunk: next) { next += 1 }
         counters.cacheMisses.count(Int(next - first))
         let start = first * pageSize
-        let size = Int(min(next * pageSize, map.length) - start)
+        let size = Int(min(next * pageSize, length) - start)
         let skipped = Int(plaintextOffset - start)
         let count = min(size - skipped, wanted.count)
         // If only a part of the first or last page is wanted, copying all is cheaper than a second pread(2).

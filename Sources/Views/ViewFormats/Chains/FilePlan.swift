@@ -11,6 +11,7 @@ package struct FilePlan: Sendable {
         /// Without parts for a file of plaintext.
         case segment(HlsSegment)
         case playlist(HlsPlaylistContent)
+        case samples(Mp4Plan)
     }
 
     let layout: Layout
@@ -20,6 +21,11 @@ package struct FilePlan: Sendable {
     let cipher: ViewCipher?
     /// The file's path, for messages.
     let path: [UInt8]
+
+    /// The plan of a file of plaintext.
+    static func plain(_ path: [UInt8]) -> FilePlan {
+        FilePlan(layout: .segment(HlsSegment([])), keyNames: [], cipher: nil, path: path)
+    }
 
     /// True if `other` reads an unchanged source file in the same way. Never true for two readings of a playlist: the
     /// segments whose offsets it contains may have changed.
@@ -31,10 +37,12 @@ package struct FilePlan: Sendable {
     /// byte ranges it names.
     /// - Parameters:
     ///   - keys: of `keyNames`.
+    ///   - store: has or fetches keys that parts of an MP4 file need.
     ///   - token: identifies the content in `cache`.
     /// - Throws: `.malformed`. `.noKey` if a key has the wrong length. `.store`.
     package func open(
-        _ source: SourceFile, keys: [KeyMaterial], token: UInt64, cache: BlockCache, counters: Counters
+        _ source: SourceFile, keys: [KeyMaterial], from store: KeyStore, token: UInt64, cache: BlockCache,
+        counters: Counters
     ) throws(ViewError) -> OpenContent {
         let ciphers = try keys.map(cipherKey)
         let map: ChainMap
@@ -51,6 +59,12 @@ package struct FilePlan: Sendable {
         case .segment(let segment):
             map = try ChainFormat.segment(segment, of: source, keys: ciphers)
         case .playlist(let playlist): return .text(try playlist.rendered(ciphers))
+        case .samples(let plan):
+            let content = ContentKeys(Array(zip(keyNames, ciphers)), plan.naming, from: store)
+            return .chained(
+                ChainedFile(
+                    source: source, .samples(plan.map(source, content)), keys: [], token: token, cache: cache,
+                    counters: counters))
         }
         return .chained(
             ChainedFile(source: source, map: map, keys: ciphers, token: token, cache: cache, counters: counters))
@@ -72,7 +86,7 @@ package enum OpenContent: Sendable {
     /// Bytes.
     package var length: UInt64 {
         switch self {
-        case .chained(let file): file.map.length
+        case .chained(let file): file.length
         case .text(let text): UInt64(text.count)
         }
     }

@@ -3,7 +3,8 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// `--key-command`: a shell command that prints a key. The key's URI or the file's path is in its environment.
+/// `--key-command`: a shell command that prints a key. The key's URI or identifier, or the file's path, is in its
+/// environment.
 ///
 /// It runs in a session of its own, without our open files, and is killed at the time limit. Any thread, several at a
 /// time.
@@ -13,6 +14,8 @@ package final class KeyCommand: Sendable {
         case uri([UInt8])
         /// `VAULTFS_KEY_PATH`, relative to the source.
         case path([UInt8])
+        /// `VAULTFS_KEY_ID`, in 32 hexadecimal digits, and `VAULTFS_KEY_URI` if a playlist has one.
+        case content(KeyID, uri: [UInt8]?)
     }
 
     private struct Cancellation {
@@ -90,9 +93,9 @@ package final class KeyCommand: Sendable {
         }
     }
 
-    /// The environment of this process and the one variable.
+    /// The environment of this process and the subject's variables.
     private func environment(for subject: Subject) throws(StoreError) -> [[UInt8]] {
-        let names = ["VAULTFS_KEY_URI=", "VAULTFS_KEY_PATH="].map { [UInt8]($0.utf8) }
+        let names = ["VAULTFS_KEY_URI=", "VAULTFS_KEY_PATH=", "VAULTFS_KEY_ID="].map { [UInt8]($0.utf8) }
         var variables: [[UInt8]] = []
         var next = environ
         while let variable = next.pointee {
@@ -100,13 +103,14 @@ package final class KeyCommand: Sendable {
             if !names.contains(where: bytes.starts) { variables.append(bytes) }
             next += 1
         }
-        let value =
+        let own: [[UInt8]] =
             switch subject {
-            case .uri(let uri): names[0] + uri
-            case .path(let path): names[1] + path
+            case .uri(let uri): [names[0] + uri]
+            case .path(let path): [names[1] + path]
+            case .content(let id, let uri): [names[2] + Array(id.text.utf8)] + (uri.map { [names[0] + $0] } ?? [])
             }
-        guard !value.contains(0) else { throw .system(.invalidArgument) }
-        return variables + [value]
+        guard !own.contains(where: { $0.contains(0) }) else { throw .system(.invalidArgument) }
+        return variables + own
     }
 
     private func failure(_ end: CommandRun.End) -> String? {

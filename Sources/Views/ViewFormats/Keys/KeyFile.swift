@@ -115,6 +115,8 @@ package struct KeySources: Sendable {
     let root: Descriptor
     /// `--key URI=FILE`, with absolute paths.
     let uriFiles: [[UInt8]: FilePath]
+    /// Those of `uriFiles` whose URIs are identifiers of keys.
+    private let idFiles: [KeyID: FilePath]
     let command: KeyCommand?
     let derive: Derivation?
 
@@ -123,6 +125,8 @@ package struct KeySources: Sendable {
     ) {
         self.root = root
         self.uriFiles = uriFiles
+        idFiles = Dictionary(
+            uriFiles.compactMap { name, path in KeyID(text: name).map { ($0, path) } }, uniquingKeysWith: { $1 })
         self.command = command
         self.derive = derive
     }
@@ -143,11 +147,14 @@ package struct KeySources: Sendable {
             case .derived(let salt, let cipher):
                 guard let derive else { throw .noKey("no passphrase was given") }
                 return try derive(salt, cipher)
+            case .content(let id, let uri, let directory): return try contentKey(id, uri, directory: directory)
             }
         } catch .noKey(let reason) {
             switch name {
             case .path(let path, _): throw .noKey("no key for \(shown(path)): \(reason)")
             case .uri(let uri, _, _): throw .noKey("no key for \(HlsURI.text(uri)): \(reason)")
+            case .content(let id, let uri, _):
+                throw .noKey("no key for \(id.text)\(uri.map { ", " + HlsURI.text($0) } ?? ""): \(reason)")
             case .shared, .manifest, .derived: throw .noKey(reason)
             }
         }
@@ -158,6 +165,8 @@ package struct KeySources: Sendable {
         switch name {
         case .uri(let uri, _, _): command != nil && uriFiles[uri] == nil && !HlsURI.isData(uri)
         case .path: command != nil
+        case .content(let id, let uri, _):
+            command != nil && idFiles[id] == nil && uri.map { uriFiles[$0] == nil } ?? true
         case .shared, .manifest, .derived: false
         }
     }
@@ -187,6 +196,19 @@ package struct KeySources: Sendable {
         } catch .noKey(let reason) {
             throw .noKey("\(reason), and neither --key nor --key-command is given for it")
         }
+    }
+
+    /// The first of these that is configured decides: `--key`, `--key-command`, the file `KID.key` beside the file or the
+    /// playlist.
+    private func contentKey(_ id: KeyID, _ uri: [UInt8]?, directory: [UInt8]) throws(ViewError) -> KeyMaterial {
+        let cipher = ViewCipher.aes128CBC
+        if let file = idFiles[id] ?? uri.flatMap({ uriFiles[$0] }) { return try KeyFile.read(file, cipher: cipher) }
+        if let command { return try command.key(for: .content(id, uri: uri), cipher: cipher) }
+        let path = joinedPath(directory, Array("\(id.text).key".utf8))
+        guard !isMissing(path) else {
+            throw .noKey("there is no key file \(shown(path)), and neither --key nor --key-command is given for it")
+        }
+        return try KeyFile.read(path, in: root, cipher: cipher)
     }
 
     private func isMissing(_ path: [UInt8]) -> Bool {

@@ -15,19 +15,26 @@ package enum KeyName: Hashable, Sendable {
     case uri([UInt8], directory: [UInt8], cipher: ViewCipher = .aes128CBC)
     /// A key derived from the view's passphrase. All files have the same derivation, but for the cipher.
     case derived(salt: [UInt8], cipher: ViewCipher)
+    /// The key that the boxes of an MP4 file name. With the URI of the playlist's `EXT-X-KEY`, if there is one. The
+    /// directory is that of the playlist or the file.
+    case content(KeyID, uri: [UInt8]?, directory: [UInt8])
 
     /// True if it can come from the key command.
     package var mayComeFromCommand: Bool {
         switch self {
-        case .path, .uri: true
+        case .path, .uri, .content: true
         case .shared, .manifest, .derived: false
         }
     }
 
+    /// True if an open shows that the key is the right one. The samples of an MP4 file have no padding, so any key opens
+    /// it.
+    var isProvable: Bool { if case .content = self { false } else { true } }
+
     /// True if another fetch can return another key.
     var mayChange: Bool {
         switch self {
-        case .manifest, .path, .uri: true
+        case .manifest, .path, .uri, .content: true
         case .shared, .derived: false
         }
     }

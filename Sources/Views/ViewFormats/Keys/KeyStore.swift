@@ -107,7 +107,7 @@ package final class KeyStore: Sendable {
     package func prove(_ names: [KeyName]) {
         if names.isEmpty { return }
         state.access { state in
-            for name in names { state.cache.prove(name) }
+            for name in names where name.isProvable { state.cache.prove(name) }
         }
     }
 

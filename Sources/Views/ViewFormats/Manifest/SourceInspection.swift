@@ -10,6 +10,10 @@ package struct SourceInspection: Sendable {
         /// The same in base64 (`openssl enc -a`).
         case base64
         case playlist(Playlist)
+        /// MP4 with encrypted samples.
+        case samples(Mp4Description)
+        /// MP4 that no view can decrypt, and why.
+        case unsupported(String)
         /// The name of its format.
         case plaintext(String)
         /// Possibly ciphertext: random bytes, with a length that is a multiple of 16.
@@ -24,6 +28,8 @@ package struct SourceInspection: Sendable {
     private static let entropySize = 4096
     /// In bits per byte. Of that many random bytes, all but one sample in millions have more than 7.99.
     private static let randomEntropy = 7.98
+
+    private static let mp4Name = "MP4"
 
     /// Bytes.
     package let size: UInt64
@@ -70,7 +76,14 @@ package struct SourceInspection: Sendable {
         {
             return .playlist(playlist)
         }
-        if let name = plainFormat(beginning, size: source.size) { return .plaintext(name) }
+        if let name = plainFormat(beginning, size: source.size) {
+            guard name == mp4Name else { return .plaintext(name) }
+            do throws(ViewError) {
+                return try Mp4Description(of: source).map { .samples($0) } ?? .plaintext(name)
+            } catch .malformed(let reason) {
+                return .unsupported(reason)
+            }
+        }
         if source.size % 16 != 0 { return .other("its length is not a multiple of 16") }
         if let entropy, entropy < randomEntropy { return .other("its bytes are too regular") }
         return .opaque
@@ -88,7 +101,7 @@ package struct SourceInspection: Sendable {
         }
         // The size and the type of the first box (ISO/IEC 14496-12, 4.2).
         let boxes = ["ftyp", "styp", "moof", "sidx", "moov", "emsg", "prft"]
-        if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return "MP4" }
+        if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return mp4Name }
         if bytes.starts(with: [0x1A, 0x45, 0xDF, 0xA3]) { return "Matroska" }
         // A tag of version 2 to 4 before packed audio (RFC 8216, 3.4).
         if bytes.starts(with: "ID3".utf8), bytes.count >= 10, 2...4 ~= bytes[3], bytes[6..<10].allSatisfy({ $0 < 0x80 })

@@ -1,7 +1,7 @@
 /// The formats, as on the command line and in `view.json`.
 package enum ViewFormatName: String, CaseIterable, Codable, Sendable {
     case cbcChunks = "cbc-chunks"
-    case cbc, openssl, hls
+    case cbc, openssl, hls, mp4
 }
 
 /// The ciphers of views: AES in CBC mode (NIST SP 800-38A).
@@ -31,6 +31,8 @@ package struct ViewFormat: Codable, Equatable, Sendable {
         case openssl
         /// The chains that the playlists name.
         case hls
+        /// The samples that the boxes of MP4 files name.
+        case mp4
     }
 
     package var layout: Layout
@@ -54,6 +56,7 @@ package struct ViewFormat: Codable, Equatable, Sendable {
         case .stream: .cbc
         case .openssl: .openssl
         case .hls: .hls
+        case .mp4: .mp4
         }
     }
 }

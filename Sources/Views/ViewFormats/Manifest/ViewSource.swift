@@ -65,8 +65,10 @@ package final class ViewSource: Sendable {
     /// Bytes of plaintext. Nil if that takes an open.
     /// - Parameter path: relative to the root.
     package func knownLength(_ status: stat, path: () -> [UInt8]) -> UInt64? {
-        guard let index else { return nil }
         let size = UInt64(max(0, status.st_size))
+        // Samples are decrypted in place.
+        if format.layout == .mp4 { return size }
+        guard let index else { return nil }
         switch index.content(of: FileIdentity(status), size: size, path: path()) {
         case .plain, .failed: return size
         case .playlist(let size): return size
@@ -81,6 +83,7 @@ package final class ViewSource: Sendable {
     /// - Throws: `.malformed`, `.noKey`, `.store`.
     package func plan(for path: [UInt8], _ source: SourceFile, _ status: stat) throws(ViewError) -> FilePlan {
         if let index { return try hlsPlan(for: path, source, status, index) }
+        if format.layout == .mp4 { return try mp4Plan(for: path, source) }
         let entry = try manifest?.entry(for: path)
         let cipher = entry?.cipher ?? format.cipher
         if format.layout == .openssl {
@@ -106,8 +109,15 @@ package final class ViewSource: Sendable {
                 throw .malformed("no initial vector: give --iv or --iv-in-file, or name one in view.json")
             }
             return .stream(isVectorInFile ? nil : vector, format.padding)
-        case .openssl, .hls: preconditionFailure("internal error: \(format.name) has no layout")
+        case .openssl, .hls, .mp4: preconditionFailure("internal error: \(format.name) has no layout")
         }
+    }
+
+    private func mp4Plan(for path: [UInt8], _ source: SourceFile) throws(ViewError) -> FilePlan {
+        let naming = ContentKeys.Naming(uri: nil, directory: HlsURI.directory(of: path))
+        guard let plan = try Mp4Plan.read(source, naming) else { return .plain(path) }
+        return FilePlan(
+            layout: .samples(plan), keyNames: try plan.keyNames(source), cipher: .aes128CBC, path: path)
     }
 
     private func hlsPlan(
@@ -129,7 +139,7 @@ package final class ViewSource: Sendable {
             return FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: nil, path: path)
         case .failed(let error): throw error
         }
-        return FilePlan(layout: .segment(HlsSegment([])), keyNames: [], cipher: nil, path: path)
+        return .plain(path)
     }
 
     /// Nil if the file is not a playlist.

@@ -1,0 +1,74 @@
+internal import LinuxSystem
+internal import Synchronization
+internal import VaultCrypto
+
+/// The keys of an open MP4 file, by the identifiers in its boxes. Fragments can need keys that the open did not know:
+/// these are fetched in the background. Any thread.
+final class ContentKeys: Sendable {
+    /// The keys' names apart from their identifiers.
+    struct Naming: Equatable, Sendable {
+        /// The URI in the playlist, if there is one.
+        var uri: [UInt8]?
+        /// The directory of the playlist or the file, relative to the source.
+        var directory: [UInt8]
+
+        func name(of key: KeyID) -> KeyName { .content(key, uri: uri, directory: directory) }
+    }
+
+    private struct State {
+        var keys: [KeyID: (name: KeyName, key: CbcKey)]
+        /// Why fetches have failed. Nil while one is running.
+        var failures: [KeyID: String?] = [:]
+    }
+
+    private let naming: Naming
+    private let store: KeyStore?
+    private let state: Mutex<State>
+
+    /// - Parameters:
+    ///   - keys: known at the open.
+    ///   - store: has or fetches the others.
+    init(_ keys: [(name: KeyName, key: CbcKey)], _ naming: Naming, from store: KeyStore?) {
+        self.naming = naming
+        self.store = store
+        var known: [KeyID: (name: KeyName, key: CbcKey)] = [:]
+        for (name, key) in keys {
+            if case .content(let id, _, _) = name { known[id] = (name, key) }
+        }
+        state = Mutex(State(keys: known))
+    }
+
+    var all: [(name: KeyName, key: CbcKey)] { state.withLock { Array($0.keys.values) } }
+
+    /// Returns a key. Does not block.
+    /// - Throws: `.noKey` if it is not in memory. It is fetched, so a later read can succeed.
+    func key(_ id: KeyID) throws(ViewError) -> CbcKey {
+        if let known = state.withLock({ $0.keys[id]?.key }) { return known }
+        let name = naming.name(of: id)
+        if let material = store?.find(name) {
+            let own = material.key.subrange(0..<material.key.count)
+            let key = try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
+            return state.withLock { state in
+                state.failures[id] = nil
+                if let known = state.keys[id]?.key { return known }
+                state.keys[id] = (name, key)
+                return key
+            }
+        }
+        let failure = state.withLock { state in
+            let failure = state.failures[id]
+            state.failures[id] = .some(nil)
+            return failure
+        }
+        // A fetch is running.
+        if failure != .some(nil) {
+            let accepted = store?.prefetch([name]) { [weak self] _, outcome in
+                guard case .failure(.noKey(let text)) = outcome else { return }
+                self?.state.withLock { $0.failures[id] = text }
+            }
+            // Locked, or too many fetches wait.
+            if accepted != 1 { state.withLock { _ = $0.failures.removeValue(forKey: id) } }
+        }
+        throw .noKey((failure ?? nil) ?? "no key for \(id.text) yet: it is fetched in the background")
+    }
+}

@@ -1,0 +1,132 @@
+internal import LinuxSystem
+
+/// Four characters: the type of a box, a codec or a scheme (ISO/IEC 14496-12, 4.2).
+struct Mp4Type: Hashable, Sendable, ExpressibleByStringLiteral {
+    let code: UInt32
+
+    init(code: UInt32) { self.code = code }
+
+    init(stringLiteral text: StaticString) {
+        precondition(text.utf8CodeUnitCount == 4, "internal error: a box type of \(text.utf8CodeUnitCount) bytes")
+        code = text.withUTF8Buffer { $0.reduce(0) { $0 << 8 | UInt32($1) } }
+    }
+
+    /// For a message.
+    var text: String { shown(withUnsafeBytes(of: code.bigEndian) { Array($0) }) }
+}
+
+/// A box inside a `moov` or `moof` that is in memory.
+struct Mp4Box {
+    let type: Mp4Type
+    /// Offsets in the buffer: of the header, and of the contents.
+    let start: Int
+    let contents: Range<Int>
+}
+
+/// The bytes of a `moov` or `moof`, with its header, and their checked reading.
+struct Mp4Buffer {
+    let bytes: [UInt8]
+    /// Offset in the file.
+    let start: UInt64
+
+    /// The boxes that fill a range. Fewer than 8 bytes at its end are not a box: QuickTime ends lists with 4 zeros.
+    func boxes(in range: Range<Int>) throws(ViewError) -> [Mp4Box] {
+        var boxes: [Mp4Box] = []
+        var position = range.lowerBound
+        while range.upperBound - position >= 8 {
+            var fields = Mp4Fields(self, position..<range.upperBound)
+            var size = UInt64(try fields.integer(UInt32.self))
+            let type = Mp4Type(code: try fields.integer())
+            if size == 1 { size = try fields.integer() }
+            guard size >= UInt64(fields.position - position), size <= UInt64(range.upperBound - position) else {
+                throw .malformed("the box \(type.text) at \(start + UInt64(position)) does not fit into its parent")
+            }
+            let end = position + Int(size)
+            boxes.append(Mp4Box(type: type, start: position, contents: fields.position..<end))
+            position = end
+        }
+        return boxes
+    }
+
+    func boxes(in box: Mp4Box) throws(ViewError) -> [Mp4Box] { try boxes(in: box.contents) }
+
+    /// The one box of a type, if there is one.
+    func box(_ type: Mp4Type, in boxes: [Mp4Box]) throws(ViewError) -> Mp4Box? {
+        let found = boxes.filter { $0.type == type }
+        guard found.count < 2 else { throw contradiction("\(found.count) boxes \(type.text) where one is allowed") }
+        return found.first
+    }
+
+    func required(_ type: Mp4Type, in boxes: [Mp4Box]) throws(ViewError) -> Mp4Box {
+        guard let box = try box(type, in: boxes) else { throw contradiction("there is no box \(type.text)") }
+        return box
+    }
+
+    func fields(of box: Mp4Box) -> Mp4Fields { Mp4Fields(self, box.contents) }
+
+    /// - Parameter text: where the boxes cannot all be true.
+    func contradiction(_ text: String) -> ViewError {
+        .malformed("the boxes at \(start) contradict each other: \(text)")
+    }
+
+    /// The change that makes the box's type another.
+    func renaming(_ box: Mp4Box, to type: Mp4Type) -> Mp4Patch {
+        Mp4Patch(offset: start + UInt64(box.start) + 4, type: type)
+    }
+}
+
+/// Reads big-endian numbers of a box one after another.
+struct Mp4Fields {
+    private let buffer: Mp4Buffer
+    private let end: Int
+    private(set) var position: Int
+
+    init(_ buffer: Mp4Buffer, _ range: Range<Int>) {
+        self.buffer = buffer
+        (position, end) = (range.lowerBound, range.upperBound)
+    }
+
+    var remaining: Int { end - position }
+
+    mutating func integer<Number: FixedWidthInteger>(_ type: Number.Type = Number.self) throws(ViewError) -> Number {
+        let size = Number.bitWidth / 8
+        try check(size)
+        defer { position += size }
+        return buffer.bytes[position..<(position + size)].reduce(0) { $0 << 8 | Number(truncatingIfNeeded: $1) }
+    }
+
+    mutating func skip(_ count: Int) throws(ViewError) {
+        try check(count)
+        position += count
+    }
+
+    /// The version and the flags at the beginning of a full box.
+    mutating func versionAndFlags() throws(ViewError) -> (version: UInt8, flags: UInt32) {
+        let word: UInt32 = try integer()
+        return (UInt8(word >> 24), word & 0xFF_FFFF)
+    }
+
+    /// The number of entries, each of `size` bytes at least, that the box has room for.
+    mutating func count(ofSize size: Int) throws(ViewError) -> Int {
+        let count = Int(try integer(UInt32.self))
+        guard count <= remaining / size else { throw tooShort }
+        return count
+    }
+
+    /// An initial vector of 8 or 16 bytes. The rest of 16 is zero.
+    mutating func vector(_ size: UInt8) throws(ViewError) -> InitialVector {
+        InitialVector(high: try integer(), low: size == 16 ? try integer() : 0)
+    }
+
+    private func check(_ count: Int) throws(ViewError) { if remaining < count { throw tooShort } }
+
+    private var tooShort: ViewError {
+        buffer.contradiction("a box ends at \(buffer.start + UInt64(end)), before its fields")
+    }
+}
+
+/// Four bytes of the file that the view shows as another box type.
+struct Mp4Patch: Equatable, Sendable {
+    let offset: UInt64
+    let type: Mp4Type
+}

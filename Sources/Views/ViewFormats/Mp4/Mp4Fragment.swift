@@ -1,0 +1,123 @@
+internal import LinuxSystem
+
+/// The encrypted ranges and the changes of a part of a file: of a `moof` and the boxes after it, or of the part before
+/// the first one. Immutable. Any thread.
+final class Mp4Fragment: Sendable {
+    /// From the `moof` to the next one.
+    let bytes: Range<UInt64>
+    let ranges: ProtectedRanges
+    /// In ascending order.
+    let patches: [Mp4Patch]
+
+    /// The part before the first `moof`.
+    init(before end: UInt64, ranges: ProtectedRanges, patches: [Mp4Patch]) throws(ViewError) {
+        bytes = 0..<end
+        if let last = ranges.all.last, last.end > end {
+            throw .malformed("samples of the moov at \(last.end) are past the first moof")
+        }
+        (self.ranges, self.patches) = (ranges, patches)
+    }
+
+    /// Parses a `moof`.
+    init(
+        _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile
+    ) throws(ViewError) {
+        self.bytes = bytes
+        var reading = Reading(
+            buffer: Mp4Buffer(bytes: moof, start: bytes.lowerBound), movie: movie, source: source)
+        try reading.fragment()
+        let end = bytes.lowerBound + UInt64(moof.count)
+        try reading.ranges.finish(in: end..<max(end, bytes.upperBound))
+        ranges = reading.ranges
+        patches = reading.patches.sorted { $0.offset < $1.offset }
+    }
+}
+
+/// One reading of a `moof`.
+private struct Reading {
+    let buffer: Mp4Buffer
+    let movie: Mp4Movie
+    let source: SourceFile
+    var ranges = ProtectedRanges()
+    var patches: [Mp4Patch] = []
+    /// The end of the samples of the track fragment before.
+    private var dataEnd: UInt64?
+
+    init(buffer: Mp4Buffer, movie: Mp4Movie, source: SourceFile) {
+        (self.buffer, self.movie, self.source) = (buffer, movie, source)
+    }
+
+    mutating func fragment() throws(ViewError) {
+        guard let moof = try buffer.boxes(in: 0..<buffer.bytes.count).first else {
+            throw buffer.contradiction("the moof has no header")
+        }
+        for box in try buffer.boxes(in: moof) {
+            switch box.type {
+            case "traf": try track(buffer.boxes(in: box))
+            case "pssh": patches.append(buffer.renaming(box, to: "free"))
+            default: break
+            }
+        }
+    }
+
+    private mutating func track(_ boxes: [Mp4Box]) throws(ViewError) {
+        var fields = buffer.fields(of: try buffer.required("tfhd", in: boxes))
+        let flags = try fields.versionAndFlags().flags
+        let number: UInt32 = try fields.integer()
+        guard let track = movie.tracks[number] else {
+            throw buffer.contradiction("the moof has a track \(number), which the moov does not describe")
+        }
+        // Without an offset, the first track fragment counts from the moof, and another from the end of the one before.
+        var base = flags & 0x2_0000 != 0 ? buffer.start : dataEnd ?? buffer.start
+        if flags & 1 != 0 { base = try fields.integer() }
+        let entry = flags & 2 != 0 ? Int(try fields.integer(UInt32.self)) : track.entry
+        if flags & 8 != 0 { try fields.skip(4) }
+        let size = flags & 16 != 0 ? try fields.integer(UInt32.self) : track.sampleSize
+        var samples = Mp4Samples()
+        dataEnd = base
+        for trun in boxes where trun.type == "trun" { try run(trun, base, entry, size, &samples) }
+        guard let scheme = track.scheme else { return }
+        let protection = try Mp4SampleProtection(
+            buffer, boxes, scheme, groups: track.groups, isFragment: true, patches: &patches)
+        try protection.addRanges(of: samples, track, to: &ranges, base: base) { (offset, count) throws(ViewError) in
+            try source.bytes(at: offset, count)
+        }
+    }
+
+    private mutating func run(
+        _ trun: Mp4Box, _ base: UInt64, _ entry: Int, _ size: UInt32, _ samples: inout Mp4Samples
+    ) throws(ViewError) {
+        var fields = buffer.fields(of: trun)
+        let flags = try fields.versionAndFlags().flags
+        let count = Int(try fields.integer(UInt32.self))
+        var start = dataEnd ?? base
+        if flags & 1 != 0 {
+            let offset = Int64(try fields.integer(Int32.self))
+            guard base <= UInt64(Int64.max / 2), Int64(base) + offset >= 0 else {
+                throw buffer.contradiction("a trun at \(base)\(offset >= 0 ? "+" : "")\(offset)")
+            }
+            start = UInt64(Int64(base) + offset)
+        }
+        if flags & 4 != 0 { try fields.skip(4) }
+        let run = Mp4Samples.Run(offset: start, count: count, entry: entry)
+        var total: UInt64 = 0
+        if flags & 0x200 == 0 {
+            try samples.add(run, size: size)
+            total = UInt64(count) * UInt64(size)
+        } else {
+            try samples.checkCount(adding: count)
+            let others = [0x100, 0x400, 0x800].map { flags & $0 != 0 ? 4 : 0 }
+            samples.runs.append(run)
+            for _ in 0..<count {
+                try fields.skip(others[0])
+                let size: UInt32 = try fields.integer()
+                try fields.skip(others[1] + others[2])
+                samples.sizes.append(size)
+                total += UInt64(size)
+            }
+        }
+        let (end, overflow) = start.addingReportingOverflow(total)
+        guard !overflow else { throw buffer.contradiction("a trun at \(start) of \(total) bytes") }
+        dataEnd = end
+    }
+}

@@ -1,0 +1,94 @@
+internal import LinuxSystem
+
+/// An MP4 file whose samples are encrypted in place: the plaintext has the length of the file, and each byte its offset.
+/// Any thread.
+struct SampleMap: Sendable {
+    let index: Mp4Index
+    let keys: ContentKeys
+    /// Bytes of the file.
+    let length: UInt64
+    /// For `export`, which goes on only with the same decryption.
+    let movie: Mp4Movie
+}
+
+/// An MP4 file's description, from which it is opened. Any thread.
+package struct Mp4Plan: Equatable, Sendable {
+    let movie: Mp4Movie
+    /// False if the `moov` is in an init segment.
+    let isOwn: Bool
+    let naming: ContentKeys.Naming
+
+    /// Reads the `moov` of a file. Nil if the file is not MP4, or not encrypted, so that it is shown as it is.
+    /// - Throws: `.malformed`.
+    static func read(_ source: SourceFile, _ naming: ContentKeys.Naming) throws(ViewError) -> Mp4Plan? {
+        var next: UInt64 = 0
+        var window = Mp4Window(source)
+        for _ in 0..<maximumBoxes {
+            let box: Mp4TopBox?
+            do throws(ViewError) { box = try window.box(at: next) } catch .malformed where next == 0 {
+                return nil
+            }
+            guard let box else {
+                if next == 0 { return nil }
+                throw .malformed("there is no moov: the file is cut, or its init segment is another file")
+            }
+            if next == 0, !firstTypes.contains(box.type) { return nil }
+            switch box.type {
+            case "moov":
+                let movie = try Mp4Movie(window.contents(of: box), at: next, of: source)
+                return movie.isProtected ? Mp4Plan(movie: movie, isOwn: true, naming: naming) : nil
+            case "moof": throw .malformed("there is no init segment: the file begins with a fragment, and has no moov")
+            default: next = box.bytes.upperBound
+            }
+        }
+        throw .malformed("no moov in the first \(maximumBoxes) boxes")
+    }
+
+    /// Boxes before a `moov`: of a file without fragments, there are few.
+    private static let maximumBoxes = 1024
+    /// The boxes with which MP4 files and segments begin.
+    private static let firstTypes: Set<Mp4Type> = [
+        "ftyp", "styp", "moov", "moof", "sidx", "mdat", "free", "skip", "wide", "emsg", "prft", "pdin",
+    ]
+
+    /// The keys to fetch before an open: of the `moov`, and of the first fragment if that alone names them.
+    func keyNames(_ source: SourceFile) throws(ViewError) -> [KeyName] {
+        var keys = movie.keys
+        if movie.namesKeysInFragments, let first = try firstFragment(source) { keys += first.ranges.keys }
+        var seen: Set<KeyID> = []
+        return keys.filter { !$0.isZero && seen.insert($0).inserted }.map(naming.name)
+    }
+
+    private func firstFragment(_ source: SourceFile) throws(ViewError) -> Mp4Fragment? {
+        let index = Mp4Index(of: source, movie, isOwn: isOwn)
+        let head = try index.fragment(at: 0)
+        if head.bytes.lowerBound > 0 || head.bytes.upperBound >= source.size { return head }
+        // The first byte of a file can be its first fragment's.
+        if !head.ranges.all.isEmpty { return head }
+        return try index.fragment(at: head.bytes.upperBound)
+    }
+
+    func map(_ source: SourceFile, _ keys: ContentKeys) -> SampleMap {
+        SampleMap(index: Mp4Index(of: source, movie, isOwn: isOwn), keys: keys, length: source.size, movie: movie)
+    }
+}
+
+/// The encryption of an MP4 file, for people.
+package struct Mp4Description: Sendable {
+    /// Each scheme with its pattern, such as `cbcs, pattern 1:9`.
+    package let schemes: [String]
+    package let keys: [KeyID]
+    /// True if fragments can have other keys.
+    package let changesKeys: Bool
+
+    /// Nil if the file is not encrypted.
+    /// - Throws: `.malformed` if no view can decrypt it.
+    init?(of source: SourceFile) throws(ViewError) {
+        let naming = ContentKeys.Naming(uri: nil, directory: [])
+        guard let plan = try Mp4Plan.read(source, naming) else { return nil }
+        var seen: Set<String> = []
+        schemes = plan.movie.protections.map(\.text).filter { seen.insert($0).inserted }
+        keys = try plan.keyNames(source).compactMap { if case .content(let id, _, _) = $0 { id } else { nil } }
+        changesKeys = plan.movie.namesKeysInFragments
+    }
+}
