@@ -30,6 +30,6 @@ extension VaultFileSystem {
     private func releasesSpace(since before: Int) -> Bool {
         if store.log.canFreeSpace { spaceReleases.add(1, ordering: .acquiringAndReleasing) }
         // Also waits for the other thread's.
-        return (try? store.log.freeSpace()) != nil && spaceReleases.load(ordering: .acquiring) != before
+        return (try? store.log.checkpoint(.fullDisk)) != nil && spaceReleases.load(ordering: .acquiring) != before
     }
 }

@@ -106,7 +106,7 @@ final class TamperVault {
             if isSealed { open.durability.sealer.sealAll() }
         }
         // The changes are made to the backing files, so nothing may be in the log.
-        try open.log.clear()
+        try open.log.checkpoint(.end)
         for index in plans.indices { try note(index) }
         model = TamperModel(layout: keyRing.layout, files: states)
         originals = plans.indices.map { [path] in "\(path)/originals/\($0)" }

@@ -30,7 +30,7 @@ import VaultStore
             return 0
         }
         try CallWatcher.watch(vault.path, hold) {
-            let checkpoint = try BackgroundThread { try? system.store.log.checkpoint() }
+            let checkpoint = try BackgroundThread { try? system.store.log.checkpoint(.due) }
             let begun: Void? = state.wait(until: .now + .seconds(60)) { $0.hasBegun ? () : nil }
             #expect(begun != nil)
             let locking = try BackgroundThread {
@@ -78,7 +78,7 @@ import VaultStore
             seen.withLock { $0 = try? modified() }
             return 0
         }
-        try CallWatcher.watch(vault.path, answer) { try system.store.log.checkpoint() }
+        try CallWatcher.watch(vault.path, answer) { try system.store.log.checkpoint(.due) }
         let after = try modified()
         #expect(after != earlier && seen.withLock { $0 } == after)
     }

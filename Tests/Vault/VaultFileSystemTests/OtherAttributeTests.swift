@@ -130,7 +130,7 @@ import VaultStore
             expect(.noData) { _ = try system.attribute(file, name) }
             return 0
         }
-        try CallWatcher.watch(vault.path, look) { try system.store.log.checkpoint() }
+        try CallWatcher.watch(vault.path, look) { try system.store.log.checkpoint(.due) }
         #expect(looks.load(ordering: .relaxed) > 0)
         try backingAttribute("f")
         #expect(try system.attribute(file, name) == list)

@@ -21,7 +21,7 @@ import VaultFormat
         file = try vault.reopen(in: store)
         // The log's file is there, with its header.
         try file.put([1], at: 0)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
     }
 
     /// The calls of `body`, each with the name that it concerns, without adjacent repetitions.
@@ -64,7 +64,7 @@ import VaultFormat
     @Test("logged → in place, durable: RedoLog.checkpoint syncs the log first, and the file before the log's header")
     func placed() throws {
         try overwrite()
-        let calls = try calls { try store.log.checkpoint() }
+        let calls = try calls { try store.log.checkpoint(.due) }
         let syncs = calls.filter { $0.hasPrefix("synchronize") }
         #expect(calls.first == "synchronize vaultfs.log" && calls.contains("write file"))
         #expect(syncs == ["synchronize vaultfs.log", "synchronize file", "synchronize vaultfs.log"])
@@ -93,7 +93,7 @@ import VaultFormat
         try file.put([1], at: 4 * Self.c)
         try overwrite()
         #expect(try !file.seal(ifStill: file.lengthMark, isDurable: false))
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try file.seal(ifStill: file.lengthMark, isDurable: false))
         #expect(try vault.header().isSealed && vault.header().length == 4 * UInt64(Self.c) + 1)
     }

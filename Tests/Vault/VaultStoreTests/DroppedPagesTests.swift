@@ -154,18 +154,18 @@ import VaultFormat
                 let seed = UInt64(10 * round)
                 attempt { try model.put(pattern(20 * Self.c, seed: seed + 1), at: model.content.count) }
                 attempt { try model.put(pattern(Self.c, seed: seed + 2), at: 0) }
-                attempt { try store.log.checkpoint() }
+                attempt { try store.log.checkpoint(.due) }
                 synchronize(model)
                 attempt { try model.put(pattern(20 * Self.c, seed: seed + 3), at: model.content.count) }
                 synchronize(model)
                 attempt { try model.put(pattern(Self.c, seed: seed + 4), at: Self.c) }
                 attempt { try model.truncate(to: model.content.count - Self.c - 50) }
                 synchronize(model)
-                attempt { try store.log.checkpoint() }
+                attempt { try store.log.checkpoint(.due) }
                 attempt { try model.truncate(to: model.content.count + 5000) }
                 attempt { try model.put(pattern(20 * Self.c, seed: seed + 5), at: model.content.count) }
                 synchronize(model)
-                attempt { try store.log.checkpoint() }
+                attempt { try store.log.checkpoint(.due) }
             }
             for model in models { synchronize(model) }
             try? store.log.renewIfNeeded()

@@ -26,11 +26,11 @@ import VaultFormat
         try poll("the thread") {
             try file.truncate(to: 0)
             // While the log has the length, none is noted.
-            try store.log.checkpoint()
+            try store.log.checkpoint(.due)
             try file.truncate(to: Self.grown)
             return file.writing.withLock { $0.awaitedLength != nil || $0.header.length > 0 }
         }
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         try poll("the header") {
             try file.put([1], at: Int(file.length))
             return try Descriptor(at: vault.root.fd, ascii(vault.entry("file")), flags: 0).read(at: 0, count: 128)
@@ -50,7 +50,7 @@ import VaultFormat
         try file.put(pattern(5 * 4096), at: 0)
         file.writing.withLock { $0.awaitedLength = 5 * 4096 }
         try file.truncate(to: 4096)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         try file.put(pattern(3 * 4096), at: 4096)
         try file.writeDurableLength()
         #expect(file.writing.withLock { $0.header.length } == 4096)

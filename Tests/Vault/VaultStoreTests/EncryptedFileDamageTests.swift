@@ -124,7 +124,7 @@ import VaultFormat
         let descriptor = try Descriptor(at: fixture.root.fd, ascii(fixture.entry("file")), flags: O_RDWR)
         let file = try EncryptedFile.openTruncated(descriptor, class: .complete, in: store)
         #expect(file.length == 0)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try fixture.bytes().count == 128)
         #expect(try !fixture.header().isSealed)
         try file.put(pattern(5000, seed: 9), at: 0)
@@ -188,7 +188,7 @@ import VaultFormat
         let store = try fixture.open()
         let file = try fixture.reopen(in: store)
         try file.put(pattern(Self.c, seed: 3), at: content.count)
-        try store.log.clear()
+        try store.log.checkpoint(.end)
         try fixture.change { $0.replaceSubrange(..<128, with: sealedHeader) }
         let reader = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         #expect(try reader.get(2 * Self.c) == content)
@@ -197,7 +197,7 @@ import VaultFormat
         let writer = try fixture.reopen(in: other)
         try writer.prepareForWriting()
         #expect(try writer.contents() == content)
-        try other.log.checkpoint()
+        try other.log.checkpoint(.due)
         #expect(try fixture.reopen(in: try fixture.open()).contents() == content)
     }
 

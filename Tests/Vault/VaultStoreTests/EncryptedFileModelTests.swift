@@ -167,7 +167,7 @@ private struct Model {
         if try file.contents(workspace) != bytes { problem = "contents differ" }
         // Before the checkpoint, with what the log has, and after it.
         try checkFresh()
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         try checkFresh()
         let backing = try file.reader.status().st_size
         if UInt64(backing) != store.layout.backingSize(ofPlaintextLength: UInt64(bytes.count)) {

@@ -23,7 +23,7 @@ import VaultFormat
         try file.truncate(to: length)
         try file.put(pattern(dataAtEnd, seed: 2), at: length - dataAtEnd)
         if isSealed { #expect(try file.sealInPlace()) }
-        try store.log.clear()
+        try store.log.checkpoint(.end)
     }
 
     /// The copy made by a program that copies data and skips holes, up to the length that stat(2) shows.
@@ -69,7 +69,7 @@ import VaultFormat
             let writer = try fixture.reopen(in: store)
             try writer.prepareForWriting()
             #expect(try copied(writer) == whole)
-            try store.log.clear()
+            try store.log.checkpoint(.end)
             #expect(try fixture.bytes().count == before)
         }
     }

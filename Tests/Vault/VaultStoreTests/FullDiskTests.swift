@@ -65,7 +65,7 @@ import VaultFormat
             let readOnly = try killed.open(isReadOnly: true)
             #expect(try killed.reopen(name, in: readOnly).contents() == file.content)
         }
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(store.problems.isEmpty && store.log.usedSize == 0)
         for (name, file) in zip(["a", "b", "c"], files) {
             #expect(try vault.reopen(name, in: try vault.open()).contents() == file.content)
@@ -113,9 +113,9 @@ private final class RandomRun: @unchecked Sendable {
         try disk.during(in: vault.path) {
             try file.put(pattern(3 * c + 100), at: 0)
             content = pattern(3 * c + 100)
-            try store.log.checkpoint()
+            try store.log.checkpoint(.due)
             try concurrently([
-                { [self] in while !isOver.load(ordering: .acquiring) { try store.log.checkpoint() } },
+                { [self] in while !isOver.load(ordering: .acquiring) { try store.log.checkpoint(.due) } },
                 { [self] in
                     defer { isOver.store(true, ordering: .releasing) }
                     for _ in 0..<(10 + below(20)) { try step() }
@@ -125,7 +125,7 @@ private final class RandomRun: @unchecked Sendable {
             disk.takeAll()
             // Some operations still find space, and are acknowledged.
             for _ in 0..<below(12) { try step() }
-            try store.log.checkpoint()
+            try store.log.checkpoint(.due)
         }
         #expect(store.problems.isEmpty && store.log.usedSize == 0, "\(context)")
         #expect(try file.contents() == content, "\(context)")

@@ -32,7 +32,7 @@ import Testing
             else { return 0 }
             let checkpoint = try? BackgroundThread {
                 let isExcluded = (try? file.unlessHiddenWrite { true }) == nil
-                if !isExcluded { #expect(throws: Never.self) { try store.log.checkpoint() } }
+                if !isExcluded { #expect(throws: Never.self) { try store.log.checkpoint(.due) } }
                 isOver.update { $0 = true }
             }
             #expect(isOver.wait(until: .now + .seconds(20)) { $0 ? () : nil } != nil)
@@ -44,7 +44,7 @@ import Testing
         }
         #expect(hasBegun.access { $0 })
         #expect(try file.contents() == expected)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try file.contents() == expected)
         #expect(try file.sealInPlace())
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)

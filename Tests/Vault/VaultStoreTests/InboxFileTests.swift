@@ -24,7 +24,7 @@ import VaultFormat
         let file = try EncryptedFile.create(in: descriptor, class: .inbox, store: store)
         try file.put(content, at: 0)
         if isSealed {
-            try store.log.checkpoint()
+            try store.log.checkpoint(.due)
             #expect(try file.seal(ifStill: file.lengthMark, isDurable: true))
         } else {
             try file.synchronize(dataOnly: true)

@@ -23,7 +23,7 @@ import VaultFormat
         try place.overwrite(chunk: 2, seed: 12)
         try LogPlace.damageEntry(1, byte: byte, in: place.vault)
         try place.overwrite(chunk: 3, seed: 13)
-        try place.store.log.checkpoint()
+        try place.store.log.checkpoint(.due)
         let losses = lost.withLock { $0 }
         #expect(losses.count == 1 && losses.first?.file === place.files[1] && losses.first?.chunks == 1..<2)
         #expect(place.store.problems.count == 1 && place.store.faults.isDataMissing)
@@ -182,13 +182,13 @@ import VaultFormat
         let bad = place.vault.path("b")
         let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .write && call.path == bad ? EIO : 0 }
         try CallWatcher.watch(place.vault.path, answer) {
-            #expect(throws: StoreError.system(.ioError)) { try place.store.log.checkpoint() }
+            #expect(throws: StoreError.system(.ioError)) { try place.store.log.checkpoint(.due) }
             #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
             #expect(place.store.faults.isDataMissing)
             #expect(try place.files[1].contents() == LogPlace.content([1: 41]))
             try place.overwrite(chunk: 2, seed: 42)
         }
-        try place.store.log.checkpoint()
+        try place.store.log.checkpoint(.due)
         #expect(!place.store.faults.isDataMissing && place.store.log.usedSize == 0)
         for file in place.files { #expect(try file.contents() == LogPlace.content([1: 41, 2: 42])) }
     }
@@ -294,7 +294,7 @@ import VaultFormat
             guard call.kind == .write && call.path == path else { return 0 }
             return isFreed.exchange(true, ordering: .relaxed) ? 0 : ENOSPC
         }
-        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint() }
+        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint(.due) }
         #expect(isFreed.load(ordering: .relaxed) && place.store.log.usedSize == 0 && place.store.problems.isEmpty)
         #expect(try place.files[2].contents() == LogPlace.content([1: 73]))
     }
@@ -309,7 +309,7 @@ import VaultFormat
             calls.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
             return 0
         }
-        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint() }
+        try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint(.due) }
         let made = calls.withLock { $0 }
         #expect(!made.contains { $0.hasPrefix("write b") } && made.contains { $0.hasPrefix("synchronizeAll") })
         #expect(place.store.log.usedSize == 0)

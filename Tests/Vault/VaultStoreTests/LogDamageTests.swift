@@ -117,7 +117,7 @@ import VaultFormat
     func damagedFirstEntry() throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 54)
-        try place.store.log.checkpoint()
+        try place.store.log.checkpoint(.due)
         try place.overwrite(chunk: 2, seed: 55)
         try LogPlace.damageEntry(0, byte: 200, in: place.vault)
         let next = try place.vault.open(cacheSize: 0)
@@ -134,7 +134,7 @@ import VaultFormat
         try place.files[1].put(pattern(LogPlace.c, seed: 61), at: 3 * LogPlace.c)
         try place.files[2].punchHole(0..<8192, workspace: workspace)
         let old = try place.vault.bytes("vaultfs.log")
-        try place.store.log.checkpoint()
+        try place.store.log.checkpoint(.due)
         for file in place.files {
             try file.truncate(to: 0)
             try file.put(pattern(6 * LogPlace.c, seed: 62), at: 0)
@@ -163,7 +163,7 @@ import VaultFormat
         try file.truncate(to: 6_000_000)
         let expected = pattern(3_000_000)[..<2_500_000] + [UInt8](repeating: 0, count: 3_500_000)
         #expect(try vault.reopen(in: try vault.open(isReadOnly: true)).contents() == Array(expected))
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try file.contents() == Array(expected))
         var entry = LogEntry(.hole, fileID: file.fileID)
         (entry.first, entry.end) = (3, 3)

@@ -178,7 +178,7 @@ final class LogFaultRun {
             nonisolated(unsafe) let action = action
             duringCheckpoint.access { $0 = [{ action() }] }
         }
-        attempt { try store.log.checkpoint() }
+        attempt { try store.log.checkpoint(.due) }
         duringCheckpoint.access { $0 = [] }
     }
 
@@ -203,7 +203,7 @@ final class LogFaultRun {
             store.durability.sealer.add(file.file)
         }
         store.durability.sealer.sealAll()
-        try? store.log.clear()
+        try? store.log.checkpoint(.end)
         store.durability.synchronizeNames()
         store.releaseWriterLock()
     }
@@ -272,9 +272,9 @@ final class LogFaultRun {
     func checkLiving() throws {
         let left = files.values.filter { !$0.isRemoved || $0.name == "open" }
         for file in left { try? file.file.synchronize(dataOnly: true) }
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         for file in left { try file.file.synchronize(dataOnly: true) }
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         let problems = store.problems
         #expect(problems.count == (hasLosses ? 1 : 0), "\(context), living: \(problems)")
         #expect(store.faults.isDataMissing == hasLosses && store.log.usedSize == 0)

@@ -148,7 +148,7 @@ import VaultFormat
         }
         let directory = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(vault.root.fd)")
         try CallWatcher.watch(directory, hold) {
-            let checkpoint = try BackgroundThread { try? store.log.checkpoint() }
+            let checkpoint = try BackgroundThread { try? store.log.checkpoint(.due) }
             let begun: Void? = state.wait(until: .now + .seconds(60)) { $0.hasBegun ? () : nil }
             #expect(begun != nil)
             // It waits until the truncation is in place.
@@ -158,7 +158,7 @@ import VaultFormat
             writer.join()
         }
         try disk.fill(leaving: 0).extend()
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try file.contents() == pattern(100 * Self.c)[..<(5 * Self.c)] + pattern(60 * Self.c, seed: 2))
     }
 
@@ -222,7 +222,7 @@ import VaultFormat
             case 1: try filler.descriptor.truncate(to: UInt64(Int.random(in: 0..<(600 << 10), using: &generator)))
             case 2: try file.synchronize(dataOnly: true)
             case 3:
-                try file.store.log.checkpoint()
+                try file.store.log.checkpoint(.due)
             default:
                 let start = Int.random(in: 0..<expected.count, using: &generator)
                 let bytes = pattern(Int.random(in: 1...9000, using: &generator), seed: UInt64(round))

@@ -26,7 +26,7 @@ import VaultFormat
         expected.replaceSubrange(100..<5100, with: pattern(5000, seed: 2))
         #expect(try vault.bytes() == before)
         #expect(try file.contents() == expected)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try vault.bytes() != before)
         #expect(try file.contents() == expected)
         #expect(!file.isLogged && store.log.usedSize == 0)
@@ -136,7 +136,7 @@ import VaultFormat
                 }
                 isOver.store(true, ordering: .releasing)
             },
-            { while !isOver.load(ordering: .acquiring) { try store.log.checkpoint() } },
+            { while !isOver.load(ordering: .acquiring) { try store.log.checkpoint(.due) } },
             {
                 var chunk = 0
                 while !isOver.load(ordering: .acquiring) {
@@ -175,7 +175,7 @@ import VaultFormat
         try file.put(pattern(Self.c, seed: 2), at: 0)
         try file.synchronize(dataOnly: true)
         let old = try vault.bytes("vaultfs.log")
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         // The old entries are still in the file's space, and the newest is after one of them.
         try file.put(pattern(Self.c, seed: 3), at: Self.c)
         let log = try vault.bytes("vaultfs.log")

@@ -31,7 +31,7 @@ import VaultFormat
         let backing = try file.reader.status()
         let shown = file.records.log.shownStatus(backing).st_mtim
         #expect(backing.st_mtim.tv_sec == 1000 && shown.tv_sec > 1_000_000)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         let after = try file.reader.status().st_mtim
         #expect((after.tv_sec, after.tv_nsec) == (shown.tv_sec, shown.tv_nsec))
     }
@@ -63,7 +63,7 @@ import VaultFormat
         try file.set(change)
         #expect(try modified(file) == [1000, 500])
         switch end {
-        case "checkpoint": try store.log.checkpoint()
+        case "checkpoint": try store.log.checkpoint(.due)
         case "fsync": try file.synchronize(dataOnly: false)
         default:
             try file.synchronize(dataOnly: true)
@@ -88,12 +88,12 @@ import VaultFormat
             try? file.set(change)
             return 0
         }
-        try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint() }
+        try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint(.due) }
         #expect(try isSet.withLock { $0 } && !file.isLogged && modified(file) == [500, 500])
         try file.put([2], at: 0)
         try file.set(change)
         try file.put([3], at: 0)
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try modified(file)[0] > 1_000_000)
     }
 
@@ -117,7 +117,7 @@ import VaultFormat
             let reader = try vault.open(isReadOnly: true)
             #expect(try modified(vault.reopen(in: reader)) == [future, modified(file)[1]])
         }
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         #expect(try modified(file)[0] < future)
     }
 
@@ -145,7 +145,7 @@ import VaultFormat
             shown.withLock { $0 = (try? file.reader.status()).map { file.records.log.shownStatus($0).st_mtim } }
             return 0
         }
-        try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint() }
+        try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint(.due) }
         let after = try file.reader.status().st_mtim
         #expect(!file.isLogged && shown.withLock { $0?.nanoseconds } == after.nanoseconds)
     }
@@ -172,7 +172,7 @@ import VaultFormat
             if part == "recovery" {
                 _ = try vault.open()
             } else {
-                try store.log.checkpoint()
+                try store.log.checkpoint(.due)
             }
             if part == "set time" { try file.synchronize(dataOnly: false) }
         }

@@ -15,7 +15,7 @@ import Testing
         try file.put(pattern(5000), at: 0)
         for round in 0..<200 where depth.growth == 0 {
             try file.put([UInt8(truncatingIfNeeded: round)], at: 100)
-            try store.log.checkpoint()
+            try store.log.checkpoint(.due)
         }
         #expect(depth.isNoted && depth.growth == 0)
     }

@@ -41,7 +41,7 @@ import VaultFormat
                 try file.prepareForWriting()
                 #expect(try file.contents() == content)
                 #expect(try file.sealInPlace())
-                try file.store.log.clear()
+                try file.store.log.checkpoint(.end)
             }
             try expectCutBack(isTailKept: isTailKept)
         }

@@ -160,7 +160,7 @@ extension EncryptedFile {
 
     /// Puts what the log has in place, and seals the file.
     func sealInPlace() throws -> Bool {
-        try store.log.checkpoint()
+        try store.log.checkpoint(.due)
         return try seal(ifStill: lengthMark, isDurable: true)
     }
 

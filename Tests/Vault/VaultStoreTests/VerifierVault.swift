@@ -51,7 +51,7 @@ final class VerifierVault {
         let writer = try VerifierVaultWriter(VaultDirectory.open(FilePath(path)), keyRing)
         try fill(writer)
         writer.store.durability.sealer.sealAll()
-        try writer.store.log.clear()
+        try writer.store.log.checkpoint(.end)
     }
 
     /// Opens the store as a mount does.

@@ -75,7 +75,7 @@ final class VaultSession {
     func reopen() throws -> FileSystemTree<VaultFileSystem> {
         system?.sealEverything()
         system?.store.durability.sealer.sealAll()
-        try system?.store.log.clear()
+        try system?.store.log.checkpoint(.end)
         try synchronize()
         return try open()
     }

@@ -58,7 +58,7 @@ package final class Durability: Sendable {
 
     private func checkpoint() {
         do throws(StoreError) {
-            try log.checkpoint()
+            try log.checkpoint(.due)
             try synchronizeDoubtful()
             schedule.finishCheckpoint(hasFailed: false)
         } catch {
@@ -70,9 +70,9 @@ package final class Durability: Sendable {
     /// - Throws: the first error of the store. Later steps are left out then.
     package func synchronizeEverything() throws(StoreError) {
         // A file is sealed only when it is in place. It may have been closed meanwhile.
-        try log.checkpoint()
+        try log.checkpoint(.sync)
         sealer.sealWaiting()
-        try log.checkpoint()
+        try log.checkpoint(.sync)
         try makeNamesDurable()
         try confirm()
     }
@@ -81,7 +81,7 @@ package final class Durability: Sendable {
     package func finish() {
         sealer.sealAll()
         // Everything is in place, so what an older build or another program reads is complete.
-        attempt { () throws(StoreError) in try log.clear() }
+        attempt { () throws(StoreError) in try log.checkpoint(.end) }
         // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.
         synchronizeNames()
         attempt { () throws(StoreError) in try confirm() }
@@ -141,7 +141,7 @@ package final class Durability: Sendable {
 
     private func checkStore() {
         do throws(StoreError) {
-            try log.checkpoint()
+            try log.checkpoint(.due)
             try synchronizeDoubtful()
             try makeNamesDurable()
             try confirm()

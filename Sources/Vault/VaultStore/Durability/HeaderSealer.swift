@@ -71,7 +71,7 @@ package final class HeaderSealer: Sendable {
     /// Puts everything in place, and seals every waiting file.
     package func sealAll() {
         // A file whose length only the log has stays unsealed, and can be read all the same.
-        try? log.checkpoint()
+        try? log.checkpoint(.seals)
         sealWaiting()
     }
 

@@ -120,7 +120,7 @@ extension EncryptedFile {
         if isLogged {
             // Only the store knows where its holes are.
             if store.isReadOnly { return toHole ? length : plaintextOffset }
-            try store.log.checkpoint()
+            try store.log.checkpoint(.holes)
         }
         let authentic = min(length, authenticLength)
         if plaintextOffset < authentic,

@@ -192,7 +192,7 @@ extension EncryptedFile {
 
     /// Puts everything in place, so that the backing file's size is that of the file again.
     func putEverythingInPlace(_ state: inout WriteState) throws(StoreError) {
-        try store.log.checkpoint()
+        try store.log.checkpoint(.change)
         state.loggedBytes = 0
         state.tail.chunk = layout.partialChunk(of: length)
         state.tail.sequence = 0

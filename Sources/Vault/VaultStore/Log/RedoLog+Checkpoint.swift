@@ -5,6 +5,27 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
+/// The reason for a checkpoint (ARCHITECTURE: The life of a chunk).
+package enum CheckpointReason {
+    /// The schedule: some time after the last entry, or because the log fills up, does not work, or the store has failed.
+    case due
+    /// An entry has no room in the log.
+    case fullLog
+    /// A request has met a full disk. The log also gives space back.
+    case fullDisk
+    /// A change needs the backing file as it will be.
+    case change
+    /// SEEK_DATA, SEEK_HOLE: only the store knows its holes.
+    case holes
+    /// Another machine may read the store, a program has set the file's time, or everything is to be in place.
+    case sync
+    /// Files are sealed only when they are in place.
+    case seals
+    case repair
+    /// Nothing else uses the store. The log's file is also emptied.
+    case end
+}
+
 /// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
 extension RedoLog {
     /// Number of new logs that one checkpoint begins, at most.
@@ -13,12 +34,21 @@ extension RedoLog {
     /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because records are copied as they
     /// are. Takes no lock that the caller may hold for a file.
     /// - Throws: the store's error. What is not in place stays in the log.
-    package func checkpoint() throws(StoreError) {
+    package func checkpoint(_ reason: CheckpointReason) throws(StoreError) {
+        try placeEverything()
+        switch reason {
+        case .fullDisk: try shrink()
+        case .end: try empty()
+        case .due, .fullLog, .change, .holes, .sync, .seals, .repair: break
+        }
+    }
+
+    private func placeEverything() throws(StoreError) {
         do throws(StoreError) {
             try checkpointing.withLock { (_) throws(StoreError) in
                 for _ in 0..<Self.mostRenewals {
                     try renew()
-                    if try putEverythingInPlace() { return }
+                    if try placeAll() { return }
                 }
                 throw .system(.ioError)
             }
@@ -32,12 +62,12 @@ extension RedoLog {
 
     /// Returns false if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk if
     /// removed files have been closed meanwhile.
-    private func putEverythingInPlace() throws(StoreError) -> Bool {
+    private func placeAll() throws(StoreError) -> Bool {
         let now = state.access { state in
             state.closed = Set(state.entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID))
             return (
                 header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
-                entries: state.entries, targets: state.targets, log: state.descriptor, needsSalt: state.needsSalt
+                entries: state.entries, targets: state.targets, log: state.phase.log?.descriptor, needsSalt: state.phase.needsSalt
             )
         }
         guard now.used > 0 || now.needsSalt, let log = now.log else { return true }
@@ -73,7 +103,7 @@ extension RedoLog {
         }
         state.access { state in
             state.header = header
-            if now.needsSalt { state.needsSalt = false }
+            if case .needsSalt(let log) = state.phase, now.needsSalt { state.phase = .working(log) }
             state.used -= now.used
             // A new array, so that the memory of many entries is freed.
             state.entries = Array(state.entries.dropFirst(now.entries.count))
@@ -173,17 +203,15 @@ extension RedoLog {
         for file in files { try file.synchronize(dataOnly: false) }
     }
 
-    /// True if `freeSpace` frees any.
+    /// True if a checkpoint for a full disk frees space.
     package var canFreeSpace: Bool { state.access { $0.used > 0 || $0.prepared > keptSize } }
 
-    /// Puts everything in place, and gives most of the log's space back to the store, which has none left.
-    /// - Throws: as `checkpoint`; `.system` with errno of ftruncate(2).
-    package func freeSpace() throws(StoreError) {
-        try checkpoint()
+    /// Gives most of the log's space back to the store, which has none left.
+    private func shrink() throws(StoreError) {
         try state.access { (state) throws(StoreError) in
             let kept = max(keptSize, LogHeader.areaSize + undoSpace(state.growths))
-            guard state.used == 0, state.fault == nil, let log = state.descriptor, state.prepared > kept else { return }
-            try log.truncate(to: kept)
+            guard state.used == 0, case .working(let log) = state.phase, state.prepared > kept else { return }
+            try log.descriptor.truncate(to: kept)
             state.prepared = kept
         }
     }
@@ -191,15 +219,13 @@ extension RedoLog {
     /// The size that the log keeps on a full disk, so that files there can be overwritten.
     private var keptSize: UInt64 { LogHeader.smallestSize(layout) }
 
-    /// Puts everything in place and empties the file of the log. Called when nothing else uses the store.
-    /// - Throws: as `checkpoint`; `.system` with errno.
-    package func clear() throws(StoreError) {
-        try checkpoint()
+    /// Empties the file of the log.
+    private func empty() throws(StoreError) {
         try state.access { (state) throws(StoreError) in
-            guard let descriptor = state.descriptor, state.used == 0 else { return }
+            guard let descriptor = state.phase.log?.descriptor, state.used == 0 else { return }
             try descriptor.truncate(to: LogHeader.areaSize)
             state.prepared = 0
-            state.descriptor = nil
+            state.phase = .absent
             (state.sequence, state.offset) = (1, LogHeader.areaSize)
             state.unsynced.forget()
             durable.store(0, ordering: .releasing)

@@ -21,14 +21,14 @@ extension RedoLog {
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `body`.
     func keepingUndoSpace<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         while try !withLog({ (state) throws(StoreError) in
-            let descriptor = try open(&state)
+            let log = try open(&state)
             guard hasRoom(state, for: 0, growths: state.growths + 1) else { return false }
             let end = state.offset + undoSpace(state.growths + 1)
-            try prepare(descriptor, upTo: min(state.header.logSize, end), &state)
+            try prepare(log.descriptor, upTo: min(state.header.logSize, end), &state)
             state.growths += 1
             return true
         }) {
-            try checkpoint()
+            try checkpoint(.fullLog)
         }
         defer { state.access { $0.growths -= 1 } }
         return try body()

@@ -13,7 +13,7 @@ extension RedoLog {
     /// - Throws: the store's error. The log works no more than before then.
     package func renewIfNeeded() throws(StoreError) {
         // A lock does not wait for a checkpoint.
-        guard state.access({ $0.fault != nil }) else { return }
+        guard state.access({ $0.phase.fault != nil }) else { return }
         try checkpointing.withLock { (_) throws(StoreError) in try renew() }
     }
 
@@ -21,7 +21,7 @@ extension RedoLog {
     ///   needed.
     func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
         // Without a file there is nothing to renew.
-        guard state.access({ $0.descriptor != nil && (isInPlace != nil || $0.fault != nil) }) else { return }
+        guard state.access({ $0.phase.log != nil && (isInPlace != nil || $0.phase.fault != nil) }) else { return }
         try admit()
         // Without the locks that a request takes: it may wait for the store longer than other calls.
         let temporary = try VaultDirectory.temporaryEntry()
@@ -40,7 +40,7 @@ extension RedoLog {
         }
         for loss in losses { faults.add(loss) }
         // Only if its name is durable can anything be acknowledged.
-        if let fault = state.access({ $0.fault }) { throw fault }
+        if let fault = state.access({ $0.phase.fault }) { throw fault }
         faults.clear(.log)
         schedule.completeRenewal()
     }
@@ -50,27 +50,26 @@ extension RedoLog {
     private func makeNewLog(
         _ state: inout State, _ log: Descriptor, _ temporary: [UInt8], _ isInPlace: (LogEntry) -> Bool
     ) throws(StoreError) -> [LostChunks] {
-        guard let old = state.descriptor else { throw .system(.ioError) }
+        guard let old = state.phase.log else { throw .system(.ioError) }
         var header = try Self.newHeader(size: state.header.logSize)
         (header.startSequence, header.startOffset) = (state.sequence, LogHeader.areaSize)
         try header.write(to: log, keys: keys, cipher)
         // Only if the store answers does a failed read mean that an entry is lost.
         try log.synchronize(dataOnly: false)
-        var reader = try LogReader(old, state.header, keys: keys, layout)
+        var reader = try LogReader(old.descriptor, state.header, keys: keys, layout)
         let kept = state.entries.filter { !isInPlace($0.entry) }
         let entries = try copy(kept, &reader, state.unsynced, to: log, header)
         let end = entries.last.map { $0.logged.offset + $0.logged.entry.space } ?? LogHeader.areaSize
         let prepared = try prepare(log, from: end, min(undoSpace(state.growths), header.logSize - end))
         try log.synchronize(dataOnly: false)
         try checkLost(entries, kept, &reader)
-        let isOldThere = hasItsName(state.identity, size: state.prepared)
-        let identity = FileIdentity(try log.status())
+        let isOldThere = hasItsName(old, size: state.prepared)
+        let new = OpenLog(descriptor: log, identity: FileIdentity(try log.status()))
         try giveName(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
-        state.identity = identity
-        let losses = adopt(entries, log, header, &state)
+        let losses = adopt(entries, new, header, &state)
         state.prepared = prepared
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
-            state.fault = error
+            state.phase = .failed(new, error)
             return losses
         }
         durable.store(state.sequence - 1, ordering: .releasing)
@@ -163,7 +162,7 @@ extension RedoLog {
 
     /// Uses the new log from now on. Returns the chunks that were lost.
     private func adopt(
-        _ entries: [CopiedEntry], _ log: Descriptor, _ header: LogHeader, _ state: inout State
+        _ entries: [CopiedEntry], _ log: OpenLog, _ header: LogHeader, _ state: inout State
     ) -> [LostChunks] {
         var files: [UInt64: LoggedChanges] = [:]
         var losses: [LostChunks] = []
@@ -177,20 +176,18 @@ extension RedoLog {
         }
         for (fileID, target) in state.targets {
             let changes = files[fileID]
-            target.file.relocateLogged(changes ?? LoggedChanges(), to: log)
+            target.file.relocateLogged(changes ?? LoggedChanges(), to: log.descriptor)
             state.targets[fileID]?.lastSequence = changes?.lastSequence ?? 0
             if changes == nil { state.targets.removeValue(forKey: fileID) }
         }
-        state.descriptor = log
+        state.phase = .working(log)
         state.header = header
         state.entries = entries.map(\.logged)
         state.sequence = header.startSequence + UInt64(entries.count)
         state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
         state.used = state.offset - LogHeader.areaSize
-        state.needsSalt = false
         // The new numbers are durable, or the next new log is made from this one.
         state.unsynced.forget()
-        state.fault = nil
         return losses
     }
 }

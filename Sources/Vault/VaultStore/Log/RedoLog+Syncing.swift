@@ -17,17 +17,17 @@ extension RedoLog {
     func synchronizeEntries(through sequence: UInt64) throws(StoreError) -> Bool {
         try syncing.withLock { (_) throws(StoreError) -> Bool in
             if durable.load(ordering: .acquiring) >= sequence { return true }
-            let (written, log, identity, size, fault) = state.access { state in
-                (state.sequence - 1, state.descriptor, state.identity, state.prepared, state.fault)
+            let (written, phase, size) = state.access { state in
+                (state.sequence - 1, state.phase, state.prepared)
             }
-            if let fault { throw fault }
-            guard let log else { return true }
-            do throws(StoreError) { try log.synchronize(dataOnly: true) } catch {
+            if let fault = phase.fault { throw fault }
+            guard let log = phase.log else { return true }
+            do throws(StoreError) { try log.descriptor.synchronize(dataOnly: true) } catch {
                 fail(error)
                 throw error
             }
             // After the sync: what is acknowledged must be where the next mount looks.
-            guard hasItsName(identity, size: size) else {
+            guard hasItsName(log, size: size) else {
                 fail(.damaged("vaultfs.log was removed, replaced or cut"))
                 return false
             }
@@ -37,9 +37,9 @@ extension RedoLog {
     }
 
     /// True if the log's name leads to this file, with all of its bytes.
-    func hasItsName(_ identity: FileIdentity?, size: UInt64) -> Bool {
+    func hasItsName(_ log: OpenLog, size: UInt64) -> Bool {
         guard let named = try? root.status(of: Self.entry) else { return false }
-        return FileIdentity(named) == identity && UInt64(clamping: named.st_size) >= size
+        return FileIdentity(named) == log.identity && UInt64(clamping: named.st_size) >= size
     }
 
     /// The last entry that is durable.
@@ -58,8 +58,10 @@ extension RedoLog {
 
     /// Returns false if the log did not work before, or has no file: the next append tries to make one.
     func setFault(_ error: StoreError, _ state: inout State) -> Bool {
-        guard state.fault == nil, state.descriptor != nil else { return false }
-        state.fault = error
+        switch state.phase {
+        case .absent, .failed: return false
+        case .working(let log), .needsSalt(let log): state.phase = .failed(log, error)
+        }
         return true
     }
 
@@ -69,7 +71,7 @@ extension RedoLog {
             "vaultfs.log does not work (\(error.reason)): overwrites and fsyncs fail until a new one is there"
         )
         // A new log may have begun meanwhile.
-        if state.access({ $0.fault == nil }) { faults.clear(.log) }
+        if state.access({ $0.phase.fault == nil }) { faults.clear(.log) }
         schedule.hurry()
     }
 
@@ -80,6 +82,6 @@ extension RedoLog {
     @discardableResult
     package func awaitRenewal() -> Bool {
         let renewals = schedule.renewals
-        return state.access { $0.fault != nil } && schedule.awaitRenewal(after: renewals)
+        return state.access { $0.phase.fault != nil } && schedule.awaitRenewal(after: renewals)
     }
 }

@@ -27,10 +27,37 @@ package final class RedoLog: Sendable {
         let offset: UInt64
     }
 
+    /// The log's file. Others may give its name to another one.
+    struct OpenLog {
+        let descriptor: Descriptor
+        let identity: FileIdentity
+    }
+
+    /// ARCHITECTURE (The life of a chunk) shows what leads from one to another.
+    enum Phase {
+        /// No file is open. The next entry opens or makes one.
+        case absent
+        case working(OpenLog)
+        /// A part of an entry was written before the store was full. Its number gives a nonce that must not be used again, so a
+        /// checkpoint changes the salt before the next entry.
+        case needsSalt(OpenLog)
+        /// Nothing can be acknowledged before a new log begins, for this reason.
+        case failed(OpenLog, StoreError)
+
+        var log: OpenLog? {
+            switch self {
+            case .absent: nil
+            case .working(let log), .needsSalt(let log), .failed(let log, _): log
+            }
+        }
+
+        var fault: StoreError? { if case .failed(_, let fault) = self { fault } else { nil } }
+
+        var needsSalt: Bool { if case .needsSalt = self { true } else { false } }
+    }
+
     struct State {
-        var descriptor: Descriptor?
-        /// The identity of `descriptor`.
-        var identity: FileIdentity?
+        var phase = Phase.absent
         var header: LogHeader
         /// Number and offset of the next entry.
         var sequence: UInt64 = 1
@@ -48,11 +75,6 @@ package final class RedoLog: Sendable {
         /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that it
         /// has reserved.
         var closed: Set<UInt64> = []
-        /// True if a part of an entry was written before the store was full. Its number gives a nonce that must not be
-        /// used again, so a checkpoint changes the salt before the next entry.
-        var needsSalt = false
-        /// The reason why nothing can be acknowledged before a new log begins.
-        var fault: StoreError?
     }
 
     static let entry = Array("vaultfs.log".utf8)
@@ -139,7 +161,7 @@ package final class RedoLog: Sendable {
                 // A checkpoint frees the space that the log has already.
                 guard error.isNoSpace, usedSize > 0 else { throw error }
             }
-            try checkpoint()
+            try checkpoint(.fullLog)
         }
     }
 
@@ -165,7 +187,7 @@ package final class RedoLog: Sendable {
             var (isOldFault, isNewFault) = (false, false)
             do throws(StoreError) {
                 return try state.access { (state) throws(StoreError) in
-                    if let fault = state.fault {
+                    if let fault = state.phase.fault {
                         isOldFault = true
                         throw fault
                     }
@@ -187,26 +209,26 @@ package final class RedoLog: Sendable {
         _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
         _ writer: Descriptor, _ state: inout State, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) -> Outcome {
-        let descriptor = try open(&state)
+        let log = try open(&state)
         let position = state.header.position(ofSpace: given.space, after: state.offset)
         let growths = undoes ? 0 : state.growths
-        guard !state.needsSalt, hasRoom(state, for: position.skipped + given.space, growths: growths),
+        guard !state.phase.needsSalt, hasRoom(state, for: position.skipped + given.space, growths: growths),
             state.targets.count < 2 * mostTargets || state.targets[given.fileID] != nil,
             state.targets[given.fileID].map({ $0.file === file }) ?? true,
             state.entries.count < 2 * Self.mostEntries
         else { return .full }
         let end = position.offset + given.space + undoSpace(growths)
-        try prepare(descriptor, upTo: min(state.header.logSize, end), &state)
+        try prepare(log.descriptor, upTo: min(state.header.logSize, end), &state)
         var entry = given
         entry.sequence = state.sequence
         entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
         // The coarse clock may be older than the time that the kernel gave the file last.
         entry.time = UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))
         do throws(StoreError) {
-            try Self.write(entry, in: buffer, to: descriptor, at: position.offset, state.header.salt, cipher, keys)
+            try Self.write(entry, in: buffer, to: log.descriptor, at: position.offset, state.header.salt, cipher, keys)
         } catch {
             // A part of an entry ends the log. The next one is written over it.
-            state.needsSalt = error.isNoSpace
+            if error.isNoSpace { state.phase = .needsSalt(log) }
             throw error
         }
         state.sequence += 1
@@ -217,7 +239,7 @@ package final class RedoLog: Sendable {
             entry, UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<(LogEntry.headSize + entry.bodySize))),
             durable: durable.load(ordering: .acquiring))
         state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
-        onAppend(entry, position.offset + UInt64(LogEntry.headSize), descriptor)
+        onAppend(entry, position.offset + UInt64(LogEntry.headSize), log.descriptor)
         schedule.addEntry(
             isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
                 || state.entries.count >= Self.mostEntries)
@@ -247,21 +269,21 @@ package final class RedoLog: Sendable {
     /// Makes the log's file if there is none, durably.
     func makeFile() throws(StoreError) {
         try state.access { (state) throws(StoreError) in
-            if state.descriptor == nil { _ = try Self.openToWrite(root, size: state.header.logSize) }
+            if case .absent = state.phase { _ = try Self.openToWrite(root, size: state.header.logSize) }
         }
     }
 
     /// The log's file, made if there is none, with a new salt in its header.
-    func open(_ state: inout State) throws(StoreError) -> Descriptor {
-        if let descriptor = state.descriptor { return descriptor }
+    func open(_ state: inout State) throws(StoreError) -> OpenLog {
+        if let log = state.phase.log { return log }
         let (descriptor, header) = try Self.openToWrite(root, size: state.header.logSize)
         state.header = try Self.newHeader(size: max(header.logSize, LogHeader.smallestSize(layout)))
         try state.header.write(to: descriptor, keys: keys, cipher)
         // A log with entries and without their header would be damage.
         try descriptor.synchronize(dataOnly: true)
-        state.identity = FileIdentity(try descriptor.status())
-        state.descriptor = descriptor
-        return descriptor
+        let log = OpenLog(descriptor: descriptor, identity: FileIdentity(try descriptor.status()))
+        state.phase = .working(log)
+        return log
     }
 
     /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.

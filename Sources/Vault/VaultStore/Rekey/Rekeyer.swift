@@ -95,7 +95,7 @@ package final class Rekeyer: Sendable {
                 return RekeyOutcome(totals: totals, isFinished: false, isStopped: false)
             }
             try store.admitChange()
-            try store.log.clear()
+            try store.log.checkpoint(.end)
             try steps.before(.finish)
         } catch {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }

@@ -70,7 +70,7 @@ package final class Repairer {
             try self.moveAway(finding)
         }
         try VaultError.wrapping("cannot make durable", directory.path) { () throws(StoreError) in
-            try store.log.clear()
+            try store.log.checkpoint(.end)
         }
         try synchronize()
         return failures
