@@ -68,6 +68,9 @@ let package = Package(
         library(.serving, "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
         library(.serving, "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system, logging),
         library(.vault, "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
+        library(
+            .vault, "VaultCare", "VaultStore", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
+            system),
         library(.views, "ViewFormats", "FileSystem", "LinuxSystem", "StrictJSON", "VaultCrypto", "CLinux", system),
         library(
             .vault, "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem", "VaultFormat",
@@ -87,7 +90,8 @@ let package = Package(
         program(
             "vaultfs", path: "Sources/Programs/vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem",
             "FileSystem", "Locking", "Transfer",
-            "Control", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CBuild", "CLinux",
+            "Control", "VaultCare", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CBuild",
+            "CLinux",
             system, logging, arguments),
         program(
             "null-server", path: "Benchmarks/NullServer", "FuseSession", "FileSystem", "Locking", "LinuxSystem",
@@ -108,11 +112,13 @@ let package = Package(
         tests(.serving, "FileSystemTests", "FileSystem", "LinuxSystem", "TestSupport"),
         tests(.serving, "LockingTests", "Locking", "LinuxSystem", "CLinux", "TestSupport", system),
         tests(
-            .vault, "VaultStoreTests", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            .vault, "VaultStoreTests", "VaultCare", "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat",
+            "VaultCrypto",
             "CLinux",
             "TestSupport", system),
         tests(
-            .vault, "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultStore", "LinuxSystem",
+            .vault, "VaultFileSystemTests", "VaultFileSystem", "FileSystem", "Locking", "VaultCare", "VaultStore",
+            "LinuxSystem",
             "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", "DiskSimulation", system, logging),
         tests(
             .views, "ViewFormatsTests", "ViewFormats", "FileSystem", "VaultStore", "LinuxSystem", "VaultCrypto",
@@ -124,7 +130,8 @@ let package = Package(
         tests(
             .programs, "TransferTests", "vaultfs", "Transfer", "VaultFileSystem", "ViewFileSystem", "FileSystem",
             "Locking",
-            "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", system,
+            "VaultCare", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
+            "TestSupport", system,
             logging),
         tests(
             .serving, "FuseSessionTests", "vaultfs", "FuseSession", "FileSystem", "Locking", "VaultFileSystem",
@@ -134,7 +141,8 @@ let package = Package(
             .serving, "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "TestSupport",
             system),
         tests(
-            .programs, "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultStore", "VaultFormat",
+            .programs, "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultCare", "VaultStore",
+            "VaultFormat",
             "VaultCrypto", "TestSupport", system, arguments),
         tests(.programs, "MountTests", "vaultfs", "TestSupport"),
     ]

@@ -2,6 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
+@testable import VaultCare
 @testable import VaultStore
 @testable import vaultfs
 

@@ -7,6 +7,7 @@ import SystemPackage
 import TestSupport
 import Testing
 import Transfer
+import VaultCare
 import VaultCrypto
 import VaultFileSystem
 import VaultFormat

@@ -7,6 +7,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultFileSystem
 @testable import VaultStore
 

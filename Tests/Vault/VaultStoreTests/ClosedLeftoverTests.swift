@@ -6,6 +6,7 @@ import SystemPackage
 import TestSupport
 import Testing
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// Directories that a kill has left under a temporary name, and that deny access to their owner, who is not root.

@@ -7,6 +7,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A vault of an ordinary user, with directories and files that deny access to that user, for rekey tests. root

@@ -5,6 +5,7 @@ import TestSupport
 import Testing
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// The order in which changes become durable: a copy of a live directory (the replays) never lacks what a power cut

@@ -9,6 +9,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A rekey by an ordinary user of objects that deny access to that user.

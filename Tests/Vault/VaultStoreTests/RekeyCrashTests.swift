@@ -9,6 +9,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A rekey that is stopped at every step: the vault opens with the secret, nothing is lost, and the next run completes

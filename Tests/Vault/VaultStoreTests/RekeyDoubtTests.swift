@@ -9,6 +9,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// An object that cannot be read during a rekey is not treated as removed, foreign, or done (FileFormat: Store-28).

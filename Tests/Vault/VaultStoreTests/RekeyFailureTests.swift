@@ -8,6 +8,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A step of a rekey that fails: it is undone, and the vault is read and written as before (FileFormat: Store-27).

@@ -8,6 +8,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A rekey refuses to continue if somebody else has changed the vault before or during it.

@@ -8,6 +8,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A rekey, and another machine that wants to write the vault too (FileFormat: Store-30, Store-35).

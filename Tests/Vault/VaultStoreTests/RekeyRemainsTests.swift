@@ -6,6 +6,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// Data of the old epoch that a finished rekey leaves outside the tree: none (FileFormat, Store-28).

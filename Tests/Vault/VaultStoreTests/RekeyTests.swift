@@ -9,6 +9,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A whole rekey: everything exists afterwards, and nothing is under the old key (FileFormat, Rekeying).

@@ -8,6 +8,7 @@ import TestSupport
 import Testing
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A rekey by an ordinary user, of a vault with objects that deny access to that user, or that they cannot change at

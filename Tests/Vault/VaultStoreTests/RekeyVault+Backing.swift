@@ -6,6 +6,7 @@ import SystemPackage
 import Testing
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 extension RekeyVault {

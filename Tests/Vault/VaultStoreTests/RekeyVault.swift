@@ -9,6 +9,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A vault with an object of every kind, for rekey tests. Copies of it are as a kill would leave it.

@@ -4,6 +4,7 @@ import LinuxSystem
 import TestSupport
 import Testing
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// Repairs stopped before each call that changes anything: the next repair completes them, and nothing is lost.

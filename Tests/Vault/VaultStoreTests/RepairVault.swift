@@ -7,6 +7,7 @@ import SystemPackage
 import Testing
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// The content of a vault as a mount would show it, and repairs of it.

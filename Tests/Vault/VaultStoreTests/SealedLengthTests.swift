@@ -6,6 +6,7 @@ import TestSupport
 import Testing
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A sealed file whose backing file is longer: the first bytes up to the sealed length are there, whatever comes after them, and

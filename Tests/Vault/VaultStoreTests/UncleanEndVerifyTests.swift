@@ -5,6 +5,7 @@ import SystemPackage
 import Testing
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// Findings of `verify` about files without a header and directories without a record, and their repair.

@@ -3,6 +3,7 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import Testing
+import VaultCare
 import VaultFormat
 import VaultStore
 

@@ -1,6 +1,7 @@
 import FileSystem
 import Foundation
 import Testing
+import VaultCare
 import VaultFormat
 import VaultStore
 

@@ -2,6 +2,7 @@ import Foundation
 import Synchronization
 import Testing
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// Under keys of another vault everything looks damaged. A repair must not use such keys.

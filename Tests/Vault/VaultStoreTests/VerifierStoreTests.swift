@@ -2,6 +2,7 @@ import CLinux
 import FileSystem
 import Foundation
 import Testing
+import VaultCare
 import VaultFormat
 import VaultStore
 

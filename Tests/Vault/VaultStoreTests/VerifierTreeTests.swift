@@ -4,6 +4,7 @@ import Glibc
 import LinuxSystem
 import SystemPackage
 import Testing
+import VaultCare
 import VaultFormat
 import VaultStore
 

@@ -8,6 +8,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
+@testable import VaultCare
 @testable import VaultStore
 
 /// A separate vault to be damaged on disk, removed with the object: a copy of a vault of test vectors, or a new one.

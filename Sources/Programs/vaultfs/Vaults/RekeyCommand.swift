@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultCare
 internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore

@@ -1,6 +1,7 @@
 internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultCare
 internal import VaultFormat
 internal import VaultStore
 

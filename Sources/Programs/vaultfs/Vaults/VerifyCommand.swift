@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import Control
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultCare
 internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore

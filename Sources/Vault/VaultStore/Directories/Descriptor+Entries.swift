@@ -2,7 +2,7 @@ internal import CLinux
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
-internal import VaultFormat
+package import VaultFormat
 
 /// Calls on a directory's entries by their backing names, and on whole files.
 extension Descriptor {
@@ -46,7 +46,7 @@ extension Descriptor {
 
     /// Returns the content of a file of vaultfs's own in this directory.
     /// - Throws: `.damaged` if it is no regular file, or longer than `limit` bytes; `.system`.
-    func readFile(_ entry: [UInt8], limit: Int) throws(StoreError) -> [UInt8] {
+    package func readFile(_ entry: [UInt8], limit: Int) throws(StoreError) -> [UInt8] {
         let file: Descriptor
         do throws(StoreError) {
             // O_NONBLOCK, because opening a FIFO would wait.
@@ -75,7 +75,7 @@ extension Descriptor {
     }
 
     /// Runs `body`, which makes `temporary` here and gives it its name. Removes it if `body` fails.
-    func withTemporary<Result>(
+    package func withTemporary<Result>(
         _ temporary: [UInt8], _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         do throws(StoreError) { return try body() } catch {
@@ -99,7 +99,7 @@ extension Descriptor {
     }
 
     /// fchownat(2) of this object, which may be pinned with O_PATH. Does nothing if it has this owner.
-    func changeOwner(to owner: Owner) throws(StoreError) {
+    package func changeOwner(to owner: Owner) throws(StoreError) {
         let now = try status()
         if now.st_uid != owner.uid || now.st_gid != owner.gid {
             try retrying { fchownat(fd, "", owner.uid, owner.gid, linux_AT_EMPTY_PATH) }
@@ -107,7 +107,7 @@ extension Descriptor {
     }
 
     /// Opens the directory of a path from this directory on, entry by entry, following no link. Also returns the last entry.
-    func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
+    package func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
         var entries = path.split(separator: UInt8(ascii: "/")).map { Array($0) }
         guard let last = entries.popLast() else { throw .system(.invalidArgument) }
         var directory = try openedForReading()
@@ -120,7 +120,7 @@ extension Descriptor {
     package func remove(_ entry: [UInt8]) throws(StoreError) { try retrying(entry) { unlinkat(fd, $0, 0) } }
 
     /// The same. Best effort.
-    func removeQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, 0) } }
+    package func removeQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, 0) } }
 
     /// Removes an empty directory. Best effort.
     func removeDirectoryQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, AT_REMOVEDIR) } }
@@ -154,12 +154,12 @@ extension Descriptor {
 
     /// Returns the plaintext name of a conflict copy in this directory, or nil for any other entry, and if the twin's name
     /// does not authenticate under the keys.
-    func conflictName(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
+    package func conflictName(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
         ConflictCopy(entry).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
     }
 
     /// Returns true if this directory has neither the entry that a sidecar belongs to nor a conflict copy of it.
-    func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
+    package func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
         let entry = Array(sidecar.dropLast(".name".utf8.count))
         guard try statusIfPresent(of: entry) == nil else { return false }
         return try !conflictTwins().contains(entry)

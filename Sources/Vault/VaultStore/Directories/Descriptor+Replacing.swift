@@ -1,6 +1,6 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
@@ -23,7 +23,7 @@ extension Descriptor {
     /// - Parameter onFailure: called after each failed try. Closes the old object, if the caller has it open. If it throws,
     ///   there is no other try.
     /// - Throws: the store's error; `.damaged` if the old object is gone. The text says which name the new one has.
-    func replace(
+    package func replace(
         _ entry: [UInt8], by temporary: [UInt8], onFailure: () throws(StoreError) -> Void = {}
     ) throws(StoreError) {
         let deadline = ContinuousClock.now + Self.timeout

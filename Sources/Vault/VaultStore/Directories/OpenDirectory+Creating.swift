@@ -262,5 +262,5 @@ package struct Owner: Sendable {
 
 extension Owner {
     /// The owner of an object.
-    init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
+    package init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
 }

@@ -194,7 +194,7 @@ extension OpenDirectory {
     }
 
     /// Removes a leftover. Best effort: a directory stays if it holds more than its record.
-    static func remove(_ entry: [UInt8], from directory: Descriptor) {
+    package static func remove(_ entry: [UInt8], from directory: Descriptor) {
         if withCString(entry, { unlinkat(directory.fd, $0, 0) }) == 0 { return }
         // A new directory may already have a mode that denies its owner access.
         guard let pin = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY),

@@ -7,7 +7,7 @@ package import VaultFormat
 /// One directory of the vault: its descriptor and the keys of its names. Any thread. The kernel lets only one request
 /// at a time change a directory, so operations of several steps are not interleaved.
 package final class OpenDirectory: Sendable {
-    static let recordEntry = Array("vaultfs.dir".utf8)
+    package static let recordEntry = Array("vaultfs.dir".utf8)
     /// The error for a directory with the secret of one above it (FileFormat: Directory-4).
     package static let repeated = StoreError.damaged(
         "vaultfs.dir: the record of a directory above: in the vault's directory, move this one elsewhere")
@@ -67,7 +67,7 @@ package final class OpenDirectory: Sendable {
 
     /// Returns the directory's record, authenticated, and its keys.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
-    static func openRecord(
+    package static func openRecord(
         of directory: Descriptor, _ keyRing: KeyRing
     ) throws(StoreError) -> (record: DirectoryRecord, keys: DirectoryKeys) {
         let record = try keyRing.parseRecord(try readRecord(of: directory).bytes)
@@ -75,7 +75,7 @@ package final class OpenDirectory: Sendable {
     }
 
     /// Returns the record's 64 bytes and its stat(2).
-    static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
+    package static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
         let file: Descriptor
         do throws(StoreError) {
             // O_NONBLOCK, because opening a FIFO would wait.

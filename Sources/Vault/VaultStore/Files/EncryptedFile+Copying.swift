@@ -1,5 +1,5 @@
 internal import FileSystem
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
@@ -8,7 +8,7 @@ extension EncryptedFile {
     /// makes it durable before it gets a name.
     /// - Parameter onBytes: called with the size of each piece. If it throws, the copy ends.
     /// - Throws: `.damaged` if any chunk does not verify.
-    func copyContents(
+    package func copyContents(
         to copy: EncryptedFile, _ workspace: Workspace, onBytes: (UInt64) throws(StoreError) -> Void
     ) throws(StoreError) {
         if records.isSparse.load(ordering: .acquiring) {

@@ -1,6 +1,6 @@
 internal import FileSystem
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
@@ -10,7 +10,7 @@ extension EncryptedFile {
     /// Opening for writing and sealing take the same steps, so that they can deal with the state that a kill leaves.
     /// - Parameter descriptor: of the backing file, open for reading. Nobody else has it open.
     /// - Throws: `.damaged` if the header does not authenticate; `.system`.
-    static func repair(_ descriptor: Descriptor, in store: Store) throws(StoreError) {
+    package static func repair(_ descriptor: Descriptor, in store: Store) throws(StoreError) {
         let before = try descriptor.status()
         let file = try openAnyLength(descriptor, in: store)
         try file.prepareForWriting(evenIfClosed: true)

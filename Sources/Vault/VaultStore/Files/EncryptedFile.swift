@@ -89,7 +89,7 @@ package final class EncryptedFile: Sendable {
     }
 
     /// The reason of an error about a file that is shorter or longer than its sealed header says.
-    static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
+    package static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
         "it should be \(expected) bytes long, \(length) are there"
     }
 
@@ -207,7 +207,7 @@ package final class EncryptedFile: Sendable {
     }
 
     /// Reads and authenticates the header. Also returns the backing size.
-    static func readHeader(
+    package static func readHeader(
         of descriptor: Descriptor, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
         let status = try descriptor.status()
@@ -222,12 +222,12 @@ package final class EncryptedFile: Sendable {
     }
 
     /// The file id in the header, not authenticated: 8 bytes at 8, little-endian (FileFormat, File header).
-    static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
+    package static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
         try start(of: descriptor)[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
     }
 
     /// The header's first 16 bytes, not authenticated. Filled up with zeros if the file is shorter.
-    static func start(of descriptor: Descriptor) throws(StoreError) -> [UInt8] {
+    package static func start(of descriptor: Descriptor) throws(StoreError) -> [UInt8] {
         let start = try descriptor.read(at: 0, count: 16)
         return start + [UInt8](repeating: 0, count: 16 - start.count)
     }

@@ -1,6 +1,6 @@
 internal import CLinux
 package import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -9,9 +9,9 @@ internal import VaultFormat
 /// thread. A leaf lock.
 package struct FileLog: ~Copyable, Sendable {
     /// The changes, and the log that has them.
-    struct Content: Sendable {
-        var changes = LoggedChanges()
-        var log: Descriptor?
+    package struct Content: Sendable {
+        package var changes = LoggedChanges()
+        package var log: Descriptor?
         /// The modification time that programs see. The backing file gets it together with the changes, so that a program that
         /// looks for changed times in the store (a sync client) never finds the last time before the last content.
         var modified: ModificationTime?
@@ -172,5 +172,13 @@ extension timespec {
 
     init(nanoseconds: UInt64) {
         self.init(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    }
+}
+
+extension FileLog.Content {
+    /// The changes of a file that is not open.
+    package init(changes: LoggedChanges, log: Descriptor?) {
+        self.init()
+        (self.changes, self.log) = (changes, log)
     }
 }

@@ -14,15 +14,15 @@ package final class Workspace {
 
     package let cipher: ChunkCipher
     /// Number of chunks in one batch, at least 1.
-    let batchChunks: Int
+    package let batchChunks: Int
     /// Chunk records of one batch.
-    let records: UnsafeMutableRawBufferPointer
+    package let records: UnsafeMutableRawBufferPointer
     /// The same memory, with room for the head of a log entry before the records and for its tag after them.
     let logEntry: UnsafeMutableRawBufferPointer
     /// Plaintext of one batch, while it is put together.
-    let assembly: UnsafeMutableRawBufferPointer
+    package let assembly: UnsafeMutableRawBufferPointer
     /// Plaintext of one chunk of which only a part is wanted.
-    let edge: UnsafeMutableRawBufferPointer
+    package let edge: UnsafeMutableRawBufferPointer
     /// Plaintext for the kernel.
     package let reply: UnsafeMutableRawBufferPointer
     private let memory: UnsafeMutableRawPointer

@@ -1,3 +1,4 @@
+internal import FileSystem
 package import LinuxSystem
 internal import Synchronization
 package import VaultCrypto
@@ -212,7 +213,7 @@ extension KeyRing {
     }
 
     /// A record for a new directory, of the current epoch; and the directory's keys.
-    func makeRecord(
+    package func makeRecord(
         _ protectionClass: ProtectionClass, isRoot: Bool = false
     ) throws(StoreError) -> (bytes: [UInt8], keys: DirectoryKeys) {
         let cipher = try classCipher(protectionClass)
@@ -222,7 +223,7 @@ extension KeyRing {
     }
 
     /// Checks only the structure of a record.
-    func parseRecord(_ bytes: [UInt8]) throws(StoreError) -> DirectoryRecord {
+    package func parseRecord(_ bytes: [UInt8]) throws(StoreError) -> DirectoryRecord {
         try StoreError.ofFormat(DirectoryRecord.parse(bytes, epochs: epochs))
     }
 }
@@ -230,7 +231,7 @@ extension KeyRing {
 extension DirectoryRecord {
     /// Authenticates the record and derives the directory's keys.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
-    func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
+    package func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
         let cipher = try keyRing.classCipher(protectionClass, epoch: epoch)
         return try StoreError.ofFormat(openKeys(classCipher: cipher, vault: keyRing.vault))
     }
@@ -293,5 +294,21 @@ extension SivCipher {
     /// A cipher under `key`.
     static func under(_ key: SecretBytes) throws(FormatError) -> SivCipher {
         try cryptography("AES-SIV key", SivCipher(key: key))
+    }
+}
+
+extension StoreError {
+    /// Evaluates `body` and throws its error as a `StoreError`.
+    @inline(__always)
+    package static func ofCrypto<Result>(_ body: @autoclosure () throws(CryptoError) -> Result) throws(StoreError)
+        -> Result
+    {
+        do throws(CryptoError) { return try body() } catch { throw StoreError(error) }
+    }
+
+    /// Runs `body` and throws its error as a `StoreError`.
+    @inline(__always)
+    static func ofCrypto<Result>(_ body: () throws(CryptoError) -> Result) throws(StoreError) -> Result {
+        do throws(CryptoError) { return try body() } catch { throw StoreError(error) }
     }
 }

@@ -1,15 +1,15 @@
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
 /// The changes that a read-only store has found in the log, which it does not put in place. Any thread.
-final class FoundChanges: Sendable {
-    struct Found: Sendable {
-        var log: Descriptor?
-        var files: [UInt64: LoggedChanges] = [:]
+package final class FoundChanges: Sendable {
+    package struct Found: Sendable {
+        package var log: Descriptor?
+        package var files: [UInt64: LoggedChanges] = [:]
         /// The reason why the log cannot be read.
-        var fault: String?
+        package var fault: String?
         /// Differs from that of earlier changes.
         var number = 0
 
@@ -33,16 +33,16 @@ final class FoundChanges: Sendable {
     private let state = Mutex(State())
 
     /// - Parameter isFollowing: another process may be writing the log.
-    init(_ root: Descriptor, _ keyRing: KeyRing, isFollowing: Bool) {
+    package init(_ root: Descriptor, _ keyRing: KeyRing, isFollowing: Bool) {
         (self.root, self.keyRing, self.isFollowing) = (root, keyRing, isFollowing)
         state.withLock { refresh(&$0) }
     }
 
-    var current: Found { isFollowing ? refreshed(isRetry: false) : state.withLock { $0.found } }
+    package var current: Found { isFollowing ? refreshed(isRetry: false) : state.withLock { $0.found } }
 
     /// The current changes, or if another process writes the log, those of at most a second ago.
     /// - Parameter isRetry: checks again in any case.
-    func refreshed(isRetry: Bool) -> Found {
+    package func refreshed(isRetry: Bool) -> Found {
         state.withLock { state in
             if isFollowing && (isRetry || monotonicMilliseconds() - state.lastCheck >= EncryptedFile.checkInterval) {
                 refresh(&state)

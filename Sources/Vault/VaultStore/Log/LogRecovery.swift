@@ -6,7 +6,7 @@ internal import VaultFormat
 
 /// Puts the entries of a log in place that a killed daemon or a power cut has left, before anything else uses the store
 /// (FileFormat, Log). It can be interrupted at any point: the log stays until everything is in place.
-struct LogRecovery {
+package struct LogRecovery {
     static let afterCleanEnd =
         "vaultfs.log has entries after a clean end: somebody has put it there, and it is not applied"
     static let missing =
@@ -18,7 +18,7 @@ struct LogRecovery {
 
     static let damagedHeader =
         "vaultfs.log is damaged at its beginning: a copy of that was used, and no entry is known to be lost"
-    static let outdated =
+    package static let outdated =
         "vaultfs.log is older than the files that it has changes for: somebody has put an old one there, and they are not applied"
     static let ambiguous =
         "vaultfs.log has changes of a file of which there are several, with one id: each of them got the changes; compare "

@@ -1,34 +1,34 @@
 internal import Glibc
-internal import LinuxSystem
-internal import VaultFormat
+package import LinuxSystem
+package import VaultFormat
 
 /// The changes of one file that are in the log and not yet in place, later ones instead of earlier ones.
-struct LoggedChanges: Sendable {
-    struct Record {
+package struct LoggedChanges: Sendable {
+    package struct Record {
         /// Offset in the log. Nil if the log had the record, and it is lost.
         var position: UInt64?
         var size: Int
         var sequence: UInt64
     }
 
-    struct Hole {
+    package struct Hole {
         var chunks: Range<UInt64>
         var sequence: UInt64
     }
 
     /// By chunk.
-    private(set) var records: [UInt64: Record] = [:]
+    package private(set) var records: [UInt64: Record] = [:]
     /// Chunks that are zeros, unless they have a record. In the order in which they were made.
-    private(set) var holes: [Hole] = []
+    package private(set) var holes: [Hole] = []
     /// The file's exact plaintext length, and the sequence number of the entry that says so. While there is one, the backing
     /// file's size means nothing.
-    private(set) var exactLength: (length: UInt64, sequence: UInt64)?
+    package private(set) var exactLength: (length: UInt64, sequence: UInt64)?
     /// The sequence number of the last entry. 0 without one.
     private(set) var lastSequence: UInt64 = 0
     /// Time of the last entry, in nanoseconds since 1970.
     private(set) var time: UInt64 = 0
     /// The seal counter of the file's header when the entries were made.
-    private(set) var sealCounter: UInt64 = 0
+    package private(set) var sealCounter: UInt64 = 0
     /// Number of entries of an earlier seal counter than others have. They are not applied.
     private var outdatedEntries = 0
     private var entries = 0
@@ -45,7 +45,9 @@ struct LoggedChanges: Sendable {
     var recordBytes: UInt64 { records.values.reduce(0) { $0 + UInt64($1.size) } }
 
     /// Number of entries that do not belong to the state of a file with this seal counter. None of them may be applied.
-    func outdated(_ sealCounter: UInt64) -> Int { outdatedEntries + (self.sealCounter < sealCounter ? entries : 0) }
+    package func outdated(_ sealCounter: UInt64) -> Int {
+        outdatedEntries + (self.sealCounter < sealCounter ? entries : 0)
+    }
 
     /// False if the times of the backing file show that it was written in place after the last entry. A write sets both
     /// times. A modification time after the time of change was set by a program.
@@ -130,19 +132,19 @@ struct LoggedChanges: Sendable {
     static let mostHoles = 256
 
     /// Where a chunk's record is, if not in place.
-    enum Source {
+    package enum Source {
         case log(Record)
         case hole
     }
 
-    func source(ofChunk chunk: UInt64) -> Source? {
+    package func source(ofChunk chunk: UInt64) -> Source? {
         if let record = records[chunk] { return .log(record) }
         return holes.contains { $0.chunks.contains(chunk) } ? .hole : nil
     }
 
     /// The file's plaintext length with these changes.
     /// - Parameter backingSize: of the file without them.
-    func length(_ backingSize: UInt64, _ layout: ChunkLayout) -> UInt64 {
+    package func length(_ backingSize: UInt64, _ layout: ChunkLayout) -> UInt64 {
         if let exactLength { return exactLength.length }
         let length = layout.plaintextLength(ofBackingSize: backingSize)
         guard let (last, record) = records.max(by: { $0.key < $1.key }) else { return length }
@@ -151,7 +153,7 @@ struct LoggedChanges: Sendable {
 
     /// True if a file with this sealed header is not sealed any more with these changes (FileFormat, Store-3). They say so, and
     /// not the size of the backing file, which somebody may have changed.
-    func unseal(_ header: FileHeader, _ layout: ChunkLayout) -> Bool {
+    package func unseal(_ header: FileHeader, _ layout: ChunkLayout) -> Bool {
         exactLength != nil || sealCounter > header.sealCounter
             || length(layout.backingSize(ofPlaintextLength: header.length), layout) > header.length
     }
@@ -165,7 +167,7 @@ struct LoggedChanges: Sendable {
     /// - Parameters:
     ///   - records: of adjacent chunks from `first` on.
     ///   - source: returns where a chunk's record is, and the log. Nil keeps it.
-    static func replace(
+    package static func replace(
         _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout,
         _ source: (UInt64) -> (Source, Descriptor?)?
     ) throws(StoreError) {

@@ -77,7 +77,7 @@ package final class RedoLog: Sendable {
         var closed: Set<UInt64> = []
     }
 
-    static let entry = Array("vaultfs.log".utf8)
+    package static let entry = Array("vaultfs.log".utf8)
     /// Bytes that are prepared at once, and if there is no space for that.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
     /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.

@@ -1,25 +1,25 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultFormat
+package import VaultFormat
 
 /// A directory of a vault that is being rekeyed. Everyone who works in it keeps a reference. When the last one goes, the
 /// directory gets its times back. Any thread.
-final class RekeyDirectory: WalkedDirectory, Sendable {
-    let descriptor: Descriptor
+package final class RekeyDirectory: WalkedDirectory, Sendable {
+    package let descriptor: Descriptor
     /// The backing entries that lead here from the root.
-    let path: [[UInt8]]
+    package let path: [[UInt8]]
     /// The path for messages, with plaintext names where they authenticate.
-    let shown: [UInt8]
+    package let shown: [UInt8]
     /// Nil if the record does not authenticate.
-    let record: DirectoryRecord?
-    let keys: DirectoryKeys?
+    package let record: DirectoryRecord?
+    package let keys: DirectoryKeys?
     /// The error that kept the record from being read.
-    let unread: StoreError?
+    package let unread: StoreError?
     /// True for the root, and if the directory's own name authenticates.
-    let isNamed: Bool
+    package let isNamed: Bool
     private let status: stat
     private let keyRing: KeyRing
     private let isChanged = Mutex(false)
@@ -41,16 +41,16 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
         (record, keys, self.unread) = (opened?.record, opened?.keys, unread)
     }
 
-    func inner(_ entry: [UInt8]) throws(StoreError) -> RekeyDirectory {
+    package func inner(_ entry: [UInt8]) throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory(
             entry, in: descriptor, path: path + [entry], shown: shownPath(of: entry),
             isNamed: name(of: entry) != nil, keyRing)
     }
 
-    func identity() -> [UInt8]? { keys?.identity }
+    package func identity() -> [UInt8]? { keys?.identity }
 
     /// Reads the directory again, with the record that it has now.
-    func reread() throws(StoreError) -> RekeyDirectory {
+    package func reread() throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory([UInt8(ascii: ".")], in: descriptor, path: path, shown: shown, isNamed: isNamed, keyRing)
     }
 
@@ -60,27 +60,27 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     }
 
     /// atime and mtime, in seconds and nanoseconds.
-    var times: [UInt64] {
+    package var times: [UInt64] {
         [status.st_atim, status.st_mtim].flatMap {
             [UInt64(bitPattern: Int64($0.tv_sec)), UInt64(bitPattern: Int64($0.tv_nsec))]
         }
     }
 
     /// To be called before entries are made, replaced or removed. The times are then restored at the end.
-    func willChange() { isChanged.withLock { $0 = true } }
+    package func willChange() { isChanged.withLock { $0 = true } }
 
     /// Returns the `vaultfs.tmp.*` here, except those of a change of slots.
-    func leftovers() throws(StoreError) -> [[UInt8]] {
+    package func leftovers() throws(StoreError) -> [[UInt8]] {
         try descriptor.allEntries().filter(OpenDirectory.isLeftover)
     }
 
     // MARK: Names
 
     /// Returns the plaintext name of an entry, or nil if it does not authenticate here.
-    func name(of entry: [UInt8]) -> [UInt8]? { keys.flatMap { descriptor.name(of: entry, $0) } }
+    package func name(of entry: [UInt8]) -> [UInt8]? { keys.flatMap { descriptor.name(of: entry, $0) } }
 
     /// Returns the path of an entry, for messages.
-    func shownPath(of entry: [UInt8]) -> [UInt8] {
+    package func shownPath(of entry: [UInt8]) -> [UInt8] {
         (shown.isEmpty ? [] : shown + [UInt8(ascii: "/")]) + (name(of: entry) ?? entry)
     }
 
@@ -101,7 +101,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
 
     /// Throws if an entry that may belong to the vault cannot get a name under another key: the name is lost, cannot be
     /// read, or is that of a conflict copy, whose twin has the same secret. The error names the entry.
-    func checkName(of entry: [UInt8], under keys: DirectoryKeys) throws(StoreError) {
+    package func checkName(of entry: [UInt8], under keys: DirectoryKeys) throws(StoreError) {
         switch EntryName.kind(of: entry) {
         case .name, .longName: break
         case .conflictCopy:
@@ -137,7 +137,7 @@ final class RekeyDirectory: WalkedDirectory, Sendable {
     }
 
     /// Returns true for the directory that mkfs(8) makes for fsck(8) at the root of a file system. Only root can read it.
-    func isFileSystems(_ entry: [UInt8]) -> Bool {
+    package func isFileSystems(_ entry: [UInt8]) -> Bool {
         guard entry == Array("lost+found".utf8), geteuid() != 0, let status = try? descriptor.status(of: entry) else {
             return false
         }

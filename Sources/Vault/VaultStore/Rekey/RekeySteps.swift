@@ -1,30 +1,30 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultFormat
+package import VaultFormat
 
 /// Makes steps of a rekey that take several renames survive a kill: `vaultfs.rekey` in the root of a vault that is open for
 /// writing describes a step until it is done or undone.
-struct RekeySteps: Sendable {
+package struct RekeySteps: Sendable {
     private static let entry = Array("vaultfs.rekey".utf8)
     /// Bytes for the file itself, the record, and the growth of a directory.
     private static let leastSpace = 1 << 18
 
     let root: Descriptor
     let keyRing: KeyRing
-    let before: RekeyHook
+    package let before: RekeyHook
     private let cipher: SivCipher
 
     /// Nil if no rekey is unfinished. Then the vault has no such file.
-    init?(root: Descriptor, keyRing: KeyRing, before: @escaping RekeyHook = { _ in }) {
+    package init?(root: Descriptor, keyRing: KeyRing, before: @escaping RekeyHook = { _ in }) {
         guard let cipher = keyRing.intentCipher else { return nil }
         (self.root, self.keyRing, self.before, self.cipher) = (root, keyRing, before, cipher)
     }
 
     /// Returns true if a step is incomplete.
-    static func isIncomplete(in root: Descriptor) throws(StoreError) -> Bool {
+    package static func isIncomplete(in root: Descriptor) throws(StoreError) -> Bool {
         try root.statusIfPresent(of: entry) != nil
     }
 
@@ -52,7 +52,7 @@ struct RekeySteps: Sendable {
     /// Does a step: writes the intent, does the step, and removes the intent.
     /// - Parameter space: bytes that the step may need. Nothing is begun if they are not free.
     /// - Throws: `ENOSPC` before anything is changed. After any other error the step is undone, unless the file exists.
-    func carryOut(_ intent: RekeyIntent, space: Int = 0) throws(StoreError) {
+    package func carryOut(_ intent: RekeyIntent, space: Int = 0) throws(StoreError) {
         let reserve = try reserve(space + Self.leastSpace)
         defer { root.removeQuietly(reserve) }
         try write(intent)
@@ -122,7 +122,7 @@ struct RekeySteps: Sendable {
     }
 
     /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
-    func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
+    package func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
         var directory = try RekeyDirectory([UInt8(ascii: ".")], in: root, keyRing)
         for entry in path { directory = try directory.inner(entry) }
         return directory
@@ -188,3 +188,29 @@ extension RekeyIntent {
         return path.isEmpty ? "the vault's root" : path.map(RekeyDirectory.shown).joined(separator: "/")
     }
 }
+
+extension StoreError {
+    /// True if the error would recur for every further object.
+    package var endsRekey: Bool {
+        switch self {
+        case .system(let errno), .refused(let errno), .unavailable(let errno, _):
+            [.noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
+        case .damaged: false
+        case .crypto: true
+        }
+    }
+}
+
+/// Steps of a rekey at which a test can inspect the vault or inject a failure.
+package enum RekeyPoint: CaseIterable, Sendable {
+    case makeObject, fillObject, replaceEntry
+    case writeIntent, renameIntent, removeIntent
+    case linkName, renameLink
+    case writeSidecar, renameName, removeSidecar
+    case removeAttribute, setAttribute
+    case writeRecord, renameRecord
+    case finish
+}
+
+/// Called before each step that changes the vault. An error that it throws is the failure of that step. Any thread.
+package typealias RekeyHook = @Sendable (RekeyPoint) throws(StoreError) -> Void

@@ -1,15 +1,15 @@
-internal import LinuxSystem
-internal import VaultCrypto
-internal import VaultFormat
+package import LinuxSystem
+package import VaultCrypto
+package import VaultFormat
 
 /// The attributes of an object as the one that replaces it has them.
-enum RekeyedAttributes {
+package enum RekeyedAttributes {
     private static let ownPrefix = Array("user.vaultfs.".utf8)
     private static let accessListPrefix = Array("system.posix_acl_".utf8)
 
     /// Returns the encrypted attributes of an object as they are stored under another key.
     /// - Throws: `.damaged` if one does not authenticate.
-    static func read(
+    package static func read(
         of object: Descriptor, from oldKey: SecretBytes, to newKey: SecretBytes
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
         let attributes = ExtendedAttributes(object)
@@ -49,7 +49,7 @@ enum RekeyedAttributes {
     }
 
     /// Copies the attributes that are not encrypted.
-    static func copyForeign(from old: ExtendedAttributes, to new: ExtendedAttributes) throws(StoreError) {
+    package static func copyForeign(from old: ExtendedAttributes, to new: ExtendedAttributes) throws(StoreError) {
         let wanted = try old.namesIfSupported().filter { !$0.starts(with: ownPrefix) }
         // A new file may have inherited an access list from its directory.
         for name in try new.namesIfSupported()

@@ -1,14 +1,14 @@
 internal import CLinux
 internal import FileSystem
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import VaultFormat
 
 /// Moves the content of directories whose names are lost here.
 extension LostAndFound {
     /// Gives a directory that has no record a new one. So the next repair recognises it as one of this vault, even if this
     /// repair is interrupted.
-    func mark(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
+    package func mark(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         if try directory.statusIfPresent(of: OpenDirectory.recordEntry) == nil {
             try OpenDirectory.makeRecord(of: directory, class: .complete, mode: 0o600, in: store)
@@ -17,7 +17,7 @@ extension LostAndFound {
 
     /// Empties the directory `entry` of `parent`, keeps its record here, and removes it.
     /// - Throws: `.damaged` if something stays in it. Then the record stays too.
-    func empty(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
+    package func empty(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         let digits = Array(try LostObject.digits(of: entry).utf8)
         let name = Array("directory-".utf8) + digits
@@ -46,7 +46,7 @@ extension LostAndFound {
 
     /// Moves everything in the root that has no name under the root's new record.
     /// - Throws: `.damaged` if something stays hidden.
-    func moveFromRoot() throws(StoreError) {
+    package func moveFromRoot() throws(StoreError) {
         let root = try Self.openRoot(of: store)
         let listing = try root.reopenedForListing().descriptor
         let hasName = { (entry: [UInt8]) in root.descriptor.name(of: entry, root.keys) != nil }
@@ -58,7 +58,7 @@ extension LostAndFound {
     }
 
     /// Moves the damaged objects that stepped aside in the root, under names that begin with `prefix`.
-    func keepAside(_ prefix: [UInt8]) throws(StoreError) {
+    package func keepAside(_ prefix: [UInt8]) throws(StoreError) {
         for entry in try store.root.allEntries() where entry.starts(with: prefix) {
             if try hasCopy(of: entry, prefix) {
                 try store.root.remove(entry)

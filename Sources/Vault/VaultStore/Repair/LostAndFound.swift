@@ -1,12 +1,12 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
 /// The directory in the vault's root for objects that have lost their names. It is an ordinary directory of the vault, of
 /// class complete, and only the vault's owner can enter it. Used by one thread.
-struct LostAndFound {
+package struct LostAndFound {
     /// Maximum number of names that are tried.
     static let maximumNames = 10_000
 
@@ -15,7 +15,7 @@ struct LostAndFound {
     private let owner: Owner?
 
     /// Opens or makes `lost+found`. If something else has that name, it is `lost+found-2` and so on.
-    init(in store: Store) throws(StoreError) {
+    package init(in store: Store) throws(StoreError) {
         let root = try Self.openRoot(of: store)
         let status = try root.descriptor.status()
         self.store = store
@@ -69,7 +69,7 @@ struct LostAndFound {
 
     /// Moves an entry here, and the content of a long name's sidecar into a file beside it.
     /// - Throws: `.damaged` for an entry that does not authenticate.
-    func moveHere(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
+    package func moveHere(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
         guard let object = LostObject.find(entry, in: directory, store.keyRing) else {
             throw .damaged("it is damaged, and stays where it is")
         }
@@ -103,7 +103,7 @@ struct LostAndFound {
 
     /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file or
     /// the target of a link in a file, a directory with a new record, and any other object as it is.
-    func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
+    package func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard let status = try directory.statusIfPresent(of: entry) else { return }
         switch status.st_mode & S_IFMT {
         case S_IFREG: try keepCopy(of: entry, from: directory, as: name)
@@ -145,7 +145,7 @@ struct LostAndFound {
 
     /// Keeps a list of the objects that are about to be moved here, durably. A line has an entry, a tab, and the name here.
     /// An entry that cannot be a name's is left out.
-    func list(_ moves: [(entry: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
+    package func list(_ moves: [(entry: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
         let spellable = Set(Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./".utf8))
         var bytes: [UInt8] = []
         for move in moves where move.entry.allSatisfy(spellable.contains) {

@@ -1,18 +1,18 @@
 internal import CLinux
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
 /// An entry whose name is lost, and whose content authenticates. It can be read under another name.
-struct LostObject {
+package struct LostObject {
     /// The plaintext name that it gets in `lost+found`: the id of a file, digits derived from the entry of others.
-    let name: [UInt8]
+    package let name: [UInt8]
     let status: stat
 
     /// Returns nil if the entry does not authenticate or cannot be read, and for fifos, sockets and devices.
-    static func find(_ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
+    package static func find(_ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
         try? identify(entry, in: directory, keyRing)
     }
 

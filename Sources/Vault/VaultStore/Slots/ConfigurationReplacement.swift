@@ -10,7 +10,7 @@ internal import VaultFormat
 ///
 /// The lock is not the flock on the root directory, because a mount has that one, and slots are changed while the vault
 /// is mounted.
-struct ConfigurationReplacement {
+package struct ConfigurationReplacement {
     enum Step: CaseIterable, Sendable {
         case write, readBack, rename, synchronize
     }
@@ -20,7 +20,7 @@ struct ConfigurationReplacement {
     private static let entry = Array(VaultDirectory.configurationEntry.utf8)
 
     /// The vault with the configuration to replace, which was read under the lock. It is not authenticated.
-    let vault: VaultDirectory
+    package let vault: VaultDirectory
     /// The locked file. Nil once it was closed because the store refuses to replace an open file.
     private var file: Descriptor?
     /// fstat(2) of the file.
@@ -34,7 +34,7 @@ struct ConfigurationReplacement {
     /// another inode. The lock is then taken again, on the new one.
     /// - Throws: `inUse`; `system`, also if the file may not be written; `damaged` if it is not a regular file; as
     ///   `VaultDirectory.open`.
-    init(of vault: VaultDirectory, wait: Duration) throws(VaultError) {
+    package init(of vault: VaultDirectory, wait: Duration) throws(VaultError) {
         let path = vault.path.appending(VaultDirectory.configurationEntry)
         let deadline = ContinuousClock.now + wait
         var found: (file: Descriptor, status: stat)
@@ -67,7 +67,7 @@ struct ConfigurationReplacement {
     /// - Throws: `system`, `unusable`; `refused` if a process without the lock has replaced the file. `damaged` if the store
     ///   has removed the old file. The text says where the new one is. Also throws if the new file cannot be made durable.
     ///   Then it is in place.
-    mutating func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
+    package mutating func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
         let temporary = try write(bytes)
         do throws(VaultError) {
             try onReady()

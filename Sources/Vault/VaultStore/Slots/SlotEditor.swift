@@ -164,7 +164,7 @@ package struct SlotEditor {
         return change
     }
 
-    static func wrapping<Result>(_ body: () throws(FormatError) -> Result) throws(VaultError) -> Result {
+    package static func wrapping<Result>(_ body: () throws(FormatError) -> Result) throws(VaultError) -> Result {
         do throws(FormatError) { return try body() } catch {
             throw .refused(error.reason)
         }

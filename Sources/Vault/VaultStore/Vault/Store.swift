@@ -35,7 +35,7 @@ package final class Store: Sendable {
     /// The store's allocation unit in bytes. A file grows inside it without new space.
     let blockSize: UInt64
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
-    let isOnFuse: Bool
+    package let isOnFuse: Bool
     private let refusesReplacing = Mutex<Bool?>(nil)
     /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
     let temporaryPrefix: String

@@ -1,7 +1,7 @@
 internal import Glibc
 internal import LinuxSystem
 package import SystemPackage
-internal import VaultCrypto
+package import VaultCrypto
 package import VaultFormat
 
 /// Makes a new vault: a directory with a log if it has a size of its own, `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
@@ -81,7 +81,7 @@ package enum VaultCreation {
         }
     }
 
-    static func drawMasterKey() throws(VaultError) -> SecretBytes {
+    package static func drawMasterKey() throws(VaultError) -> SecretBytes {
         do throws(CryptoError) { return try SecretBytes.random(count: KeyDerivation.secretSize) } catch {
             throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))
         }

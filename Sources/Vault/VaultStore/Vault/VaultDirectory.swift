@@ -107,7 +107,7 @@ package final class VaultDirectory: Sendable {
     }
 
     /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
-    static func temporaryEntry() throws(StoreError) -> [UInt8] { EntryName.temporary(try randomDigits()) }
+    package static func temporaryEntry() throws(StoreError) -> [UInt8] { EntryName.temporary(try randomDigits()) }
 
     /// 64 random bits as hexadecimal digits.
     static func randomDigits() throws(StoreError) -> String {
@@ -258,7 +258,7 @@ extension VaultDirectory {
                 + "vault for writing")
     }
 
-    func hasRekeyStep() throws(VaultError) -> Bool {
+    package func hasRekeyStep() throws(VaultError) -> Bool {
         try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
             try RekeySteps.isIncomplete(in: descriptor)
         }

@@ -1,7 +1,6 @@
 internal import FileSystem
 package import LinuxSystem
 package import SystemPackage
-internal import VaultCrypto
 package import VaultFormat
 
 /// The reason why a vault as a whole could not be opened, locked, unlocked, made or changed. Its description is the
@@ -32,7 +31,7 @@ package enum VaultError: Error, Equatable, Sendable {
     case system(Errno, String, FilePath)
 
     /// `vaultfs.json` or another file of the vault is malformed, or does not authenticate.
-    static func damaged(_ path: FilePath, _ reason: String) -> VaultError {
+    package static func damaged(_ path: FilePath, _ reason: String) -> VaultError {
         .unusable("\(path.shown): damaged: \(reason)")
     }
 
@@ -82,7 +81,7 @@ extension VaultError: CustomStringConvertible {
 
 extension VaultError {
     /// The error of a call on the store, about `path`.
-    init(_ error: StoreError, _ operation: String, _ path: FilePath) {
+    package init(_ error: StoreError, _ operation: String, _ path: FilePath) {
         switch error {
         case .system(let errno), .refused(let errno): self = .system(errno, operation, path)
         case .unavailable(_, let reason): self = .refused("\(path.shown): \(reason)")
@@ -104,7 +103,7 @@ extension VaultError {
 
     /// Runs `body` and throws its error as a `VaultError` about `path`.
     @discardableResult
-    static func wrapping<Result>(
+    package static func wrapping<Result>(
         _ operation: String, _ path: FilePath, _ body: () throws(StoreError) -> Result
     ) throws(VaultError) -> Result {
         do throws(StoreError) { return try body() } catch { throw VaultError(error, operation, path) }
@@ -117,25 +116,15 @@ extension StoreError {
 
     /// Evaluates `body` and throws its error as a `StoreError`.
     @inline(__always)
-    static func ofFormat<Result>(_ body: @autoclosure () throws(FormatError) -> Result) throws(StoreError) -> Result {
+    package static func ofFormat<Result>(_ body: @autoclosure () throws(FormatError) -> Result) throws(StoreError)
+        -> Result
+    {
         do throws(FormatError) { return try body() } catch { throw StoreError(error) }
-    }
-
-    /// Evaluates `body` and throws its error as a `StoreError`.
-    @inline(__always)
-    static func ofCrypto<Result>(_ body: @autoclosure () throws(CryptoError) -> Result) throws(StoreError) -> Result {
-        do throws(CryptoError) { return try body() } catch { throw StoreError(error) }
     }
 
     /// Runs `body` and throws its error as a `StoreError`.
     @inline(__always)
     static func ofFormat<Result>(_ body: () throws(FormatError) -> Result) throws(StoreError) -> Result {
         do throws(FormatError) { return try body() } catch { throw StoreError(error) }
-    }
-
-    /// Runs `body` and throws its error as a `StoreError`.
-    @inline(__always)
-    static func ofCrypto<Result>(_ body: () throws(CryptoError) -> Result) throws(StoreError) -> Result {
-        do throws(CryptoError) { return try body() } catch { throw StoreError(error) }
     }
 }

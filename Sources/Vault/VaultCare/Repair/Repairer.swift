@@ -4,6 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
+package import VaultStore
 
 /// Carries out the remedies that the findings of a `Verifier` name. It deletes nothing that does not authenticate, except
 /// the leftovers of vaultfs's own operations and bytes past a file's end.
@@ -167,75 +168,5 @@ package final class Repairer {
         let opened = try LostAndFound(in: store)
         lostAndFound = opened
         return opened
-    }
-}
-
-/// Repairs of the vault's root: a lost record, and an object under the log's name that is no log. The damaged
-/// objects step aside under another name, until `LostAndFound` keeps them.
-enum DamagedRoot {
-    /// The prefix of a damaged record's name.
-    static let recordPrefix = Array("vaultfs.dir.damaged".utf8)
-    /// The prefix of the name of an object that had the log's.
-    static let logPrefix = Array("vaultfs.log.damaged".utf8)
-
-    /// Makes a new record for the root, durably.
-    static func renewRecord(in store: Store) throws(StoreError) {
-        try stepAside(OpenDirectory.recordEntry, as: recordPrefix, in: store.root)
-        try OpenDirectory.makeRecord(of: store.root, class: .complete, isRoot: true, mode: 0o600, in: store)
-    }
-
-    /// Renames the log, durably.
-    static func setLogAside(in root: Descriptor) throws(StoreError) {
-        try keepLog(RedoLog.entry, in: root)
-        try root.synchronize(dataOnly: false)
-    }
-
-    /// Renames what was the log, or had its name. Removes a log without entries, and an equal copy of one that is kept: a sync
-    /// client may put the same file there again and again.
-    static func keepLog(_ entry: [UInt8], in root: Descriptor) throws(StoreError) {
-        if let file = openFile(entry, in: root), isEmptyLog(file) || hasCopy(of: file, in: root) {
-            return try root.remove(entry)
-        }
-        try stepAside(entry, as: logPrefix, in: root)
-    }
-
-    /// Nil for anything but a regular file.
-    private static func openFile(_ entry: [UInt8], in root: Descriptor) -> Descriptor? {
-        guard let file = try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK),
-            (try? file.status().st_mode & S_IFMT) == S_IFREG
-        else { return nil }
-        return file
-    }
-
-    private static func isEmptyLog(_ file: Descriptor) -> Bool {
-        guard let size = try? file.status().st_size, size <= off_t(LogHeader.areaSize),
-            let start = try? file.read(at: 0, count: LogHeader.magic.count)
-        else { return false }
-        return start == LogHeader.magic
-    }
-
-    private static func hasCopy(of file: Descriptor, in root: Descriptor) -> Bool {
-        let kept = ((try? root.allEntries()) ?? []).filter { $0.starts(with: logPrefix) }
-        return kept.contains { entry in
-            guard let other = openFile(entry, in: root), let size = try? file.status().st_size,
-                (try? other.status().st_size) == size
-            else { return false }
-            return (try? file.hasSameBytes(as: other)) ?? false
-        }
-    }
-
-    /// Renames an entry, if it exists, to a name that begins with `prefix`.
-    static func stepAside(_ entry: [UInt8], as prefix: [UInt8], in directory: Descriptor) throws(StoreError) {
-        var number = 1
-        while true {
-            do throws(StoreError) {
-                let aside = prefix + (number == 1 ? [] : Array("-\(number)".utf8))
-                return try directory.rename(entry, as: aside, flags: linux_RENAME_NOREPLACE)
-            } catch .system(.noSuchFileOrDirectory) {
-                return
-            } catch .system(.fileExists) where number < LostAndFound.maximumNames {
-                number += 1
-            }
-        }
     }
 }

@@ -3,6 +3,7 @@ internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
+package import VaultStore
 
 /// The first step: one replacement of `vaultfs.json`. Objects made after it are of the next key epoch.
 package enum RekeyStart {

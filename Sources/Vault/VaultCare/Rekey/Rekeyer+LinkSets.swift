@@ -2,6 +2,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
+internal import VaultStore
 
 /// Files and links with several names in the vault.
 extension Rekeyer {

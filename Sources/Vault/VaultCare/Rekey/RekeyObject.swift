@@ -1,6 +1,7 @@
 internal import CLinux
 internal import Glibc
 internal import LinuxSystem
+internal import VaultStore
 
 /// A file, link or special file that a rekey visits.
 struct RekeyObject {

@@ -2,6 +2,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import VaultCrypto
 internal import VaultFormat
+internal import VaultStore
 
 /// A file whose chunks are being checked.
 struct VerifierContent {

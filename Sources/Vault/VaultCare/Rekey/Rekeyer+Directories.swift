@@ -3,6 +3,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
+internal import VaultStore
 
 /// Finds the work of a rekey, and gives the directories of the previous epoch new secrets.
 extension Rekeyer {

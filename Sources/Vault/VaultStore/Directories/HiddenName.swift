@@ -29,7 +29,7 @@ package enum HiddenName {
 
     /// Returns true if anything below a directory authenticates itself.
     /// - Parameter most: number of objects to look at. Nil for all.
-    static func holdsOurs(_ directory: Descriptor, atMost most: Int? = nil, _ keyRing: KeyRing) -> Bool {
+    package static func holdsOurs(_ directory: Descriptor, atMost most: Int? = nil, _ keyRing: KeyRing) -> Bool {
         guard let root = try? directory.openedForReading() else { return false }
         var walk = BackingWalk(root)
         var count = 0

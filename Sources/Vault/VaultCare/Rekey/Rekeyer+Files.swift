@@ -4,6 +4,7 @@ internal import LinuxSystem
 internal import Synchronization
 internal import VaultCrypto
 internal import VaultFormat
+internal import VaultStore
 
 /// Replaces the files and links of the previous epoch.
 extension Rekeyer {

@@ -5,6 +5,7 @@ internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
+package import VaultStore
 
 /// Rekeys a vault (FileFormat, Rekeying). `RekeyStart.begin` gives it a new master key. `run` encrypts everything of the previous key
 /// epoch again, and then makes the vault forget that epoch's key.
@@ -199,29 +200,3 @@ package final class Rekeyer: Sendable {
         handle(error, about: directory.shownPath(of: entry))
     }
 }
-
-extension StoreError {
-    /// True if the error would recur for every further object.
-    var endsRekey: Bool {
-        switch self {
-        case .system(let errno), .refused(let errno), .unavailable(let errno, _):
-            [.noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
-        case .damaged: false
-        case .crypto: true
-        }
-    }
-}
-
-/// Steps of a rekey at which a test can inspect the vault or inject a failure.
-enum RekeyPoint: CaseIterable, Sendable {
-    case makeObject, fillObject, replaceEntry
-    case writeIntent, renameIntent, removeIntent
-    case linkName, renameLink
-    case writeSidecar, renameName, removeSidecar
-    case removeAttribute, setAttribute
-    case writeRecord, renameRecord
-    case finish
-}
-
-/// Called before each step that changes the vault. An error that it throws is the failure of that step. Any thread.
-typealias RekeyHook = @Sendable (RekeyPoint) throws(StoreError) -> Void

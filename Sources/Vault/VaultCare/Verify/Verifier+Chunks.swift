@@ -4,6 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
+internal import VaultStore
 
 extension Verifier {
     private static let zeroed = "data is zeroed, in a file without holes"

@@ -3,6 +3,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
+internal import VaultStore
 
 /// A directory on the way from the vault's root to the object being checked.
 struct VerifierFrame {

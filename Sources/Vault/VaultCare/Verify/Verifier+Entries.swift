@@ -4,6 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
+internal import VaultStore
 
 extension Verifier {
     private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.log", "vaultfs.lock"].map {

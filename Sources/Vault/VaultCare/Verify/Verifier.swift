@@ -3,6 +3,7 @@ internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
+package import VaultStore
 
 /// Checks everything in a vault that a key can prove, without changing it: `vaultfs.json`, directory records, names,
 /// headers, lengths, chunks, the log, links and attributes.
