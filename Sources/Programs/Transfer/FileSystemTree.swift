@@ -192,7 +192,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     }
 
     /// The number of names, also of attributes, that were left out because they do not authenticate.
-    package var hiddenNames: Int { Int(clamping: system.statistics().hiddenNames) }
+    package var hiddenNames: Int { Int(clamping: system.statistics().hiddenNames ?? 0) }
 
     // MARK: Changing
 

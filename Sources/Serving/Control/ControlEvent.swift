@@ -71,12 +71,12 @@ package struct ControlEvent: Codable, Equatable, Sendable {
     package var isEnd: Bool { event == "unmounted" }
 
     /// The first line of every stream: the state at the time of the request.
-    package init(state: String, reasons: [LockReason], time: String = UtcTime.now(), mountpoint: String) {
+    package init(state: String, reasons: [String]?, time: String = UtcTime.now(), mountpoint: String) {
         event = "state"
         self.time = time
         self.mountpoint = mountpoint
         self.state = state
-        self.reasons = reasons.map(\.rawValue)
+        self.reasons = reasons
     }
 
     /// The line that carries it, without the LF.

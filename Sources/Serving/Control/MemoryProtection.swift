@@ -1,39 +1,41 @@
 package import VaultCrypto
 
-/// The protection of keys and plaintext in this process's memory. `vaultfs status --json` documents the names of the fields.
+/// The protection of keys and plaintext in the daemon's memory. `vaultfs status --json` documents the names of the fields, all
+/// optional: the daemon may be of another version.
 package struct MemoryProtection: Codable, Equatable, Sendable {
     /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel reads and writes it.
-    package enum Cache: String, Codable, Sendable {
+    package enum Cache: String, Sendable {
         case locked = "mlock"
         case unlocked = "swappable"
     }
 
-    /// The weakest kind of memory that a key has been in.
-    package let keys: SecretMemoryKind
-    package let cache: Cache
+    /// The weakest kind of memory that a key has been in: the raw value of a `SecretMemoryKind`, or of a later version.
+    package let keys: String?
+    /// The raw value of a `Cache`, or of a later version.
+    package let cache: String?
     /// RLIMIT_CORE is 0.
-    package let coreDumpsOff: Bool
+    package let coreDumpsOff: Bool?
     /// PR_SET_DUMPABLE is 0: no other process of the user can read the memory or attach a debugger.
-    package let notDumpable: Bool
+    package let notDumpable: Bool?
 
     package init(keys: SecretMemoryKind, cache: Cache, coreDumpsOff: Bool, notDumpable: Bool) {
-        (self.keys, self.cache) = (keys, cache)
+        (self.keys, self.cache) = (keys.rawValue, cache.rawValue)
         (self.coreDumpsOff, self.notDumpable) = (coreDumpsOff, notDumpable)
     }
 
     /// The protections that failed, a phrase for people each.
     package var shortcomings: [String] {
         var phrases: [String] = []
-        switch keys {
-        case .memfdSecret: break
+        switch keys.flatMap(SecretMemoryKind.init) {
+        case .memfdSecret, nil: break
         case .locked: phrases.append("no memfd_secret for keys: locked memory only, which root can read")
         case .unlocked: phrases.append("keys are not locked in memory and may reach swap (raise 'ulimit -l')")
         }
-        if cache == .unlocked {
+        if cache == Cache.unlocked.rawValue {
             phrases.append("the block cache is not locked in memory and may reach swap (raise 'ulimit -l')")
         }
-        if !coreDumpsOff { phrases.append("core dumps could not be turned off") }
-        if !notDumpable { phrases.append("processes of the same user can read the daemon's memory") }
+        if coreDumpsOff == false { phrases.append("core dumps could not be turned off") }
+        if notDumpable == false { phrases.append("processes of the same user can read the daemon's memory") }
         return phrases
     }
 }

@@ -19,11 +19,11 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let readOnly: Bool
     /// The time of the mount: `YYYY-MM-DDThh:mm:ssZ`.
     package let mounted: String
-    package let uptimeSeconds: Int64
+    package var uptimeSeconds: Int64?
     /// True if every key lies in memory that is never swapped out.
-    package let keysNeverSwapped: Bool
+    package var keysNeverSwapped: Bool?
     /// The same for the block cache.
-    package let cacheNeverSwapped: Bool
+    package var cacheNeverSwapped: Bool?
 
     /// The lock's state and settings (ControlSocket, status).
     package var lock: LockStatus?
@@ -40,7 +40,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
 
     package init(
         version: String, pid: Int32, vaultPath: String, vaultID: String, mountpoint: String, state: String,
-        readOnly: Bool, mounted: String, uptimeSeconds: Int64, keysNeverSwapped: Bool, cacheNeverSwapped: Bool
+        readOnly: Bool, mounted: String
     ) {
         self.version = version
         self.pid = pid
@@ -50,9 +50,6 @@ package struct MountStatus: Codable, Equatable, Sendable {
         self.state = state
         self.readOnly = readOnly
         self.mounted = mounted
-        self.uptimeSeconds = uptimeSeconds
-        self.keysNeverSwapped = keysNeverSwapped
-        self.cacheNeverSwapped = cacheNeverSwapped
     }
 
     /// True while the daemon completes the remains of an unclean end.

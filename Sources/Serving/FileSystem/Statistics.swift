@@ -42,36 +42,37 @@ extension Atomic<UInt64> {
     package var total: UInt64 { load(ordering: .relaxed) }
 }
 
-/// The work of a mount in `status`: totals since the mount, and current values.
+/// The work of a mount in `status`: totals since the mount, and current values. Every figure is optional, because the daemon
+/// may be of another version.
 package struct Statistics: Codable, Sendable, Equatable {
     /// Chunks returned from the block cache, and chunks read and decrypted.
-    package var cacheHits: UInt64
-    package var cacheMisses: UInt64
+    package var cacheHits: UInt64?
+    package var cacheMisses: UInt64?
     /// Bytes.
-    package var cacheSize: Int
-    package var cacheUsed: Int
-    package var aesBlocksDecrypted, ciphertextBytesRead, ciphertextBytesWritten: UInt64
+    package var cacheSize: Int?
+    package var cacheUsed: Int?
+    package var aesBlocksDecrypted, ciphertextBytesRead, ciphertextBytesWritten: UInt64?
     /// Microseconds in encryption and decryption with authentication, and in reads and writes of backing files. The sum over
     /// all threads.
-    package var cryptoMicroseconds: UInt64
-    package var storeMicroseconds: UInt64
+    package var cryptoMicroseconds: UInt64?
+    package var storeMicroseconds: UInt64?
     /// Reads refused because authentication failed.
-    package var damagedReads: UInt64
+    package var damagedReads: UInt64?
     /// Names and attributes hidden because they do not authenticate. Counted each time.
-    package var hiddenNames: UInt64
-    package var filesSealed: UInt64
+    package var hiddenNames: UInt64?
+    package var filesSealed: UInt64?
     /// Files without a header, and directories without a record, that were completed as empty ones after an unclean
     /// end.
-    package var completedObjects: UInt64
+    package var completedObjects: UInt64?
     /// True while the walk that completes them is not done.
-    package var isCompleting: Bool
+    package var isCompleting: Bool?
     /// Files and directories that the kernel knows.
-    package var nodes: Int
+    package var nodes: Int?
     /// Statistics of the redo log. Nil for a vault that cannot be written.
     package var log: LogStatistics?
     /// Conflict copies of sync clients that programs have seen and that are there. Nil for a view.
     package var conflictCopies: Int?
-    package var keysNeverSwapped, cacheNeverSwapped: Bool
+    package var keysNeverSwapped, cacheNeverSwapped: Bool?
 
     package init(
         _ counters: Counters, cache: BlockCache, nodes: Int, isCompleting: Bool = false, log: LogStatistics? = nil
@@ -98,9 +99,9 @@ package struct Statistics: Codable, Sendable, Equatable {
 /// The redo log of a vault in `status`. Bytes.
 package struct LogStatistics: Codable, Sendable, Equatable {
     /// The maximum, and what is not in place.
-    package var size, used: UInt64
+    package var size, used: UInt64?
     /// Estimated memory of the index that finds changes in the log. At most a 40th of the log's size.
-    package var indexMemory: Int
+    package var indexMemory: Int?
 
     package init(size: UInt64, used: UInt64, indexMemory: Int) {
         (self.size, self.used, self.indexMemory) = (size, used, indexMemory)
@@ -109,9 +110,9 @@ package struct LogStatistics: Codable, Sendable, Equatable {
 
 /// The kernel's requests in `status`: totals since the mount.
 package struct RequestStatistics: Codable, Sendable, Equatable {
-    package let served: UInt64
+    package let served: UInt64?
     /// Number of times that a single worker began to serve a single program.
-    package let clientsFollowed: UInt64
+    package let clientsFollowed: UInt64?
 
     package init(served: UInt64, clientsFollowed: UInt64) {
         (self.served, self.clientsFollowed) = (served, clientsFollowed)

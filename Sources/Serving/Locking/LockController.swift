@@ -95,7 +95,7 @@ package final class LockController: Sendable {
         self.announce = announce
         published = Mutex(
             LockStatus(
-                state: "\(fileSystem.gate.state)", policy: options.policy,
+                state: "\(fileSystem.gate.state)", policy: options.policy.rawValue,
                 lockFiles: options.lockFiles.map { $0.path.string },
                 graceSeconds: Double(options.graceMilliseconds) / 1000,
                 idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }))

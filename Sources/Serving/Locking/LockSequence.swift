@@ -7,6 +7,7 @@ internal import Logging
 /// The steps of a lock, in order. Each closes a race that the one before leaves open. Runs on the lock thread.
 struct LockSequence {
     private let controller: LockController
+    private let policy: LockPolicy
     private var receipt: LockReceipt
     private let started = ContinuousClock.now
     /// True once a wait for the store has timed out.
@@ -23,9 +24,9 @@ struct LockSequence {
     private var fileSystem: any LockableFileSystem { controller.fileSystem }
 
     init(_ controller: LockController, reasons: [LockReason], policy: LockPolicy) {
-        self.controller = controller
+        (self.controller, self.policy) = (controller, policy)
         receipt = LockReceipt(policy: policy)
-        receipt.reasons = reasons
+        receipt.reasons = reasons.map(\.rawValue)
     }
 
     /// - Parameter everything: true to forget, with the policy `forget`, also the keys that it usually leaves.
@@ -40,7 +41,7 @@ struct LockSequence {
         step("requests") { $0.waitForRequests() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
-        if receipt.policy == .refuse { fileSystem.closeDirectories() }
+        if policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.cache.removeEverything() }
         step("workers") { $0.wipeWorkers() }
         fileSystem.gate.enter(.locked)
@@ -48,7 +49,7 @@ struct LockSequence {
         receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
         step("free") { $0.freeInodes() }
         step("seal") { $0.seal() }
-        if receipt.policy == .forget { step("keys") { $0.forgetKeys(everything) } }
+        if policy == .forget { step("keys") { $0.forgetKeys(everything) } }
         findMissing()
         if isStoreSilent { controller.lockAgainLater() }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
@@ -68,7 +69,7 @@ struct LockSequence {
         var failures = controller.caches.dropInodes(inodes)
         failures += controller.caches.freeInodes(inodes)
         _ = fileSystem.cache.removeEverything()
-        if receipt.policy == .forget { for file in files { file.forgetKeys() } }
+        if policy == .forget { for file in files { file.forgetKeys() } }
         failures += controller.caches.wipeWorkers(waitingForAll: true)
         if !failures.isEmpty {
             controller.logger.error("not purged after its last close: \(failures.joined(separator: "; "))")
@@ -152,7 +153,7 @@ struct LockSequence {
         isDurabilityUnknown = seal == nil
         // After the keys are wiped, no file is sealed before the unlock. A silent store must not keep the keys, so this does not
         // count as a wait for it.
-        if receipt.policy == .forget, !isStoreSilent, fileSystem.unsealedFiles.withKeys > 0 {
+        if policy == .forget, !isStoreSilent, fileSystem.unsealedFiles.withKeys > 0 {
             _ = controller.bounded { [fileSystem] in fileSystem.sealClosed() }
         }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before

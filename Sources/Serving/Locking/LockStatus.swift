@@ -1,30 +1,32 @@
 internal import LinuxSystem
 
-/// The lock in `status`. The field names are those of the control socket.
+/// The lock in `status`. The field names are those of the control socket. Only `state` is always there: another version's daemon
+/// may leave out the others.
 package struct LockStatus: Codable, Equatable, Sendable {
     package var state: String
-    /// Empty while it is not locked.
-    package var reasons: [LockReason] = []
+    /// Raw values of `LockReason`, and of later versions. Empty while it is not locked.
+    package var reasons: [String]? = []
     /// Time of the last state change: `YYYY-MM-DDThh:mm:ssZ`.
-    package var since = UtcTime.now()
-    package var policy: LockPolicy
-    package var lockFiles: [String]
+    package var since: String? = UtcTime.now()
+    /// The raw value of a `LockPolicy`, or of a later version.
+    package var policy: String?
+    package var lockFiles: [String]?
     /// A line for each lock file that is a reason now.
-    package var seen: [String] = []
+    package var seen: [String]? = []
     /// True if unlocking needs a slot's secret.
-    package var needsSecret = false
+    package var needsSecret: Bool? = false
     /// Classes whose keys are in memory.
-    package var classKeys: [String] = []
-    package var graceSeconds: Double
+    package var classKeys: [String]? = []
+    package var graceSeconds: Double?
     package var idleSeconds: Double?
     /// Known expiry of the slot that opened it: `YYYY-MM-DDThh:mm:ssZ`. Nil if it never expires.
     package var leaseEnds: String?
-    package var openFiles = 0
-    package var openForWriting = 0
+    package var openFiles: Int? = 0
+    package var openForWriting: Int? = 0
     /// Number of files that were made in inboxes while locked, in the current lock or the last one.
     package var arrivedFiles: Int?
-    package var refusedRequests: UInt64 = 0
-    package var locks = 0
+    package var refusedRequests: UInt64? = 0
+    package var locks: Int? = 0
     package var lastReceipt: LockReceipt?
 }
 
@@ -47,14 +49,16 @@ package struct LockReceipt: Codable, Sendable, Equatable {
     /// One step of the lock (Locking.md) and its duration.
     package struct Step: Codable, Sendable, Equatable {
         package var name: String
-        package var milliseconds: Double
+        package var milliseconds: Double?
     }
 
     /// False if something could not be purged. `unpurged` lists it.
     package var complete = true
     package var unpurged: [String] = []
-    package var reasons: [LockReason]? = []
-    package var policy: LockPolicy?
+    /// Raw values of `LockReason`, and of later versions.
+    package var reasons: [String]? = []
+    /// The raw value of a `LockPolicy`, or of a later version.
+    package var policy: String?
     /// Number of inodes whose pages and attributes the kernel has dropped.
     package var inodes: Int? = 0
     /// The method by which the kernel's names were dropped: `epoch`, `expired` or `invalidated`.
@@ -76,7 +80,7 @@ package struct LockReceipt: Codable, Sendable, Equatable {
     package var purgeMilliseconds: Double? = 0
     package var totalMilliseconds: Double? = 0
 
-    package init(policy: LockPolicy? = nil) { self.policy = policy }
+    package init(policy: LockPolicy? = nil) { self.policy = policy?.rawValue }
 
     /// More than anyone reads, and short enough for a line of the control socket.
     private static let mostNamed = 100

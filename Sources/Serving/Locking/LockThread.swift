@@ -259,7 +259,7 @@ struct LockThread {
         controller.publish {
             $0.since = UtcTime.now()
             $0.lastReceipt = receipt
-            $0.locks += 1
+            $0.locks = ($0.locks ?? 0) + 1
         }
         if !receipt.complete {
             controller.logger.error("not purged: \(receipt.unpurged.joined(separator: "; "))")
@@ -280,7 +280,7 @@ struct LockThread {
     private func publishReasons() {
         let (reasons, needsSecret) = (sortedReasons, needsSecret)
         controller.publish {
-            $0.reasons = reasons
+            $0.reasons = reasons.map(\.rawValue)
             $0.needsSecret = needsSecret
         }
     }

@@ -35,9 +35,9 @@ import VaultCrypto
         await #expect(processExitsWith: .success) {
             ProcessSetup.protectMemory()
             let protection = MemoryProtection(cacheIsLocked: false)
-            #expect(protection.coreDumpsOff && protection.notDumpable)
-            #expect(protection.cache == .unlocked)
-            #expect(protection.keys == SecretMemory.kind)
+            #expect(protection.coreDumpsOff == true && protection.notDumpable == true)
+            #expect(protection.cache == MemoryProtection.Cache.unlocked.rawValue)
+            #expect(protection.keys == SecretMemory.kind.rawValue)
         }
     }
 }

@@ -11,8 +11,7 @@ import Testing
     private static func mount(_ mountpoint: String, view: String? = nil) -> MountStatus {
         var status = MountStatus(
             version: "0.1.0", pid: 1, vaultPath: "/home/ada/Vault", vaultID: "8f14", mountpoint: mountpoint,
-            state: view == nil ? "locked" : "unlocked", readOnly: view != nil, mounted: "2026-11-21T08:00:00Z",
-            uptimeSeconds: 7200, keysNeverSwapped: true, cacheNeverSwapped: true)
+            state: view == nil ? "locked" : "unlocked", readOnly: view != nil, mounted: "2026-11-21T08:00:00Z")
         status.view = view
         let json = """
             {"cacheHits":12,"cacheMisses":18446744073709551615,"cacheSize":1,"cacheUsed":1,"aesBlocksDecrypted":1,

@@ -56,6 +56,19 @@ extension MountTests {
             #expect(try vault.account.run(["cat", "\(vault.vault)/vaultfs.lock"]).output == "\n")
         }
 
+        @Test("a vault that is moved while it is mounted: status has its path, and a secret unlocks it")
+        func moved() throws {
+            let vault = try VaultUnderTest()
+            try vault.mount(["--on-lock", "forget"])
+            #expect(try vault.status()["vaultPath"] as? String == vault.vault)
+            let moved = "\(vault.store.path)/moved (deleted)"
+            #expect(rename(vault.vault, moved) == 0)
+            #expect(try vault.status()["vaultPath"] as? String == moved)
+            try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
+            try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", vault.passfile]).succeeded()
+            try vault.unmount()
+        }
+
         @Test("max_read=N", arguments: Settings.accounts)
         func maximumRead(setting: Setting) throws {
             let vault = try setting.vault()

@@ -54,7 +54,9 @@ extension PlainMountTests {
             let problems = try #require(try vault.status()["problems"] as? [String])
             #expect(problems.contains { $0.hasPrefix("damaged: file: chunk 2 is lost") }, "\(problems)")
             try poll("the event") { events.output.contains("integrity-error") }
-            #expect(try vault.vaultfs(["lock", vault.mountpoint]).exitCode == lost)
+            let locked = try vault.vaultfs(["lock", vault.mountpoint])
+            #expect(locked.exitCode == lost && locked.output.hasPrefix("\(vault.mountpoint): locked; "), "\(locked)")
+            #expect(locked.errors.hasPrefix("vaultfs: \(vault.mountpoint): locked and purged, but not durable: "))
             try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
             let unmounted = try vault.vaultfs(["unmount", vault.mountpoint])
             #expect(unmounted.exitCode == lost && unmounted.errors.hasPrefix("vaultfs: "), "\(unmounted)")

@@ -56,8 +56,8 @@ final class ControlTestDirectory: Sendable {
 func status(mountpoint: String = "/mnt") -> MountStatus {
     var status = MountStatus(
         version: "1", pid: getpid(), vaultPath: "/vault", vaultID: "00", mountpoint: mountpoint, state: "unlocked",
-        readOnly: false, mounted: "2026-11-20T12:00:00Z", uptimeSeconds: 1, keysNeverSwapped: true,
-        cacheNeverSwapped: true)
+        readOnly: false, mounted: "2026-11-20T12:00:00Z")
+    (status.uptimeSeconds, status.keysNeverSwapped, status.cacheNeverSwapped) = (1, true, true)
     status.requests = RequestStatistics(served: 7, clientsFollowed: 1)
     return status
 }

@@ -17,13 +17,13 @@ extension LockControllerTests {
         func once() throws {
             let setup = try Setup()
             let (receipt, already) = try setup.lockForgetting()
-            #expect(receipt.policy == .forget && receipt.needsSecret == true && !already)
+            #expect(receipt.policy == "forget" && receipt.needsSecret == true && !already)
             #expect(setup.vault.system.store.keyRing.presentClasses == [.untilFirstUnlock, .none, .inbox])
             #expect(try setup.unlock() == .failure(.secretNeeded))
             #expect(try setup.unlock(key(of: setup)) == .success(false))
             #expect(try setup.lock() == false)
             let status = setup.controller.status()
-            #expect(status.lastReceipt?.policy == .refuse && status.lastReceipt?.needsSecret == false)
+            #expect(status.lastReceipt?.policy == "refuse" && status.lastReceipt?.needsSecret == false)
             #expect(try setup.unlock() == .success(false))
         }
 
@@ -33,7 +33,7 @@ extension LockControllerTests {
             #expect(try setup.lock() == false)
             #expect(setup.vault.system.store.keyRing.presentClasses.contains(.complete))
             let (receipt, already) = try setup.lockForgetting()
-            #expect(receipt.policy == .forget && !already)
+            #expect(receipt.policy == "forget" && !already)
             #expect(!setup.vault.system.store.keyRing.presentClasses.contains(.complete))
             #expect(try setup.lockForgetting().already)
             #expect(try setup.unlock() == .failure(.secretNeeded))

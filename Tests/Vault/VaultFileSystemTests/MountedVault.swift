@@ -131,7 +131,7 @@ final class MountedVault {
     var nodes: Int {
         // A file that waits for its seal keeps its node.
         system.store.durability.sealer.sealAll()
-        return system.statistics().nodes
+        return system.statistics().nodes ?? 0
     }
 }
 

@@ -89,7 +89,7 @@ import VaultFormat
         try #require(stat(cut, &status) == 0)
         #expect(status.st_size == 128 && status.st_mode & 0o7777 == 0o440)
         #expect(status.st_mtim.tv_sec == 1_100_000_000 && status.st_mtim.tv_nsec == 7)
-        #expect(system.statistics().completedObjects == 1 && system.statistics().isCompleting)
+        #expect(system.statistics().completedObjects == 1 && system.statistics().isCompleting == true)
         let entry = try #require(cut.split(separator: "/").last)
         #expect(
             lines.withLock { $0 } == [
@@ -226,7 +226,7 @@ import VaultFormat
         }
         let system = try mount()
         system.completeEverything()
-        #expect(system.statistics().completedObjects == 3 && !system.statistics().isCompleting)
+        #expect(system.statistics().completedObjects == 3 && system.statistics().isCompleting == false)
         let found = try system.lookUp(ascii("inner"), in: system.lookUp(ascii("outer"), in: .root).id).id
         for name in ["one", long] {
             #expect(try content(name, in: found, system) == [])
@@ -296,7 +296,7 @@ import VaultFormat
                 // Without keys the walk tries again.
                 #expect(try Bytes.of(cut).isEmpty)
                 try system.restoreKeys(vault.masterKey)
-                try poll("the walk") { !system.statistics().isCompleting }
+                try poll("the walk") { system.statistics().isCompleting == false }
             }
             system.shutDown()
             walking.join()

@@ -57,13 +57,15 @@ struct LockCommand: ParsableCommand {
     private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
         switch response {
         case .locked(let receipt, let already):
+            let missing = (receipt.missingData ?? []).map(Console.shown).joined(separator: "; ")
+            let isPurged = receipt.left == nil
             if !json {
-                let state = already ? "is locked already" : receipt.left == nil ? "locked and purged" : "locked"
+                let state = already ? "is locked already" : isPurged && missing.isEmpty ? "locked and purged" : "locked"
                 let parts = [state, receipt.unlocking].compactMap(\.self)
                 Console.confirm("\(mountpoint): " + parts.joined(separator: "; "))
                 for (label, text) in verbose && !already ? receipt.lines : [] { Console.printField("  " + label, text) }
             }
-            guard !forget || receipt.policy == .forget else {
+            guard !forget || receipt.policy == LockPolicy.forget.rawValue else {
                 throw CommandFailure(
                     .notPurged,
                     "\(mountpoint): locked, but its daemon is of an earlier version and has kept the keys: unmount it")
@@ -71,9 +73,8 @@ struct LockCommand: ParsableCommand {
             if let left = receipt.left {
                 throw CommandFailure(.notPurged, "\(mountpoint): locked, but not purged: \(left)")
             }
-            let missing = (receipt.missingData ?? []).map(Console.shown).joined(separator: "; ")
             if !missing.isEmpty {
-                throw CommandFailure(.notDurable, "\(mountpoint): locked, but not durable: \(missing)")
+                throw CommandFailure(.notDurable, "\(mountpoint): locked and purged, but not durable: \(missing)")
             }
         case .error(let failure):
             throw CommandFailure(.failure, "\(mountpoint): not locked: \(Console.shown(failure.message))")
@@ -98,9 +99,12 @@ extension LockReceipt {
             writtenBackBytes.map { "\($0) bytes written back first" },
             filesSealed.map { "the lengths of \($0) files authenticated" },
         ].compactMap { $0 }
-        let took = steps?.map { "\(Console.shown($0.name)) \(FieldText.rounded($0.milliseconds)) ms" }
+        let took = steps?.map { step in
+            Console.shown(step.name) + (step.milliseconds.map { " \(FieldText.rounded($0)) ms" } ?? "")
+        }
         return [
-            ("locked by", reasons?.map(\.rawValue)), ("on lock", policy.map { [$0.rawValue] }), ("purged", purged),
+            ("locked by", reasons?.map(Console.shown)), ("on lock", policy.map { [Console.shown($0)] }),
+            ("purged", purged),
             ("keys wiped", keysForgotten?.map(Console.shown)), ("took", took), ("in all", times),
         ].map { ($0, ($1 ?? []).filter { !$0.isEmpty }.joined(separator: ", ")) }.filter { !$0.1.isEmpty }
     }
@@ -110,7 +114,7 @@ extension LockReceipt {
         guard let needsSecret, let policy else { return nil }
         if needsSecret { return "'vaultfs unlock' will need the passphrase or another secret" }
         return "'vaultfs unlock' will ask for no passphrase"
-            + (policy == .refuse ? " ('vaultfs lock --forget' makes it ask)" : "")
+            + (policy == LockPolicy.refuse.rawValue ? " ('vaultfs lock --forget' makes it ask)" : "")
     }
 
     /// One line: the times, or what could not be purged.

@@ -68,7 +68,7 @@ struct PrometheusText {
             $0.statistics?.completedObjects
         }
         add("completing", .gauge, "1 while a walk completes what an unclean end left.") {
-            $0.statistics.map { $0.isCompleting ? 1 : 0 }
+            $0.statistics?.isCompleting.map { $0 ? 1 : 0 }
         }
         add("nodes", .gauge, "Files and directories that the kernel knows.") { $0.statistics?.nodes }
         add("log_size_bytes", .gauge, "Size that the redo log can have.") { $0.statistics?.log?.size }

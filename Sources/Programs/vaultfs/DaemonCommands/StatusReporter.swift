@@ -63,14 +63,16 @@ struct StatusReporter: Sendable {
         let lock = lock.status()
         let problems = contents.problems() + Self.lines(session.damage)
         var status = MountStatus(
-            version: VaultFS.version, pid: getpid(), vaultPath: request.source.string, vaultID: contents.vaultID,
+            version: VaultFS.version, pid: getpid(), vaultPath: (contents.vault?.currentPath ?? request.source).string,
+            vaultID: contents.vaultID,
             mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
-            mounted: mounted,
-            uptimeSeconds: (ContinuousClock.now - start).components.seconds, keysNeverSwapped: SecretMemory.allLocked,
-            cacheNeverSwapped: statistics.cacheNeverSwapped)
+            mounted: mounted)
+        status.uptimeSeconds = (ContinuousClock.now - start).components.seconds
+        status.keysNeverSwapped = SecretMemory.allLocked
+        status.cacheNeverSwapped = statistics.cacheNeverSwapped
         status.view = contents.view
         status.lock = lock
-        status.memory = MemoryProtection(cacheIsLocked: statistics.cacheNeverSwapped)
+        status.memory = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked)
         status.statistics = statistics
         status.requests = session.statistics
         status.madeMountpoint = request.options.makesMountpoint ? true : nil

@@ -23,8 +23,8 @@ enum StatusText {
             Console.printField("conflicts", "\(count) listed since the mount: 'vaultfs verify' finds all")
         }
         guard verbosely else { return }
-        let uptime = AmountText.short(seconds: status.uptimeSeconds)
-        Console.printField("mounted", "\(status.mounted), \(uptime) ago, by process \(status.pid)")
+        let uptime = status.uptimeSeconds.map { "\(AmountText.short(seconds: $0)) ago, " } ?? ""
+        Console.printField("mounted", "\(status.mounted), \(uptime)by process \(status.pid)")
         // Only the lock command prints the receipt.
         printFields(status.lock, without: ["state", "lastReceipt", "since", "seen", "reasons", "leaseEnds"])
         printFields(status.memory)
@@ -77,15 +77,15 @@ enum StatusText {
         let (seen, reasons) = (status.lock?.seen ?? [], status.lock?.reasons ?? [])
         parts += seen.isEmpty ? reasons.map(reason) : seen.map(Console.shown)
         if status.lock?.needsSecret == true {
-            let isExpired = reasons.contains(.expired)
+            let isExpired = reasons.contains(LockReason.expired.rawValue)
             parts.append("unlock needs " + (isExpired ? "the secret of a slot that has not expired" : "the passphrase"))
         }
         if status.readOnly { parts.append("read-only") }
         return parts.joined(separator: ", ")
     }
 
-    private static func reason(_ reason: LockReason) -> String {
-        reason == .expired ? "the slot has expired" : "by \(reason.rawValue)"
+    private static func reason(_ reason: String) -> String {
+        reason == LockReason.expired.rawValue ? "the slot has expired" : "by \(Console.shown(reason))"
     }
 
     /// The labels of fields whose names a reader would not understand.

@@ -54,7 +54,7 @@ enum Mountpoint {
         do throws(StoreError) {
             directory = try Descriptor(path: resolved, flags: linux_O_PATH | O_DIRECTORY)
             // The kernel's spelling: upper and lower case may be one on this file system.
-            resolved = try kernelPath(of: directory)
+            resolved = try directory.kernelPath()
         } catch {
             throw failure(path, error.errno)
         }
@@ -88,7 +88,7 @@ enum Mountpoint {
             resolved = try ResolvedPath.ofMountpoint(path)
             parent = try Descriptor(path: resolved.removingLastComponent(), flags: linux_O_PATH | O_DIRECTORY)
             status = try parent.status()
-            if let name = resolved.lastComponent { resolved = try kernelPath(of: parent).appending(name) }
+            if let name = resolved.lastComponent { resolved = try parent.kernelPath().appending(name) }
         } catch {
             throw CommandFailure(
                 .mountpoint,
@@ -133,16 +133,10 @@ enum Mountpoint {
     /// - Throws: code `mountpoint`.
     static func checkUnmoved(_ directory: Descriptor, _ path: FilePath) throws(CommandFailure) {
         let now: FilePath
-        do throws(StoreError) { now = try kernelPath(of: directory) } catch { throw failure(path, error.errno) }
+        do throws(StoreError) { now = try directory.kernelPath() } catch { throw failure(path, error.errno) }
         guard now.bytes == path.bytes else {
             throw CommandFailure(.mountpoint, "mountpoint \(path.shown) was moved or replaced after it was checked")
         }
-    }
-
-    /// The path that the kernel has for an open directory (proc_pid_fd(5)).
-    private static func kernelPath(of directory: Descriptor) throws(StoreError) -> FilePath {
-        let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
-        return FilePath(bytes: try descriptors.linkTarget(of: Array("\(directory.fd)".utf8)))
     }
 
     /// Proposes a mountpoint for a new vault: a directory beside it that does not exist yet.
@@ -211,7 +205,43 @@ enum Mountpoint {
             CommandFailure(
                 .mountpoint,
                 "a mount whose daemon died is at \(path.shown): remove it with 'vaultfs unmount \(path.shown)'")
-        default: CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be used: \(error)")
+        default:
+            CommandFailure(
+                .mountpoint,
+                "mountpoint \(path.shown) cannot be used: \(error)"
+                    + (error == .permissionDenied ? closedMount(above: path) : ""))
         }
+    }
+
+    /// The other user's FUSE mount that a path is in. The kernel lets nobody else enter it, not even root (fuse(8)).
+    private static func closedMount(above path: FilePath) -> String {
+        guard let directory = try? ResolvedPath.of("."), let table = try? MountTable.read() else { return "" }
+        let whole = directory.pushing(path).lexicallyNormalized()
+        let mounts = table.entries.filter { whole.starts(with: FilePath(bytes: $0.mountpoint)) }
+        guard let mount = mounts.max(by: { $0.mountpoint.count < $1.mountpoint.count }), let user = mount.userID,
+            user != geteuid()
+        else { return "" }
+        let option = geteuid() == 0 ? "allow_root or allow_other" : "allow_other"
+        return ": it is in a mount of \(MountOwner.name(of: user)), which others can use only with -o \(option)"
+    }
+}
+
+extension Descriptor {
+    /// The path that the kernel has for an open directory (proc_pid_fd(5)).
+    func kernelPath() throws(StoreError) -> FilePath {
+        let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
+        return FilePath(bytes: try descriptors.linkTarget(of: Array("\(fd)".utf8)))
+    }
+}
+
+extension VaultDirectory {
+    /// The vault's path now: it may have been moved since it was opened.
+    var currentPath: FilePath {
+        guard let now = try? descriptor.kernelPath(), now != path,
+            let found = try? Descriptor(path: now, flags: linux_O_PATH | O_DIRECTORY),
+            let (moved, own) = try? (found.status(), descriptor.status()),
+            FileIdentity(moved) == FileIdentity(own)
+        else { return path }
+        return now
     }
 }

@@ -25,8 +25,11 @@ enum Console {
     /// Prints on stdout that something was done. Not with `--quiet`.
     static func confirm(_ text: String) { if !isQuiet { print(text) } }
 
-    /// `vaultfs: …` on stderr.
-    static func report(_ message: String) { writeToStandardError("vaultfs: \(message)\n") }
+    /// `vaultfs: …` on stderr, after earlier prints.
+    static func report(_ message: String) {
+        fflush(nil)
+        writeToStandardError("vaultfs: \(message)\n")
+    }
 
     /// Writes to stderr. Ignores errors.
     static func writeToStandardError(_ text: String) { try? writeAll(Array(text.utf8), to: STDERR_FILENO) }

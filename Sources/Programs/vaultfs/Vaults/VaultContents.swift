@@ -48,11 +48,12 @@ extension MountContents {
                 return [lack].compactMap(\.self) + store.problems
                     + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
             },
-            secretSource: { (given) throws(ControlFailure) in
+            secretSource: { [weak directory] (given) throws(ControlFailure) in
                 let secret: SlotSecret
                 do throws(FormatError) { secret = try SlotSecret(given) } catch {
                     throw ControlRequest.notARequest(error.reason)
                 }
+                let path = directory?.currentPath ?? path
                 return { () throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease, knownSlot: slot) }
             },
             warnings: [lack].compactMap(\.self), lease: lease, vault: directory, isReadOnly: store.isReadOnly)
