@@ -23,6 +23,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
     case notEnded = 13
     case undetermined = 14
     case notDurable = 15
+    case problems = 16
 
     var explanation: String {
         switch self {
@@ -41,6 +42,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
         case .notEnded: "unmounted, but the daemon has not ended: it waits for the store"
         case .undetermined: "verify of a mounted vault: no damage, but some objects kept changing"
         case .notDurable: "unmount, sync, lock: done, but written data may be lost, or not in place"
+        case .problems: "status: a mount has problems, which it lists"
         }
     }
 

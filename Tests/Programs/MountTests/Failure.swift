@@ -16,6 +16,7 @@ enum Failure: Int32 {
     case notEnded = 13
     case undetermined = 14
     case notDurable = 15
+    case problems = 16
 }
 
 /// Expects one line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit

@@ -98,7 +98,9 @@ def code(mount, command):
 
 
 def problems(mount):
-    return json.loads(mount.run(mount.binary, "status", mount.mountpoint, "--json")).get("problems", [])
+    command = [mount.binary, "status", mount.mountpoint, "--json"]
+    status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=60)
+    return json.loads(status.stdout).get("problems", [])
 
 
 def lock_file(mount):

@@ -143,7 +143,7 @@ class Daemon(Mount):
                 [self.binary, "mount", "-f", self.vault, self.mountpoint, "--passfile", self.passfile, "--lock-file", lock, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.daemon = self.process.pid
-        poll("the mount", lambda: self.command("status").returncode == 0 or self.process.poll() is not None)
+        poll("the mount", lambda: self.command("status").returncode in (0, 16) or self.process.poll() is not None)
         expect(self.process.poll() is None, f"no mount: {self.messages()}")
 
     def messages(self):

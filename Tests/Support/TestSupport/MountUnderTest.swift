@@ -62,11 +62,15 @@ package class MountUnderTest {
         guard daemon != nil else { throw TestFailure("mounted, and no daemon to be found") }
     }
 
-    /// `vaultfs status --json`.
+    /// `vaultfs status --json`. Checks that the exit code tells whether there are problems.
     package func status() throws -> [String: Any] {
-        let text = try vaultfs(["status", mountpoint, "--json"]).succeeded().output
-        guard let object = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any] else {
-            throw TestFailure("no object: \(text)")
+        let result = try vaultfs(["status", mountpoint, "--json"])
+        guard let object = try JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any] else {
+            throw TestFailure("no object: \(result)")
+        }
+        let hasProblems = (object["problems"] as? [String])?.isEmpty == false
+        guard result.exitCode == (hasProblems ? 16 : 0) else {
+            throw TestFailure("problems: \(hasProblems): \(result)")
         }
         return object
     }

@@ -7,9 +7,10 @@ struct StatusCommand: ParsableCommand {
         commandName: "status", abstract: "Show the state of a mount, or of all your mounts.",
         discussion: """
             Without MOUNTPOINT: all your mounts, as root every user's. A mount whose daemon has ended is listed, with the \
-            command that removes it, and the exit code is \(FailureCode.mountpoint.rawValue). With --json: the status of \
-            MOUNTPOINT as an object; without MOUNTPOINT, an array of them. With --prometheus: the counters in the text format \
-            that node_exporter's textfile collector reads.
+            command that removes it, and the exit code is \(FailureCode.mountpoint.rawValue). If a mount has problems, it is \
+            \(FailureCode.problems.rawValue). With --json: the status of MOUNTPOINT as an object; without MOUNTPOINT, an \
+            array of them. With --prometheus: the counters in the text format that node_exporter's textfile collector \
+            reads; problems are a metric then, and the exit code is 0.
             """)
 
     @Argument(help: "The mountpoint, or the vault.", completion: Completions.mounts)
@@ -42,13 +43,9 @@ struct StatusCommand: ParsableCommand {
             if json { try Console.printJSON(answer) }
             throw error
         }
-        if prometheus {
-            try Console.write(PrometheusText([status]).text)
-        } else if json {
-            try Console.printJSON(status)
-        } else {
-            StatusText.print(status, verbosely: verbose)
-        }
+        if prometheus { return try Console.write(PrometheusText([status]).text) }
+        if json { try Console.printJSON(status) } else { StatusText.print(status, verbosely: verbose) }
+        try Self.checkProblems([status])
     }
 
     private func show(_ answers: [MountAnswer]) throws {
@@ -62,6 +59,13 @@ struct StatusCommand: ParsableCommand {
         }
         // A mount that is only out of reach is no failure: it may be well.
         for case .failure(let failure) in answers.map(\.status) where failure.code == .mountpoint { throw failure }
+        try Self.checkProblems(answers.compactMap { try? $0.status.get() })
+    }
+
+    /// Throws the exit code for problems, which are printed by then.
+    private static func checkProblems(_ mounts: [MountStatus]) throws {
+        guard mounts.contains(where: { $0.problems?.isEmpty == false }) else { return }
+        throw ExitCode(FailureCode.problems.rawValue)
     }
 }
 
