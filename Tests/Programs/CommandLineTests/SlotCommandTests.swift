@@ -133,6 +133,27 @@ import VaultFormat
         #expect(try place.opens(["--keyfile", place.file("keyfile")]) && place.opens(place.opening))
     }
 
+    @Test("a slot is named by its label, unless several have it")
+    func slotByLabel() throws {
+        let new = ["--new-passfile", place.file("new"), "--scrypt-logn", "10"]
+        try place.slot("add", place.opening + new + ["--label", "usb stick"]).succeeded()
+        try place.slot("add", place.opening + ["--new-keyfile", place.file("keyfile"), "--label", "2"]).succeeded()
+        let list = try place.slot("list", ["--passfile", place.file("new"), "--slot", "usb stick"]).succeeded()
+        #expect(list.output.contains("the secret opens slot 2."), "\(list)")
+        try place.expectRefusal(1, "no slot has the label 'stick': 'vaultfs slot list' shows ids and labels") {
+            try place.slot("remove", place.opening + ["stick"])
+        }
+        // A number is an id, also if another slot has it for a label.
+        try place.slot("change", place.opening + ["2", "--label", "guest"]).succeeded()
+        try place.slot("change", place.opening + ["3", "--label", "guest"]).succeeded()
+        try place.expectRefusal(2, "slots 2, 3 have the label 'guest': give an id") {
+            try place.slot("remove", place.opening + ["guest"])
+        }
+        try place.slot("change", place.opening + ["3", "--label", "key"]).succeeded()
+        try place.slot("remove", place.opening + ["guest", "key"]).succeeded()
+        #expect(try place.slots().map { $0["id"] as? Int } == [1])
+    }
+
     @Test("the list names the slots that a secret opens")
     func listNamesOpenedSlots() throws {
         let same = ["--new-passfile", place.file("passfile"), "--scrypt-logn", "10"]

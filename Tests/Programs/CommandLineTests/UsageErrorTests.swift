@@ -21,8 +21,6 @@ import Testing
             (["mount", "v", "m", "--grace", "x"], "--grace 'x' is not \(DurationArgument.form)"),
             (["mount", "v", "m", "--cache-size", "x"], "--cache-size 'x' is not \(ByteSize.form)"),
             (["init", "v", "--scrypt-logn", "x"], "--scrypt-logn 'x' is not a whole number"),
-            (["verify", "v", "--slot", "x"], "--slot 'x' is not a whole number"),
-            (["slot", "remove", "v", "x"], "<id> 'x' is not a whole number"),
             (["bench", "--jobs", "x", "v"], "--jobs 'x' is not numbers such as 1,4"),
             (["bench", "--block-sizes", "x", "v"], "--block-sizes 'x' is not sizes such as 4K,64K"),
             (["view", "cbc", "s", "m", "--iv", "x"], "--iv 'x' is not 32 hexadecimal digits"),

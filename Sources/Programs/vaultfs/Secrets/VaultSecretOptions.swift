@@ -14,9 +14,9 @@ struct VaultSecretOptions: ParsableArguments {
     var options: SecretOptions
 
     @Option(
-        help: ArgumentHelp("Try the secret on this slot only, at any cost.", valueName: "id"),
+        help: ArgumentHelp("Try the secret on the slot with this id or label only, at any cost.", valueName: "slot"),
         completion: Completions.slots)
-    var slot: Int?
+    var slot: SlotName?
 
     @Flag(help: "Try all slots, even if that takes more than about half a minute.")
     var allowCostly = false
@@ -29,10 +29,11 @@ struct VaultSecretOptions: ParsableArguments {
     func open(
         _ vault: VaultDirectory, asking question: SecretQuestion = .toOpen
     ) throws(CommandFailure) -> OpenedSlot {
+        let only = try slot?.id(in: vault.configuration)
         let result = try options.withSecret(for: vault.configuration, asking: question, refusal: \.failure) {
             (secret) throws(CommandFailure) -> Result<OpenedSlot, CommandFailure> in
             do throws(VaultError) {
-                let (masterKey, slot) = try open(vault, with: secret)
+                let (masterKey, slot) = try open(vault, with: secret, only: only)
                 return .success(OpenedSlot(secret: secret, masterKey: masterKey, slot: slot))
             } catch {
                 guard case .wrongSecret = error else { throw CommandFailure(error) }
@@ -48,13 +49,14 @@ struct VaultSecretOptions: ParsableArguments {
     }
 
     /// Opens a slot of a vault. If that takes long, shows on a terminal which slot is being tried.
+    /// - Parameter only: the id of the only slot that is tried.
     func open(
-        _ directory: VaultDirectory, with secret: SlotSecret
+        _ directory: VaultDirectory, with secret: SlotSecret, only: Int?
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
         let progress = ProgressLine()
         let start = ContinuousClock.now
         defer { progress.clear() }
-        return try directory.openSlot(with: secret, choice: SlotChoice(only: slot, allowsCostly: allowCostly)) { slot in
+        return try directory.openSlot(with: secret, choice: SlotChoice(only: only, allowsCostly: allowCostly)) { slot in
             guard let cost = slot.kdf.cost else { return }
             if cost.work >= Self.notableWork || ContinuousClock.now - start >= Self.progressDelay {
                 progress.show("trying slot \(slot.id), \(SlotReport.text(cost)) …")

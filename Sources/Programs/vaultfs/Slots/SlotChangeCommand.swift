@@ -4,17 +4,17 @@ internal import LinuxSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// `vaultfs slot change VAULT [ID]`
+/// `vaultfs slot change VAULT [SLOT]`
 struct SlotChangeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "change", abstract: "Give a slot another secret, label or expiry.",
         discussion: """
-            Changes the slot that the secret opens, or the one with the id. The recovery key changes the only passphrase \
-            slot: give the id if there are several. Id, label and expiry stay unless an option changes them. The new \
+            Changes the slot that the secret opens, or the one that is named. The recovery key changes the only passphrase \
+            slot: name it if there are several. Id, label and expiry stay unless an option changes them. The new \
             secret may be of another kind. A rename replaces the old slot with the new one: at every moment one of the \
             two opens the vault.
 
-            With --label or --play-window and nothing else, no new secret is asked for, and with an id the slot's own secret \
+            With --label or --play-window and nothing else, no new secret is asked for, and with a named slot its own secret \
             is not needed.
 
             The secret of a slot that ends cannot give a slot a later end, and cannot change a slot that may open longer. \
@@ -29,10 +29,10 @@ struct SlotChangeCommand: ParsableCommand {
 
     @Argument(
         help: """
-            The slot's id in 'slot list'; default: the slot that the secret opens, or for the recovery key the only \
-            passphrase slot.
+            The slot's id or label in 'slot list'; default: the slot that the secret opens, or for the recovery key the \
+            only passphrase slot.
             """, completion: Completions.slots)
-    var id: Int?
+    var slot: SlotName?
 
     @Flag(help: "Keep the secret: to renew an expiry, or to make guessing more expensive.")
     var keepSecret = false
@@ -117,7 +117,9 @@ struct SlotChangeCommand: ParsableCommand {
     }
 
     private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
-        guard let id else { return try defaultSlot(of: configuration, opened: opened) }
+        guard let id = try self.slot?.id(in: configuration) else {
+            return try defaultSlot(of: configuration, opened: opened)
+        }
         guard let slot = configuration.slot(id) else {
             throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
         }

@@ -60,7 +60,7 @@ struct SlotListCommand: ParsableCommand {
             print("Authenticated: the secret opens \(SlotReport.names(opened)).")
         } else {
             print(
-                "Not authenticated. To check it, and see which slot a secret opens, give the secret: --passfile …, or --slot ID."
+                "Not authenticated. To check it, and see which slot a secret opens, give the secret: --passfile …, or --slot SLOT."
             )
         }
     }

@@ -2,7 +2,7 @@ internal import ArgumentParser
 internal import VaultFormat
 internal import VaultStore
 
-/// `vaultfs slot remove VAULT ID…`
+/// `vaultfs slot remove VAULT SLOT…`
 struct SlotRemoveCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "remove", abstract: "Remove slots, so that their secrets no longer open the vault.",
@@ -21,9 +21,9 @@ struct SlotRemoveCommand: ParsableCommand {
     var common: VaultArguments
 
     @Argument(
-        help: ArgumentHelp("The slots, by the ids that 'slot list' shows.", valueName: "id"),
+        help: ArgumentHelp("The slots, by the ids or labels that 'slot list' shows.", valueName: "slot"),
         completion: Completions.slots)
-    var ids: [Int]
+    var slots: [SlotName]
 
     @Flag(help: "Remove it even if nothing can open the vault afterwards.")
     var force = false
@@ -36,10 +36,12 @@ struct SlotRemoveCommand: ParsableCommand {
         ProcessSetup.protectMemory()
         let directory = try GivenVault.open(common.vault.path)
         let opened = try common.secret.open(directory)
+        var ids: Set<Int> = []
+        for name in slots { ids.insert(try name.id(in: directory.configuration)) }
         for slot in directory.configuration.slots where ids.contains(slot.id) {
             try SlotAuthority(opened.slot).checkTouching(slot)
         }
-        let removal = try SlotEditor(directory, masterKey: opened.masterKey).remove(Set(ids), isForced: force)
+        let removal = try SlotEditor(directory, masterKey: opened.masterKey).remove(ids, isForced: force)
         if common.json {
             try Console.printJSON(
                 Report(

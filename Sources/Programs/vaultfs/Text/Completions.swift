@@ -23,10 +23,11 @@ enum Completions {
             })
     }
 
-    /// The ids of the slots of the vault that is named in the same line.
+    /// The ids and labels of the slots of the vault that is named in the same line.
     static let slots = CompletionKind.custom { words, _, _ in
         let vaults = words.lazy.compactMap { try? VaultDirectory.open(FilePath(expanded(unquoted($0)))) }
-        return vaults.first?.configuration.slots.map { "\($0.id)" } ?? []
+        let slots = vaults.first?.configuration.slots ?? []
+        return slots.map { "\($0.id)" } + offered(slots.map(\.label).filter { !$0.isEmpty && Int($0) == nil })
     }
 
     /// Protection classes and files. A completion of one's own replaces the shell's, so files must be found here.

@@ -55,11 +55,12 @@ struct RekeyCommand: ParsableCommand {
         // Before a secret is typed.
         if asks { _ = try TerminalPrompt(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
+        let only = try common.secret.slot?.id(in: directory.configuration)
         let secret = try common.secret.open(directory, asking: .toChangeSlots).secret
         try directory.lock(.exclusive, wait: VaultUse.lockTimeout)
         // Read again: now nobody else writes it.
         let locked = try directory.reread()
-        let opened = try common.secret.open(locked, with: secret)
+        let opened = try common.secret.open(locked, with: secret, only: only)
         let report = RekeyReport(vault: common.vault.path, isJSON: common.json)
         let masterKey: SecretBytes
         if locked.configuration.isRekeying {
