@@ -52,6 +52,16 @@ import Testing
         #expect(found.exitCode == 1 && found.output.isEmpty, "\(found)")
     }
 
+    @Test("plocate's daily run leaves mounts out")
+    func plocateLeavesMountsOut() throws {
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--extract", package("package"), tree]).run().succeeded()
+        let path = "\(tree)/usr/lib/systemd/system/plocate-updatedb.service.d/10-vaultfs.conf"
+        let lines = try String(contentsOfFile: path, encoding: .utf8).split(separator: "\n")
+        // The empty line takes plocate's own command away: a service of the type oneshot may have several.
+        #expect(lines.suffix(2) == ["ExecStart=", "ExecStart=/usr/sbin/updatedb.plocate --add-prunefs fuse.vaultfs"])
+    }
+
     @Test("a list of its parts, with versions and licences, as SPDX 2.3 requires it")
     func listOfItsParts() throws {
         let package = try package("package")

@@ -22,6 +22,14 @@ done
 settings() { sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" "$examples/systemd/$1"; }
 settings vault.conf | sed "s|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND=\"cat '$passfile'\"|" >"$scratch/a.conf"
 grep -q "^PASSPHRASE_COMMAND=\"cat" "$scratch/a.conf"
+# The example's own command prints what the window of kdialog, or of zenity, returns.
+mkdir "$scratch/windows"
+for window in zenity kdialog; do
+    printf '#!/bin/sh\necho %s\n' "$window" >"$scratch/windows/$window"
+    chmod +x "$scratch/windows/$window"
+    asked=$(settings vault.conf | sed -n 's/^PASSPHRASE_COMMAND="\(.*\)"$/\1/p')
+    [ "$(PATH=$scratch/windows /bin/sh -c "$asked")" = "$window" ]
+done
 
 # setting NAME: its value, unquoted as in systemd.exec(5). run UNIT KEY [RUNNER]: runs a command of a unit. systemd
 # replaces "${NAME}" and $NAME in the same way as a shell.
@@ -46,7 +54,9 @@ run() {
 # Type=forking: ready when the command returns.
 run vaultfs@.service ExecStart
 mountpoint -q "$mount"
-"$vaultfs" status --verbose "$mount" | grep -Eq '^idle seconds +3600$'
+# The example has no options that lock or forget.
+"$vaultfs" status --verbose "$mount" | grep -Eq '^on lock +refuse$'
+if "$vaultfs" status --verbose "$mount" | grep -q '^idle seconds'; then exit 1; fi
 echo content >"$mount/file"
 exec 7<"$mount/file"
 # The command queries all vaults of this user. A vault of another test, whose socket is elsewhere, does not reply (exit
