@@ -73,14 +73,14 @@ struct JSONParser<Failure: JSONFailure> {
         if skip(UInt8(ascii: "}")) { return members }
         repeat {
             skipWhitespace()
-            guard next == UInt8(ascii: "\"") else { throw error("a quoted name is missing here") }
+            guard next == UInt8(ascii: "\"") else { throw error("a member name in quotes is missing here") }
             let start = position
             let key = try string()
-            guard skip(UInt8(ascii: ":")) else { throw error("no ':' after a key") }
+            guard skip(UInt8(ascii: ":")) else { throw error("no ':' after a member name") }
             let value = try self.value(depth: depth)
             guard members.updateValue(value, forKey: key) == nil else {
                 position = start
-                throw error("duplicate key '\(shown(key))'")
+                throw error("duplicate member '\(shown(key))'")
             }
         } while skip(UInt8(ascii: ","))
         guard skip(UInt8(ascii: "}")) else { throw error("no ',' or '}' after a member") }

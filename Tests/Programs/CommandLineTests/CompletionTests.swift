@@ -27,6 +27,7 @@ import Testing
             (["um"], ["umount"]), (["umount", "--f"], ["--force"]), (["umount", "v", "--t"], ["--timeout"]),
             (["help", "un"], ["unmount", "unlock"]), (["help", "m"], ["mount"]), (["help", "sec"], ["secrets"]),
             (["help", "slot", ""], ["list", "add", "remove", "change"]), (["help", "mount", ""], []),
+            (["mount", ""], ["vault"]), (["mount", "vault", ""], ["vault"]), (["slot", "list", ""], ["vault"]),
             (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
             (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
             (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),

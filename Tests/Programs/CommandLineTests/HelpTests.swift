@@ -34,6 +34,18 @@ import Testing
         }
     }
 
+    @Test("the exit codes come after the commands, also without an argument")
+    func exitCodes() throws {
+        for words in [[], ["--help"]] {
+            let lines = try Self.help(words)
+            let (commands, codes) = (
+                try #require(lines.firstIndex(of: "SUBCOMMANDS:")), lines.firstIndex(of: "Exit codes:")
+            )
+            #expect(try #require(codes) > commands)
+            #expect(lines.contains("  0  success") && lines.contains { $0.hasPrefix(" 128+n  ") })
+        }
+    }
+
     @Test("secrets are one line, and a page of their own")
     func secrets() throws {
         let mount = try Self.help(["mount", "--help"])

@@ -113,6 +113,35 @@ extension PlainMountTests {
             try vault.awaitDaemonsEnd(timeout: .seconds(1))
         }
 
+        @Test("unlock says that the session is locked, if its lock file is there")
+        func sessionIsLocked() throws {
+            let vault = try VaultUnderTest()
+            for (name, advice) in [
+                ("device.lock", ", as while your session is locked: unlock the screen, or remove it\n"),
+                ("other", ": remove it first\n"),
+            ] {
+                let file = "\(vault.store.path)/\(name)"
+                try Data().write(to: URL(fileURLWithPath: file))
+                try vault.mount(["--lock-file", file])
+                let result = try vault.vaultfs(["unlock", vault.mountpoint])
+                expectFailure(result, .lockFileExists, naming: "\(vault.mountpoint): locked by \(file)\(advice)")
+                try vault.unmount()
+            }
+        }
+
+        @Test(
+            "a mountpoint in another user's mount is refused with the reason",
+            .enabled(if: Products.isRoot, "takes root"))
+        func closedMountpoint() throws {
+            let visitor = try #require(Account.visitor)
+            let (theirs, own) = (try VaultUnderTest(visitor), try VaultUnderTest())
+            try theirs.mount()
+            try visitor.run(["mkdir", "\(theirs.mountpoint)/inside"]).succeeded()
+            let arguments = ["mount", own.vault, "\(theirs.mountpoint)/inside", "--passfile", own.passfile]
+            expectFailure(try own.vaultfs(arguments), .mountpoint, naming: "only with -o allow_root or allow_other")
+            try theirs.unmount()
+        }
+
         @Test(
             "a mount whose run-time directory has gone is reached again",
             .enabled(if: Settings.hasOrdinaryUser, "takes a user"))

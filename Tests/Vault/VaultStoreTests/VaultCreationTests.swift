@@ -68,6 +68,17 @@ import VaultFormat
         #expect(try directory.entries() == ["file"])
     }
 
+    @Test("at the root of a disk a directory below it is proposed")
+    func diskRoot() throws {
+        let directory = try VaultTestDirectory()
+        try FileManager.default.createDirectory(
+            atPath: "\(directory.path)/lost+found", withIntermediateDirectories: false)
+        let refusal = VaultError.refused(
+            "directory is not empty: \(directory.path): it has lost+found, as the root of a disk has: make the vault below it, "
+                + "such as \(directory.path)/Vault")
+        #expect(throws: refusal) { try VaultCreation.check(at: directory.path) }
+    }
+
     @Test("a vault is not made over a vault")
     func vaultIsNotMadeOver() throws {
         let directory = try VaultTestDirectory()

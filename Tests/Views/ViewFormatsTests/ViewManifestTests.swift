@@ -77,8 +77,8 @@ import Testing
             (#"{"format": "zip", "files": {}}"#, "format 'zip' is none of cbc-chunks, cbc, openssl, hls, mp4"),
             (#"{"format": "cbc"}"#, "no files"), (#"{"format": "cbc", "files": []}"#, "files is not an object"),
             (#"{"format": "cbc", "files": {}, "keys": 1}"#, "unknown key 'keys'"),
-            (#"{"format": "cbc", "format": "cbc", "files": {}}"#, "byte 18: duplicate key 'format'"),
-            (#"{"format": "cbc", "files": {"a": {}, "a": {}}}"#, "byte 37: duplicate key 'a'"),
+            (#"{"format": "cbc", "format": "cbc", "files": {}}"#, "byte 18: duplicate member 'format'"),
+            (#"{"format": "cbc", "files": {"a": {}, "a": {}}}"#, "byte 37: duplicate member 'a'"),
             (#"{"format": "cbc", "files": {"a": 1}}"#, "files: 'a': not an object"),
             (#"{"format": "cbc", "files": {"a": {"Key": ""}}}"#, "files: 'a': unknown key 'Key'"),
         ])

@@ -104,9 +104,14 @@ struct UnlockCommand: ParsableCommand {
         let reason = Console.shown(failure.message)
         switch failure.code {
         case .lockFileExists:
-            let files = (failure.lockFiles ?? []).map(Console.shown).joined(separator: ", ")
+            let files = failure.lockFiles ?? []
+            let names = files.map(Console.shown).joined(separator: ", ")
+            // The agent and the screen lockers of the examples make the usual one.
+            let isSession = files.contains { FilePath($0).lastComponent?.string == LockArguments.usualName }
+            let advice =
+                isSession ? ", as while your session is locked: unlock the screen, or remove it" : ": remove it first"
             return CommandFailure(
-                .lockFileExists, "\(mountpoint): locked by " + (files.isEmpty ? reason : files + ": remove it first"))
+                .lockFileExists, "\(mountpoint): locked by " + (files.isEmpty ? reason : names + advice))
         case .wrongSecret, .secretNeeded: return CommandFailure(.wrongSecret, "\(mountpoint): \(reason)")
         case .tooManyTries:
             let wait = failure.retryAfterSeconds.map { ": wait \(Int64($0.rounded(.up))) s" } ?? ""

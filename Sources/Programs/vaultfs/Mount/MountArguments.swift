@@ -151,8 +151,11 @@ struct LockArguments: ParsableArguments {
             idleMilliseconds: idleLock?.milliseconds)
     }
 
+    /// The name of the lock file in the run-time directory that locks unless others are named.
+    static let usualName = "device.lock"
+
     private static func defaultPath() throws(CommandFailure) -> FilePath {
-        do throws(ControlError) { return try RuntimeDirectory.make().path.appending("device.lock") } catch {
+        do throws(ControlError) { return try RuntimeDirectory.make().path.appending(usualName) } catch {
             throw CommandFailure(.failure, "\(error): name a lock file with --lock-file")
         }
     }

@@ -20,10 +20,12 @@ struct MountCommand: ParsableCommand {
             ordinary user's mounts are always nosuid and nodev.
             """)
 
-    @Argument(help: "The vault directory.")
+    @Argument(help: "The vault directory.", completion: .directory)
     var vault: PathArgument
 
-    @Argument(help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.")
+    @Argument(
+        help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.",
+        completion: .directory)
     var mountpoint: PathArgument
 
     @Flag(name: [.customLong("read-only"), .customLong("ro")], help: "Read-only, as with -o ro.")

@@ -16,6 +16,8 @@ struct HelpText {
     /// Overview and usage.
     private var head: [Substring] = []
     private var sections: [Section] = []
+    /// The exit codes: after the commands, which a reader looks for first.
+    private var exitCodes: [Substring] = []
     /// The lines after the last section.
     private var tail: [Substring] = []
 
@@ -38,6 +40,10 @@ struct HelpText {
             }
         }
         while head.last?.isEmpty == true { head.removeLast() }
+        if let start = head.firstIndex(of: "Exit codes:"), let end = head[start...].firstIndex(of: "") {
+            exitCodes = Array(head[start..<end])
+            head.removeSubrange(start...end)
+        }
     }
 
     /// - Parameter format: the view format whose options are meant.
@@ -61,7 +67,7 @@ struct HelpText {
             default: shown.append(section)
             }
         }
-        let parts = [head] + shown.map(\.lines) + [references, tail]
+        let parts = [head] + shown.map(\.lines) + [exitCodes, references, tail]
         return parts.filter { !$0.isEmpty }.map { $0.joined(separator: "\n") }.joined(separator: "\n\n")
     }
 

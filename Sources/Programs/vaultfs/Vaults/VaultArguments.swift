@@ -6,7 +6,7 @@ internal import VaultStore
 
 /// The arguments of every command that opens a vault itself.
 struct VaultArguments: ParsableArguments {
-    @Argument(help: "The vault directory.")
+    @Argument(help: "The vault directory.", completion: .directory)
     var vault: PathArgument
 
     @Flag(help: "Print JSON.")

@@ -32,7 +32,9 @@ struct ViewCommand: ParsableCommand {
     @Argument(help: "A file or a directory.")
     var source: PathArgument
 
-    @Argument(help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.")
+    @Argument(
+        help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.",
+        completion: .directory)
     var mountpoint: PathArgument
 
     @OptionGroup(title: "Format options")

@@ -142,8 +142,14 @@ extension VaultCreation {
             try Self.remains(in: directory)
         }
         if let remains { return remains }
-        let isVault = (try? directory.status(of: Array(VaultDirectory.configurationEntry.utf8))) != nil
-        throw .refused((isVault ? "a vault already exists: " : "directory is not empty: ") + path.shown)
+        func has(_ entry: String) -> Bool { (try? directory.status(of: Array(entry.utf8))) != nil }
+        if has(VaultDirectory.configurationEntry) { throw .refused("a vault already exists: \(path.shown)") }
+        // mkfs makes it (mklost+found(8)).
+        let advice =
+            has("lost+found")
+            ? ": it has lost+found, as the root of a disk has: make the vault below it, such as "
+                + path.appending("Vault").shown : ""
+        throw .refused("directory is not empty: \(path.shown)\(advice)")
     }
 
     /// Returns nil if there is anything else, so that no part of a former vault is taken for remains.
