@@ -243,13 +243,18 @@ package final class NodeTable<Item: TableNode>: Sendable {
 /// Opens the objects of nodes: by names and directory descriptors, without following links, and compares each inode.
 extension NodeTable {
     /// An O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
-    /// - Parameter opened: returns the descriptor of an open directory. The root is always open.
+    /// - Parameters:
+    ///   - opened: returns the descriptor of an open directory. The root is always open.
+    ///   - isSame: true if a directory with another inode number is still the node's. FAT gives a directory that is in nobody's
+    ///     memory a new number.
     /// - Throws: `ESTALE` if a name on the way leads elsewhere, else `.system` with errno.
-    package func descriptor(ofDirectory node: Item, opened: (Item) -> Descriptor?) throws(StoreError) -> Descriptor {
+    package func descriptor(
+        ofDirectory node: Item, opened: (Item) -> Descriptor?, isSame: (Item, Descriptor) -> Bool = { _, _ in false }
+    ) throws(StoreError) -> Descriptor {
         var path: [(node: Item, entry: [UInt8])] = []
         var current = node
         while true {
-            if let base = opened(current) { return try walk(path.reversed(), from: base) }
+            if let base = opened(current) { return try walk(path.reversed(), from: base, isSame) }
             guard let name = name(of: current) else { throw .system(.staleNFSFileHandle) }
             path.append((node: current, entry: name.entry))
             current = name.parent
@@ -257,7 +262,8 @@ extension NodeTable {
     }
 
     private func walk(
-        _ path: ReversedCollection<[(node: Item, entry: [UInt8])]>, from base: Descriptor
+        _ path: ReversedCollection<[(node: Item, entry: [UInt8])]>, from base: Descriptor,
+        _ isSame: (Item, Descriptor) -> Bool
     ) throws(StoreError) -> Descriptor {
         var base = base
         for step in path {
@@ -267,7 +273,9 @@ extension NodeTable {
             } catch .system(let errno) where [.noSuchFileOrDirectory, .notDirectory].contains(errno) {
                 throw .system(.staleNFSFileHandle)
             }
-            guard FileIdentity(try descriptor.status()) == step.node.key else { throw .system(.staleNFSFileHandle) }
+            guard FileIdentity(try descriptor.status()) == step.node.key || isSame(step.node, descriptor) else {
+                throw .system(.staleNFSFileHandle)
+            }
             base = descriptor
         }
         return base

@@ -87,6 +87,7 @@ extension VaultFileSystem {
     /// Returns true if an entry whose name does not authenticate is the vault's. Other programs' files are not damage.
     private func isDamaged(_ entry: [UInt8], in directory: OpenDirectory) -> Bool {
         if EntryName.canBeEncrypted(entry) { return true }
+        if EntryName.isShortened(entry) { return false }
         // Looked at once, not at each listing. Its times show that it was renamed or changed.
         // Without all keys nothing can be said.
         guard gate.isUnlocked(), let status = try? directory.status(of: entry) else { return false }

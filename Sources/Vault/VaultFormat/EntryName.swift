@@ -103,6 +103,17 @@ package enum EntryName {
         }
     }
 
+    /// Returns true for a name as FAT has it beside each long one (`ABCDEF~1.TMP`). It is the only one left if a power cut tears
+    /// the long one, which takes several sectors.
+    package static func isShortened(_ entry: [UInt8]) -> Bool {
+        let parts = entry.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        guard let base = parts.first, (3...8).contains(base.count), parts.count <= 2,
+            parts.count == 1 || (1...3).contains(parts[1].count), let tilde = base.lastIndex(of: UInt8(ascii: "~"))
+        else { return false }
+        let digits = base[base.index(after: tilde)...]
+        return tilde > base.startIndex && !digits.isEmpty && digits.allSatisfy { (0x30...0x39).contains($0) }
+    }
+
     /// Returns true if an entry may be the name of a file, link or directory of a vault. A conflict copy is none.
     package static func isObject(_ entry: [UInt8]) -> Bool { [.name, .longName].contains(kind(of: entry)) }
 

@@ -175,8 +175,8 @@ import VaultStore
             #expect(try Set(system.attributeNames(id)) == [ascii("user.color"), ascii("user.empty")])
             expect(.noData) { _ = try system.attribute(id, ascii("user.none")) }
             #expect(try system.attribute(id, ascii("user.vaultfs.class")) == ascii("complete"))
-            expect(.notPermitted) { try set(id, "user.vaultfs.x", [1]) }
-            expect(.notPermitted) { try system.setAttribute(id, ascii("user.vaultfs.x"), value: nil, flags: 0) }
+            expect(.notSupported) { try set(id, "user.vaultfs.x", [1]) }
+            expect(.notSupported) { try system.setAttribute(id, ascii("user.vaultfs.x"), value: nil, flags: 0) }
             expect(.notSupported) { try set(id, "weird.x", [1]) }
             expect(.outOfRange) { try set(id, "user." + String(repeating: "x", count: 166), [1]) }
             try set(id, "user." + String(repeating: "x", count: 165), [1])

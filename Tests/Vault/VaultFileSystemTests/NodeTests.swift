@@ -46,6 +46,28 @@ import VaultStore
         #expect(vault.nodes == 1)
     }
 
+    @Test("A directory that has got another inode number is known by its record, as on FAT")
+    func directoryWithAnotherNumber() throws {
+        let directory = try vault.directory("d")
+        let inner = try vault.directory("e", in: directory)
+        try vault.file("f", in: inner, [1])
+        let path = try vault.backing("d")
+        // Nothing keeps the number.
+        system.closeDirectories()
+        #expect(try Command(["cp", "-a", path, path + ".new"]).run().exitCode == 0)
+        #expect(try Command(["rm", "-r", path]).run().exitCode == 0)
+        #expect(Glibc.rename(path + ".new", path) == 0)
+        #expect(try vault.names(directory) == ["e"])
+        system.closeDirectories()
+        #expect(try system.attributes(directory).st_mode & S_IFMT == S_IFDIR)
+        #expect(try vault.names(inner) == ["f"])
+        system.closeDirectories()
+        // Another directory under its name is not it.
+        #expect(Glibc.rename(path, path + ".old") == 0)
+        _ = try vault.directory("d")
+        expect(.staleNFSFileHandle) { _ = try vault.names(directory) }
+    }
+
     @Test("A renamed file is the same node under its new name, also in another directory")
     func rename() throws {
         let (a, b) = (try vault.directory("a"), try vault.directory("b"))

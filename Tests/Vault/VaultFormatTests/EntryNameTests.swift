@@ -24,6 +24,17 @@ import VaultFormat
         ascii("vaultfs.long.") + Base64.url.encode(try Sha256.digest(blob))
     }
 
+    @Test(
+        "a short name of FAT is known by its spelling",
+        arguments: [
+            ("ABCDEF~1", true), ("abcde~12.TMP", true), ("A~1", true), ("VAULTF~1.X", true), ("ABCDEF~A", false),
+            ("ABCDEFGH", false), ("ABCDEFG~1", false), ("~1", false), ("ABCDEF~1.", false), ("A~1.TOOL", false),
+            ("A~1.B.C", false), ("", false),
+        ])
+    func shortNames(name: String, isShort: Bool) {
+        #expect(EntryName.isShortened(Array(name.utf8)) == isShort)
+    }
+
     @Test("Names-2: every length has the entry of the table and decodes again")
     func lengths() throws {
         for length in 1...255 {

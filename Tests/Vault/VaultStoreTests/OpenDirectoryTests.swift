@@ -3,6 +3,7 @@ import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -55,6 +56,37 @@ import VaultFormat
         for (name, copy) in zip(names, copies) { #expect(try root.find(name).entry == ascii(copy)) }
         try root.unlink(root.find(names[0]))
         #expect(root.conflictName(of: ascii(copies[1])) == names[1])
+    }
+
+    @Test("an empty directory is replaced on a store that has EPERM for one that is not empty, as sshfs")
+    func replacementWithoutAnError() throws {
+        let (old, new) = (try make("old"), try make("new"))
+        try old.makeDirectory(ascii("inside"), mode: 0o755, owner: nil)
+        let calls = Mutex(0)
+        try CallWatcher.watch(
+            fixture.path,
+            { call in
+                guard call.kind == .rename else { return 0 }
+                // The first is the rename, the second the exchange.
+                let number = calls.withLock {
+                    $0 += 1
+                    return $0
+                }
+                return number == 1 ? EPERM : number == 2 ? EINVAL : 0
+            },
+            during: { try root.rename(root.encode(ascii("old")), to: root, as: root.encode(ascii("new")), flags: 0) })
+        withExtendedLifetime(new) {}
+        #expect(try entries() == [entry(ascii("new"))])
+        _ = try open(ascii("inside"), in: open(ascii("new")))
+        // A file is not: EPERM is the answer.
+        _ = try root.createFile(ascii("file"), mode: 0o644, owner: nil)
+        CallWatcher.watch(
+            fixture.path, { $0.kind == .rename ? EPERM : 0 },
+            during: {
+                #expect(throws: StoreError.system(.notPermitted)) {
+                    try root.rename(root.encode(ascii("new")), to: root, as: root.encode(ascii("file")), flags: 0)
+                }
+            })
     }
 
     @Test("Store-18: a file appears once, with its header")

@@ -35,6 +35,17 @@ struct VerifierTreeTests {
         #expect(try vault.findings().totals.files == 19)
     }
 
+    /// The name as the kernel shows it after a power cut that has torn the long one.
+    @Test("a file that has only its short name left, on FAT, is no damage", arguments: VerifierVault.vectors)
+    func shortName(_ name: String) throws {
+        let vault = try VerifierVault(copying: name)
+        let file = try vault.backing("Documents/notes/hello.txt")
+        let directory = (file as NSString).deletingLastPathComponent
+        try manager.moveItem(atPath: file, toPath: directory + "/ABCDEF~1")
+        #expect(try vault.found() == ["leftover Documents/notes/ABCDEF~1"])
+        #expect(try vault.findings().totals.damage == 0)
+    }
+
     @Test("a directory record gone", arguments: VerifierVault.vectors)
     func aDirectoryRecordGone(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

@@ -76,7 +76,7 @@ extension Rekeyer {
         guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
         // Do not begin a step that could only be undone.
         let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid
-        guard [0, owner].contains(geteuid()) else {
+        if ![0, owner].contains(geteuid()), try owner != ownerOfNewFiles() {
             throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
         }
         let entries = try directory.descriptor.allEntries()
@@ -90,6 +90,14 @@ extension Rekeyer {
         let longNames = entries.count { EntryName.kind(of: $0) == .longName }
         let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
         try steps.carryOut(.directory(step), space: space)
+    }
+
+    /// The owner that the store shows for our files, which is not this user with sshfs.
+    private func ownerOfNewFiles() throws(StoreError) -> uid_t {
+        let temporary = try VaultDirectory.temporaryEntry()
+        let file = try Descriptor(at: store.root.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
+        defer { store.root.removeQuietly(temporary) }
+        return try file.status().st_uid
     }
 
     /// Reports what is wrong with a directory. Returns true if it is of the previous epoch.

@@ -57,7 +57,14 @@ extension Verifier {
 
     /// Checks an entry whose spelling no encrypted name has.
     private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
-        guard HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing) else {
+        let isOurs = HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing)
+        // Made or renamed when the power failed, and not synced.
+        if isOurs && EntryName.isShortened(object.entry) {
+            let remedy = remedy(forNameless: object.entry, directory)
+            report(.leftover, object, "the short name of FAT, whose long one a power cut has torn", remedy: remedy)
+            return checkObject(object, in: directory.descriptor)
+        }
+        guard isOurs else {
             report(.foreign, object, Self.foreign)
             return nil
         }

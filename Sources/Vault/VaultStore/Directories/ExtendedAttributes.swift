@@ -55,8 +55,14 @@ package struct ExtendedAttributes {
     }
 
     private static func areOnlyUser(_ list: (UnsafeMutablePointer<CChar>?, Int) -> Int) throws(StoreError) -> Bool {
-        try read { list($0?.assumingMemoryBound(to: CChar.self), $1) }
-            .split(separator: 0).allSatisfy { $0.starts(with: "user.".utf8) }
+        do throws(StoreError) {
+            return try read { list($0?.assumingMemoryBound(to: CChar.self), $1) }
+                .split(separator: 0).allSatisfy { $0.starts(with: "user.".utf8) }
+        } catch .system(.notSupported) {
+            // The store has no attributes. The kernel would refuse access if it got this error for an ACL (fuse_get_acl in
+            // fs/fuse/acl.c).
+            return true
+        }
     }
 
     /// The same. Empty if the store has no extended attributes.

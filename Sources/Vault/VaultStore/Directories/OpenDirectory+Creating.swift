@@ -185,8 +185,18 @@ extension OpenDirectory {
     /// mknod(2) of a fifo, a socket or a device. `createFile` makes regular files.
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno.
     package func makeNode(_ name: [UInt8], mode: mode_t, device: dev_t, owner: Owner?) throws(StoreError) {
-        try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
-            _ = try retrying { mknodat(descriptor.fd, entry, mode, device) }
+        try makeUnopened(name, owner: owner, isNamedLast: true) { (entry) throws(StoreError) in
+            let result = Result { () throws(StoreError) in
+                _ = try retrying { mknodat(descriptor.fd, entry, mode, device) }
+            }
+            var made = stat()
+            if fstatat(descriptor.fd, entry, &made, AT_SYMLINK_NOFOLLOW) == 0, made.st_mode & S_IFMT != mode & S_IFMT {
+                // exfat-fuse makes an empty file, for which the kernel has the error EIO. It would be a damaged file of the
+                // vault. EPERM as on other FAT file systems (mknod(2)).
+                unlinkat(descriptor.fd, entry, 0)
+                throw StoreError.system(.notPermitted)
+            }
+            try result.get()
         }
     }
 
@@ -205,18 +215,20 @@ extension OpenDirectory {
         }
     }
 
-    /// Makes an object that cannot be opened. For another user, it is made under a temporary name first.
+    /// Makes an object that cannot be opened.
+    /// - Parameter isNamedLast: true to make it under a temporary name first, as for another user.
     private func makeUnopened(
-        _ name: [UInt8], owner: Owner?, _ make: (UnsafePointer<CChar>) throws(StoreError) -> Void
+        _ name: [UInt8], owner: Owner?, isNamedLast: Bool = false,
+        _ make: (UnsafePointer<CChar>) throws(StoreError) -> Void
     ) throws(StoreError) {
         let encoded = try encode(name)
-        guard let owner else {
+        guard owner != nil || isNamedLast else {
             return try publish(encoded, owner) { (entry) throws(StoreError) in try withCString(entry, make) }
         }
         let temporary = try temporaryEntry()
         try withCString(temporary, make)
         try descriptor.withTemporary(temporary) { () throws(StoreError) in
-            try owner.apply(to: Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH), in: descriptor)
+            try owner?.apply(to: Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH), in: descriptor)
             try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
         }
     }
@@ -228,6 +240,13 @@ extension OpenDirectory {
     ) throws(StoreError) {
         try publish(try encode(name), owner) { (entry) throws(StoreError) in
             try directory.link(existing, to: descriptor, as: entry)
+            // Some FUSE stores give each name an inode number of its own. The mount would take the file for two, and keep two
+            // lengths of it. EPERM as where there are no links (link(2)).
+            guard store.isOnFuse, let made = try? status(of: entry), let old = try? directory.status(of: existing),
+                FileIdentity(made) != FileIdentity(old)
+            else { return }
+            descriptor.removeQuietly(entry)
+            throw StoreError.system(.notPermitted)
         }
     }
 }

@@ -80,13 +80,22 @@ extension OpenDirectory {
             if flags == 0, store.refusesReplacingOpenFiles, try replaceOpenFile(encoded, in: other, newEntry) { return }
             do throws(StoreError) {
                 try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: flags)
-            } catch .system(let errno) where flags == 0 && [.directoryNotEmpty, .fileExists].contains(errno) {
+            } catch .system(let errno) where flags == 0 && Self.notEmpty.contains(errno) {
+                if errno == .notPermitted, !isDirectory(newEntry, in: other) { throw .system(errno) }
                 // A directory holds at least its record, so the store never sees an empty one.
                 try replaceDirectory(encoded, in: other, newEntry)
             }
         }
         // rename(2) leaves both names if they are names of one file.
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
+    }
+
+    /// A store's errors for a rename over a directory that is not empty. `EPERM` is that of sshfs, whose protocol has no error
+    /// for it.
+    private static let notEmpty: [Errno] = [.directoryNotEmpty, .fileExists, .notPermitted]
+
+    private func isDirectory(_ entry: [UInt8], in other: OpenDirectory) -> Bool {
+        ((try? other.status(of: entry))?.st_mode ?? 0) & S_IFMT == S_IFDIR
     }
 
     /// Renames over a file that may be open, on a store that refuses that. The file steps aside first, as a conflict copy:
