@@ -54,6 +54,9 @@ final class NullFileSystem: Sendable {
 extension NullFileSystem: FileSystem {
     /// The same as a vault's.
     var ownsSource: Bool { true }
+    /// The same as a vault's. Everything is allowed.
+    var checksAccess: Bool { true }
+    func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) {}
 
     func makeWorkspace() -> NullWorkspace { NullWorkspace() }
     func runInBackground() {}

@@ -71,6 +71,8 @@ uint64_t linux_makedev(unsigned int major, unsigned int minor) { return makedev(
 unsigned int linux_major(uint64_t device) { return major(device); }
 unsigned int linux_minor(uint64_t device) { return minor(device); }
 
+int linux_check_access(int fd, int mask) { return faccessat(fd, "", mask, AT_EACCESS | AT_EMPTY_PATH); }
+
 int linux_is_immutable(int fd) {
     int flags;
     if (ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0) return -1;

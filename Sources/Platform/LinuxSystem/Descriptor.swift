@@ -1,3 +1,4 @@
+internal import CLinux
 package import Glibc
 package import SystemPackage
 
@@ -42,6 +43,9 @@ package final class Descriptor: Sendable {
         try retrying { fstat(fd, &result) }
         return result
     }
+
+    /// access(2) of this object, which may be pinned with O_PATH, with the effective user's rights.
+    package func checkAccess(_ mask: Int32) throws(StoreError) { try retrying { linux_check_access(fd, mask) } }
 
     /// fstatat(2) of one entry of this directory, not following a link.
     /// - Throws: `.system` with errno.

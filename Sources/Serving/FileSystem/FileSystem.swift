@@ -5,7 +5,8 @@ package import Synchronization
 internal import SystemPackage
 
 /// A file system that a FUSE session serves: inodes, names and open files. Many worker threads call it. The kernel lets
-/// one request at a time change a directory, and checks permissions (default_permissions).
+/// one request at a time change a directory. It checks permissions (default_permissions), unless only this process's user can
+/// enter the mount and the file system does so itself (`checksAccess`).
 ///
 /// Each function throws the error for the calling program: errno of the system call that it stands for, `.locked` or
 /// `.expired` while that is refused, and `.damaged` (`EIO`) for what does not authenticate.
@@ -18,6 +19,8 @@ package protocol FileSystem: AnyObject, Sendable {
 
     /// True if only this process changes what is served. The kernel may then keep what it has.
     var ownsSource: Bool { get }
+    /// True if `checkAccess` and the changes respect the rights that this process's user has in the store.
+    var checksAccess: Bool { get }
     func makeWorkspace() throws(StoreError) -> Workspace
     /// Background work, until `shutDown`. Has a thread of its own.
     func runInBackground()
@@ -40,6 +43,9 @@ package protocol FileSystem: AnyObject, Sendable {
     func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace
     ) throws(StoreError) -> stat
+    /// access(2) for this process's user: R_OK, W_OK or X_OK, or several of them.
+    /// - Parameter isOpening: true if a call that opens the file follows. It refuses by itself what the store refuses then.
+    func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) throws(StoreError)
     /// Clears the set-id bits before a change of a file's content, as the kernel does for callers without the right to keep
     /// them (setattr_should_drop_suidgid in fs/attr.c). Called only for changes where the kernel leaves this to us.
     func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError)

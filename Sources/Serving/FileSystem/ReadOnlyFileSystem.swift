@@ -8,6 +8,10 @@ package protocol ReadOnlyFileSystem: FileSystem {}
 extension ReadOnlyFileSystem {
     private static var refusal: StoreError { .refused(.readOnlyFileSystem) }
 
+    /// The kernel checks, by the attributes that are shown.
+    package var checksAccess: Bool { false }
+    package func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) {}
+
     package var writingHandles: Int { 0 }
     package func sealEverything() {}
     package func synchronizeEverything() {}

@@ -17,6 +17,8 @@ final class FuseServer: Sendable {
     /// Seconds for which the kernel may cache names and attributes.
     let timeout: Double
     let bypassesKernelCache: Bool
+    /// True if the kernel checks modes and ACLs (default_permissions).
+    let kernelChecks: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
     /// True if the kernel may cache that a name does not exist.
@@ -37,6 +39,8 @@ final class FuseServer: Sendable {
     let generation = UInt64(UInt32.random(in: 1...UInt32.max))
     /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
+    /// Called with an inode whose permissions have changed, if the kernel does not check them.
+    let onPermissions = Observer<UInt64>()
     let onDamage = Observer<Damage>()
     let damage = DamageLog()
     private let workers = Monitor<[Worker]>([])
@@ -53,6 +57,7 @@ final class FuseServer: Sendable {
         cacheSize = fileSystem.cache.capacity
         timeout = fileSystem.ownsSource ? 60 : 1
         bypassesKernelCache = options.bypassesKernelCache
+        kernelChecks = !(options.isPrivate && fileSystem.checksAccess)
         maximumRead = options.maximumRead
         self.logger = logger
         var key = pthread_key_t()

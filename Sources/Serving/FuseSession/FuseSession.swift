@@ -58,6 +58,13 @@ package final class FuseSession: @unchecked Sendable {
             // negative offset).
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
         }
+        let knowsEpochs = self.knowsEpochs
+        server.onPermissions.set { inode in
+            // The kernel has the former mode after a change of an ACL (fuse_set_acl in fs/fuse/acl.c), and goes through a
+            // directory by names that it has, without asking whether that is still allowed.
+            _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
+            if knowsEpochs { _ = Self.startEpoch(session) }
+        }
         fileSystem.setDamageObserver { [weak server] damage in server?.report(damage) }
         // We keep no list of missing names, so the kernel may cache them only if one notification drops all names.
         server.keepsMissingNames.store(knowsEpochs, ordering: .relaxed)
@@ -68,7 +75,9 @@ package final class FuseSession: @unchecked Sendable {
     ) throws(MountError) -> OpaquePointer {
         var arguments = fuse_args()
         defer { fuse_opt_free_args(&arguments) }
-        for argument in ["vaultfs", "-o", options.argument] { fuse_opt_add_arg(&arguments, argument) }
+        for argument in ["vaultfs", "-o", options.argument(kernelChecks: server.kernelChecks)] {
+            fuse_opt_add_arg(&arguments, argument)
+        }
         var operations = makeOperations()
         let userdata = Unmanaged.passUnretained(server).toOpaque()
         guard

@@ -29,10 +29,19 @@ package struct MountOptions: Sendable {
         value.unicodeScalars.map { "\\,".unicodeScalars.contains($0) ? "\\\($0)" : "\($0)" }.joined()
     }
 
+    /// True if the kernel lets nobody but the daemon's user in (fuse_allow_current_process in fs/fuse/dir.c). Then the kernel
+    /// need not check each access: the store checks that user's rights anyway. It asks for fewer attributes without its checks, and
+    /// a store that shows owners of another machine (sshfs) works.
+    package var isPrivate: Bool {
+        !fuseOptions.contains { ["allow_other", "allow_root", "default_permissions"].contains($0) }
+    }
+
     /// One `-o` argument for libfuse.
-    var argument: String {
+    /// - Parameter kernelChecks: true if the kernel is to check modes and ACLs.
+    func argument(kernelChecks: Bool) -> String {
         let given = fuseOptions.contains { $0.hasPrefix("fsname=") } ? [] : ["fsname=\(Self.escaped(sourceName))"]
-        return (given + ["subtype=vaultfs", "default_permissions"] + fuseOptions).joined(separator: ",")
+        let checks = kernelChecks && !fuseOptions.contains("default_permissions") ? ["default_permissions"] : []
+        return (given + ["subtype=vaultfs"] + checks + fuseOptions).joined(separator: ",")
     }
 }
 

@@ -227,6 +227,7 @@ extension fuse_lowlevel_ops {
         open = { raw, id, info in
             Request.serve(raw, "open", id) { (request) throws(StoreError) in
                 guard let info else { throw .system(.invalidArgument) }
+                try request.checkOpening(id, flags: info.pointee.flags)
                 try request.fileSystem.open(request, NodeID(id), info.pointee)
             }
         }

@@ -1,6 +1,7 @@
 internal import CFuse
 internal import CLinux
 internal import FileSystem
+internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
@@ -19,11 +20,11 @@ func makeOperations() -> fuse_lowlevel_ops {
 /// Chooses the capabilities and limits of the connection.
 private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMutablePointer<fuse_conn_info>?) {
     guard let connection else { return }
-    // Requested if the kernel has it: unmasked modes (the store applies umask and default ACLs), access checks with
-    // ACLs by the kernel, O_TRUNC passed to open, parallel lookups, attributes with listings.
+    // Requested if the kernel has it: unmasked modes (the store applies umask and default ACLs), O_TRUNC passed to open,
+    // parallel lookups, attributes with listings. Below: access checks with ACLs by the kernel.
     let wanted =
-        FUSE_CAP_DONT_MASK | FUSE_CAP_POSIX_ACL | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ
-        | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
+        FUSE_CAP_DONT_MASK | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS
+        | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
     // Not requested:
     // - Write-back caching in the kernel: acknowledged writes would be lost if the daemon dies, and a write(2) running
     //   during a lock would leave pages that other programs can read.
@@ -35,6 +36,8 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
         connection.pointee.want |= connection.pointee.capable & UInt32(cachingFlags(server))
+        // It implies default_permissions (process_init_reply in fs/fuse/inode.c). Without it the kernel passes ACLs through.
+        if server.kernelChecks { connection.pointee.want |= connection.pointee.capable & UInt32(FUSE_CAP_POSIX_ACL) }
         // Without FUSE_HANDLE_KILLPRIV_V2 the kernel asks for security.capability before each write.
         let message = server.worker.message
         server.offeredFlags.store(linux_fuse_offered_flags(message.mem, message.size), ordering: .relaxed)
@@ -128,10 +131,16 @@ extension fuse_lowlevel_ops {
                 request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
             }
         }
+        access = { raw, id, mask in
+            Request.perform(raw, "access", id) { (request) throws(StoreError) in
+                try request.fileSystem.checkAccess(NodeID(id), mask, isOpening: false)
+            }
+        }
         setattr = { raw, id, attributes, valid, info in
             Request.serve(raw, "setattr", id) { (request) throws(StoreError) in
                 guard let attributes = attributes?.pointee else { throw .system(.invalidArgument) }
                 let known = valid & AttributeChanges.knownFlags
+                if known & FUSE_SET_ATTR_SIZE != 0, info == nil { try request.checkOpening(id, flags: O_WRONLY) }
                 if known & FUSE_SET_ATTR_SIZE != 0 { try request.dropSetIDIfAsked(id) }
                 if known == 0, try !request.mayClearSetID(id) {
                     return request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
@@ -141,7 +150,9 @@ extension fuse_lowlevel_ops {
                     try request.dropSetIDUnlessRoot(id)
                 }
                 let changes = AttributeChanges(attributes, known)
-                request.reply(attributes: try request.fileSystem.change(request, NodeID(id), changes, info))
+                let changed = try request.fileSystem.change(request, NodeID(id), changes, info)
+                if changes.mode != nil, changed.deniesSearch { request.permissionsHaveChanged(id) }
+                request.reply(attributes: changed)
             }
         }
         statfs = { raw, id in
@@ -156,7 +167,10 @@ extension fuse_lowlevel_ops {
                 let name = bytes(name)
                 try request.fileSystem.setAttribute(NodeID(id), name, value: value, flags: flags)
                 // The kernel asks for it with a default ACL too (fuse_set_acl), which leaves the bit on other file systems.
-                if name.elementsEqual("system.posix_acl_access".utf8) { try request.clearSetGroupIDIfAsked(id) }
+                if name.elementsEqual("system.posix_acl_access".utf8) {
+                    try request.clearSetGroupIDIfAsked(id)
+                    request.permissionsHaveChanged(id)
+                }
             }
         }
         getxattr = { raw, id, name, size in
@@ -172,7 +186,9 @@ extension fuse_lowlevel_ops {
         }
         removexattr = { raw, id, name in
             Request.perform(raw, "removexattr", id) { (request) throws(StoreError) in
-                try request.fileSystem.setAttribute(NodeID(id), bytes(name), value: nil, flags: 0)
+                let name = bytes(name)
+                try request.fileSystem.setAttribute(NodeID(id), name, value: nil, flags: 0)
+                if name.elementsEqual("system.posix_acl_access".utf8) { request.permissionsHaveChanged(id) }
             }
         }
     }
@@ -198,5 +214,12 @@ extension AttributeChanges {
         if flags & FUSE_SET_ATTR_ATIME_NOW != 0 { accessTime = now }
         if flags & FUSE_SET_ATTR_MTIME != 0 { modificationTime = attributes.st_mtim }
         if flags & FUSE_SET_ATTR_MTIME_NOW != 0 { modificationTime = now }
+    }
+}
+
+extension stat {
+    /// True for a directory that this process's user may not search, or perhaps not.
+    fileprivate var deniesSearch: Bool {
+        st_mode & S_IFMT == S_IFDIR && (st_mode & S_IXUSR == 0 || st_uid != geteuid())
     }
 }

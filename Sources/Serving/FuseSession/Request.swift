@@ -75,6 +75,27 @@ struct Request {
         return caller
     }
 
+    /// The kernel's flag of an open(2) by execve(2): __FMODE_EXEC in include/linux/fs.h.
+    private static let isExecuting: Int32 = 0x20
+
+    /// Checks an open(2) of a file, if the kernel does not.
+    func checkOpening(_ id: fuse_ino_t, flags: Int32) throws(StoreError) {
+        if server.kernelChecks { return }
+        var mask: Int32 =
+            switch flags & O_ACCMODE {
+            case O_RDONLY: flags & Self.isExecuting == 0 ? R_OK : X_OK
+            case O_WRONLY: W_OK
+            default: R_OK | W_OK
+            }
+        if flags & O_TRUNC != 0 { mask |= W_OK }
+        try fileSystem.checkAccess(NodeID(id), mask, isOpening: true)
+    }
+
+    /// Must be called after a change of permissions that the kernel does not notice if it does not check them.
+    func permissionsHaveChanged(_ id: fuse_ino_t) {
+        if !server.kernelChecks { server.onPermissions.notify(id) }
+    }
+
     /// Clears the set-id bits if the kernel asks for it (FUSE_HANDLE_KILLPRIV_V2), which libfuse 3.14 does not pass on.
     func dropSetIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
         let message = server.worker.message

@@ -36,7 +36,9 @@ extension VaultFileSystem {
     /// Needs no keys, so a directory with a damaged record has attributes too.
     private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
         if let known = knownDirectory(node) { return try known.descriptor.status() }
-        return try statusByName(node)
+        do throws(StoreError) { return try statusByName(node) } catch .system(.staleNFSFileHandle) {
+            return try pinDirectory(node).status()
+        }
     }
 
     /// chmod(2), chown(2), truncate(2), utimensat(2), or several of them at once.
@@ -76,6 +78,20 @@ extension VaultFileSystem {
             length == 0 ? try openTruncated(node, workspace) : try openFile(node), node, flags: O_RDWR)
         defer { release(temporary) }
         if length > 0 { try temporary.file.setLength(length, workspace: workspace) }
+    }
+
+    /// The store checks nearly everything: each call is made with the rights of the mount's only user. These remain: a file that
+    /// is open already, a mode that a writer changes for a moment (`Descriptor.reopenedForWriting`), execve(2), access(2).
+    package func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) throws(StoreError) {
+        let node = try nodes.node(id)
+        // As its attributes, the root can be entered in every state.
+        if node !== nodes.root { try admit(node, isOpening ? .opening : .attributes) }
+        if node.isConflictCopy, mask & W_OK != 0 { throw .system(.permissionDenied) }
+        guard isOpening else { return try pinForAttributes(node).checkAccess(mask) }
+        if mask == R_OK, node.openFile == nil { return }
+        // The call that follows needs it too.
+        guard mask & X_OK == 0, let file = try? openFile(node) else { return try pin(node).checkAccess(mask) }
+        try file.reader.checkAccess(mask)
     }
 
     // MARK: Set-id bits
@@ -231,7 +247,8 @@ extension VaultFileSystem {
         case .protectionClass:
             guard let value else { throw .system(.notPermitted) }
             try setProtectionClass(of: node, to: value, flags: flags)
-        case .reserved: throw .system(.notPermitted)
+        // A vault in this one stores its attributes under such names. For it, this is a store without them.
+        case .reserved: throw .system(.notSupported)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough:

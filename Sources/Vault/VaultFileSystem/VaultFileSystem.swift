@@ -9,7 +9,8 @@ internal import VaultFormat
 package import VaultStore
 
 /// A vault as a POSIX file system: nodes, names, attributes and open files of a `Store`. It does not know libfuse. Any
-/// thread. The kernel lets one request at a time change a directory, and checks permissions (default_permissions).
+/// thread. The kernel lets one request at a time change a directory, and checks permissions (default_permissions), unless
+/// only this process's user can enter the mount.
 package final class VaultFileSystem: Sendable {
     package let store: Store
     private let conflictStore: Store
@@ -132,10 +133,21 @@ package final class VaultFileSystem: Sendable {
 
     /// An O_PATH descriptor of a directory. Uses backing names, so no key is needed.
     func pinDirectory(_ node: Node) throws(StoreError) -> Descriptor {
-        try nodes.descriptor(ofDirectory: node) { node in
-            if node === nodes.root { return rootDirectory.descriptor }
-            return knownDirectory(node)?.descriptor
-        }
+        try nodes.descriptor(
+            ofDirectory: node,
+            opened: { node in
+                if node === nodes.root { return rootDirectory.descriptor }
+                return knownDirectory(node)?.descriptor
+            }, isSame: hasRecord)
+    }
+
+    /// True if the record of a directory has the secret that the node's had when it was open.
+    private func hasRecord(of node: Node, _ descriptor: Descriptor) -> Bool {
+        let found = DirectoryClass()
+        guard let known = node.directoryClass,
+            (try? OpenDirectory.open(descriptor, isRoot: false, in: store, class: found)) != nil
+        else { return false }
+        return found.hasSecret(of: known)
     }
 
     /// A node may be opened several times. All openings share one class.
@@ -220,6 +232,7 @@ extension Workspace: WorkerBuffers {}
 
 extension VaultFileSystem: FileSystem {
     package var ownsSource: Bool { !store.followsWriter }
+    package var checksAccess: Bool { true }
 
     package func makeWorkspace() throws(StoreError) -> Workspace { try Workspace(layout: store.layout) }
 

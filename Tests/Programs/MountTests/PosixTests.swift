@@ -32,6 +32,20 @@ extension PlainMountTests {
             expectSameLines(found.output, as: expected.output, program)
         }
 
+        @Test(
+            "whoever checks the rights, the answers are those of the store", arguments: Settings.accounts,
+            [[], ["-o", "default_permissions"]])
+        func rights(setting: Setting, options: [String]) throws {
+            let vault = try setting.vault()
+            try vault.mount(options)
+            let mounts = try vault.account.run(["cat", "/proc/self/mounts"]).output
+            let line = try #require(mounts.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") })
+            #expect(line.contains("default_permissions") == !options.isEmpty)
+            let expected = try vault.account.program("posix_access.py", [vault.plain]).succeeded()
+            let found = try vault.account.program("posix_access.py", [vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, "posix_access.py")
+        }
+
         @Test("set-id bits on a user's own mount", arguments: Settings.available.filter { !$0.isRoot })
         func setID(setting: Setting) throws {
             let vault = try setting.vault()
@@ -87,7 +101,7 @@ extension PlainMountTests {
         @Test("mount options show", .enabled(if: Products.isRoot, "takes root"))
         func mountOptions() throws {
             let vault = try VaultUnderTest()
-            try vault.mount(["-o", "ro,noexec,nosuid,nodev,fsname=my-vault"])
+            try vault.mount(["-o", "ro,noexec,nosuid,nodev,allow_other,fsname=my-vault"])
             let mounts = try vault.account.run(["cat", "/proc/self/mounts"]).output
             let line = try #require(mounts.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") })
             #expect(line.hasPrefix("my-vault \(vault.mountpoint) fuse.vaultfs ro,"))

@@ -26,6 +26,8 @@ extern const int linux_SEEK_DATA, linux_SEEK_HOLE;
 int linux_open_beneath(int directory, const char *path, int flags, int follow_links);
 int linux_renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags)
     LIBC(renameat2);
+// faccessat(2) of the object of a descriptor, which may be O_PATH, with the effective user and groups. Kernel 5.8.
+int linux_check_access(int fd, int mask);
 int linux_fallocate(int fd, int mode, int64_t offset, int64_t length) LIBC(fallocate64);
 // FS_IMMUTABLE_FL, ioctl_iflags(2): returns 1 or 0. Setting it needs CAP_LINUX_IMMUTABLE.
 int linux_is_immutable(int fd);
