@@ -1,0 +1,567 @@
+"""Tries vaultfs on a store: a directory of any file system. Prints a line for each step: its name, the result, a detail.
+
+usage: store_steps.py VAULTFS STORE [--remount COMMAND] [--quick] [--full]
+
+A step of FILES runs in a plain directory of the store and in the mount. What the store lacks must be absent in the mount
+too, with the same errno: the result is then "absent". A step of VAULT is vaultfs's own. --remount: what unmounts and mounts
+the store again. --full: the store is small, and is filled. --quick: only some steps. Other results: "ok", "refused" (init
+says that the store is not fit), "FAILED". The exit code is 1 after a failure.
+"""
+import contextlib
+import errno
+import fcntl
+import json
+import mmap
+import os
+import random
+import select
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+VAULTFS, STORE = sys.argv[1], os.path.abspath(sys.argv[2])
+REMOUNT = sys.argv[sys.argv.index("--remount") + 1] if "--remount" in sys.argv else None
+QUICK, FULL = "--quick" in sys.argv, "--full" in sys.argv
+LIMIT = 300
+WORK = tempfile.mkdtemp()
+VAULT, MOUNT, LOCK = f"{STORE}/vault", f"{WORK}/mount", f"{WORK}/lock"
+PASS, NEW = f"{WORK}/pass", f"{WORK}/new"
+FILES, OWN = [], []
+QUICK_FILES = ("create", "overwrite", "rename", "directories", "symlink", "hardlink", "fifo", "chmod", "chown", "times")
+QUICK_OWN = ("second_writer", "lock_unlock", "remount", "kill", "rekey", "remove_all")
+
+
+class Absent(Exception):
+    """The store takes a change and does not keep it."""
+
+
+def files(step):
+    FILES.append(step)
+    return step
+
+
+def own(step):
+    OWN.append(step)
+    return step
+
+
+def blob(count, seed=1):
+    return random.Random(seed).randbytes(count)
+
+
+def put(path, data, sync=False):
+    with open(path, "wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def get(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def equal(found, expected, what):
+    if found != expected:
+        raise AssertionError(f"{what}: {str(found)[:60]} instead of {str(expected)[:60]}")
+
+
+def kept(found, expected, what):
+    if found != expected:
+        raise Absent(f"{what} is not kept")
+
+
+def run(*command, codes=(0,)):
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT, text=True)
+    text = " | ".join((result.stdout + result.stderr).strip().splitlines()[-2:])
+    if result.returncode not in codes:
+        raise RuntimeError(f"{' '.join(command[:3])[-40:]}: exit code {result.returncode}: {text[:300]}")
+    return text
+
+
+# MARK: Files
+
+
+@files
+def create(root):
+    for size in (0, 1, 4095, 4096, 4097, 100_000):
+        put(f"{root}/f{size}", blob(size, size))
+    for size in (0, 1, 4095, 4096, 4097, 100_000):
+        equal(get(f"{root}/f{size}"), blob(size, size), "content")
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(f"{root}/f1", os.O_CREAT | os.O_EXCL | os.O_RDWR))
+        raise AssertionError("O_EXCL opened an existing file")
+
+
+@files
+def overwrite(root):
+    data = bytearray(blob(300_000))
+    put(f"{root}/over", data)
+    with open(f"{root}/over", "r+b", buffering=0) as file:
+        for offset in range(0, 290_000, 9000):
+            os.pwrite(file.fileno(), b"N" * 700, offset)
+            data[offset : offset + 700] = b"N" * 700
+        os.fsync(file.fileno())
+    equal(get(f"{root}/over"), bytes(data), "content")
+
+
+@files
+def append(root):
+    for number in range(20):
+        with open(f"{root}/log", "ab") as file:
+            file.write(blob(1000, number))
+    equal(get(f"{root}/log"), b"".join(blob(1000, number) for number in range(20)), "content")
+
+
+@files
+def truncate(root):
+    put(f"{root}/cut", blob(50_000))
+    os.truncate(f"{root}/cut", 10_001)
+    os.truncate(f"{root}/cut", 20_000)
+    equal(get(f"{root}/cut"), blob(50_000)[:10_001] + bytes(9999), "content")
+
+
+@files
+def rename(root):
+    put(f"{root}/a", b"a")
+    put(f"{root}/b", b"b")
+    with open(f"{root}/b", "rb") as file:
+        os.rename(f"{root}/a", f"{root}/b")
+        equal(file.read(), b"b", "the replaced file, open")
+    equal(get(f"{root}/b"), b"a", "content")
+    with open(f"{root}/b", "r+b") as file:
+        os.rename(f"{root}/b", f"{root}/c")
+        file.write(b"c")
+    equal(get(f"{root}/c"), b"c", "content")
+
+
+@files
+def directories(root):
+    os.makedirs(f"{root}/d/sub/deep")
+    put(f"{root}/d/sub/f", b"f")
+    os.mkdir(f"{root}/e")
+    os.rename(f"{root}/d/sub", f"{root}/e/sub")
+    try:
+        os.rename(f"{root}/d", f"{root}/e")
+        raise AssertionError("a directory that is not empty was replaced")
+    except OSError as error:
+        # SFTP has no error for it.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EPERM):
+            raise
+    os.mkdir(f"{root}/empty")
+    os.rename(f"{root}/e", f"{root}/empty")
+    equal(sorted(os.listdir(f"{root}/empty/sub")), ["deep", "f"], "listing")
+    for number in range(300):
+        put(f"{root}/d/{number}", b"x")
+    equal(len(os.listdir(f"{root}/d")), 300, "entries")
+    shutil.rmtree(f"{root}/d")
+    shutil.rmtree(f"{root}/empty")
+
+
+@files
+def delete(root):
+    put(f"{root}/gone", blob(5000))
+    with open(f"{root}/gone", "r+b", buffering=0) as file:
+        os.unlink(f"{root}/gone")
+        file.write(b"still")
+        equal(os.pread(file.fileno(), 5000, 0), b"still" + blob(5000)[5:], "a removed file, open")
+
+
+@files
+def names(root):
+    for name in ("Upper", "upper", "con", "a:b*?", "dot.", "space ", "\u00fc", "u\u0308", "\udcff", "n" * 140, "n" * 180):
+        put(f"{root}/{name}", name.encode(errors="surrogateescape"))
+    for name in ("Upper", "upper", "con", "a:b*?", "dot.", "space ", "\u00fc", "u\u0308", "\udcff", "n" * 140, "n" * 180):
+        equal(get(f"{root}/{name}"), name.encode(errors="surrogateescape"), name)
+
+
+@files
+def symlink(root):
+    os.symlink("target", f"{root}/link")
+    equal(os.readlink(f"{root}/link"), "target", "target")
+
+
+@files
+def hardlink(root):
+    put(f"{root}/one", b"one")
+    os.link(f"{root}/one", f"{root}/two")
+    kept(os.stat(f"{root}/one").st_nlink, 2, "the number of links")
+    kept(os.stat(f"{root}/one").st_ino, os.stat(f"{root}/two").st_ino, "the inode number")
+    put(f"{root}/two", b"two")
+    equal(get(f"{root}/one"), b"two", "content")
+
+
+@files
+def fifo(root):
+    try:
+        os.mkfifo(f"{root}/fifo")
+    finally:
+        # exfat-fuse makes an empty file, for which the kernel has the error EIO.
+        if os.path.lexists(f"{root}/fifo") and not stat.S_ISFIFO(os.lstat(f"{root}/fifo").st_mode):
+            os.unlink(f"{root}/fifo")
+            raise PermissionError(errno.EPERM, "another type of file")
+
+
+@files
+def chmod(root):
+    put(f"{root}/mode", b"x")
+    os.chmod(f"{root}/mode", 0o640)
+    kept(os.stat(f"{root}/mode").st_mode & 0o7777, 0o640, "the mode")
+
+
+@files
+def chown(root):
+    put(f"{root}/owner", b"x")
+    os.chown(f"{root}/owner", 4321, 4321)
+    kept(os.stat(f"{root}/owner").st_uid, 4321, "the owner")
+    equal(get(f"{root}/owner"), b"x", "content")
+
+
+@files
+def xattr(root):
+    put(f"{root}/attribute", b"x")
+    os.setxattr(f"{root}/attribute", "user.name", b"value")
+    equal(os.getxattr(f"{root}/attribute", "user.name"), b"value", "attribute")
+
+
+@files
+def times(root):
+    put(f"{root}/time", b"x" * 5000, sync=True)
+    os.utime(f"{root}/time", ns=(1_234_567_891_123_456_789,) * 2)
+    distance = abs(os.stat(f"{root}/time").st_mtime_ns - 1_234_567_891_123_456_789)
+    if distance >= 2_000_000_000:
+        raise AssertionError(f"{distance} ns off")
+    kept(distance, 0, "the time")
+
+
+@files
+def holes(root):
+    put(f"{root}/hole", blob(65536))
+    with open(f"{root}/hole", "r+b") as file:
+        subprocess.run(["fallocate", "-p", "-o", "8192", "-l", "8192", f"{root}/hole"], check=False, capture_output=True)
+        os.ftruncate(file.fileno(), 1 << 20)
+    equal(len(get(f"{root}/hole")), 1 << 20, "size")
+
+
+@files
+def mapping(root):
+    put(f"{root}/map", bytes(100_000))
+    with open(f"{root}/map", "r+b") as file, mmap.mmap(file.fileno(), 100_000) as pages:
+        pages[5000:5005] = b"hello"
+        pages.flush()
+    equal(get(f"{root}/map")[5000:5005], b"hello", "content")
+
+
+@files
+def locks(root):
+    put(f"{root}/locked", b"x")
+    with open(f"{root}/locked", "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def database(root, mode):
+    connection = sqlite3.connect(f"{root}/{mode}.db", isolation_level=None)
+    kept(connection.execute(f"pragma journal_mode={mode}").fetchone()[0], mode, "the journal mode")
+    connection.execute("create table t (a, b)")
+    for number in range(40):
+        connection.execute("insert into t values (?, ?)", (number, blob(500, number)))
+    equal(connection.execute("pragma integrity_check").fetchone()[0], "ok", "integrity")
+    connection.close()
+
+
+@files
+def sqlite_rollback(root):
+    database(root, "delete")
+
+
+@files
+def sqlite_wal(root):
+    database(root, "wal")
+
+
+@files
+def git(root):
+    os.environ.update(
+        HOME=WORK, GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@b", GIT_COMMITTER_NAME="a", GIT_COMMITTER_EMAIL="a@b",
+        GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="safe.directory", GIT_CONFIG_VALUE_0="*")
+    run("git", "init", "-q", f"{root}/git")
+    for number in range(20):
+        put(f"{root}/git/{number}", blob(3000, number))
+    run("git", "-C", f"{root}/git", "add", ".")
+    run("git", "-C", f"{root}/git", "commit", "-qm", "one")
+    put(f"{root}/git/1", b"changed")
+    run("git", "-C", f"{root}/git", "commit", "-qam", "two")
+    run("git", "-C", f"{root}/git", "fsck", "--strict")
+
+
+# MARK: The vault
+
+
+def mount(*options):
+    os.makedirs(MOUNT, exist_ok=True)
+    return run(VAULTFS, "mount", "-q", *options, "--lock-file", LOCK, "--passfile", PASS, VAULT, MOUNT)
+
+
+def unmount():
+    return run(VAULTFS, "unmount", "-q", MOUNT)
+
+
+def verify():
+    return run(VAULTFS, "verify", "--passfile", PASS, VAULT)
+
+
+def daemons():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = get(f"/proc/{pid}/cmdline").split(b"\0")
+            if MOUNT.encode() in words and os.path.basename(words[0]) == b"vaultfs":
+                found.append(int(pid))
+    return found
+
+
+def kill_daemon():
+    for pid in daemons():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    while daemons():
+        time.sleep(0.05)
+    subprocess.run(["fusermount3", "-uz", MOUNT], capture_output=True, check=False)
+
+
+def remount_store():
+    if REMOUNT and os.geteuid() == 0:
+        run("bash", "-c", REMOUNT)
+
+
+def manifest():
+    found = {}
+    for directory, _, names_here in os.walk(MOUNT):
+        for name in names_here:
+            path = f"{directory}/{name}"
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                found[os.path.relpath(path, MOUNT)] = get(path)
+    return found
+
+
+@own
+def second_writer():
+    other = f"{WORK}/other"
+    os.makedirs(other, exist_ok=True)
+    return run(VAULTFS, "mount", "-q", "--passfile", PASS, VAULT, other, codes=(5,))
+
+
+@own
+def lock_unlock():
+    put(f"{MOUNT}/secret", b"secret")
+    run(VAULTFS, "lock", "-q", MOUNT)
+    with contextlib.suppress(OSError):
+        get(f"{MOUNT}/secret")
+        raise AssertionError("read while locked")
+    run(VAULTFS, "unlock", "-q", MOUNT)
+    equal(get(f"{MOUNT}/secret"), b"secret", "content")
+
+
+@own
+def remount():
+    before = manifest()
+    unmount()
+    remount_store()
+    detail = verify()
+    mount()
+    after = manifest()
+    equal([name for name in before if after.get(name) != before[name]], [], "files that differ")
+    return detail
+
+
+@own
+def kill():
+    put(f"{MOUNT}/synced", blob(300_000), sync=True)
+    data = bytearray(blob(300_000))
+    with open(f"{MOUNT}/synced", "r+b", buffering=0) as file:
+        for offset in range(0, 290_000, 9000):
+            os.pwrite(file.fileno(), b"K" * 700, offset)
+            data[offset : offset + 700] = b"K" * 700
+        os.fsync(file.fileno())
+    directory = os.open(MOUNT, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fsync(directory)
+    os.close(directory)
+    for number in range(10):
+        put(f"{MOUNT}/unsynced {number}", blob(30_000, number))
+    kill_daemon()
+    remount_store()
+    mount()
+    equal(get(f"{MOUNT}/synced"), bytes(data), "an fsynced file")
+    for name in os.listdir(MOUNT):
+        if name.startswith("unsynced"):
+            get(f"{MOUNT}/{name}")
+    unmount()
+    verify()
+    mount()
+
+
+@own
+def storm():
+    """A kill in the middle of many creations."""
+    os.makedirs(f"{MOUNT}/storm")
+    child = os.fork()
+    if child == 0:
+        number = 0
+        with contextlib.suppress(BaseException):
+            while True:
+                put(f"{MOUNT}/storm/{number}", b"x" * 100)
+                number += 1
+        os._exit(0)
+    while not os.path.exists(f"{MOUNT}/storm/50"):
+        time.sleep(0.01)
+    kill_daemon()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    remount_store()
+    mount()
+    for name in os.listdir(f"{MOUNT}/storm"):
+        if get(f"{MOUNT}/storm/{name}") not in (b"", b"x" * 100):
+            raise AssertionError("wrong content")
+    unmount()
+    verify()
+    mount()
+
+
+@own
+def slot_change():
+    run(VAULTFS, "slot", "change", "-q", "--passfile", PASS, "--new-passfile", NEW, "--scrypt-logn", "10", VAULT)
+    os.replace(NEW, PASS)
+    unmount()
+    mount()
+    equal(get(f"{MOUNT}/secret"), b"secret", "content")
+
+
+@own
+def rekey():
+    unmount()
+    run(VAULTFS, "rekey", "-q", "--yes", "--passfile", PASS, VAULT)
+    verify()
+    mount()
+    equal(get(f"{MOUNT}/secret"), b"secret", "content")
+
+
+@own
+def disk_full():
+    put(f"{MOUNT}/before", blob(100_000), sync=True)
+    with contextlib.suppress(OSError):
+        with open(f"{MOUNT}/filler", "wb", buffering=0) as file:
+            for number in range(4000):
+                file.write(blob(1 << 20, number))
+        raise AssertionError("the store is not full")
+    equal(get(f"{MOUNT}/before"), blob(100_000), "content")
+    os.unlink(f"{MOUNT}/filler")
+    put(f"{MOUNT}/after", blob(100_000), sync=True)
+    unmount()
+    verify()
+    mount()
+
+
+@own
+def remove_all():
+    for name in os.listdir(MOUNT):
+        path = f"{MOUNT}/{name}"
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    equal(os.listdir(MOUNT), [], "left")
+    unmount()
+    verify()
+
+
+# MARK: The run
+
+
+def outcome(step, *arguments):
+    """The result of a step and its detail, or the errno with which it fails. In a process of its own, with a time limit."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        try:
+            result = ["ok", step(*arguments) or ""]
+        except Absent as error:
+            result = ["not kept", str(error)]
+        except OSError as error:
+            result = [errno.errorcode.get(error.errno or 0, "an error"), str(error)]
+        except BaseException as error:  # noqa: BLE001
+            result = ["wrong", f"{type(error).__name__}: {error}"]
+        os.write(writing, json.dumps(result).encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    answer = os.read(reading, 4096) if select.select([reading], [], [], LIMIT)[0] else b""
+    os.close(reading)
+    if not answer:
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else ["wrong", f"no answer in {LIMIT} s, or killed"]
+
+
+failures = 0
+
+
+def show(step, result, detail):
+    global failures
+    failures += result == "FAILED"
+    print(f"{step.__name__.replace('_', '-')}\t{result}\t{detail}".replace("\n", " ")[:400], flush=True)
+
+
+def compare(step, plain):
+    """A step in the plain directory and in the mount."""
+    (expected, _), (found, detail) = outcome(step, plain), outcome(step, MOUNT)
+    if found == "ok":
+        show(step, "ok", detail)
+    elif found == expected and found != "wrong":
+        show(step, "absent", f"{found}, as on the store")
+    elif expected == "not kept" and found == "EPERM":
+        show(step, "absent", "EPERM, and the store does not keep it")
+    else:
+        show(step, "FAILED", f"{found}: {detail}; on the store: {expected}")
+
+
+def main():
+    put(PASS, b"passphrase")
+    put(NEW, b"another passphrase")
+    for path in (PASS, NEW):
+        os.chmod(path, 0o600)
+    plain = f"{STORE}/plain"
+    os.mkdir(plain)
+    try:
+        print("init\tok\t" + run(VAULTFS, "init", "-q", "--scrypt-logn", "10", "--no-recovery-key", "--passfile", PASS, VAULT))
+    except RuntimeError as error:
+        # Exit code 2 or 1 with the reason: the store is not fit, and the user knows at once.
+        print(f"init\trefused\t{error}"[:400])
+        return
+    try:
+        print("mount\tok\t" + mount(), flush=True)
+        for step in FILES:
+            if not QUICK or step.__name__ in QUICK_FILES:
+                compare(step, plain)
+        for step in OWN:
+            if step is disk_full and not FULL or QUICK and step.__name__ not in QUICK_OWN:
+                continue
+            found, detail = outcome(step)
+            show(step, "ok" if found == "ok" else "FAILED", detail if found in ("ok", "wrong") else f"{found}: {detail}")
+            if not os.path.ismount(MOUNT) and step is not remove_all:
+                mount()
+    finally:
+        kill_daemon()
+        shutil.rmtree(WORK, ignore_errors=True)
+        shutil.rmtree(plain, ignore_errors=True)
+        shutil.rmtree(VAULT, ignore_errors=True)
+
+
+main()
+sys.exit(1 if failures else 0)
