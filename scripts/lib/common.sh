@@ -10,10 +10,6 @@ build_packages="$swift_packages fuse3 libfuse3-dev libssl-dev pkg-config gcc g++
 package_packages="binutils dpkg-dev lowdown python3"
 demo_packages="sqlite3 ffmpeg openssl"
 check_packages="shellcheck python3"
-<<<<<<< HEAD
-=======
-test_packages="sqlite3 exfat-fuse exfatprogs sshfs strace ffmpeg openssl fio attr acl maildrop procmail openssh-client openssh-sftp-server curl bindfs rsync tar python3 python3-cryptography util-linux e2fsprogs man-db dpkg-dev lowdown binutils gocryptfs encfs swtpm tpm2-tools fido2-tools systemd dbus python3-gi python3-dbusmock"
->>>>>>> 2ac2d3c9 (scripts: try the disks that people have)
 
 # stop MESSAGE: one line on standard error, exit code 1.
 stop() {
