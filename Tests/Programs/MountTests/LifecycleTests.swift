@@ -61,7 +61,7 @@ extension MountTests {
             let vault = try VaultUnderTest()
             try vault.mount(["--on-lock", "forget"])
             #expect(try vault.status()["vaultPath"] as? String == vault.vault)
-            let moved = "\(vault.store.path)/moved (deleted)"
+            let moved = "\(vault.store.path)/moved"
             #expect(rename(vault.vault, moved) == 0)
             #expect(try vault.status()["vaultPath"] as? String == moved)
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()

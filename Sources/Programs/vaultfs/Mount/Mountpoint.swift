@@ -235,13 +235,10 @@ extension Descriptor {
 }
 
 extension VaultDirectory {
-    /// The vault's path now: it may have been moved since it was opened.
+    /// The vault's path now: it may have been moved since it was opened. Does not ask the store, which may not answer.
     var currentPath: FilePath {
-        guard let now = try? descriptor.kernelPath(), now != path,
-            let found = try? Descriptor(path: now, flags: linux_O_PATH | O_DIRECTORY),
-            let (moved, own) = try? (found.status(), descriptor.status()),
-            FileIdentity(moved) == FileIdentity(own)
-        else { return path }
+        // The kernel adds this to the path of a directory that was removed.
+        guard let now = try? descriptor.kernelPath(), !now.string.hasSuffix(" (deleted)") else { return path }
         return now
     }
 }

@@ -53,8 +53,9 @@ extension MountContents {
                 do throws(FormatError) { secret = try SlotSecret(given) } catch {
                     throw ControlRequest.notARequest(error.reason)
                 }
-                let path = directory?.currentPath ?? path
-                return { () throws(UnlockRefusal) in try Self.open(path, with: secret, for: lease, knownSlot: slot) }
+                return { [weak directory] () throws(UnlockRefusal) in
+                    try Self.open(directory?.currentPath ?? path, with: secret, for: lease, knownSlot: slot)
+                }
             },
             warnings: [lack].compactMap(\.self), lease: lease, vault: directory, isReadOnly: store.isReadOnly)
         problemsAtStart = store.problems
