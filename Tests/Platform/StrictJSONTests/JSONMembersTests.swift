@@ -46,7 +46,8 @@ import Testing
             ("[]", "not an object"), ("{\"a\": 01}", "byte 6: a zero leads an integer"),
             ("{\"a\": 1.0}", "byte 7: a number that is not written as an integer"),
             ("{\"a\": 1, \"a\": 1}", "byte 9: duplicate member 'a'"),
-            ("{\"a\": 1,}", "byte 8: a member name in quotes is missing here"), ("{} x", "byte 3: something follows the end"),
+            ("{\"a\": 1,}", "byte 8: a member name in quotes is missing here"),
+            ("{} x", "byte 3: something follows the end"),
             ("{\"a\": \"\\ud800\"}", "byte 13: half a surrogate pair"),
             ("{\"a\": " + String(repeating: " ", count: 100), "106 bytes are more than 100"),
         ])

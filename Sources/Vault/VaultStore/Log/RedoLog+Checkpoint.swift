@@ -67,7 +67,8 @@ extension RedoLog {
             state.closed = Set(state.entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID))
             return (
                 header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
-                entries: state.entries, targets: state.targets, log: state.phase.log?.descriptor, needsSalt: state.phase.needsSalt
+                entries: state.entries, targets: state.targets, log: state.phase.log?.descriptor,
+                needsSalt: state.phase.needsSalt
             )
         }
         guard now.used > 0 || now.needsSalt, let log = now.log else { return true }
