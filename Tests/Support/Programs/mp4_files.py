@@ -80,7 +80,7 @@ class Protection:
             self.pattern = (0, 0)
 
     def fields(self, identifier, vector):
-        """Of tenc and seig, after the reserved byte."""
+        """Fields of tenc and seig, after the reserved byte."""
         constant = b"" if self.vector_size else struct.pack("B", len(vector)) + vector
         return struct.pack("BBB", self.pattern[0] << 4 | self.pattern[1], 1, self.vector_size) + identifier + constant
 

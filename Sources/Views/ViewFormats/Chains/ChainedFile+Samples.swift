@@ -83,8 +83,8 @@ extension ChainedFile {
         let gathered = source.slice(blocks.offset(first), 16 * blocks.numbers.count)
         blocks.forEachRun { number, count in
             let run = source.slice(blocks.offset(number), 16 * count)
-            let place = 16 * (number - first)
-            gathered.slice(place..<(place + run.count)).copyMemory(from: UnsafeRawBufferPointer(run))
+            let offset = 16 * (number - first)
+            gathered.slice(offset..<(offset + run.count)).copyMemory(from: UnsafeRawBufferPointer(run))
         }
         guard let vector = vector.baseAddress else { return }
         do throws(CryptoError) {

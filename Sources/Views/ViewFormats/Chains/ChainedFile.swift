@@ -13,7 +13,7 @@ package final class ChainedFile: Sendable {
     /// Identifies the content in the block cache.
     package let token: UInt64
     let contents: Contents
-    /// Of chains.
+    /// Keys of chains.
     private let chainKeys: [CbcKey]
     /// The same keys, used without reference counts, on which all readers of the file would contend.
     let uncountedKeys: [Unmanaged<CbcKey>]

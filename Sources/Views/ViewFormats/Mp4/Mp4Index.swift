@@ -6,7 +6,7 @@ final class Mp4Index: Sendable {
     private static let maximumBoxes = 1 << 20
     private static let maximumFragments = 64
     private static let maximumRanges = 1 << 20
-    /// Of a `sidx`, in bytes.
+    /// Size of a `sidx`, in bytes.
     private static let maximumHintSize: UInt64 = 1 << 20
     /// Boxes between a `moov` and its `sidx`.
     private static let maximumHintDistance = 16

@@ -4,7 +4,7 @@ internal import LinuxSystem
 struct Mp4TopBox: Sendable {
     let type: Mp4Type
     let bytes: Range<UInt64>
-    /// Of the header, in bytes.
+    /// Size of the header, in bytes.
     let headerSize: Int
 
     /// Bytes that are read to find a header.
