@@ -165,6 +165,7 @@ extension fuse_lowlevel_ops {
             Request.perform(raw, "setxattr", id) { (request) throws(StoreError) in
                 let value = [UInt8](UnsafeRawBufferPointer(start: value, count: value == nil ? 0 : size))
                 let name = bytes(name)
+                try request.checkSettingAttribute(id, name)
                 try request.fileSystem.setAttribute(NodeID(id), name, value: value, flags: flags)
                 // The kernel asks for it with a default ACL too (fuse_set_acl), which leaves the bit on other file systems.
                 if name.elementsEqual("system.posix_acl_access".utf8) {
@@ -187,6 +188,7 @@ extension fuse_lowlevel_ops {
         removexattr = { raw, id, name in
             Request.perform(raw, "removexattr", id) { (request) throws(StoreError) in
                 let name = bytes(name)
+                try request.checkSettingAttribute(id, name)
                 try request.fileSystem.setAttribute(NodeID(id), name, value: nil, flags: 0)
                 if name.elementsEqual("system.posix_acl_access".utf8) { request.permissionsHaveChanged(id) }
             }

@@ -91,6 +91,13 @@ struct Request {
         try fileSystem.checkAccess(NodeID(id), mask, isOpening: true)
     }
 
+    /// Checks a change of a `user.*` attribute, if the kernel does not (xattr_permission in fs/xattr.c). The store does so only for
+    /// those that it has.
+    func checkSettingAttribute(_ id: fuse_ino_t, _ name: [UInt8]) throws(StoreError) {
+        if server.kernelChecks || !name.starts(with: "user.".utf8) { return }
+        try fileSystem.checkAccess(NodeID(id), W_OK, isOpening: false)
+    }
+
     /// Must be called after a change of permissions that the kernel does not notice if it does not check them.
     func permissionsHaveChanged(_ id: fuse_ino_t) {
         if !server.kernelChecks { server.onPermissions.notify(id) }

@@ -86,7 +86,7 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         // As its attributes, the root can be entered in every state.
         if node !== nodes.root { try admit(node, isOpening ? .opening : .attributes) }
-        if node.isConflictCopy, mask & W_OK != 0 { throw .system(.permissionDenied) }
+        if node.isConflictCopy, mask & W_OK != 0 { throw .refused(.readOnlyFileSystem) }
         guard isOpening else { return try pinForAttributes(node).checkAccess(mask) }
         if mask == R_OK, node.openFile == nil { return }
         // The call that follows needs it too.

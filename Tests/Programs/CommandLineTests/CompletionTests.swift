@@ -9,7 +9,7 @@ import Testing
         arguments: [
             (["mount", "v", "m", "--on-lock", ""], ["refuse", "forget"]),
             (["mount", "v", "m", "--on-lock", "f"], ["forget"]),
-            (["view", ""], ["cbc-chunks", "cbc", "openssl", "hls"]),
+            (["view", ""], ["cbc-chunks", "cbc", "openssl", "hls", "mp4"]),
             (["view", "cbc", "s", "m", "--padding", ""], ["pkcs7", "none"]),
             (["view", "cbc", "s", "m", "--cipher", "aes-1"], ["aes-128-cbc", "aes-192-cbc"]),
             (["protect", "un"], ["unless-open", "until-first-unlock"]), (["protect", "none", "let"], ["letter"]),

@@ -89,7 +89,7 @@ struct TamperModel {
         let laidOut = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(length)))
         for size in Set([laidOut, wanted]).sorted(by: >) {
             let record = record(index, size, backing)
-            if size == laidOut && header.isSparse && same(record, zeros[..<record.count]) {
+            if header.isSparse && same(record, zeros[..<record.count]) {
                 return zeros[..<wanted]
             }
             for state in states {
