@@ -1,4 +1,4 @@
-"""The tables of figures in the README and the manual, filled with the results of a run. A row keeps its own words. The
+"""The table of figures in the manual, filled with the results of a run. A row keeps its own words. The
 best encrypted file system of a row is bold, whichever it is."""
 
 from goals import ENCRYPTED

@@ -2,7 +2,7 @@
 a dark page.
 
 usage: plot.py RESULTS PROJECT: draws docs/benchmark.svg from the results.json of a run, and puts its figures into
-the tables of the README and the manual"""
+the table of the manual"""
 
 import json
 import os
@@ -89,9 +89,9 @@ def main():
         with open(source, encoding="utf-8") as file:
             results = json.load(file)
         written = {f"{project}/docs/benchmark.svg": svg(results)}
-        for page in (f"{project}/README.md", f"{project}/Manual/Performance.md"):
-            with open(page, encoding="utf-8") as file:
-                written[page] = filled(file.read(), results)
+        page = f"{project}/Manual/Performance.md"
+        with open(page, encoding="utf-8") as file:
+            written[page] = filled(file.read(), results)
         for path, words in written.items():
             with open(path, "w", encoding="utf-8") as file:
                 file.write(words)

@@ -28,7 +28,10 @@ import Testing
             """
         let block = try Products.manualBlock("Keys", with: "vaultfs slot add")
         let script = "set -e\n" + functions + "\n" + block.replacing("/media/stick", with: home.appending("stick"))
-        try Command(["sh", "-c", script], environment: ["HOME": home.path, "BINARY": Products.binary]).run().succeeded()
+        // Several keys are derived at full cost.
+        try Command(
+            ["sh", "-c", script], environment: ["HOME": home.path, "BINARY": Products.binary], timeout: .seconds(300)
+        ).run().succeeded()
         let list = try Command([Products.binary, "slot", "list", vault, "--json"]).run().succeeded().output
         let report = try #require(JSONSerialization.jsonObject(with: Data(list.utf8)) as? [String: Any])
         let slots = try #require(report["slots"] as? [[String: Any]])
