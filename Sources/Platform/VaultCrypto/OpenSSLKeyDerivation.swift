@@ -7,7 +7,7 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
     /// PBKDF2 with HMAC (RFC 8018 section 5.2): `-pbkdf2`, 10,000 iterations by default.
     case pbkdf2(OpenSSLDigest, iterations: Int)
 
-    /// How many bytes of salt such a file has (PKCS5_SALT_LEN).
+    /// How many bytes of salt such a file has (PKCS5_SALT_LEN), if it has one.
     package static let saltSize = 8
     /// How often PBKDF2 may iterate: at most some minutes.
     package static let iterations = 1...100_000_000
@@ -29,13 +29,14 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
             try passphrase.withKey { (passphrase) throws(CryptoError) in
                 switch self {
                 case .bytesToKey(let digest):
-                    // The function always reads that many bytes.
-                    guard salt.count == Self.saltSize else {
+                    // The function always reads that many bytes, unless it gets none (-nosalt).
+                    guard salt.isEmpty || salt.count == Self.saltSize else {
                         throw .invalidInput("a salt of \(salt.count) bytes for EVP_BytesToKey")
                     }
                     guard let key = output.bindMemory(to: UInt8.self).baseAddress else { return }
                     let made = EVP_BytesToKey(
-                        cipher, try library.digest(digest), salt, passphrase.bindMemory(to: UInt8.self).baseAddress,
+                        cipher, try library.digest(digest), salt.isEmpty ? nil : salt,
+                        passphrase.bindMemory(to: UInt8.self).baseAddress,
                         passphraseSize, 1, key, key + keySize)
                     guard Int(made) == keySize else { throw .failed("EVP_BytesToKey") }
                 case .pbkdf2(let digest, let iterations):

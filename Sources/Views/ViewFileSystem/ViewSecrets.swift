@@ -28,7 +28,7 @@ package final class ViewSecrets: Sendable {
     private let verifier: (salt: [UInt8], hash: SecretBytes)?
 
     /// - Parameters:
-    ///   - secret: the passphrase, if the origin has one.
+    ///   - secret: the passphrase, if the origin has one. Forgotten if only a part of it counts.
     ///   - isLockable: false if the passphrase is never forgotten and checked again.
     /// - Throws: `.invalidInput` without a needed passphrase; `.library`.
     package init(_ origin: Origin, secret: SecretBytes?, isLockable: Bool = true) throws(CryptoError) {
@@ -36,7 +36,11 @@ package final class ViewSecrets: Sendable {
         switch origin {
         case .none, .keyFile: verifier = nil
         case .hashedPassphrase, .passphrase:
-            guard let secret else { throw .invalidInput("no passphrase") }
+            guard let given = secret, let secret = Self.used(of: given, origin) else {
+                throw .invalidInput("no passphrase")
+            }
+            // The caller keeps a reference, and `forget` does not know it.
+            if secret !== given { given.forget() }
             passphrase.withLock { $0 = secret }
             guard isLockable else {
                 verifier = nil
@@ -46,6 +50,15 @@ package final class ViewSecrets: Sendable {
             for _ in 0..<2 { withUnsafeBytes(of: try SecureRandom.integer()) { salt += $0 } }
             verifier = (salt, try Self.hash(secret, salt))
         }
+    }
+
+    /// The bytes of a secret that count: for `openssl`, the first line, as `openssl -pass file:` reads it. Nil if there are
+    /// none.
+    private static func used(of secret: SecretBytes, _ origin: Origin) -> SecretBytes? {
+        guard case .passphrase = origin else { return secret }
+        let size = secret.withUnsafeBytes { $0.firstIndex(of: UInt8(ascii: "\n")) ?? $0.count }
+        if size == secret.count { return secret }
+        return size == 0 ? nil : secret.subrange(0..<size)
     }
 
     private static func hash(_ passphrase: SecretBytes, _ salt: [UInt8]) throws(CryptoError) -> SecretBytes {
@@ -95,7 +108,7 @@ package final class ViewSecrets: Sendable {
     /// Returns the shared key again, after `forget`.
     func restore(_ secret: SecretBytes?) throws(UnlockRefusal) -> KeyMaterial? {
         if needsPassphrase {
-            guard let secret else { throw .secretNeeded }
+            guard let secret = secret.flatMap({ Self.used(of: $0, origin) }) else { throw .secretNeeded }
             passphrase.withLock { $0 = secret }
         }
         do {
@@ -113,6 +126,7 @@ package final class ViewSecrets: Sendable {
     package func check(_ candidate: SecretBytes) throws(UnlockRefusal) {
         guard let verifier else { return }
         let hash: SecretBytes
+        guard let candidate = Self.used(of: candidate, origin) else { throw .wrongSecret("wrong passphrase") }
         do throws(CryptoError) { hash = try Self.hash(candidate, verifier.salt) } catch { throw .failed("\(error)") }
         guard hash.hasSameBytes(as: verifier.hash) else { throw .wrongSecret("wrong passphrase") }
     }

@@ -106,6 +106,57 @@ import Testing
         #expect(playlist == "#EXTM3U\n#EXT-X-MEDIA-SEQUENCE:10\n#EXTINF:4,\na.ts\n")
     }
 
+    @Test("content that stays encrypted is named, keeps its key lines, and the exit code is 11")
+    func whatStaysEncrypted() throws {
+        try makePlaintext(5000)
+        try Command(["mkdir", directory.appending("hls")]).run().succeeded()
+        for name in ["1.ts", "2.ts", "renamed.ts"] {
+            try openssl(["-aes-128-cbc", "-K", Self.key, "-iv", Self.key], to: "hls/\(name)")
+        }
+        try Command(["cp", directory.appending("key"), directory.appending("hls/k")]).run().succeeded()
+        let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x\(Self.key)\n"
+        let text = "#EXTM3U\n\(key)#EXTINF:4,\nhttps://h/1.ts\n#EXTINF:4,\nhttps://h/left.ts\n"
+        try directory.write("hls/p.m3u8", text)
+        let result = try export("hls", "hls", "out", ["--json"]).run()
+        #expect(result.exitCode == FailureCode.incomplete.rawValue, "\(result)")
+        #expect(try fields(result)["failed"] as? Int == 2)
+        #expect(result.errors.contains("vaultfs: p.m3u8: encrypted, and not decrypted: line 6"), "\(result)")
+        #expect(result.errors.contains("vaultfs: renamed.ts: looks encrypted, and no playlist names it"), "\(result)")
+        try expectPlaintext("out/1.ts")
+        let shown = try String(contentsOfFile: directory.appending("out/p.m3u8"), encoding: .utf8)
+        #expect(shown == "#EXTM3U\n#EXTINF:4,\n1.ts\n#EXTINF:4,\n\(key)https://h/left.ts\n")
+        // With all of it, the export is complete.
+        try Command(["mv", directory.appending("hls/renamed.ts"), directory.appending("hls/left.ts")]).run().succeeded()
+        try export("hls", "hls", "all", []).run().succeeded()
+    }
+
+    @Test(
+        "files of openssl enc without a salt, or with a given one; of a passphrase file the first line counts",
+        arguments: [["-pbkdf2"], []])
+    func filesWithoutHeader(derivation: [String]) throws {
+        try makePlaintext(5000)
+        let secret = try directory.write("secret", "correct horse\nbattery\n")
+        let options = ["--passfile", secret] + (derivation.isEmpty ? [] : ["--pbkdf2"])
+        let base = ["-aes-256-cbc", "-pass", "file:\(secret)"] + derivation
+        for (name, salt) in [("none", ["-nosalt"]), ("given", ["-S", "0011223344"]), ("header", [])] {
+            try openssl(base + salt, to: name)
+        }
+        let refused = try export("openssl", "none", "out", options).run()
+        #expect(refused.exitCode == FailureCode.incomplete.rawValue)
+        #expect(refused.errors.contains("made with -nosalt, or with -S by OpenSSL 3 (--salt gives that salt)"))
+        for (name, salt) in [("none", ["--salt", "none"]), ("given", ["--salt", "0011223344"]), ("header", [])] {
+            let result = try export("openssl", name, "out-\(name)", options + salt).run().succeeded()
+            #expect(!result.errors.contains("line break"), "\(result)")
+            try expectPlaintext("out-\(name)")
+        }
+        // A file with a header has its own salt.
+        try export("openssl", "header", "out-own", options + ["--salt", "none"]).run().succeeded()
+        try expectPlaintext("out-own")
+        for wrong in ["", "x", "00112233445566778"] {
+            #expect(try export("openssl", "none", "out", options + ["--salt", wrong]).run().exitCode == 2)
+        }
+    }
+
     @Test("of one file that fails there is one line, of several a line each")
     func ofOneFileThatFails() throws {
         try Command(["mkdir", directory.appending("tree")]).run().succeeded()

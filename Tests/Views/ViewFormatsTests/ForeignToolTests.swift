@@ -47,7 +47,7 @@ import VaultCrypto
         try openssl(["-aes-\(keySize * 8)-cbc", "-pass", "file:\(passfile)"] + derivation.1)
         let source = try place.source()
         let secret = Array(Self.passphrase.utf8).withUnsafeBytes { SecretBytes(copying: $0) }
-        let salt = try ChainFormat.salt(of: source)
+        let salt = try ChainFormat.salt(of: source).bytes
         let (bytes, iv) = try derivation.0.derive(passphrase: secret, salt: salt, keySize: keySize)
         let key = try CbcKey(bytes)
         let vector = try #require(iv.withUnsafeBytes { InitialVector($0) })

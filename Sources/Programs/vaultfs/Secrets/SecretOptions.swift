@@ -46,8 +46,9 @@ struct PassphraseOptions: ParsableArguments {
     }
 
     /// Reads the passphrase, from the terminal if there is no source.
-    func read() throws(CommandFailure) -> SlotSecret {
-        if let source = given.first { return try source.read() }
+    /// - Parameter isFirstLine: true if only the first line of the secret counts.
+    func read(isFirstLine: Bool = false) throws(CommandFailure) -> SlotSecret {
+        if let source = given.first { return try source.read(isFirstLine: isFirstLine) }
         return try TerminalPrompt.ask(
             SecretQuestion.toOpen.rawValue, otherwise: TerminalPrompt.passphraseSources
         ).secret(.passphrase)

@@ -77,8 +77,12 @@ struct SecretSource {
     }
 
     /// Reads the secret. A text is a passphrase, or a recovery key.
-    /// - Parameter name: before an error of the secret's form.
-    func read(isRecoveryKey: Bool = false, name: String? = nil) throws(CommandFailure) -> SlotSecret {
+    /// - Parameters:
+    ///   - isFirstLine: true if only the first line counts.
+    ///   - name: before an error of the secret's form.
+    func read(isRecoveryKey: Bool = false, isFirstLine: Bool = false, name: String? = nil) throws(CommandFailure)
+        -> SlotSecret
+    {
         let text: WipedBytes
         switch kind {
         case .file(let path): text = try Self.read(path: path, limit: Self.textLimit)
@@ -90,7 +94,7 @@ struct SecretSource {
         case .keyfile(let path):
             return try Self.read(path: path, limit: Self.keyfileLimit).secret(.keyfile, name: "keyfile \(path.shown)")
         }
-        if !isRecoveryKey { SecretWarning.checkLineBreaks(text, from: option) }
+        if !isRecoveryKey { SecretWarning.checkLineBreaks(text, from: option, isFirstLine: isFirstLine) }
         return try text.secret(isRecoveryKey ? .recovery : .passphrase, name: name)
     }
 

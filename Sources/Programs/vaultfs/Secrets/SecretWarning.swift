@@ -25,10 +25,12 @@ enum SecretWarning {
     }
 
     /// Warns about a line end inside a passphrase, which a text file of another system or two commands in a pipe leave.
-    static func checkLineBreaks(_ text: WipedBytes, from option: String) {
+    /// - Parameter isFirstLine: true if only the first line counts.
+    static func checkLineBreaks(_ text: WipedBytes, from option: String, isFirstLine: Bool) {
         let (lineFeed, carriageReturn) = (UInt8(ascii: "\n"), UInt8(ascii: "\r"))
         let isSuspect = text.withBytes { bytes in
-            let passphrase = bytes.last == lineFeed ? bytes.dropLast() : bytes[...]
+            let all = bytes.last == lineFeed ? bytes.dropLast() : bytes[...]
+            let passphrase = isFirstLine ? all.prefix { $0 != lineFeed } : all
             return passphrase.contains { $0 == lineFeed || $0 == carriageReturn }
         }
         guard isSuspect else { return }

@@ -32,7 +32,9 @@ struct ViewArguments: Codable, Sendable {
             case .hls: .hls
             case .mp4: .mp4
             }
-        format = ViewFormat(layout: layout, cipher: options.cipher, vector: options.iv, padding: options.padding)
+        format = ViewFormat(
+            layout: layout, cipher: options.cipher, vector: options.iv, padding: options.padding,
+            salt: options.salt?.bytes)
         if formatName == .openssl {
             let digest = options.digest ?? .sha256
             origin = .passphrase(
@@ -133,7 +135,7 @@ struct ViewArguments: Codable, Sendable {
 
     /// Reads the passphrase or key of the files. Empty if they need none.
     func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
-        if needsPassphrase { return try passphrase.read().bytes }
+        if needsPassphrase { return try passphrase.read(isFirstLine: formatName == .openssl).bytes }
         guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }
         if let file = try? Descriptor(path: keyFile, flags: linux_O_PATH) {
             SecretWarning.checkMode(of: file, path: keyFile)

@@ -71,6 +71,12 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
+            "openssl: the salt of files without a Salted__ header, 16 hexadecimal digits as for 'openssl enc -S'; none: -nosalt.",
+            valueName: "hex"))
+    var salt: ViewSaltArgument?
+
+    @Option(
+        help: ArgumentHelp(
             "Show files without this end of their names, so that programs know the type (openssl: default .enc; '' for none).",
             valueName: "suffix"))
     var strip: String?
@@ -101,6 +107,7 @@ struct ViewOptions: ParsableArguments {
         ("--pbkdf2", [.openssl], { $0.pbkdf2 }),
         ("--iter", [.openssl], { $0.iterations != nil }),
         ("--md", [.openssl], { $0.digest != nil }),
+        ("--salt", [.openssl], { $0.salt != nil }),
         ("--strip", [.cbcChunks, .cbc, .openssl], { $0.strip != nil }),
     ]
 
@@ -163,6 +170,22 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
         guard let chosen = existing ?? candidates.last else { return nil }
         uri = chosen.uri
         path = FilePath(bytes: chosen.path)
+    }
+}
+
+/// `--salt HEX`. Fewer than 16 digits are the first ones, as for `openssl enc -S`.
+struct ViewSaltArgument: ExpressibleByArgument, Sendable {
+    let bytes: [UInt8]
+
+    init?(argument: String) {
+        if argument == "none" {
+            bytes = []
+            return
+        }
+        let size = OpenSSLKeyDerivation.saltSize
+        let digits = argument + String(repeating: "0", count: max(0, 2 * size - argument.utf8.count))
+        guard !argument.isEmpty, let bytes = Hexadecimal.decode(digits.utf8), bytes.count == size else { return nil }
+        self.bytes = bytes
     }
 }
 

@@ -48,9 +48,13 @@ package enum ChainFormat {
     /// The first bytes of a file of `openssl enc -a`: `Salted__` in base64.
     static let base64Start = Array("U2FsdGVkX1".utf8)
 
-    /// The salt of a file of `openssl enc`. It begins with `Salted__` and 8 bytes of salt (openssl-enc(1)).
+    /// The salt of a file of `openssl enc`. It begins with `Salted__` and 8 bytes of salt (openssl-enc(1)), unless it was
+    /// made with `-nosalt`, or with `-S` of OpenSSL 3.
+    /// - Parameter given: the salt of a file without that header.
     /// - Throws: `.malformed`; `.store` if reading fails.
-    package static func salt(of source: SourceFile) throws(ViewError) -> [UInt8] {
+    package static func salt(
+        of source: SourceFile, otherwise given: [UInt8]? = nil
+    ) throws(ViewError) -> (bytes: [UInt8], hasHeader: Bool) {
         guard source.size > 0 else { throw .malformed("the file is empty: it has no Salted__ header") }
         var header = [UInt8](repeating: 0, count: 16)
         if source.size >= 16 {
@@ -60,15 +64,20 @@ package enum ChainFormat {
             if header.starts(with: base64Start) {
                 throw .malformed("base64, as 'openssl enc -a' writes it: decode it first, with 'base64 -d'")
             }
-            throw .malformed("the file has no Salted__ header: not made by openssl enc with a passphrase")
+            if let given { return (given, false) }
+            throw .malformed(
+                "no Salted__ header: made with -nosalt, or with -S by OpenSSL 3 (--salt gives that salt), or not by openssl enc"
+            )
         }
-        return Array(header[8...])
+        return (Array(header[8...]), true)
     }
 
-    /// `openssl`: the chain after the salt, which the file must have. The key and the vector are derived with the salt.
+    /// `openssl`: the chain after the header, if the file has one. The key and the vector are derived with the salt.
     /// - Throws: `.malformed`; `.store` if reading fails.
-    package static func salted(_ source: SourceFile, vector: InitialVector, key: CbcKey) throws(ViewError) -> ChainMap {
-        try stream(of: source, from: 16, vector: .bytes(vector), padding: .pkcs7, key: key)
+    package static func salted(
+        _ source: SourceFile, hasHeader: Bool = true, vector: InitialVector, key: CbcKey
+    ) throws(ViewError) -> ChainMap {
+        try stream(of: source, from: hasHeader ? 16 : 0, vector: .bytes(vector), padding: .pkcs7, key: key)
     }
 
     private static func stream(

@@ -7,7 +7,7 @@ package struct FilePlan: Sendable {
         case chunks(size: UInt64, InitialVector, CipherChain.Padding)
         /// Without a vector: the first 16 bytes of the file are the vector.
         case stream(InitialVector?, CipherChain.Padding)
-        case salted
+        case salted(hasHeader: Bool)
         /// Without parts for a file of plaintext.
         case segment(HlsSegment)
         case playlist(HlsPlaylistContent)
@@ -51,11 +51,11 @@ package struct FilePlan: Sendable {
             map = try ChainFormat.chunks(of: source, chunkSize: size, vector: vector, padding: padding, key: ciphers[0])
         case .stream(let vector, let padding):
             map = try ChainFormat.stream(of: source, vector: vector, padding: padding, key: ciphers[0])
-        case .salted:
+        case .salted(let hasHeader):
             guard let vector = keys[0].iv?.withUnsafeBytes({ InitialVector($0) }) else {
                 preconditionFailure("internal error: a derived key without its vector")
             }
-            map = try ChainFormat.salted(source, vector: vector, key: ciphers[0])
+            map = try ChainFormat.salted(source, hasHeader: hasHeader, vector: vector, key: ciphers[0])
         case .segment(let segment):
             map = try ChainFormat.segment(segment, of: source, keys: ciphers)
         case .playlist(let playlist): return .text(try playlist.rendered(ciphers))

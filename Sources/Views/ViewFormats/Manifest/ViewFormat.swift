@@ -40,14 +40,18 @@ package struct ViewFormat: Codable, Equatable, Sendable {
     package var cipher: ViewCipher?
     package var vector: InitialVector?
     package var padding: CipherChain.Padding
+    /// `openssl`: the salt of files without a header, empty for none. Nil if all files have one.
+    package var salt: [UInt8]?
 
     package init(
-        layout: Layout, cipher: ViewCipher? = nil, vector: InitialVector? = nil, padding: CipherChain.Padding = .pkcs7
+        layout: Layout, cipher: ViewCipher? = nil, vector: InitialVector? = nil,
+        padding: CipherChain.Padding = .pkcs7, salt: [UInt8]? = nil
     ) {
         self.layout = layout
         self.cipher = cipher
         self.vector = vector
         self.padding = padding
+        self.salt = salt
     }
 
     package var name: ViewFormatName {

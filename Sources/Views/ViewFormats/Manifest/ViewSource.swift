@@ -91,9 +91,10 @@ package final class ViewSource: Sendable {
                 throw .malformed("view.json gives a key or an initial vector, but openssl derives both")
             }
             let cipher = cipher ?? .aes256CBC
-            let salt = try ChainFormat.salt(of: source)
+            let salt = try ChainFormat.salt(of: source, otherwise: format.salt)
             return FilePlan(
-                layout: .salted, keyNames: [.derived(salt: salt, cipher: cipher)], cipher: cipher, path: path)
+                layout: .salted(hasHeader: salt.hasHeader), keyNames: [.derived(salt: salt.bytes, cipher: cipher)],
+                cipher: cipher, path: path)
         }
         let name = KeyName.ofFile(path, entry: entry, hasSharedKey: hasSharedKey, cipher: format.cipher)
         return FilePlan(layout: try layout(entry), keyNames: [name], cipher: cipher, path: path)
