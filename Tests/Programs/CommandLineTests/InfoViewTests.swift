@@ -76,6 +76,10 @@ import Testing
         #expect(media["kind"] as? String == "media")
         #expect(media["segments"] as? Int == 2 && media["encryptedSegments"] as? Int == 1)
         #expect(media["keys"] as? [String] == ["k.bin"])
+        try directory.write(
+            "data.m3u8", "#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI=\"data:;base64,c2VjcmV0\"\n#EXTINF:4,\na.ts\n")
+        let data = try #require(try info("data.m3u8")["playlist"] as? [String: Any])
+        #expect(data["keys"] as? [String] == ["data:…"])
         let master = try #require(try info("master.m3u8")["playlist"] as? [String: Any])
         #expect(master["kind"] as? String == "master" && master["segments"] as? Int == 0)
         #expect(try info("media.m3u8")["commands"] as? [String] == ["vaultfs view hls \(directory.path) MOUNTPOINT"])

@@ -63,6 +63,43 @@ extension PlainMountTests {
             #expect(try !hls.view.problems().contains { $0.hasPrefix("none.ts") })
         }
 
+        @Test("content that stays encrypted is named when the view is mounted, and by status")
+        func left() throws {
+            let hls = try tree()
+            for name in ["1.ts", "renamed.ts"] { try hls.segment(name, key: 1, vector: 0) }
+            let uris = ["https://h/1.ts", "https://h/gone.ts?token=secret"]
+            try hls.playlist("saved.m3u8", [HlsView.keyLine("k.bin", vector: 0)] + HlsView.lines(uris[0], uris[1]))
+            let mounted = try hls.view.tryMount("hls").succeeded()
+            #expect(
+                mounted.errors.hasSuffix(
+                    """
+                    vaultfs: warning: renamed.ts: looks encrypted, and no playlist names it
+                    vaultfs: warning: saved.m3u8: encrypted, and not decrypted: line 6: 'vaultfs status' has the reasons
+
+                    """), "\(mounted)")
+            let problems = try hls.view.problems()
+            #expect(problems.contains { $0.hasPrefix("saved.m3u8:6: https://h/gone.ts?…: there is no file gone.ts") })
+            #expect(problems.contains { $0.hasPrefix("renamed.ts: no playlist names it") } && problems.count == 2)
+            try hls.expectSegments("1.ts")
+            let shown = ["#EXTM3U", "#EXTINF:1,", "1.ts", "#EXTINF:1,", HlsView.keyLine("k.bin", vector: 0), uris[1]]
+            #expect(try hls.read("saved.m3u8").output == shown.map { $0 + "\n" }.joined())
+        }
+
+        @Test("a segment that is decrypted already is shown as it is, without its key")
+        func decrypted() throws {
+            let hls = try tree()
+            let packet = "G" + String(repeating: "x", count: 187)
+            let files = [
+                "4.ts": String(repeating: packet, count: 4), "1.ts": packet, "1.m4s": "\0\0\0\u{18}styp and more",
+                "1.vtt": "WEBVTT\n",
+            ]
+            for (name, text) in files { try hls.write(name, text) }
+            try hls.playlist("l.m3u8", [HlsView.keyLine("gone")] + files.keys.flatMap { HlsView.lines($0) })
+            try hls.view.mountInForeground("hls")
+            for (name, text) in files { #expect(try hls.read(name).output == text, "\(name)") }
+            try hls.expectSegments("good.ts")
+        }
+
         @Test("a damaged segment removes no key from another segment")
         func damagedBesideGood() throws {
             let hls = try tree()

@@ -107,6 +107,24 @@ import VaultCrypto
         #expect(text(try place.sources(map).load(.uri(data, directory: directory))) == "mapped file key.")
     }
 
+    @Test(
+        "hls: a key in the playlist itself, which no command is asked for",
+        arguments: [
+            "data:;base64,ACAgICAgICAgICAgICAg/w==", "DATA:text/plain;charset=UTF-8;BASE64,ACAgICAgICAgICAgICAg/w",
+            "data:,%00%20%20%20%20%20%20%20%20%20%20%20%20%20%20%ff", "data:;base64,ACAgICAgICAgICAgICAg_w%3D%3D",
+        ])
+    func data(_ uri: String) throws {
+        let name = KeyName.uri([UInt8](uri.utf8), directory: directory)
+        let key = try place.sources(command: place.command("exit 1")).load(name).key.exposed
+        #expect(key == [0] + [UInt8](repeating: 0x20, count: 14) + [0xFF])
+        for wrong in ["data:", "data:;base64,*", "data:;base64"] {
+            #expect(
+                noKeyReason { () throws(ViewError) in
+                    try place.sources().load(.uri([UInt8](wrong.utf8), directory: directory))
+                } != nil)
+        }
+    }
+
     @Test("hls: a file of another length is no key; a key with a newline is")
     func hlsLength() throws {
         try place.write("d/long", KeyPlace.key + KeyPlace.key)

@@ -122,6 +122,7 @@ import Testing
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=12",
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x-1", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x0g",
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x000000000000000000000000000000001",
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"\(String(repeating: "k", count: 8193))\"",
         ])
     func faultyKeys(_ line: String) throws {
         let text = playlist("#EXTINF:1,", "a", line, "#EXTINF:1,", "b", "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "c")

@@ -36,7 +36,8 @@ struct ExportCommand: ParsableCommand {
             After an interruption, the same command goes on, also inside a large file. An unfinished file has a name that \
             begins with .vaultfs-transfer-, in the directory that the file belongs to. A file that is there already is \
             kept. It is an error if it is not the same, unless --overwrite is given. A file that cannot be decrypted is \
-            named on stderr. The others are exported, and the exit code is \(FailureCode.incomplete.rawValue).
+            named on stderr, and so is a playlist whose segments stay encrypted. The others are exported, and the exit \
+            code is \(FailureCode.incomplete.rawValue).
             """)
 
     @Option(name: .customLong("view"), help: ArgumentHelp("cbc-chunks, cbc, openssl, hls or mp4.", valueName: "format"))

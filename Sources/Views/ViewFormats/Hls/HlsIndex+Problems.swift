@@ -60,14 +60,17 @@ extension HlsIndex {
     }
 
     /// Looks for files that look encrypted beside encrypted segments, and that no playlist names: they have another name
-    /// than in the playlist, or have left the window of a live one.
+    /// than in the playlist, or have left the window of a live one. Where no segment is missing, only files with the
+    /// ending of a segment's name count.
     package func findStrays() {
         var strays: [HlsState.Stray] = []
-        for (path, endings) in state.withLock({ $0.segmentDirectories() }) {
+        let (endings, lacking) = state.withLock { $0.segmentDirectories() }
+        for (path, endings) in endings {
             guard let directory = try? open(directory: path) else { continue }
             var reader = DirectoryReader(directory)
             while strays.count < Self.maximumProblems, let entry = try? reader.next() {
-                guard endings.contains(Self.ending(of: entry.name)), !Self.isPlaylistName(entry.name),
+                guard lacking.contains(path) || endings.contains(Self.ending(of: entry.name)),
+                    !Self.isPlaylistName(entry.name),
                     let status = try? directory.status(of: entry.name), status.st_mode & S_IFMT == S_IFREG
                 else { continue }
                 let identity = FileIdentity(status)
@@ -84,14 +87,17 @@ extension HlsIndex {
 }
 
 extension HlsState {
-    /// The directories of playlists with encrypted segments, and of the segments, with the endings of their names.
-    fileprivate func segmentDirectories() -> [[UInt8]: Set<[UInt8]>] {
+    /// The directories of playlists with encrypted segments, and of the segments, with the endings of their names; and the
+    /// directories of playlists whose segments are missing.
+    fileprivate func segmentDirectories() -> (endings: [[UInt8]: Set<[UInt8]>], lacking: Set<[UInt8]>) {
         var directories: [[UInt8]: Set<[UInt8]>] = [:]
+        var lacking: Set<[UInt8]> = []
         for record in playlists.values where record.fault == nil && !record.endings.isEmpty {
             let paths = [record.path] + record.files.compactMap { files[$0]?.path }
             for path in paths { directories[HlsURI.directory(of: path), default: []].formUnion(record.endings) }
+            if record.left != nil { lacking.insert(HlsURI.directory(of: record.path)) }
         }
-        return directories
+        return (directories, lacking)
     }
 
     /// The strays that no playlist has come to name since.

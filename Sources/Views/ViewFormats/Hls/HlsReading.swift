@@ -63,11 +63,13 @@ struct HlsReading {
     private mutating func resolve(_ playlist: Playlist, in root: Descriptor) {
         let directory = HlsURI.directory(of: path)
         targets.reserveCapacity(playlist.references.count)
-        var last: (uri: ArraySlice<UInt8>, role: Playlist.Role)?
+        var last: Playlist.Reference?
         var reasons: [String?] = []
         for reference in playlist.references {
             let uri = playlist.uri(of: reference)
-            if let last, last.uri == uri, last.role == reference.role {
+            if let last, last.role == reference.role, last.isLookedUp == reference.isLookedUp,
+                playlist.uri(of: last) == uri
+            {
                 // A thousand byte ranges of one file are looked up once.
                 targets.append(targets[targets.count - 1])
                 reasons.append(reasons[reasons.count - 1])
@@ -76,7 +78,7 @@ struct HlsReading {
                 targets.append(target(of: Array(uri), reference, directory, playlist, in: root, &reason))
                 reasons.append(reason)
             }
-            last = (uri, reference.role)
+            last = reference
         }
         leaveAmbiguous(playlist, &reasons)
         for (reference, target) in zip(playlist.references, targets) where reference.role != .other {
@@ -91,7 +93,7 @@ struct HlsReading {
         of uri: [UInt8], _ reference: Playlist.Reference, _ directory: [UInt8], _ playlist: Playlist,
         in root: Descriptor, _ reason: inout String?
     ) -> Target? {
-        if reference.role == .other && reference.encryption == nil { return nil }
+        guard reference.isLookedUp else { return nil }
         // A playlist without keys is shown as it is.
         let mayBeRewritten = reference.role == .playlist || playlist.usesKeys
         let candidates = HlsURI.candidates(uri, directory: directory).filter { mayBeRewritten || $0.name == nil }

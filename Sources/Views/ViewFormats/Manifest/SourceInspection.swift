@@ -109,6 +109,10 @@ package struct SourceInspection: Sendable {
             return "packed audio"
         }
         if isFrames(bytes) { return "packed audio" }
+        let others: [(String, [UInt8])] = [
+            ("JPEG", [0xFF, 0xD8, 0xFF]), ("PNG", [0x89, 0x50, 0x4E, 0x47]), ("ZIP", [0x50, 0x4B, 3, 4]),
+        ]
+        if let other = others.first(where: { bytes.starts(with: $0.1) }) { return other.0 }
         let text = bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? bytes.dropFirst(3) : bytes[...]
         return text.starts(with: "WEBVTT".utf8) ? "WebVTT" : nil
     }

@@ -59,6 +59,9 @@ package struct Playlist: Sendable {
         /// The number of key lines before this line.
         var keyLines: Int
 
+        /// False for other tags without keys, such as those of plain parts, that name no offsets either.
+        var isLookedUp: Bool { role != .other || encryption != nil || bytes != nil }
+
         /// Ciphertext offsets. A length that is no multiple of 16 is the plaintext's, and is widened to whole blocks, as
         /// clients do (draft-pantos-hls-rfc8216bis, 6.3.6).
         var ciphertext: Range<UInt64>? {
@@ -95,7 +98,7 @@ package struct Playlist: Sendable {
     /// Positions of the `EXT-X-SESSION-KEY` lines.
     var sessionKeyLines: [Range<Int>] = []
     /// True if there is a key.
-    var usesKeys: Bool { keyLines.contains { $0.format != nil } }
+    var usesKeys = false
 
     init(text: [UInt8]) { self.text = text }
 

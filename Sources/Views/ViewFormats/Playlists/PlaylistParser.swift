@@ -9,6 +9,8 @@ struct PlaylistParser {
     private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
     /// Maximum number of keys of different formats that are in force at once.
     private static let maximumFormats = 64
+    /// Maximum number of bytes of a key's URI, which is the key's name for each of its segments.
+    private static let maximumKeyURI = 8192
     private static let identity = Array("identity".utf8)
     /// Tags whose URIs name no media that keys could encrypt.
     private static let dataTags: Set<String> = [
@@ -107,6 +109,7 @@ struct PlaylistParser {
         playlist.kind = isMaster ? .master : .media
         if isMaster && isMedia { fail(0, "both a master and a media playlist") }
         playlist.keys = keys.uris
+        playlist.usesKeys = keys.isUsed
         if !keys.isUsed {
             playlist.complaint = playlist.fault
             playlist.fault = nil
@@ -192,6 +195,9 @@ struct PlaylistParser {
         }
         guard let text = attributes["URI"], !text.isEmpty else { throw unusable("EXT-X-KEY has no URI") }
         let uri = variables.expanded(text) ?? Array(text)
+        guard uri.count <= Self.maximumKeyURI else {
+            throw unusable("the URI of EXT-X-KEY has more than \(Self.maximumKeyURI) bytes")
+        }
         var vector: InitialVector?
         if let text = attributes["IV"] {
             let value = variables.expanded(text)?[...] ?? text

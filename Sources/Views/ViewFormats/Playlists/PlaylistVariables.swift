@@ -2,6 +2,7 @@
 struct PlaylistVariables {
     /// Maximum number of bytes of all replaced values, so that a hostile playlist takes bounded memory.
     private static let maximumSize = Playlist.maximumSize
+    private static let maximumNameSize = 256
     private static let start = Array("{$".utf8)
 
     private var values: [ArraySlice<UInt8>: ArraySlice<UInt8>] = [:]
@@ -37,7 +38,9 @@ struct PlaylistVariables {
             if byte == Self.start[0], rest.dropFirst().first == Self.start[1] {
                 if close < rest.startIndex { close = rest.startIndex }
                 close = rest[close...].firstIndex(of: UInt8(ascii: "}")) ?? rest.endIndex
-                if close < rest.endIndex, let value = values[rest[(rest.startIndex + 2)..<close]] {
+                if close < rest.endIndex, close - rest.startIndex <= Self.maximumNameSize,
+                    let value = values[rest[(rest.startIndex + 2)..<close]]
+                {
                     (piece, next) = (value, close + 1)
                 }
             }
