@@ -102,7 +102,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     ) throws(ViewError) -> OpenContent {
         do throws(ViewError) {
             let content = try plan.open(
-                file, keys: keys, from: source.keys, token: token, cache: cache, counters: counters)
+                file, keys: keys, from: source.keys, waits: !isMounted, token: token, cache: cache, counters: counters)
             source.keys.prove(plan.keyNames)
             return content
         } catch {

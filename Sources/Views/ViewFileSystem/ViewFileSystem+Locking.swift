@@ -52,7 +52,7 @@ extension ViewFileSystem: LockableFileSystem {
         source.keys.reopen(shared: try secrets.restore(secret))
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
-        let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames))
+        let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames)).union(source.keys.given.map(KeyName.given))
         // Wait for a while, so that programs with open files see no error. A read restores keys that take longer. No other
         // thread does, because the view may be locked again by then.
         let outcomes = Monitor(0)

@@ -42,6 +42,7 @@ package final class ViewFileSystem: Sendable {
         fileProblems = ViewProblems(logger: logger)
         nodes = NodeTable(root: ViewNode(key: FileIdentity(try source.root.status()), kind: S_IFDIR))
         try source.scan()
+        source.keys.loadGiven()
     }
 
     // MARK: Attributes
@@ -92,7 +93,7 @@ package final class ViewFileSystem: Sendable {
         else { return nil }
         let token = tokenOfContent(of: node, stamp, plan)
         let content = try? plan.open(
-            file, keys: keys, from: source.keys, token: token, cache: cache, counters: counters)
+            file, keys: keys, from: source.keys, waits: !isMounted, token: token, cache: cache, counters: counters)
         guard let content else { return nil }
         node.remember(.init(stamp: stamp, plan: plan, token: token, length: content.length))
         return content.length

@@ -38,10 +38,11 @@ extension PlainMountTests {
             for name in ["none", "short", "wrong"] {
                 try hls.playlist("\(name).m3u8", [HlsView.keyLine("\(name).bin")] + HlsView.lines("\(name).ts"))
             }
-            let sample = "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k.bin\""
+            let sample = "#EXT-X-KEY:METHOD=AES-192,URI=\"k.bin\""
             try hls.playlist("sample.m3u8", [sample] + HlsView.lines("sample.ts"))
             try hls.view.mountInForeground("hls")
-            let unsupported = "sample.m3u8:2: METHOD=SAMPLE-AES is not supported, only NONE, AES-128 and AES-256 are"
+            let unsupported =
+                "sample.m3u8:2: METHOD=AES-192 is not supported, only NONE, AES-128, AES-256 and SAMPLE-AES are"
             try hls.expectFailure("sample.ts", "Input/output error", problem: unsupported)
             #expect(try hls.read("sample.m3u8").output == "#EXTM3U\n\(sample)\n#EXTINF:1,\nsample.ts\n")
             try hls.expectFailure(

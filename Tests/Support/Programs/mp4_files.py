@@ -1,7 +1,8 @@
 """Makes MP4 files with encrypted samples from films of ffmpeg, as packagers write them (ISO/IEC 23001-7).
 
-mp4_files.py KIND DIRECTORY: DIRECTORY/source has film.mp4 encrypted, /originals what a view of it must show, byte for
-byte, /clear the film of ffmpeg, and /keys a file for each key, named by its identifier.
+mp4_files.py KIND DIRECTORY [small]: DIRECTORY/source has film.mp4 encrypted, /originals what a view of it must show,
+byte for byte, /clear the film of ffmpeg, and /keys a file for each key, named by its identifier. A small film has some
+kilobytes.
 
 The kinds:
   h264 hevc aac          cbcs in fragments: pattern 1:9 for video, whole samples for audio
@@ -14,7 +15,10 @@ The kinds:
   auxiliary              without senc: the information is in front of the samples, where saio points
   unindexed              without a sidx, which the others in fragments have
   whole                  without fragments
-  huge                   a gap of 5 GiB between the fragments, and 64-bit sizes; /originals is sparse, too"""
+  huge                   a gap of 5 GiB between the fragments, and 64-bit sizes; /originals is sparse, too
+  long                   1 GiB: the first fragment 960 times, each with a box before it, and a hole at its end
+  hls-KIND               an init segment, a segment for each fragment, and film.m3u8
+  ranges-KIND            film.m3u8 with byte ranges of film.mp4"""
 
 import os
 import random
@@ -26,7 +30,10 @@ from view_files import cbc
 
 CONTAINERS = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"mvex", b"moof", b"traf"}
 VECTOR = bytes.fromhex("00112233445566778899aabbccddeeff")
-GAP = 5 << 30
+GAPS = {"huge": 5 << 30, "long": (1 << 30) // 960}
+SYSTEMS = [  # A line of another system can come first.
+    'METHOD=SAMPLE-AES,URI="data:text/plain;base64,AAAAAA==",KEYFORMAT="urn:uuid:edef8ba9-79d6-4ace-a3c8-27dcd51d21ed"',
+    'METHOD=SAMPLE-AES,URI="skd://film",KEYFORMAT="com.apple.streamingkeydelivery",KEYFORMATVERSIONS="1"']
 
 
 def key_of(identifier):
@@ -163,7 +170,14 @@ class Film:
 
     def __init__(self, kind, directory):
         self.kind, self.directory, self.protections, self.keys = kind, directory, {}, {}
-        self.files = [open(f"{directory}/{name}/film.mp4", "wb") for name in ("source", "originals")]
+        self.files = []
+
+    def begin(self, name):
+        """Writes this file from now on."""
+        for file in self.files:
+            file.truncate(file.tell())
+            file.close()
+        self.files = [open(f"{self.directory}/{tree}/{name}", "wb") for tree in ("source", "originals")]
 
     def write(self, encrypted, plain=None):
         for file, data in zip(self.files, (encrypted, encrypted if plain is None else plain)):
@@ -171,17 +185,21 @@ class Film:
 
     def skip(self, count):
         self.write(struct.pack(">I4sQ", 1, b"free", count))
+        self.hole(count - 16)
+
+    def hole(self, count):
         for file in self.files:
-            file.seek(count - 16, os.SEEK_CUR)
+            file.seek(count, os.SEEK_CUR)
 
     def key(self, identifier):
         self.keys[identifier.hex()] = key_of(identifier)
         return self.keys[identifier.hex()]
 
     def finish(self):
+        self.begin("end")
         for file in self.files:
-            file.truncate(file.tell())
             file.close()
+            os.unlink(file.name)
         for name, key in self.keys.items():
             with open(f"{self.directory}/keys/{name}", "w") as file:
                 file.write(key.hex() + "\n")
@@ -288,7 +306,7 @@ class Film:
                         vector = traf.information[index][:16]
                     encrypted += protection.encrypt(sample, protection.parts(sample), self.key(identifier), vector)
         data = moof.bytes()
-        size = header_size + len(plain)
+        size = header_size + len(plain) + (GAPS["long"] if self.kind == "long" else 0)
         mdat_header = (
             struct.pack(">I4sQ", 1, b"mdat", size) if header_size == 16 else struct.pack(">I4s", size, b"mdat"))
         return data + mdat_header + encrypted, self.shown(data) + mdat_header + plain
@@ -339,12 +357,13 @@ class Run:
             position += sum(4 for flag in (0x200, 0x400, 0x800) if flags & flag)
 
 
-def film(kind, path):
+def film(kind, path, is_small):
     """Writes a clear film of three seconds, in three fragments."""
-    video = ["-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25:duration=3"]
+    size, rate = ("64x64", "5") if is_small else ("320x180", "25")
+    video = ["-f", "lavfi", "-i", f"testsrc2=size={size}:rate={rate}:duration=3"]
     audio = ["-f", "lavfi", "-i", "sine=frequency=440:duration=3"]
-    x264 = ["-c:v", "libx264", "-preset", "ultrafast", "-g", "25", "-x264-params", "slices=2"]
-    x265 = ["-c:v", "libx265", "-preset", "ultrafast", "-g", "25", "-tag:v", "hvc1", "-x265-params", "log-level=error"]
+    x264 = ["-c:v", "libx264", "-preset", "ultrafast", "-g", rate, "-x264-params", "slices=2"]
+    x265 = ["-c:v", "libx265", "-preset", "ultrafast", "-g", rate, "-tag:v", "hvc1", "-x265-params", "log-level=error"]
     aac = ["-c:a", "aac"]
     coding = {"hevc": video + x265, "aac": audio + aac}.get(
         kind, video + audio + x264 + aac if kind in ("both", "whole") else video + x264)
@@ -356,21 +375,33 @@ def film(kind, path):
         check=True)
 
 
-def index(fragments):
+def index(fragments, gap):
     """A sidx of the fragments, which follows the moov."""
-    references = b"".join(struct.pack(">III", len(data), 1000, 0x90000000) for data, _ in fragments)
+    references = b"".join(struct.pack(">III", len(data) + gap, 1000, 0x90000000) for data, _ in fragments)
     return full(b"sidx", 0, struct.pack(">IIIIHH", 1, 1000, 0, 0, 0, len(fragments)) + references).bytes()
 
 
-def make(kind, directory):
+def playlist(directory, lines):
+    for tree, keys in (("source", SYSTEMS), ("originals", [])):
+        with open(f"{directory}/{tree}/film.m3u8", "w") as file:
+            for line in ["#EXTM3U", "#EXT-X-VERSION:7", "#EXT-X-TARGETDURATION:1", *lines[:1]]:
+                file.write(line + "\n")
+            for line in [f"#EXT-X-KEY:{key}" for key in keys] + lines[1:] + ["#EXT-X-ENDLIST"]:
+                file.write(line + "\n")
+
+
+def make(kind, directory, size=None):
+    form, _, rest = kind.partition("-")
+    form, kind = (form, rest) if form in ("hls", "ranges") else ("", kind)
     for name in ("source", "originals", "clear", "keys"):
         os.makedirs(f"{directory}/{name}", exist_ok=True)
-    film(kind, f"{directory}/clear/film.mp4")
+    film(kind, f"{directory}/clear/film.mp4", size == "small")
     with open(f"{directory}/clear/film.mp4", "rb") as file:
         boxes = parse(file.read())
     made = Film(kind, directory)
     moov = next(box for box in boxes if box.kind == b"moov")
     made.moov(moov)
+    made.begin("init.mp4" if form == "hls" else "film.mp4")
     made.write(next(box for box in boxes if box.kind == b"ftyp").bytes())
     if kind == "whole":
         mdat = next(box for box in boxes if box.kind == b"mdat")
@@ -384,13 +415,28 @@ def make(kind, directory):
     moofs = [at for at, box in enumerate(boxes) if box.kind == b"moof"]
     fragments = [made.fragment(boxes[at], boxes[at + 1].payload, number) for number, at in enumerate(moofs)]
     assert len(fragments) >= 2
-    if kind not in ("unindexed", "huge"):
-        made.write(index(fragments))
+    if kind == "long":
+        fragments = fragments[:1] * 960
+    lines = [f'#EXT-X-MAP:URI="{"init.mp4" if form == "hls" else "film.mp4"}"']
+    if form == "ranges":
+        lines[0] += f',BYTERANGE="{made.files[0].tell()}@0"'
+    if kind not in ("unindexed", "huge") and form != "hls":
+        made.write(index(fragments, GAPS["long"] + 64 if kind == "long" else 0))
     for number, fragment in enumerate(fragments):
+        if kind == "long":
+            made.skip(64)
         if kind == "huge" and number == 1:
-            made.skip(GAP)
+            made.skip(GAPS[kind])
+        if form == "hls":
+            made.begin(f"{number}.m4s")
+        lines += ["#EXTINF:1,", *([f"#EXT-X-BYTERANGE:{len(fragment[0])}@{made.files[0].tell()}"] if not form == "hls" else []),
+                  f"{number}.m4s" if form == "hls" else "film.mp4"]
         made.write(*fragment)
+        if kind == "long":
+            made.hole(GAPS[kind])
     made.finish()
+    if form:
+        playlist(directory, lines)
 
 
 if __name__ == "__main__":

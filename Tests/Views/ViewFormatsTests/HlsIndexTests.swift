@@ -99,11 +99,12 @@ import Testing
         try source.write(
             "bad.m3u8",
             playlist(
-                "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"", "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts",
+                "#EXT-X-KEY:METHOD=AES-192,URI=\"k\"", "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts",
                 "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "clear.ts"))
         try source.write("good.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "2.ts", "#EXTINF:1,", "3.ts"))
         try source.index.scan()
-        let expected = "malformed: bad.m3u8:2: METHOD=SAMPLE-AES is not supported, only NONE, AES-128 and AES-256 are"
+        let expected =
+            "malformed: bad.m3u8:2: METHOD=AES-192 is not supported, only NONE, AES-128, AES-256 and SAMPLE-AES are"
         #expect(try source.content("1.ts") == expected)
         #expect(try source.content("2.ts") == ":k 1")
         #expect(try source.content("3.ts") == ":k 1")
@@ -216,5 +217,33 @@ import Testing
         index.refresh(Array("l.m3u8".utf8))
         #expect(try source.content("1.ts") == "plain")
         #expect(try source.content("2.ts") == ":k 1")
+    }
+
+    @Test("SAMPLE-AES: boxes decide for all files of the playlist, each with its init segment and its URI")
+    func samples() throws {
+        let source = try HlsSource()
+        try source.write(["i", "0", "1", "2", "3", "r"].map { "\($0).mp4" })
+        func key(_ uri: String, _ format: String? = nil) -> String {
+            "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"\(uri)\"" + (format.map { ",KEYFORMAT=\"\($0)\"" } ?? "")
+        }
+        try source.write(
+            "a.m3u8",
+            playlist(
+                "#EXTINF:1,", "0.mp4", "#EXT-X-MAP:URI=\"i.mp4\"", key("data:,x", "urn:uuid:y"),
+                key("skd://a", "com.apple.streamingkeydelivery"), "#EXTINF:1,", "1.mp4",
+                key("k.bin"), "#EXTINF:1,", "2.mp4", "#EXT-X-BYTERANGE:1@0", "#EXTINF:1,", "r.mp4", key("l.bin"),
+                "#EXT-X-BYTERANGE:1@1", "#EXTINF:1,", "r.mp4", "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "3.mp4"))
+        try source.index.scan()
+        #expect(try source.content("0.mp4") == "samples none")
+        #expect(try source.content("i.mp4") == "samples none")
+        #expect(try source.content("1.mp4") == "samples skd://a i.mp4")
+        #expect(try source.content("2.mp4") == "samples k.bin i.mp4")
+        #expect(try source.content("r.mp4") == "samples several i.mp4")
+        #expect(try source.content("3.mp4") == "samples none i.mp4")
+        #expect(try source.rendered("a.m3u8").contains("EXT-X-KEY") == false)
+        // Another playlist says that the whole file is encrypted.
+        try source.write("b.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.mp4"))
+        try source.index.scan()
+        #expect(try source.content("1.mp4").contains("contradict each other"))
     }
 }

@@ -66,6 +66,9 @@ final class HlsSource: Sendable {
                 let name = "\(String(decoding: directory, as: UTF8.self)):\(String(decoding: uri, as: UTF8.self))"
                 return "\(part.bytes.map { "\($0) " } ?? "")\(name) \(hex(part.encryption.vector))"
             }.joined(separator: ", ")
+        case .samples(let samples):
+            let uri = samples.uri.map { String(decoding: $0, as: UTF8.self) } ?? (samples.hasKey ? "several" : "none")
+            return "samples \(uri)" + (samples.initial.map { " \(String(decoding: $0, as: UTF8.self))" } ?? "")
         case .failed(.malformed(let text)): return "malformed: \(text)"
         case .failed(let error): return "\(error)"
         }

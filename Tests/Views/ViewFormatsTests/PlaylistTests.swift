@@ -115,7 +115,7 @@ import Testing
     @Test(
         "A key that cannot be used counts for the segments under it, and names its line",
         arguments: [
-            "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"", "#EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"k\"",
+            "#EXT-X-KEY:METHOD=AES-192,URI=\"k\"", "#EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"k\"",
             "#EXT-X-KEY:METHOD=AES-256-CTR,URI=\"k\"", "#EXT-X-KEY:METHOD=aes-128,URI=\"k\"", "#EXT-X-KEY:URI=\"k\"",
             "#EXT-X-KEY:", "#EXT-X-KEY:METHOD=AES-128", "#EXT-X-KEY:METHOD=AES-128,URI=\"\"",
             "#EXT-X-KEY:METHOD=AES-128,URI=\"k", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"x",

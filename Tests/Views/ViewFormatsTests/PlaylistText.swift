@@ -18,6 +18,7 @@ func references(_ text: [UInt8]) throws -> [String] {
         case .chain(let key, let vector, let cipher):
             parts.append("\(String(decoding: playlist.keys[key], as: UTF8.self)) \(hex(vector))")
             if cipher != .aes128CBC { parts.append(cipher.rawValue) }
+        case .samples(let key): parts.append("\(String(decoding: playlist.keys[key], as: UTF8.self)) samples")
         case .unusable(let reason): parts.append("unusable: line \(reason.line)")
         }
         return parts.joined(separator: " ")

@@ -121,17 +121,21 @@ extension ViewInfoReport.PlaylistPart {
         keys = playlist.keys.map { HlsURI.text($0) }
         var ciphers: Set<ViewCipher> = []
         var unusable: PlaylistError?
+        var usesSamples = false
         for reference in playlist.references {
             switch reference.encryption {
             case .chain(_, _, let cipher): ciphers.insert(cipher)
+            case .samples: usesSamples = true
             case .unusable(let reason): unusable = unusable ?? reason
             case nil: break
             }
         }
-        let methods = [(ViewCipher.aes128CBC, "AES-128"), (.aes256CBC, "AES-256")].filter { ciphers.contains($0.0) }
+        var methods = [(ViewCipher.aes128CBC, "AES-128"), (.aes256CBC, "AES-256")].filter { ciphers.contains($0.0) }
+            .map(\.1)
+        if usesSamples { methods.append("SAMPLE-AES") }
         method =
             methods.isEmpty
-            ? "without keys that can be used" : methods.map { "METHOD=\($0.1)" }.joined(separator: " and ")
+            ? "without keys that can be used" : methods.map { "METHOD=\($0)" }.joined(separator: " and ")
         problem = (playlist.fault ?? playlist.complaint ?? unusable).map { "line \($0.line): \($0.text)" }
     }
 }

@@ -38,10 +38,11 @@ package struct FilePlan: Sendable {
     /// - Parameters:
     ///   - keys: of `keyNames`.
     ///   - store: has or fetches keys that parts of an MP4 file need.
+    ///   - waits: true if a read may wait for these.
     ///   - token: identifies the content in `cache`.
     /// - Throws: `.malformed`. `.noKey` if a key has the wrong length. `.store`.
     package func open(
-        _ source: SourceFile, keys: [KeyMaterial], from store: KeyStore, token: UInt64, cache: BlockCache,
+        _ source: SourceFile, keys: [KeyMaterial], from store: KeyStore, waits: Bool, token: UInt64, cache: BlockCache,
         counters: Counters
     ) throws(ViewError) -> OpenContent {
         let ciphers = try keys.map(cipherKey)
@@ -60,7 +61,7 @@ package struct FilePlan: Sendable {
             map = try ChainFormat.segment(segment, of: source, keys: ciphers)
         case .playlist(let playlist): return .text(try playlist.rendered(ciphers))
         case .samples(let plan):
-            let content = ContentKeys(Array(zip(keyNames, ciphers)), plan.naming, from: store)
+            let content = ContentKeys(Array(zip(keyNames, ciphers)), plan.naming, from: store, waits: waits)
             return .chained(
                 ChainedFile(
                     source: source, .samples(plan.map(source, content)), keys: [], token: token, cache: cache,

@@ -6,6 +6,8 @@ struct HlsClaim: Sendable {
         /// The whole file is encrypted with this key. From an I-frame playlist, which does not know where the file's
         /// segments begin, so the vector counts only if no other claim gives one.
         case frames(HlsSegment.Encryption)
+        /// Samples in the file are encrypted, as its boxes say.
+        case samples(HlsSamples)
         /// The bytes cannot be decrypted, and why.
         case failed(PlaylistError)
     }
@@ -33,6 +35,18 @@ struct HlsClaim: Sendable {
     }
 }
 
+/// A file of a playlist with `SAMPLE-AES` keys.
+package struct HlsSamples: Equatable, Sendable {
+    /// The URI of the key in force. Nil if there is none, or if parts of the file have different ones.
+    package var uri: [UInt8]?
+    /// True if there is a key, also without one URI for the whole file.
+    package var hasKey: Bool
+    /// The directory of the playlist.
+    package var directory: [UInt8]
+    /// The path of the init segment. Nil if the playlist names none, or it is no file of the tree.
+    package var initial: [UInt8]?
+}
+
 /// Combines the claims of several playlists about one file.
 struct HlsClaimMerge {
     private let claims: [HlsClaim]
@@ -46,6 +60,38 @@ struct HlsClaimMerge {
             if claim.bytes == 0..<size { claim.bytes = nil }
             return claim
         }
+    }
+
+    /// The file's samples if its claims are about these.
+    ///
+    /// - Throws: `.malformed` if claims contradict each other.
+    func samples() throws(ViewError) -> HlsSamples? {
+        var found: (claim: HlsClaim, samples: HlsSamples)?
+        for claim in claims {
+            guard case .samples(let samples) = claim.use else { continue }
+            guard let known = found else {
+                found = (claim, samples)
+                continue
+            }
+            if samples.initial != known.samples.initial, samples.initial != nil, known.samples.initial != nil {
+                throw conflict(known.claim, claim)
+            }
+            found?.samples.initial = known.samples.initial ?? samples.initial
+            // The ranges of one file can have several keys, which its boxes tell apart.
+            if known.samples.hasKey, samples.hasKey, samples.uri != known.samples.uri {
+                found?.samples.uri = nil
+            } else if samples.hasKey {
+                found?.samples.uri = samples.uri
+                found?.samples.hasKey = true
+            }
+        }
+        for claim in claims {
+            switch claim.use {
+            case .encrypted, .frames: if let found { throw conflict(found.claim, claim) }
+            case .plain, .samples, .failed: break
+            }
+        }
+        return found?.samples
     }
 
     /// Equal claims count once. Nil if nothing is encrypted.

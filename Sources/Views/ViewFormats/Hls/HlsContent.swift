@@ -9,6 +9,7 @@ package enum HlsContent: Sendable {
     /// Shown rewritten: `HlsIndex.open` returns the text. `size` is its length in bytes. Nil if that depends on keys.
     case playlist(size: UInt64?)
     case segment(HlsSegment)
+    case samples(HlsSamples)
     case failed(ViewError)
 }
 

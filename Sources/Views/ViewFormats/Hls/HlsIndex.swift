@@ -63,7 +63,7 @@ package final class HlsIndex: Sendable {
             if playlists.count < 2 { return false }
             for playlist in playlists { refresh(playlist) }
             return true
-        case .playlist, .segment: return false
+        case .playlist, .segment, .samples: return false
         }
     }
 
@@ -75,7 +75,7 @@ package final class HlsIndex: Sendable {
                 for claim in file.claims {
                     switch claim.use {
                     case .encrypted(let encryption), .frames(let encryption): names.insert(encryption.key)
-                    case .plain, .failed: break
+                    case .plain, .samples, .failed: break
                     }
                 }
             }

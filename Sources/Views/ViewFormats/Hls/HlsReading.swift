@@ -153,7 +153,7 @@ struct HlsReading {
         switch reference.encryption {
         case nil: result.needsKeys = reference.role == .playlist && target == nil
         case .unusable: result.needsKeys = true
-        case .chain:
+        case .chain, .samples:
             let isShown = target.map { reference.role != .other || segmentFiles.contains($0.identity) } ?? false
             result.needsKeys = !isShown
         }
@@ -221,6 +221,12 @@ struct HlsReading {
         }
     }
 
+    private func samples(_ reference: Playlist.Reference, _ key: Int?, _ directory: [UInt8]) -> HlsSamples {
+        HlsSamples(
+            uri: key.flatMap { playlist?.keys[$0] }, hasKey: key != nil, directory: directory,
+            initial: reference.map.flatMap { targets[$0]?.path })
+    }
+
     /// Passes on each claim about a file, one by one, because there may be half a million.
     func forEachClaim(of record: HlsPlaylistRecord, _ body: (Target, HlsClaim) -> Void) {
         let directory = HlsURI.directory(of: path)
@@ -235,6 +241,8 @@ struct HlsReading {
                     let name = KeyName.uri(playlist?.keys[key] ?? [], directory: directory, cipher: cipher)
                     let used = HlsSegment.Encryption(key: name, vector: vector)
                     use = reference.role == .frame ? .frames(used) : .encrypted(used)
+                case .samples(let key): use = .samples(samples(reference, key, directory))
+                case nil where playlist?.usesSamples == true: use = .samples(samples(reference, nil, directory))
                 case nil:
                     if reference.role == .frame { continue }
                     use = .plain

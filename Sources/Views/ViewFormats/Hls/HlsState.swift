@@ -143,7 +143,12 @@ struct HlsState {
         if let merged = file.merged, merged.size == size { return merged.content }
         let content: HlsContent
         do throws(ViewError) {
-            content = try HlsClaimMerge(file.claims, size: size).segment().map { .segment($0) } ?? .plain
+            let merge = HlsClaimMerge(file.claims, size: size)
+            if let samples = try merge.samples() {
+                content = .samples(samples)
+            } else {
+                content = try merge.segment().map { .segment($0) } ?? .plain
+            }
         } catch {
             content = .failed(error)
         }

@@ -147,13 +147,14 @@ package struct KeySources: Sendable {
             case .derived(let salt, let cipher):
                 guard let derive else { throw .noKey("no passphrase was given") }
                 return try derive(salt, cipher)
-            case .content(let id, let uri, let directory): return try contentKey(id, uri, directory: directory)
+            case .content(let id, let uri, let isOfURI, let directory):
+                return try contentKey(id, isOfURI ? uri : nil, command: uri, directory: directory)
             }
         } catch .noKey(let reason) {
             switch name {
             case .path(let path, _): throw .noKey("no key for \(shown(path)): \(reason)")
             case .uri(let uri, _, _): throw .noKey("no key for \(HlsURI.text(uri)): \(reason)")
-            case .content(let id, let uri, _):
+            case .content(let id, let uri, _, _):
                 throw .noKey("no key for \(id.text)\(uri.map { ", " + HlsURI.text($0) } ?? ""): \(reason)")
             case .shared, .manifest, .derived: throw .noKey(reason)
             }
@@ -165,8 +166,8 @@ package struct KeySources: Sendable {
         switch name {
         case .uri(let uri, _, _): command != nil && uriFiles[uri] == nil && !HlsURI.isData(uri)
         case .path: command != nil
-        case .content(let id, let uri, _):
-            command != nil && idFiles[id] == nil && uri.map { uriFiles[$0] == nil } ?? true
+        case .content(let id, let uri, let isOfURI, _):
+            command != nil && idFiles[id] == nil && !(isOfURI && uri.map { uriFiles[$0] != nil } ?? false)
         case .shared, .manifest, .derived: false
         }
     }
@@ -198,18 +199,33 @@ package struct KeySources: Sendable {
         }
     }
 
-    /// The first of these that is configured decides: `--key`, `--key-command`, the file `KID.key` beside the file or the
-    /// playlist.
-    private func contentKey(_ id: KeyID, _ uri: [UInt8]?, directory: [UInt8]) throws(ViewError) -> KeyMaterial {
+    /// The first of these that is configured decides: `--key`, the URI itself, `--key-command`, the file `KID.key` beside
+    /// the file or the playlist, the file that the URI names.
+    /// - Parameters:
+    ///   - uri: names no other key.
+    ///   - all: the URI for the command.
+    private func contentKey(
+        _ id: KeyID, _ uri: [UInt8]?, command all: [UInt8]?, directory: [UInt8]
+    ) throws(ViewError) -> KeyMaterial {
         let cipher = ViewCipher.aes128CBC
         if let file = idFiles[id] ?? uri.flatMap({ uriFiles[$0] }) { return try KeyFile.read(file, cipher: cipher) }
-        if let command { return try command.key(for: .content(id, uri: uri), cipher: cipher) }
+        // Of other systems than the identity format, the data is no key, and has another length.
+        if let uri, HlsURI.isData(uri), let bytes = HlsURI.data(uri),
+            let key = try? KeyFile.parse(bytes, cipher: cipher, name: "the key in the playlist")
+        {
+            return key
+        }
+        if let command { return try command.key(for: .content(id, uri: all), cipher: cipher) }
         let path = joinedPath(directory, Array("\(id.text).key".utf8))
-        guard !isMissing(path) else {
+        let paths = [path] + (uri.map { HlsURI.keyPaths($0, directory: directory) } ?? [])
+        guard let found = paths.first(where: { !isMissing($0) }) else {
             throw .noKey("there is no key file \(shown(path)), and neither --key nor --key-command is given for it")
         }
-        return try KeyFile.read(path, in: root, cipher: cipher)
+        return try KeyFile.read(found, in: root, cipher: cipher)
     }
+
+    /// The keys of `--key KID=FILE`.
+    var given: Set<KeyID> { Set(idFiles.keys) }
 
     private func isMissing(_ path: [UInt8]) -> Bool {
         do throws(StoreError) {

@@ -15,9 +15,12 @@ package enum KeyName: Hashable, Sendable {
     case uri([UInt8], directory: [UInt8], cipher: ViewCipher = .aes128CBC)
     /// A key derived from the view's passphrase. All files have the same derivation, but for the cipher.
     case derived(salt: [UInt8], cipher: ViewCipher)
-    /// The key that the boxes of an MP4 file name. With the URI of the playlist's `EXT-X-KEY`, if there is one. The
-    /// directory is that of the playlist or the file.
-    case content(KeyID, uri: [UInt8]?, directory: [UInt8])
+    /// The key that the boxes of an MP4 file name. With the URI of the playlist's `EXT-X-KEY`, if there is one. It means
+    /// this key alone only if the file has no other. The directory is that of the playlist or the file.
+    case content(KeyID, uri: [UInt8]?, isOfURI: Bool, directory: [UInt8])
+
+    /// The key of `--key KID=FILE`.
+    package static func given(_ id: KeyID) -> KeyName { .content(id, uri: nil, isOfURI: false, directory: []) }
 
     /// True if it can come from the key command.
     package var mayComeFromCommand: Bool {

@@ -72,6 +72,13 @@ package final class KeyStore: Sendable {
         return try (isNew ? run(load, name) : state.wait { _ in load.outcome }).get()
     }
 
+    /// The keys of `--key KID=FILE`, whose names have nothing but the identifier.
+    package var given: Set<KeyID> { sources.given }
+
+    /// Reads the given keys, because a fragment can need one that no open did. A failure is reported when the key is
+    /// needed.
+    package func loadGiven() { for id in given { _ = try? fetch(.given(id)) } }
+
     /// Tries to read keys from files, and returns the reasons why that fails, each once. Does not ask the key command.
     func missing(_ names: Set<KeyName>) -> [String] {
         let files = KeySources(root: sources.root, uriFiles: sources.uriFiles)

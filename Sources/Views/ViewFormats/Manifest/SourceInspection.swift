@@ -30,6 +30,9 @@ package struct SourceInspection: Sendable {
     private static let randomEntropy = 7.98
 
     private static let mp4Name = "MP4"
+    private static let subtitlesName = "WebVTT"
+
+    var isSubtitles: Bool { if case .plaintext(Self.subtitlesName) = content { true } else { false } }
 
     /// Bytes.
     package let size: UInt64
@@ -114,7 +117,7 @@ package struct SourceInspection: Sendable {
         ]
         if let other = others.first(where: { bytes.starts(with: $0.1) }) { return other.0 }
         let text = bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? bytes.dropFirst(3) : bytes[...]
-        return text.starts(with: "WEBVTT".utf8) ? "WebVTT" : nil
+        return text.starts(with: "WEBVTT".utf8) ? subtitlesName : nil
     }
 
     /// True for three frames of AAC, one after the other (ADTS, ISO/IEC 13818-7, 6.2).

@@ -70,7 +70,7 @@ package final class ViewSource: Sendable {
         if format.layout == .mp4 { return size }
         guard let index else { return nil }
         switch index.content(of: FileIdentity(status), size: size, path: path()) {
-        case .plain, .failed: return size
+        case .plain, .samples, .failed: return size
         case .playlist(let size): return size
         case .segment: return nil
         }
@@ -115,8 +115,31 @@ package final class ViewSource: Sendable {
     }
 
     private func mp4Plan(for path: [UInt8], _ source: SourceFile) throws(ViewError) -> FilePlan {
-        let naming = ContentKeys.Naming(uri: nil, directory: HlsURI.directory(of: path))
+        let naming = ContentKeys.Naming(directory: HlsURI.directory(of: path), given: keys.given)
         guard let plan = try Mp4Plan.read(source, naming) else { return .plain(path) }
+        return FilePlan(
+            layout: .samples(plan), keyNames: try plan.keyNames(source), cipher: .aes128CBC, path: path)
+    }
+
+    /// The plan of a file whose playlist has `SAMPLE-AES` keys.
+    private func samplesPlan(
+        for path: [UInt8], _ source: SourceFile, _ samples: HlsSamples
+    ) throws(ViewError) -> FilePlan {
+        guard try Mp4Plan.isMp4(source) else {
+            // A WebVTT file, or a clear segment.
+            if !samples.hasKey { return .plain(path) }
+            if try SourceInspection(of: source).isSubtitles { return .plain(path) }
+            throw .malformed("SAMPLE-AES in MPEG-TS or packed audio is not supported, only in MP4")
+        }
+        let naming = ContentKeys.Naming(uri: samples.uri, directory: samples.directory, given: keys.given)
+        let plan = try Mp4Plan.read(source, naming) { () throws(ViewError) in
+            guard let initial = samples.initial, initial != path else { return nil }
+            return try ViewError.ofStore { () throws(StoreError) in
+                let file = try root.regularFile(beneath: initial)
+                return SourceFile(file, try file.status())
+            }
+        }
+        guard let plan else { return .plain(path) }
         return FilePlan(
             layout: .samples(plan), keyNames: try plan.keyNames(source), cipher: .aes128CBC, path: path)
     }
@@ -138,6 +161,7 @@ package final class ViewSource: Sendable {
             // Some downloaders decrypt segments, and keep the playlist.
             if !segment.isRanged, try SourceInspection.isPlaintext(source) { break }
             return FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: nil, path: path)
+        case .samples(let samples): return try samplesPlan(for: path, source, samples)
         case .failed(let error): throw error
         }
         return .plain(path)

@@ -9,10 +9,17 @@ final class ContentKeys: Sendable {
     struct Naming: Equatable, Sendable {
         /// The URI in the playlist, if there is one.
         var uri: [UInt8]?
+        /// The one key that the URI can mean. Packagers write the same URI for several keys.
+        var uriKey: KeyID?
         /// The directory of the playlist or the file, relative to the source.
         var directory: [UInt8]
+        /// The keys of `--key KID=FILE`.
+        var given: Set<KeyID>
 
-        func name(of key: KeyID) -> KeyName { .content(key, uri: uri, directory: directory) }
+        func name(of key: KeyID) -> KeyName {
+            if given.contains(key) { return .given(key) }
+            return .content(key, uri: uri, isOfURI: uri != nil && key == uriKey, directory: directory)
+        }
     }
 
     private struct State {
@@ -23,29 +30,32 @@ final class ContentKeys: Sendable {
 
     private let naming: Naming
     private let store: KeyStore?
+    private let waits: Bool
     private let state: Mutex<State>
 
     /// - Parameters:
     ///   - keys: known at the open.
     ///   - store: has or fetches the others.
-    init(_ keys: [(name: KeyName, key: CbcKey)], _ naming: Naming, from store: KeyStore?) {
+    ///   - waits: true if a read may wait for a key, as in an export.
+    init(_ keys: [(name: KeyName, key: CbcKey)], _ naming: Naming, from store: KeyStore?, waits: Bool) {
         self.naming = naming
         self.store = store
+        self.waits = waits
         var known: [KeyID: (name: KeyName, key: CbcKey)] = [:]
         for (name, key) in keys {
-            if case .content(let id, _, _) = name { known[id] = (name, key) }
+            if case .content(let id, _, _, _) = name { known[id] = (name, key) }
         }
         state = Mutex(State(keys: known))
     }
 
     var all: [(name: KeyName, key: CbcKey)] { state.withLock { Array($0.keys.values) } }
 
-    /// Returns a key. Does not block.
+    /// Returns a key. Does not block, unless reads may wait.
     /// - Throws: `.noKey` if it is not in memory. It is fetched, so a later read can succeed.
     func key(_ id: KeyID) throws(ViewError) -> CbcKey {
         if let known = state.withLock({ $0.keys[id]?.key }) { return known }
         let name = naming.name(of: id)
-        if let material = store?.find(name) {
+        if let material = try waits ? store?.fetch(name) : store?.find(name) {
             let own = material.key.subrange(0..<material.key.count)
             let key = try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
             return state.withLock { state in

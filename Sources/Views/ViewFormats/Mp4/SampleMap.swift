@@ -18,9 +18,20 @@ package struct Mp4Plan: Equatable, Sendable {
     let isOwn: Bool
     let naming: ContentKeys.Naming
 
+    private init(_ movie: Mp4Movie, isOwn: Bool, _ naming: ContentKeys.Naming) {
+        (self.movie, self.isOwn) = (movie, isOwn)
+        var naming = naming
+        naming.uriKey = movie.keys.count == 1 && !movie.namesKeysInFragments ? movie.keys.first : nil
+        self.naming = naming
+    }
+
     /// Reads the `moov` of a file. Nil if the file is not MP4, or not encrypted, so that it is shown as it is.
+    /// - Parameter initial: opens the init segment, if the file is a segment that has one.
     /// - Throws: `.malformed`.
-    static func read(_ source: SourceFile, _ naming: ContentKeys.Naming) throws(ViewError) -> Mp4Plan? {
+    static func read(
+        _ source: SourceFile, _ naming: ContentKeys.Naming,
+        initial: () throws(ViewError) -> SourceFile? = { () throws(ViewError) in nil }
+    ) throws(ViewError) -> Mp4Plan? {
         var next: UInt64 = 0
         var window = Mp4Window(source)
         for _ in 0..<maximumBoxes {
@@ -36,12 +47,27 @@ package struct Mp4Plan: Equatable, Sendable {
             switch box.type {
             case "moov":
                 let movie = try Mp4Movie(window.contents(of: box), at: next, of: source)
-                return movie.isProtected ? Mp4Plan(movie: movie, isOwn: true, naming: naming) : nil
-            case "moof": throw .malformed("there is no init segment: the file begins with a fragment, and has no moov")
+                return movie.isProtected ? Mp4Plan(movie, isOwn: true, naming) : nil
+            case "moof":
+                if let initial = try initial() {
+                    let movie = try read(initial, naming)?.movie
+                    return movie.map { Mp4Plan($0, isOwn: false, naming) }
+                }
+                throw .malformed("there is no init segment: the file begins with a fragment, and has no moov")
             default: next = box.bytes.upperBound
             }
         }
         throw .malformed("no moov in the first \(maximumBoxes) boxes")
+    }
+
+    /// True if the file begins with a box.
+    static func isMp4(_ source: SourceFile) throws(ViewError) -> Bool {
+        var window = Mp4Window(source)
+        do throws(ViewError) {
+            return try window.box(at: 0).map { firstTypes.contains($0.type) } ?? false
+        } catch .malformed {
+            return false
+        }
     }
 
     /// Boxes before a `moov`: of a file without fragments, there are few.
@@ -53,6 +79,8 @@ package struct Mp4Plan: Equatable, Sendable {
 
     /// The keys to fetch before an open: of the `moov`, and of the first fragment if that alone names them.
     func keyNames(_ source: SourceFile) throws(ViewError) -> [KeyName] {
+        // An init segment has no samples.
+        if isOwn, movie.end == source.size, movie.ranges.all.isEmpty { return [] }
         var keys = movie.keys
         if movie.namesKeysInFragments, let first = try firstFragment(source) { keys += first.ranges.keys }
         var seen: Set<KeyID> = []
@@ -84,11 +112,11 @@ package struct Mp4Description: Sendable {
     /// Nil if the file is not encrypted.
     /// - Throws: `.malformed` if no view can decrypt it.
     init?(of source: SourceFile) throws(ViewError) {
-        let naming = ContentKeys.Naming(uri: nil, directory: [])
+        let naming = ContentKeys.Naming(directory: [], given: [])
         guard let plan = try Mp4Plan.read(source, naming) else { return nil }
         var seen: Set<String> = []
         schemes = plan.movie.protections.map(\.text).filter { seen.insert($0).inserted }
-        keys = try plan.keyNames(source).compactMap { if case .content(let id, _, _) = $0 { id } else { nil } }
+        keys = try plan.keyNames(source).compactMap { if case .content(let id, _, _, _) = $0 { id } else { nil } }
         changesKeys = plan.movie.namesKeysInFragments
     }
 }

@@ -36,7 +36,9 @@ package struct Playlist: Sendable {
     package enum Encryption: Equatable, Sendable {
         /// The resource, or its byte range, is one CBC chain with PKCS#7. `key` is a position in `keys`.
         case chain(key: Int, vector: InitialVector, cipher: ViewCipher)
-        /// The keys in force are of no use here, and why. Other methods, such as SAMPLE-AES, become a case of their own.
+        /// The samples inside the resource are encrypted (`SAMPLE-AES`), as its boxes say. `key` is a position in `keys`.
+        case samples(key: Int)
+        /// The keys in force are of no use here, and why.
         case unusable(PlaylistError)
     }
 
@@ -56,6 +58,8 @@ package struct Playlist: Sendable {
         var bytesText: (range: Range<Int>, showsOffset: Bool)?
         /// Nil if the bytes are plaintext.
         package var encryption: Encryption?
+        /// The position of the `EXT-X-MAP` in force in `references`.
+        var map: Int?
         /// The number of key lines before this line.
         var keyLines: Int
 
@@ -71,7 +75,8 @@ package struct Playlist: Sendable {
 
         /// True for a byte range of another tag that ends in the last block of a resource, which can be padding.
         func isTail(of size: UInt64) -> Bool {
-            role == .other && encryption != nil && (bytes.map { $0.upperBound + 16 > size } ?? false)
+            guard case .chain = encryption else { return false }
+            return role == .other && (bytes.map { $0.upperBound + 16 > size } ?? false)
         }
     }
 
@@ -99,6 +104,8 @@ package struct Playlist: Sendable {
     var sessionKeyLines: [Range<Int>] = []
     /// True if there is a key.
     var usesKeys = false
+    /// True if there is a `SAMPLE-AES` key. Then boxes decide for all segments: key lines stand before clear ones, too.
+    var usesSamples = false
 
     init(text: [UInt8]) { self.text = text }
 

@@ -12,6 +12,8 @@ struct PlaylistParser {
     /// Maximum number of bytes of a key's URI, which is the key's name for each of its segments.
     private static let maximumKeyURI = 8192
     private static let identity = Array("identity".utf8)
+    /// The formats whose URIs name keys, the best first. Those of other systems contain data for their players.
+    private static let namingFormats = [identity, Array("com.apple.streamingkeydelivery".utf8)]
     /// Tags whose URIs name no media that keys could encrypt.
     private static let dataTags: Set<String> = [
         "#EXT-X-RENDITION-REPORT", "#EXT-X-SESSION-DATA", "#EXT-X-CONTENT-STEERING", "#EXT-X-DATERANGE",
@@ -22,6 +24,7 @@ struct PlaylistParser {
         enum Use {
             /// A nil vector stands for the segment's number.
             case chain(key: Int, InitialVector?, ViewCipher)
+            case samples(key: Int)
             case unusable(PlaylistError)
         }
 
@@ -48,10 +51,14 @@ struct PlaylistParser {
             inForce.append((format, use))
         }
 
-        /// The use of a key that can be used, otherwise of the identity key, otherwise of the first.
+        /// The use of the best key: it can be used, and its URI names it.
         var use: Use? {
-            let usable = inForce.first { if case .unusable = $0.use { false } else { true } }
-            return (usable ?? inForce.first { $0.format == PlaylistParser.identity } ?? inForce.first)?.use
+            let usable = inForce.filter { if case .unusable = $0.use { false } else { true } }
+            let candidates = usable.isEmpty ? inForce : usable
+            let naming = PlaylistParser.namingFormats.lazy.compactMap { format in
+                candidates.first { $0.format == format }
+            }.first
+            return (naming ?? candidates.first)?.use
         }
     }
 
@@ -66,6 +73,8 @@ struct PlaylistParser {
     private var isMedia = false
     private var isFramesOnly = false
     private var isSegmentNext = false
+    /// The position of the `EXT-X-MAP` in force.
+    private var map: Int?
     private var isPlaylistNext = false
     private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
     /// The previous segment if it was a byte range. The next range can begin at its end.
@@ -181,22 +190,30 @@ struct PlaylistParser {
         guard let attributes, let method = attributes["METHOD"] else {
             throw unusable("EXT-X-KEY has no METHOD, or its attributes do not parse")
         }
-        let cipher: ViewCipher
+        let cipher: ViewCipher?
         switch String(decoding: method.prefix(32), as: UTF8.self) {
         case "AES-128": cipher = .aes128CBC
         // As hls.js decrypts it: the same with a longer key.
         case "AES-256": cipher = .aes256CBC
+        case "SAMPLE-AES": cipher = nil
+        case "SAMPLE-AES-CTR":
+            throw unusable("METHOD=SAMPLE-AES-CTR is AES-CTR, which is not CBC, and is not supported")
         default:
-            let known = "only NONE, AES-128 and AES-256 are"
+            let known = "only NONE, AES-128, AES-256 and SAMPLE-AES are"
             throw unusable("METHOD=\(shown(method, limit: 32)) is not supported, \(known)")
         }
-        guard format == Self.identity else {
+        // The boxes name the keys of samples, whatever system delivers them to a player.
+        guard cipher == nil || format == Self.identity else {
             throw unusable("the only key has KEYFORMAT \(shown(format, limit: 64)), which is not supported")
         }
         guard let text = attributes["URI"], !text.isEmpty else { throw unusable("EXT-X-KEY has no URI") }
         let uri = variables.expanded(text) ?? Array(text)
         guard uri.count <= Self.maximumKeyURI else {
             throw unusable("the URI of EXT-X-KEY has more than \(Self.maximumKeyURI) bytes")
+        }
+        guard let cipher else {
+            playlist.usesSamples = true
+            return .samples(key: keys.number(of: uri))
         }
         var vector: InitialVector?
         if let text = attributes["IV"] {
@@ -225,6 +242,7 @@ struct PlaylistParser {
             reference.bytes = bytes
             reference.bytesText = (range.indices, value.offset != nil)
         }
+        map = playlist.references.count
         add(reference)
     }
 
@@ -265,6 +283,7 @@ struct PlaylistParser {
         switch keys.use {
         case nil: return nil
         case .unusable(let reason): return .unusable(reason)
+        case .samples(let key): return .samples(key: key)
         case .chain(let key, let vector?, let cipher): return .chain(key: key, vector: vector, cipher: cipher)
         case .chain(let key, nil, let cipher):
             guard let firstNumber else {
@@ -296,6 +315,7 @@ struct PlaylistParser {
             reference.bytesText = (range, value.offset != nil)
         }
         bytesNext = nil
+        reference.map = map
         segments += 1
         previous = reference.bytes.map { (line.content, $0.upperBound) }
         add(reference)
