@@ -118,13 +118,14 @@ final class Mp4Index: Sendable {
         case .extent(let found): return found
         case .from(let from):
             let hints = try hints(&window)
-            let hint = hints.last { $0 <= offset && $0 > from }
-            if let hint {
+            // The boxes between the last hint and its moof belong to the fragment before.
+            for hint in hints.prefix(while: { $0 <= offset }).suffix(2).reversed() where hint > from {
                 do throws(ViewError) {
                     if let found = try walk(from: hint, to: offset, hints, &window) { return found }
                 } catch .malformed {
                     // The sidx lies.
                     state.withLock { $0.hints = [] }
+                    break
                 }
             }
             return try walk(from: from, to: offset, [], &window)
@@ -139,6 +140,7 @@ final class Mp4Index: Sendable {
     ) throws(ViewError) -> Extent? {
         var next = from
         var moof: Mp4TopBox?
+        var moofWindow = window
         var expected = hints.drop { $0 <= from }
         /// Returns the extent that ends here, if it is the wanted one.
         func end(at position: UInt64) -> Extent? {
@@ -160,9 +162,13 @@ final class Mp4Index: Sendable {
                 throw .malformed("a sidx names \(next), where no fragment begins")
             }
             if box.type == "moof" {
-                if let found = end(at: next) { return found }
+                if let found = end(at: next) {
+                    // Its bytes are needed next.
+                    window = moofWindow
+                    return found
+                }
                 if next > offset { return nil }
-                moof = box
+                (moof, moofWindow) = (box, window)
             } else if box.type == "moov" {
                 throw .malformed("there is a second moov at \(next)")
             }
