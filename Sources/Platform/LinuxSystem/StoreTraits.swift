@@ -14,7 +14,7 @@ package struct StoreTraits: Codable, Equatable, Sendable {
 
     /// rename(2) over an open file works. SMB refuses it.
     package var replacesOpenFiles: Bool?
-    /// A directory that is not empty can be renamed. Object stores may refuse it.
+    /// A directory that is not empty can be renamed, and read then. Object stores may refuse it.
     package var renamesDirectories: Bool?
     /// A file's bytes can be overwritten in place. Object stores may refuse it.
     package var overwritesInPlace: Bool?
@@ -196,7 +196,9 @@ extension StoreTraits {
         else { return }
         renamesDirectories = Self.succeeds { () throws(StoreError) in
             try Self.rename(Self.directory, as: Self.movedDirectory, in: directory)
-            return try directory.status(of: Self.inner(Self.movedDirectory)).st_mode & S_IFMT == S_IFREG
+            // An rclone mount renames it, and then cannot read what it has not uploaded yet.
+            let file = try Descriptor(at: directory.fd, Self.inner(Self.movedDirectory), flags: O_RDONLY)
+            return try file.read(at: 0, count: Self.content.count) == Self.content
         }
     }
 

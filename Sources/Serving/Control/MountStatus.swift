@@ -1,4 +1,5 @@
 package import FileSystem
+package import LinuxSystem
 package import Locking
 
 /// A mount's state. `vaultfs status --json` documents the names of the fields. A field that is added later must be optional,
@@ -33,6 +34,8 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package var statistics: Statistics?
     /// Counters of the kernel's requests.
     package var requests: RequestStatistics?
+    /// The abilities of the vault's store. Nil for a view.
+    package var store: StoreTraits?
     /// True if the mount command made the mountpoint. The unmount command removes it.
     package var madeMountpoint: Bool?
     /// Problems, a line each. Nil for a vault without problems.

@@ -8,6 +8,9 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
+    /// Number of times that a directory's rename is tried again.
+    private static let renameTries = 5
+
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
         do throws(StoreError) {
@@ -186,9 +189,11 @@ extension VaultFileSystem {
         let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
         try losing(movedName, replaced, in: newDirectory) { () throws(StoreError) in
             try moving([source, exchanged].compactMap(\.self)) { () throws(StoreError) in
-                try withSpace { () throws(StoreError) in
-                    try oldDirectory.rename(
-                        encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+                try closingFiles(of: source) { () throws(StoreError) in
+                    try withSpace { () throws(StoreError) in
+                        try oldDirectory.rename(
+                            encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
+                    }
                 }
             }
         }
@@ -199,6 +204,22 @@ extension VaultFileSystem {
         }
         moved(source, from: oldName, to: movedName)
         countArrival(source, in: newNode)
+    }
+
+    /// Runs a rename. SMB refuses that of a directory while a file below it is open, and files that programs have closed are still
+    /// open here until they are sealed. So seals them if it is refused, and tries again. The caller holds no lock.
+    private func closingFiles(of status: stat, _ rename: () throws(StoreError) -> Void) throws(StoreError) {
+        for _ in 1...Self.renameTries {
+            do throws(StoreError) { return try rename() } catch {
+                guard status.st_mode & S_IFMT == S_IFDIR, store.refusesReplacingOpenFiles,
+                    [.system(.permissionDenied), .system(.resourceBusy)].contains(error)
+                else { throw error }
+            }
+            store.durability.sealer.sealAll()
+            // The kernel notifies of the last close only after close(2) has returned.
+            usleep(20_000)
+        }
+        try rename()
     }
 
     /// True for a directory with the secret of `parent` or of a directory above that (FileFormat: Directory-4).

@@ -11,7 +11,8 @@ extension VaultFileSystem {
     package func space() throws(StoreError) -> statvfs {
         var result = statvfs()
         try retrying { fstatvfs(store.root.fd, &result) }
-        result.f_namemax = UInt(EntryName.maximumLength)
+        let entryLength = store.traits.longestEntry ?? EntryName.maximumLength
+        result.f_namemax = UInt(EntryName.longestName(entryLength: entryLength))
         return result
     }
 

@@ -134,6 +134,15 @@ package enum EntryName {
     /// The entry of a temporary object: `vaultfs.tmp.` and the digits given.
     package static func temporary(_ hex: String) -> [UInt8] { temporaryPrefix + Array(hex.utf8) }
 
+    /// The number of bytes up to which every name has an entry of at most `entryLength` bytes. Names over 160 bytes may too,
+    /// because they get short entries and sidecars.
+    package static func longestName(entryLength: Int) -> Int {
+        let longestShort = (maximumShortBlob - tagSize) / paddingUnit * paddingUnit
+        func fits(_ size: Int) -> Bool { (4 * (tagSize + size) + 2) / 3 <= entryLength }
+        if fits(longestShort) { return maximumLength }
+        return stride(from: longestShort, to: 0, by: -paddingUnit).first(where: fits) ?? 0
+    }
+
     private static func isValid(_ name: [UInt8]) -> Bool {
         guard (1...maximumLength).contains(name.count), !name.contains(0), !name.contains(UInt8(ascii: "/"))
         else { return false }

@@ -56,8 +56,8 @@ package final class CallFaults: Sendable {
             onCall(call)
             return answer(.watched(call))
         }
-        let read = { @Sendable [self] (kind: ReadFault.Kind, _: String) -> Int32 in
-            answer(.read(isOfBytes: kind.isBytes))
+        let read = { @Sendable [self] (kind: ReadFault.Kind, path: String) -> Int32 in
+            CallWatcher.isOfProbe(path) ? 0 : answer(.read(isOfBytes: kind.isBytes))
         }
         try CallWatcher.watch(directory, includesAttributes: true, watched) {
             try ReadFault.during(in: directory, read, body)

@@ -81,19 +81,25 @@ package enum CallWatcher {
     private struct Watch {
         let answer: @Sendable (WatchedCall) -> Int32
         let includesAttributes: Bool
+        let includesProbe: Bool
     }
 
     private static let watching = Mutex<[String: Watch]>([:])
 
+    /// True for the directory of the probe of a store's abilities (StoreTraits), and what is in it.
+    static func isOfProbe(_ path: String) -> Bool { path.contains("/vaultfs.tmp.probe-") }
+
     /// - Parameters:
     ///   - directory: an absolute path without links.
     ///   - includesAttributes: also before modes, times and extended attributes are set.
+    ///   - includesProbe: also before the calls of the probe of the store's abilities, whose failures are answers.
     ///   - answer: returns 0, the errno with which the call fails, or `inPart`.
     package static func watch(
-        _ directory: String, includesAttributes: Bool = false, _ answer: @escaping @Sendable (WatchedCall) -> Int32,
+        _ directory: String, includesAttributes: Bool = false, includesProbe: Bool = false,
+        _ answer: @escaping @Sendable (WatchedCall) -> Int32,
         during body: () throws -> Void
     ) rethrows {
-        let watch = Watch(answer: answer, includesAttributes: includesAttributes)
+        let watch = Watch(answer: answer, includesAttributes: includesAttributes, includesProbe: includesProbe)
         watching.withLock { $0[directory] = watch }
         call_watch_set { $0.map { CallWatcher.answer($0.pointee) } ?? 0 }
         defer { watching.withLock { _ = $0.removeValue(forKey: directory) } }
@@ -121,7 +127,9 @@ package enum CallWatcher {
         guard watching.withLock({ !$0.isEmpty }), let call = WatchedCall(call) else { return 0 }
         let path = call.path
         let found = watching.withLock { $0.first { path == $0.key || path.hasPrefix($0.key + "/") }?.value }
-        guard let found, found.includesAttributes || call.kind != .setAttributes else { return 0 }
+        guard let found, found.includesAttributes || call.kind != .setAttributes,
+            found.includesProbe || !isOfProbe(path)
+        else { return 0 }
         return found.answer(call)
     }
 }

@@ -2,8 +2,10 @@ internal import CallWatch
 import Foundation
 internal import Synchronization
 
-/// Makes a directory behave as one on SMB when a file is renamed over one that this process has open: the call fails, and yet the
-/// old file is removed when its last descriptor is closed. Until then nothing else can have the name.
+/// Makes a directory behave as one on SMB.
+/// - A file is renamed over one that this process has open: the call fails, and yet the old file is removed when its last descriptor
+///   is closed. Until then nothing else can have the name.
+/// - A file's bytes are locked: nobody else can read them. Here the opening fails if the first byte is locked.
 package final class SmbStore: Sendable {
     private struct File: Equatable {
         let device: dev_t
@@ -54,14 +56,35 @@ package final class SmbStore: Sendable {
         type_watch_set { SmbStore.type(of: $0) }
         defer { Self.roots.withLock { _ = $0.remove(directory) } }
         var result: Result?
-        try CallWatcher.watch(
-            directory,
-            { call in
-                let error = answer(call)
-                return error != 0 ? error : self.answer(call)
-            }, during: { result = try body() })
+        let read = { @Sendable (kind: ReadFault.Kind, path: String) -> Int32 in
+            if case .open = kind { Self.isLocked(path) ? EACCES : 0 } else { 0 }
+        }
+        let watched = { @Sendable [self] (call: WatchedCall) -> Int32 in
+            let error = answer(call)
+            return error != 0 ? error : self.answer(call)
+        }
+        try ReadFault.during(in: directory, read) {
+            try CallWatcher.watch(directory, includesProbe: true, watched) { result = try body() }
+        }
         guard let result else { throw TestFailure("no result") }
         return result
+    }
+
+    /// True if this process has an exclusive lock of the file's first byte, by fcntl(2) or flock(2) (proc_pid_fdinfo(5)).
+    private static func isLocked(_ path: String) -> Bool {
+        var status = stat()
+        guard let file = File(lstat(path, &status), status) else { return false }
+        let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+        return descriptors.compactMap { Int32($0) }.contains { fd in
+            var other = stat()
+            guard File(fstat(fd, &other), other) == file,
+                let lines = try? String(contentsOfFile: "/proc/self/fdinfo/\(fd)", encoding: .utf8)
+            else { return false }
+            return lines.split(separator: "\n").contains { line in
+                let words = line.split(separator: " ")
+                return line.hasPrefix("lock:") && words.contains("WRITE") && words.dropLast().last == "0"
+            }
+        }
     }
 
     private static func type(of fd: Int32) -> Int {

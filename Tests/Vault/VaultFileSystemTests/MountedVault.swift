@@ -66,6 +66,12 @@ final class MountedVault {
         return entry
     }
 
+    /// Opens a file of the root for reading and writing. Counts as one lookup.
+    func opened(_ name: String) throws -> FileHandle {
+        let id = try system.lookUp(ascii(name), in: .root).id
+        return try system.open(id, flags: O_RDWR, for: caller, workspace: workspace)
+    }
+
     func directory(_ name: String, in parent: NodeID = .root) throws -> NodeID {
         try system.make(ascii(name), in: parent, .directory(mode: 0o755), for: caller).id
     }

@@ -2,6 +2,7 @@ import FileSystem
 import Foundation
 import LinuxSystem
 import SystemPackage
+import TestSupport
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -9,6 +10,38 @@ import VaultFormat
 @testable import VaultStore
 
 @Suite struct VaultCreationTests {
+    @Test("a store that cannot overwrite bytes gets no vault (object stores)")
+    func storeWithoutOverwriting() throws {
+        let directory = try TemporaryDirectory()
+        let path = FilePath(directory.appending("vault"))
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.range.lowerBound == 2 && call.path.contains("/vaultfs.tmp.probe-") ? ESPIPE : 0
+        }
+        let slots = [SlotRequest(secret: try SlotSecret.keyfile([UInt8](repeating: 7, count: 32)))]
+        var error: VaultError?
+        CallWatcher.watch(directory.path, includesProbe: true, answer) {
+            error = #expect(throws: VaultError.self) {
+                try VaultCreation.create(at: path, chunkSize: 4096, slots: slots)
+            }
+        }
+        #expect(error?.description.contains("cannot overwrite a file in place") == true)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
+    }
+
+    @Test("leftovers of a killed probe do not keep 'init' from making a vault, and are removed")
+    func killedProbe() throws {
+        let directory = try TemporaryDirectory()
+        let vault = directory.appending("vault")
+        let probe = vault + "/vaultfs.tmp.probe-1"
+        try FileManager.default.createDirectory(atPath: probe + "/directory", withIntermediateDirectories: true)
+        for file in ["file", "directory/file", "nnn"] {
+            #expect(FileManager.default.createFile(atPath: probe + "/" + file, contents: nil))
+        }
+        let slots = [SlotRequest(secret: try SlotSecret.keyfile([UInt8](repeating: 7, count: 32)))]
+        try VaultCreation.create(at: FilePath(vault), chunkSize: 4096, slots: slots)
+        #expect(try !FileManager.default.contentsOfDirectory(atPath: vault).contains { $0.contains("tmp") })
+    }
+
     @Test("a new vault is opened by every slot", arguments: [4096, 65536, 1 << 20])
     func newVaultIsOpened(chunkSize: Int) throws {
         let directory = try VaultTestDirectory()

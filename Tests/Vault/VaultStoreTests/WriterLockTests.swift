@@ -57,6 +57,37 @@ import VaultFormat
         withExtendedLifetime(readers) {}
     }
 
+    @Test("Store-29: the lock of an older release, on the whole file, excludes the new one, and the new one that")
+    func olderLock() throws {
+        var writer = try acquire()
+        var file: Descriptor? = try Descriptor(at: vault.root.fd, WriterLockFile.entry, flags: O_RDWR)
+        let fd = try #require(file).fd
+        #expect(linux_lock_bytes(fd, F_WRLCK, 0, 0) == -1 && linux_lock_bytes(fd, F_RDLCK, 0, 0) == -1)
+        withExtendedLifetime(writer) {}
+        writer = nil
+        #expect(linux_lock_bytes(fd, F_RDLCK, 0, 0) == 0)
+        expectRefusal()
+        #expect(try acquire(.shared) != nil)
+        #expect(linux_lock_bytes(fd, F_WRLCK, 0, 0) == 0)
+        expectRefusal(.shared)
+        linux_lock_bytes(fd, F_UNLCK, 0, 0)
+        file = nil
+        #expect(try acquire() != nil)
+    }
+
+    @Test("Store-29: where locks are mandatory (SMB), the record of a locked file can be read and checked")
+    func mandatoryLocks() throws {
+        try SmbStore().run(in: vault.path) {
+            let writer = try #require(try acquire())
+            try writer.claim()
+            try writer.verifyNow()
+            #expect(WriterLockFile.record(in: vault.root) != nil)
+            expectRefusal()
+            writer.release()
+            #expect(WriterLockFile.isClean(vault.root))
+        }
+    }
+
     @Test("Store-35: a check that the store does not answer ends after the time that is set, and later goes on")
     func limitedCheck() throws {
         let hold = try #require(try acquire())

@@ -75,6 +75,7 @@ struct StatusReporter: Sendable {
         status.memory = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked)
         status.statistics = statistics
         status.requests = session.statistics
+        status.store = contents.traits
         status.madeMountpoint = request.options.makesMountpoint ? true : nil
         status.problems = contents.view == nil && problems.isEmpty ? nil : problems
         return status

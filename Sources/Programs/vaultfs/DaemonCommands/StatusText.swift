@@ -25,6 +25,7 @@ enum StatusText {
         guard verbosely else { return }
         let uptime = status.uptimeSeconds.map { "\(AmountText.short(seconds: $0)) ago, " } ?? ""
         Console.printField("mounted", "\(status.mounted), \(uptime)by process \(status.pid)")
+        if let store = status.store { Console.printField("store lacks", StoreText.lacks(store)) }
         // Only the lock command prints the receipt.
         printFields(status.lock, without: ["state", "lastReceipt", "since", "seen", "reasons", "leaseEnds"])
         printFields(status.memory)

@@ -1,6 +1,7 @@
 internal import Control
 internal import FuseSession
 internal import Glibc
+internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
 internal import VaultCrypto
@@ -63,6 +64,8 @@ struct MountContents: Sendable {
     var vault: VaultDirectory?
     /// True if nothing can be written, also because the store lacks what it takes.
     var isReadOnly = true
+    /// The abilities of a vault's store.
+    var traits: StoreTraits?
     /// Problems that the store had at the mount, and that were logged, a line each.
     var problemsAtStart: [String] = []
 }

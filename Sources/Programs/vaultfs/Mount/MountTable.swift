@@ -58,6 +58,10 @@ struct MountTable {
         }
     }
 
+    /// The topmost mount of the file system with these files.
+    /// - Parameter device: `st_dev` of the files.
+    func entry(of device: dev_t) -> Entry? { entries.last { $0.device == device } }
+
     /// The mounts of a vault or of a view's source, by its absolute path without links. Leaves out those that another mount
     /// covers. Any user can mount something with this path as its source: look at `userID` before you trust one.
     func vaults(from source: [UInt8]) -> [Entry] {

@@ -51,6 +51,8 @@ private struct VaultReport: Encodable {
     let rekeyUnfinished: Bool
     let slots: [SlotReport]
     let mounted: Mount?
+    /// Found out by the mount, or now if the vault is not in use.
+    let store: StoreTraits
 
     init(_ directory: VaultDirectory, user: VaultUse.User?) {
         let configuration = directory.configuration
@@ -62,6 +64,7 @@ private struct VaultReport: Encodable {
         epoch = Int(configuration.epochs.current)
         rekeyUnfinished = configuration.isRekeying
         slots = configuration.slots.map(SlotReport.init)
+        store = user.map { $0.status?.store ?? StoreTraits(reading: directory.descriptor) } ?? directory.traits()
         mounted = user.map { user in
             Mount(
                 pid: user.owner.processID, command: user.owner.command, mountpoint: user.status?.mountpoint,
@@ -81,6 +84,7 @@ private struct VaultReport: Encodable {
                 AmountText.counted(epoch, "time") + (rekeyUnfinished ? ", unfinished: run 'vaultfs rekey' again" : ""))
         }
         SlotReport.print(slots)
+        Console.printField("store lacks", StoreText.lacks(store))
         Console.printField("in use", mounted.map(Self.text) ?? "no")
     }
 

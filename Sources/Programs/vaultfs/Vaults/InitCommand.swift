@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
@@ -59,19 +60,26 @@ struct InitCommand: ParsableCommand {
         var slots = [SlotRequest(secret: try common.secret.options.readNew(), cost: try kdf.given() ?? .standard)]
         let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
         if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }
+        var traits = StoreTraits()
         // The recovery key must be shown before the vault exists.
         try VaultCreation.create(
-            at: common.vault.path, chunkSize: chunkSize.bytes, logSize: logSize.map { UInt64($0.bytes) }, slots: slots
-        ) { (configuration) throws(VaultError) in
-            do throws(CommandFailure) {
-                let report = Report(
-                    vaultPath: common.vault.path.string, vaultID: configuration.vault.hex,
-                    chunkSize: configuration.chunkSize, recoveryKey: recoveryKey?.text)
-                if common.json { try Console.write(Console.json(report)) }
-                if !common.json, let recoveryKey { try Console.write(RecoveryKeyText.shown(recoveryKey.text) + "\n\n") }
-            } catch {
-                throw .refused("no vault was made: \(error.message)")
-            }
+            at: common.vault.path, chunkSize: chunkSize.bytes, logSize: logSize.map { UInt64($0.bytes) }, slots: slots,
+            onStore: { traits = $0 },
+            onReady: { (configuration) throws(VaultError) in
+                do throws(CommandFailure) {
+                    let report = Report(
+                        vaultPath: common.vault.path.string, vaultID: configuration.vault.hex,
+                        chunkSize: configuration.chunkSize, recoveryKey: recoveryKey?.text)
+                    if common.json { try Console.write(Console.json(report)) }
+                    if !common.json, let recoveryKey {
+                        try Console.write(RecoveryKeyText.shown(recoveryKey.text) + "\n\n")
+                    }
+                } catch {
+                    throw .refused("no vault was made: \(error.message)")
+                }
+            })
+        if let root = try? Descriptor(path: common.vault.path, flags: O_RDONLY | O_DIRECTORY) {
+            for warning in StoreText.warnings(traits, root, common.vault.path) { Console.report("warning: \(warning)") }
         }
         if !common.json {
             Console.confirm("Made a vault in \(common.vault.path.shown). Mount it:\n\n  \(mountCommand)")

@@ -57,8 +57,10 @@ extension MountContents {
                     try Self.open(directory?.currentPath ?? path, with: secret, for: lease, knownSlot: slot)
                 }
             },
-            warnings: [lack].compactMap(\.self), lease: lease, vault: directory, isReadOnly: store.isReadOnly)
+            warnings: [lack].compactMap(\.self) + StoreText.warnings(store.traits, directory.descriptor, path),
+            lease: lease, vault: directory, isReadOnly: store.isReadOnly)
         problemsAtStart = store.problems
+        traits = store.traits
     }
 
     /// Opens the store of a vault. If it lacks what it takes to put the log's changes in place, it is opened read-only: everything

@@ -38,6 +38,8 @@ extension Verifier {
             return checkObject(object, in: directory.descriptor)
         case .conflictCopy: return checkConflictCopy(plain, directory)
         case .sidecar: checkOwner(ofSidecar: plain, in: directory.descriptor)
+        // The next mount removes it, and there is nothing in it.
+        case .temporary where entry.starts(with: StoreTraits.prefix): break
         case .temporary: report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
         case .reserved:
             let known = stack.count == 1 ? Self.rootEntries : [Self.rootEntries[0]]

@@ -10,12 +10,14 @@ extension Descriptor {
     /// duplicates are closed.
     /// - Throws: `EAGAIN` if another process keeps it for all of `wait`.
     func lockWhole(_ operation: Int32, wait: Duration) throws(StoreError) {
+        try Self.locking(wait: wait) { () throws(StoreError) in try retrying { flock(fd, operation | LOCK_NB) } }
+    }
+
+    /// Repeats `lock` for up to `wait`, while it throws `EAGAIN`.
+    static func locking(wait: Duration, _ lock: () throws(StoreError) -> Void) throws(StoreError) {
         let deadline = ContinuousClock.now + wait
         while true {
-            do throws(StoreError) {
-                try retrying { flock(fd, operation | LOCK_NB) }
-                return
-            } catch {
+            do throws(StoreError) { return try lock() } catch {
                 guard error == .system(.wouldBlock), ContinuousClock.now < deadline else { throw error }
             }
             // flock(2) has no timeout, and a signal that ends a blocking call could hit another one.

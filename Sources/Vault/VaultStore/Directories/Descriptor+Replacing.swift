@@ -77,16 +77,17 @@ extension Descriptor {
     static func keptAddition() throws(StoreError) -> [UInt8] {
         keptPrefix + Array(try VaultDirectory.randomDigits().utf8.prefix(8))
     }
+}
 
-    /// Returns true if rename(2) over an open file fails here. Finds that out with two files in this directory.
-    /// - Throws: an error of making them.
-    func refusesReplacingOpenFiles() throws(StoreError) -> Bool {
-        if FileSystemType(of: self).reportsAllChanges { return false }
-        let (old, new) = (try VaultDirectory.temporaryEntry(), try VaultDirectory.temporaryEntry())
-        defer { for entry in [old, new] { removeQuietly(entry) } }
-        let flags = O_CREAT | O_EXCL | O_RDWR
-        let file = try Descriptor(at: fd, old, flags: flags, mode: 0o600)
-        _ = try Descriptor(at: fd, new, flags: flags, mode: 0o600)
-        return withExtendedLifetime(file) { (try? rename(new, as: old)) == nil }
+extension StoreTraits {
+    /// Tries everything in a store that is written.
+    /// - Throws: an error of libcrypto.
+    package init(probing root: Descriptor) throws(StoreError) {
+        self.init(probing: root, entry: Self.prefix + Array(try VaultDirectory.randomDigits().utf8))
+    }
+
+    /// True if rename(2) over an open file may fail. If the probe could not find that out, other machines' stores may.
+    func refusesReplacingOpenFiles(in root: Descriptor) -> Bool {
+        !(replacesOpenFiles ?? FileSystemType(of: root).reportsAllChanges)
     }
 }

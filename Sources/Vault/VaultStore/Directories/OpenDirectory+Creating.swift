@@ -129,10 +129,20 @@ extension OpenDirectory {
         }
     }
 
-    /// Makes a directory with its record in it, then makes its name appear.
+    /// Makes a directory with its record in it, then makes its name appear. On a store that cannot rename directories it has its
+    /// name from the start: if it is left without its record, that is completed after the unclean end (`Completion`).
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func makeDirectory(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) {
         let encoded = try encode(name)
+        if store.traits.renamesDirectories == false {
+            return try publish(encoded, owner) { (entry) throws(StoreError) in
+                try retrying(entry) { mkdirat(descriptor.fd, $0, mode & 0o7777) }
+                do throws(StoreError) { try fill(entry, owner: owner) } catch {
+                    discardDirectory(entry)
+                    throw error
+                }
+            }
+        }
         let temporary = try temporaryEntry()
         try retrying(temporary) { mkdirat(descriptor.fd, $0, mode & 0o7777) }
         do throws(StoreError) {
@@ -145,8 +155,8 @@ extension OpenDirectory {
     }
 
     /// Writes the record of a new directory, durably, whatever mode the directory has.
-    private func fill(_ temporary: [UInt8], owner: Owner?) throws(StoreError) {
-        let pin = try Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH | O_DIRECTORY)
+    private func fill(_ entry: [UInt8], owner: Owner?) throws(StoreError) {
+        let pin = try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
         let closedMode = try pin.openToOwner()
         let directory = try pin.openedForReading()
         let record = try store.keyRing.makeRecord(protectionClass).bytes
@@ -173,13 +183,13 @@ extension OpenDirectory {
         try directory.synchronize(dataOnly: false)
     }
 
-    /// Removes a temporary directory that holds nothing but its record.
-    func discardDirectory(_ temporary: [UInt8]) {
-        if let inside = try? Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH | O_DIRECTORY) {
+    /// Removes a directory that holds nothing but its record.
+    func discardDirectory(_ entry: [UInt8]) {
+        if let inside = try? Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY) {
             _ = try? inside.openToOwner()
             inside.removeQuietly(Self.recordEntry)
         }
-        descriptor.removeDirectoryQuietly(temporary)
+        descriptor.removeDirectoryQuietly(entry)
     }
 
     /// mknod(2) of a fifo, a socket or a device. `createFile` makes regular files.

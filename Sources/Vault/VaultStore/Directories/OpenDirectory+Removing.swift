@@ -13,10 +13,15 @@ extension OpenDirectory {
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// rmdir(2). The directory gets a temporary name first, so that it never appears half removed.
+    /// rmdir(2). The directory gets a temporary name first, so that it never appears half removed, if the store can rename it.
     /// - Throws: `ENOTEMPTY`, also for names that do not authenticate.
     package func removeDirectory(_ encoded: EntryName.Encoded) throws(StoreError) {
         try checkEmpty(encoded.entry)
+        if store.traits.renamesDirectories == false {
+            try removeDirectoryInPlace(encoded.entry)
+            if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
+            return
+        }
         let temporary = try temporaryEntry()
         try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
         do throws(StoreError) {
@@ -33,6 +38,20 @@ extension OpenDirectory {
             throw .system(.directoryNotEmpty)
         }
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
+    }
+
+    /// Removes the record, then the directory. The record comes back if the directory stays.
+    private func removeDirectoryInPlace(_ entry: [UInt8]) throws(StoreError) {
+        let pin = try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+        let closedMode = try pin.openToOwner()
+        let directory = try pin.openedForReading()
+        let record = try? directory.readFile(Self.recordEntry, limit: DirectoryRecord.size)
+        directory.removeQuietly(Self.recordEntry)
+        do throws(StoreError) { try retrying(entry) { unlinkat(descriptor.fd, $0, AT_REMOVEDIR) } } catch {
+            if let record { try? directory.makeFile(Self.recordEntry, of: record, owner: nil, mode: 0o644) }
+            if let closedMode { try? pin.changePinnedMode(to: closedMode) }
+            throw error
+        }
     }
 
     /// Throws `ENOTEMPTY` if the directory holds more than its record and leftovers, which are removed.
@@ -205,6 +224,7 @@ extension OpenDirectory {
     /// Removes a leftover. Best effort: a directory stays if it holds more than its record.
     package static func remove(_ entry: [UInt8], from directory: Descriptor) {
         if withCString(entry, { unlinkat(directory.fd, $0, 0) }) == 0 { return }
+        if entry.starts(with: StoreTraits.prefix) { return StoreTraits.remove(entry, from: directory) }
         // A new directory may already have a mode that denies its owner access.
         guard let pin = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY),
             let closedMode = try? pin.openToOwner()

@@ -25,7 +25,8 @@ package final class Durability: Sendable {
     ///   - admit: called before anything is put in place: throws if another process has the vault.
     ///   - check: reads from the store: throws if it does not answer, or if another process has the vault.
     init(
-        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, isReadOnly: Bool, usesSyncfs: Bool, faults: StoreFaults,
+        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, isReadOnly: Bool, usesSyncfs: Bool,
+        refusesReplacingOpenFiles: Bool, faults: StoreFaults,
         admit: @escaping @Sendable () throws(StoreError) -> Void,
         check: @escaping @Sendable () throws(StoreError) -> Void
     ) throws(StoreError) {
@@ -36,7 +37,7 @@ package final class Durability: Sendable {
         self.faults = faults
         log = try RedoLog(
             root: root, keys: keys, layout: layout, size: LogHeader.defaultLogSize, usesSyncfs: usesSyncfs,
-            schedule: schedule, faults: faults, admit: admit)
+            refusesReplacingOpenFiles: refusesReplacingOpenFiles, schedule: schedule, faults: faults, admit: admit)
         sealer = HeaderSealer(root: root, usesSyncfs: usesSyncfs, log: log, schedule: schedule)
     }
 

@@ -140,7 +140,7 @@ extension RedoLog {
         if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
             try? DamagedRoot.keepLog(temporary, in: root)
-        } else if (try? root.refusesReplacingOpenFiles()) ?? true {
+        } else if refusesReplacingOpenFiles {
             // The old log is open, so it steps aside first.
             let aside = Self.entry + (try Descriptor.keptAddition())
             do throws(StoreError) {

@@ -99,6 +99,8 @@ package final class RedoLog: Sendable {
     /// Called before anything is put in place: throws if another process has the vault.
     let admit: @Sendable () throws(StoreError) -> Void
     let usesSyncfs: Bool
+    /// rename(2) over the open log may fail.
+    let refusesReplacingOpenFiles: Bool
     /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. No more than twice as
     /// many have entries.
     private let mostTargets = shareOfOpenFiles(atMost: 1024)
@@ -107,7 +109,7 @@ package final class RedoLog: Sendable {
     /// - Parameter size: of the file at most. A log that exists keeps its own.
     init(
         root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool,
-        schedule: DurabilitySchedule, faults: StoreFaults,
+        refusesReplacingOpenFiles: Bool, schedule: DurabilitySchedule, faults: StoreFaults,
         admit: @escaping @Sendable () throws(StoreError) -> Void
     ) throws(StoreError) {
         self.root = root
@@ -115,6 +117,7 @@ package final class RedoLog: Sendable {
         self.layout = layout
         self.admit = admit
         self.usesSyncfs = usesSyncfs
+        self.refusesReplacingOpenFiles = refusesReplacingOpenFiles
         self.schedule = schedule
         self.faults = faults
         cipher = try StoreError.ofCrypto(ChunkCipher())

@@ -25,6 +25,7 @@ package struct ConfigurationReplacement {
     private var file: Descriptor?
     /// fstat(2) of the file.
     private let status: stat
+    private let traits: StoreTraits
     /// Called before each step, for tests. If it throws, the step fails with its error.
     var before: (Step) throws(StoreError) -> Void = { _ in }
 
@@ -37,6 +38,10 @@ package struct ConfigurationReplacement {
     package init(of vault: VaultDirectory, wait: Duration) throws(VaultError) {
         let path = vault.path.appending(VaultDirectory.configurationEntry)
         let deadline = ContinuousClock.now + wait
+        let traits = try VaultError.wrapping("cannot write", vault.path) { () throws(StoreError) in
+            try StoreTraits(probing: vault.descriptor)
+        }
+        self.traits = traits
         var found: (file: Descriptor, status: stat)
         repeat {
             found = try VaultError.wrapping("cannot open for writing", path) { () throws(StoreError) in
@@ -45,7 +50,11 @@ package struct ConfigurationReplacement {
                 return (file, try file.status())
             }
             guard found.status.st_mode & S_IFMT == S_IFREG else { throw .damaged(path, "not a regular file") }
-            do throws(StoreError) { try found.file.lockWhole(LOCK_EX, wait: deadline - .now) } catch {
+            do throws(StoreError) {
+                try Descriptor.locking(wait: deadline - .now) { () throws(StoreError) in
+                    try Self.lock(found.file, traits)
+                }
+            } catch {
                 guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
                 throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: found.file.fd)))
             }
@@ -54,6 +63,16 @@ package struct ConfigurationReplacement {
         }
         (file, status) = found
         self.vault = try vault.reread()
+    }
+
+    /// Where locks are mandatory, nobody could read the file that an flock locks, so the lock is that of `vaultfs.lock`. An flock
+    /// of an older release conflicts with it there.
+    private static func lock(_ file: Descriptor, _ traits: StoreTraits) throws(StoreError) {
+        if traits.locks == .mandatory {
+            try WriterLockFile.lock(file, F_WRLCK)
+        } else {
+            try retrying { flock(file.fd, LOCK_EX | LOCK_NB) }
+        }
     }
 
     /// True if the name still leads to the locked file. A program that takes no lock, such as a sync client, may change
@@ -73,7 +92,7 @@ package struct ConfigurationReplacement {
             try onReady()
             // Not after a refusal: if another machine has the file open too, Samba then removes the new one with the old.
             // The lock ends with it, so another process may change the file from now on.
-            if (try? root.refusesReplacingOpenFiles()) ?? true { file = nil }
+            if traits.refusesReplacingOpenFiles(in: root) { file = nil }
             try checkCurrent()
             try wrapping("cannot replace") { () throws(StoreError) in try before(.rename) }
         } catch {

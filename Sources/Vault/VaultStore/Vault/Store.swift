@@ -36,7 +36,9 @@ package final class Store: Sendable {
     let blockSize: UInt64
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
     package let isOnFuse: Bool
-    private let refusesReplacing = Mutex<Bool?>(nil)
+    package let traits: StoreTraits
+    /// rename(2) over an open file may fail, as on SMB.
+    package let refusesReplacingOpenFiles: Bool
     /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
     let temporaryPrefix: String
     /// Shared by all stores, because some share a block cache.
@@ -62,6 +64,8 @@ package final class Store: Sendable {
         }
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
         self.root = Descriptor(owning: copy)
+        traits = isReadOnly ? StoreTraits(reading: self.root) : try StoreTraits(probing: self.root)
+        refusesReplacingOpenFiles = traits.refusesReplacingOpenFiles(in: self.root)
         self.keyRing = keyRing
         self.isReadOnly = isReadOnly
         self.readsCutFiles = readsCutFiles
@@ -84,7 +88,7 @@ package final class Store: Sendable {
         isShared = self.writerLock?.isRemote ?? false
         durability = try Durability(
             root: self.root, keys: keyRing.currentLogKeys, layout: layout, isReadOnly: isReadOnly,
-            usesSyncfs: !isOnFuse && !isReadOnly, faults: faults,
+            usesSyncfs: !isOnFuse && !isReadOnly, refusesReplacingOpenFiles: refusesReplacingOpenFiles, faults: faults,
             admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() },
             check: { [writerLock, root = self.root] () throws(StoreError) in
                 if let writerLock { try writerLock.verifyNow() } else { try VaultDirectory.checkAnswer(of: root) }
@@ -107,18 +111,11 @@ package final class Store: Sendable {
         (readsCutFiles, followsWriter) = (store.readsCutFiles, store.followsWriter)
         (accessTimes, blockSize, temporaryPrefix) = (store.accessTimes, store.blockSize, store.temporaryPrefix)
         (isShared, isOnFuse) = (store.isShared, store.isOnFuse)
+        (traits, refusesReplacingOpenFiles) = (store.traits, store.refusesReplacingOpenFiles)
         (epochWatch, foundChanges, writerLock, completion) = (nil, nil, nil, nil)
     }
 
     package var log: RedoLog { durability.log }
-
-    /// True if rename(2) over an open file fails, as on SMB. If that cannot be found out, it may, and is looked at again.
-    var refusesReplacingOpenFiles: Bool {
-        refusesReplacing.withLock { known in
-            if known == nil { known = try? root.refusesReplacingOpenFiles() }
-            return known ?? true
-        }
-    }
 
     /// True if the log cannot have entries.
     var followsCleanEnd: Bool { writerLock.map { $0.followsCleanEnd ?? false } ?? WriterLockFile.isClean(root) }

@@ -1,5 +1,5 @@
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 package import SystemPackage
 package import VaultCrypto
 package import VaultFormat
@@ -27,11 +27,13 @@ package enum VaultCreation {
     /// slots' key derivations.
     /// - Parameters:
     ///   - logSize: the log's maximum size. The standard one if nil.
+    ///   - onStore: called first, with the abilities of the store.
     ///   - onReady: called when the vault only has to be written. If it throws, no vault is made.
     /// - Throws: `notFound` (the parent), `unusable`, `refused`, `inUse`, `invalid`, `system`.
     @discardableResult
     package static func create(
         at path: FilePath, chunkSize: Int, logSize: UInt64? = nil, slots: [SlotRequest],
+        onStore: (StoreTraits) -> Void = { _ in },
         onReady: (VaultConfiguration) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> VaultConfiguration {
         try check(at: path)
@@ -41,7 +43,14 @@ package enum VaultCreation {
             let root = try VaultDirectory.openDirectory(path)
             // Only one of two concurrent `init` goes on.
             try VaultDirectory.lock(root, LOCK_EX, wait: .zero, path: path)
-            _ = try findRemains(in: root, path: path)
+            for entry in try findRemains(in: root, path: path) where entry.starts(with: StoreTraits.prefix) {
+                StoreTraits.remove(entry, from: root)
+            }
+            let traits = try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
+                try StoreTraits(probing: root)
+            }
+            if traits.overwritesInPlace == false { throw VaultDirectory.cannotOverwrite(path) }
+            onStore(traits)
             try onReady(configuration)
             let writerLock = try acquireWriterLock(of: root, path: path)
             defer { writerLock?.release() }
@@ -160,11 +169,13 @@ extension VaultCreation {
             guard isRemains(entry.name, in: directory) else { return nil }
             found.append(entry.name)
         }
-        // The lock file is made first.
-        return found.isEmpty || found.contains(WriterLockFile.entry) ? found : nil
+        // Of a vault, the lock file is made first.
+        let isProbed = found.allSatisfy { $0.starts(with: StoreTraits.prefix) }
+        return isProbed || found.contains(WriterLockFile.entry) ? found : nil
     }
 
     private static func isRemains(_ entry: [UInt8], in directory: Descriptor) -> Bool {
+        if entry.starts(with: StoreTraits.prefix) { return true }
         // Check the type first, because opening a device can have effects.
         guard [.temporary, .reserved].contains(EntryName.kind(of: entry)),
             let status = try? directory.status(of: entry),

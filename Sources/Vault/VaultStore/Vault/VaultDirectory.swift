@@ -52,6 +52,12 @@ package final class VaultDirectory: Sendable {
         try VaultDirectory(path: path, descriptor: openDirectory(path))
     }
 
+    /// The abilities of the store. Tries them in the vault's directory, unless this process cannot write there.
+    package func traits() -> StoreTraits {
+        let isWritable = !isOnReadOnlyStore && access("/proc/self/fd/\(descriptor.fd)", W_OK) == 0
+        return (isWritable ? try? StoreTraits(probing: descriptor) : nil) ?? StoreTraits(reading: descriptor)
+    }
+
     /// Reads the configuration again and returns the same vault with it, on the same descriptor. Once the vault is
     /// locked, no other process writes it.
     /// - Throws: as `open`.
@@ -129,6 +135,7 @@ extension VaultDirectory {
             acquiredLock.withLock { $0 = acquired }
         } catch {
             releaseLock()
+            if sharing == .exclusive, traits().overwritesInPlace == false { throw Self.cannotOverwrite(path) }
             throw Self.refusal(error, descriptor, path)
         }
     }
@@ -147,6 +154,13 @@ extension VaultDirectory {
     /// - Throws: `inUse` if another process has taken the vault since it was locked; `system`.
     package func claim() throws(VaultError) {
         do throws(StoreError) { try writerLock?.claim() } catch { throw Self.refusal(error, descriptor, path) }
+    }
+
+    /// The error for a store on which no vault can be written.
+    static func cannotOverwrite(_ path: FilePath) -> VaultError {
+        .refused(
+            "\(path.shown): the store cannot overwrite a file in place, as many object stores: keep the vault on a local disk, "
+                + "and copy it there with 'rclone sync' (Sync.md)")
     }
 
     /// The error if the writer lock cannot be acquired.

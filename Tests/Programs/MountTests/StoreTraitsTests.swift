@@ -1,0 +1,46 @@
+import Foundation
+import TestSupport
+import Testing
+
+extension PlainMountTests {
+    /// The abilities of a store, as the commands show them.
+    @Suite struct StoreAbilities {
+        @Test(
+            "the leftovers of a killed probe are no damage, and the next mount removes them; the status shows the store"
+        )
+        func leftovers() throws {
+            let vault = try VaultUnderTest()
+            let probe = vault.vault + "/vaultfs.tmp.probe-1"
+            try Command(["mkdir", "-p", probe + "/directory"]).run().succeeded()
+            try Command(["touch", probe + "/file", probe + "/directory/file"]).run().succeeded()
+            let verified = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
+            #expect(!verified.output.contains("probe") && !verified.errors.contains("probe"))
+            try vault.mount()
+            #expect(!FileManager.default.fileExists(atPath: probe))
+            #expect(try (vault.status()["store"] as? [String: Any])?["overwritesInPlace"] as? Bool == true)
+            for command in [["status", "--verbose", vault.mountpoint], ["info", vault.vault]] {
+                #expect(try vault.vaultfs(command).succeeded().output.contains("store lacks"))
+            }
+            try vault.unmount()
+            #expect(try vault.vaultfs(["info", vault.vault]).succeeded().output.contains("store lacks"))
+            let left = try FileManager.default.contentsOfDirectory(atPath: vault.vault)
+            #expect(!left.contains { $0.contains("probe") })
+        }
+
+        @Test("a vault on a store with short names is made with a warning, which has the longest name (EncFS)")
+        func shortNames() throws {
+            let directory = try TemporaryDirectory()
+            let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
+            try Command(["mkdir", cipher, plain]).run().succeeded()
+            let secret = try directory.write("secret", "correct horse", mode: 0o600)
+            try Command(["encfs", "--standard", "--extpass=cat '\(secret)'", cipher, plain]).run().succeeded()
+            defer { _ = try? Command(["fusermount3", "-u", plain]).run() }
+            let made = try Command(
+                [Products.binary, "init", plain + "/vault", "--passfile", secret, "--scrypt-logn", "10"]
+            ).run().succeeded()
+            #expect(made.errors.contains("plain/vault: names of over 112 bytes fail here"))
+            #expect(
+                try Command([Products.binary, "info", plain + "/vault"]).run().output.contains("names over 112 bytes"))
+        }
+    }
+}
