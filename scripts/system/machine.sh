@@ -59,3 +59,13 @@ open_fuse() {
     mount --bind "$work/device/fuse" "$1"
     umount -l "$work/device"
 }
+
+# find_machine: sets `start_machine` to the command that starts User Mode Linux. On a processor with AMX it needs
+# uml_registers.c, which says why.
+find_machine() {
+    start_machine=(linux.uml)
+    grep -q amx_tile /proc/cpuinfo || return 0
+    gcc -O2 -shared -fPIC -o "$work/registers.so" "$root/scripts/system/uml_registers.c"
+    # shellcheck disable=SC2034  # for the script
+    start_machine=(env "LD_PRELOAD=$work/registers.so" linux.uml)
+}
