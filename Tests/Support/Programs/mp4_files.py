@@ -1,8 +1,8 @@
 """Makes MP4 files with encrypted samples from films of ffmpeg, as packagers write them (ISO/IEC 23001-7).
 
-mp4_files.py KIND DIRECTORY [small]: DIRECTORY/source has film.mp4 encrypted, /originals what a view of it must show,
+mp4_files.py KIND DIRECTORY [small | MEBIBYTES]: DIRECTORY/source has film.mp4 encrypted, /originals what a view of it must show,
 byte for byte, /clear the film of ffmpeg, and /keys a file for each key, named by its identifier. A small film has some
-kilobytes.
+kilobytes. MEBIBYTES: of the kind filled.
 
 The kinds:
   h264 hevc aac          cbcs in fragments: pattern 1:9 for video, whole samples for audio
@@ -17,6 +17,7 @@ The kinds:
   whole                  without fragments
   huge                   a gap of 5 GiB between the fragments, and 64-bit sizes; /originals is sparse, too
   long                   1 GiB: the first fragment 960 times, each with a box before it, and a hole at its end
+  filled                 a fragment of six seconds again and again, for scripts/bench/view.py
   hls-KIND               an init segment, a segment for each fragment, and film.m3u8
   ranges-KIND            film.m3u8 with byte ranges of film.mp4"""
 
@@ -368,6 +369,9 @@ def film(kind, path, is_small):
     coding = {"hevc": video + x265, "aac": audio + aac}.get(
         kind, video + audio + x264 + aac if kind in ("both", "whole") else video + x264)
     fragments = ["-frag_duration", "1000000", "-movflags", "empty_moov+default_base_moof"]
+    if kind == "filled":
+        coding[3] = "testsrc2=size=640x360:rate=25:duration=12"
+        fragments[1] = "6000000"
     if kind == "whole":
         fragments = []
     subprocess.run(
@@ -381,12 +385,13 @@ def index(fragments, gap):
     return full(b"sidx", 0, struct.pack(">IIIIHH", 1, 1000, 0, 0, 0, len(fragments)) + references).bytes()
 
 
-def playlist(directory, lines):
+def playlist(directory, lines, keyed):
+    """Writes the playlist. The key lines are before the line with the number `keyed`."""
     for tree, keys in (("source", SYSTEMS), ("originals", [])):
         with open(f"{directory}/{tree}/film.m3u8", "w") as file:
-            for line in ["#EXTM3U", "#EXT-X-VERSION:7", "#EXT-X-TARGETDURATION:1", *lines[:1]]:
+            for line in ["#EXTM3U", "#EXT-X-VERSION:7", "#EXT-X-TARGETDURATION:1", *lines[:keyed]]:
                 file.write(line + "\n")
-            for line in [f"#EXT-X-KEY:{key}" for key in keys] + lines[1:] + ["#EXT-X-ENDLIST"]:
+            for line in [f"#EXT-X-KEY:{key}" for key in keys] + lines[keyed:] + ["#EXT-X-ENDLIST"]:
                 file.write(line + "\n")
 
 
@@ -417,6 +422,8 @@ def make(kind, directory, size=None):
     assert len(fragments) >= 2
     if kind == "long":
         fragments = fragments[:1] * 960
+    if kind == "filled":
+        fragments = fragments[:1] * ((int(size) << 20) // len(fragments[0][0]))
     lines = [f'#EXT-X-MAP:URI="{"init.mp4" if form == "hls" else "film.mp4"}"']
     if form == "ranges":
         lines[0] += f',BYTERANGE="{made.files[0].tell()}@0"'
@@ -436,7 +443,8 @@ def make(kind, directory, size=None):
             made.hole(GAPS[kind])
     made.finish()
     if form:
-        playlist(directory, lines)
+        # As packagers do: after a clear segment, but before all byte ranges of a file.
+        playlist(directory, lines, 3 if kind == "lead" and form == "hls" else 1)
 
 
 if __name__ == "__main__":

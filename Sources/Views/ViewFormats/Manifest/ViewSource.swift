@@ -141,7 +141,8 @@ package final class ViewSource: Sendable {
         }
         guard let plan else { return .plain(path) }
         return FilePlan(
-            layout: .samples(plan), keyNames: try plan.keyNames(source), cipher: .aes128CBC, path: path)
+            layout: .samples(plan), keyNames: try plan.keyNames(source, isKeyed: samples.hasKey), cipher: .aes128CBC,
+            path: path)
     }
 
     private func hlsPlan(

@@ -78,11 +78,12 @@ package struct Mp4Plan: Equatable, Sendable {
     ]
 
     /// The keys to fetch before an open: of the `moov`, and of the first fragment if that alone names them.
-    func keyNames(_ source: SourceFile) throws(ViewError) -> [KeyName] {
+    /// - Parameter isKeyed: false for a segment without a key line, such as a clear one. Then only the keys in use count.
+    func keyNames(_ source: SourceFile, isKeyed: Bool = true) throws(ViewError) -> [KeyName] {
         // An init segment has no samples.
         if isOwn, movie.end == source.size, movie.ranges.all.isEmpty { return [] }
-        var keys = movie.keys
-        if movie.namesKeysInFragments, let first = try firstFragment(source) { keys += first.ranges.keys }
+        var keys = isKeyed ? movie.keys : []
+        if !isKeyed || movie.namesKeysInFragments, let first = try firstFragment(source) { keys += first.ranges.keys }
         var seen: Set<KeyID> = []
         return keys.filter { !$0.isZero && seen.insert($0).inserted }.map(naming.name)
     }
