@@ -99,6 +99,16 @@ import VaultFormat
         #expect(try content("f", mountAgain()) == old)
     }
 
+    @Test("Log-5: the changes of a removed file are dropped, also beside a directory that repeats")
+    func removedBesideRepeat() throws {
+        try overwrite("f")
+        #expect(unlink(try vault.backing("f")) == 0)
+        let record = try Bytes.of(vault.path + "/vaultfs.dir")
+        try Bytes.put(record, at: try vault.backing("sub") + "/vaultfs.dir")
+        #expect(try mountAgain().store.problems.isEmpty)
+        #expect(try Bytes.of(vault.path + "/vaultfs.log").count == 4096)
+    }
+
     @Test(
         "Log-5: a file that another program has moved since gets its changes", arguments: ["moved", ".sync.tmp", "E~"])
     func moved(name: String) throws {
