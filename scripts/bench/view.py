@@ -1,5 +1,6 @@
-"""Random 4 KiB reads of a view beside those of a vault: the same bytes, the same `vaultfs bench`, in turns.
-scripts/bench/run calls this."""
+"""Random 4 KiB reads of views beside those of a vault: the same `vaultfs bench`, in turns. The last view is of an MP4
+film (cbcs), which is also read from beginning to end, beside a plain file of the same view. scripts/bench/run calls
+this."""
 
 import argparse
 import json
@@ -7,10 +8,13 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
+import time
 
 from systems import System, median, prepare, say, vaultfs, workspace
 
 CHUNK = 16 << 20
+FILM = os.path.join(os.path.dirname(__file__), "../../Tests/Support/Programs/mp4_files.py")
 
 
 def encrypt(source, target, key, iv):
@@ -31,8 +35,14 @@ def make(given, work):
         found.append(System(kind, work, mount=[
             f"{given.binaries}/vaultfs", "view", kind, "--key-file", f"{work}/key", "--iv", iv, "--lock-file",
             f"{work}/run/device.lock", "{c}", "{m}"]))
+    found.append(System("cbcs", work, mount=[
+        f"{given.binaries}/vaultfs", "view", "mp4", "--key", f"{'10' * 16}={work}/film/keys/{'10' * 16}", "--lock-file",
+        f"{work}/run/device.lock", "{c}", "{m}"]))
     for system in found:
         system.make()
+    subprocess.run([sys.executable, FILM, "filled", f"{work}/film", str(given.mebibytes)], check=True)
+    os.rename(f"{work}/film/source/film.mp4", f"{work}/cbcs.store/file")
+    os.rename(f"{work}/film/originals/film.mp4", f"{work}/cbcs.store/plain")
     with open(f"{work}/source", "rb") as source, open(f"{work}/cbc.store/file", "wb") as whole, \
             open(f"{work}/cbc-chunks.store/file", "wb") as chunks:
         encrypt(source, whole, key, iv)
@@ -62,6 +72,18 @@ def measure(given, found):
     return rates
 
 
+def read_through(given, film):
+    """The seconds that `cat` takes for the film, and for the plain file: (film, plain)."""
+    seconds = {"file": [], "plain": []}
+    for _ in range(given.rounds):
+        film.remount()
+        for name, all_seconds in seconds.items():
+            start = time.monotonic()
+            subprocess.run(["cat", f"{film.mountpoint}/{name}"], stdout=subprocess.DEVNULL, check=True)
+            all_seconds.append(time.monotonic() - start)
+    return median(seconds["file"]), median(seconds["plain"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binaries", required=True, help="the directory of vaultfs")
@@ -74,16 +96,18 @@ def main():
         found = make(given, work)
         try:
             rates = measure(given, found)
+            film, plain = read_through(given, found[-1])
             for system in found:
                 system.unmount()
         finally:
             for system in found:
                 system.abandon()
     print("random 4 KiB reads per second, medians, and as parts of the vault's")
-    print(f"{'cache':<12}{'jobs':>5}{'vault':>10}{'cbc':>10}{'':>7}{'cbc-chunks':>12}")
+    print(f"{'cache':<12}{'jobs':>5}{'vault':>10}" + "".join(f"{system.name:>12}{'':>7}" for system in found[1:]))
     for (cache, jobs), kinds in rates.items():
-        vault, cbc, chunks = (median(kinds[system.name]) for system in found)
-        print(f"{cache:<12}{jobs:>5}{vault:>10,.0f}{cbc:>10,.0f}{cbc / vault:>7.2f}{chunks:>12,.0f}{chunks / vault:>7.2f}")
+        vault, *views = (median(kinds[system.name]) for system in found)
+        print(f"{cache:<12}{jobs:>5}{vault:>10,.0f}" + "".join(f"{view:>12,.0f}{view / vault:>7.2f}" for view in views))
+    print(f"cat of the film: {given.mebibytes / film:,.0f} MiB/s, {plain / film:.2f} of a plain file's")
 
 
 if __name__ == "__main__":
