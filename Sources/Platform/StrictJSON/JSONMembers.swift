@@ -19,6 +19,7 @@ package struct JSONMembers<Failure: JSONFailure> {
         try self.init(value, context: context)
     }
 
+    /// - Throws: `Failure(malformed:)` if the value is not an object.
     package init(_ value: StrictJSON, context: String) throws(Failure) {
         guard case .object(let members) = value else { throw Failure(malformed: "\(context): not an object") }
         self.context = context
@@ -38,14 +39,17 @@ package struct JSONMembers<Failure: JSONFailure> {
         return value
     }
 
+    /// - Throws: `Failure(malformed:)` if `key` is missing or not a string.
     package mutating func removeString(_ key: String) throws(Failure) -> [UInt8] {
         try remove(key, "a string") { if case .string(let bytes) = $0 { bytes } else { nil } }
     }
 
+    /// - Throws: `Failure(malformed:)` if `key` is missing or not an integer.
     package mutating func removeInteger(_ key: String) throws(Failure) -> UInt64 {
         try remove(key, "an integer") { if case .integer(let value) = $0 { value } else { nil } }
     }
 
+    /// - Throws: `Failure(malformed:)` if `key` is missing or not an array.
     package mutating func removeArray(_ key: String) throws(Failure) -> [StrictJSON] {
         try remove(key, "an array") { if case .array(let values) = $0 { values } else { nil } }
     }

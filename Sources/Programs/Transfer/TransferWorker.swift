@@ -183,7 +183,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .system(.fileExists) }
         if options.isComparing { return }
         guard options.leftOut != FileIdentity(status) else {
-            throw .damaged("the vault or source itself is there, and nothing is put into it")
+            throw .damaged("the vault or source itself is there, and stays as it is")
         }
         // The directory gets its source's mode when all is in it.
         if geteuid() != 0, !options.contentsOnly, status.st_mode & 0o700 != 0o700 {

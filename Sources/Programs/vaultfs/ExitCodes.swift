@@ -30,7 +30,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
         case .failure: "something else failed"
         case .usage: "wrong usage: unknown option, value out of bounds; no terminal to ask on"
         case .notAVault: "not a vault, or its vaultfs.json is damaged or of a newer version"
-        case .wrongSecret: "wrong secret; its slot has expired or ends too soon; clock set back"
+        case .wrongSecret: "wrong secret; its slot has expired or expires too soon; clock set back"
         case .inUse: "the vault is mounted already, or the mount is in use"
         case .mountpoint: "the mountpoint cannot be used, or nothing is mounted there"
         case .cannotMount: "FUSE is not available, or mounting failed"

@@ -101,10 +101,14 @@ package final class ControlServer: Sendable {
                 defer { if current != nil { current = new } }
                 return current != nil
             }
-            if isWanted { log("the control socket was gone: it is in \(directory.path) now") } else { new.remove() }
+            if isWanted {
+                log("the control socket was removed: the new one is in \(directory.path)")
+            } else {
+                new.remove()
+            }
             return nil
         } catch {
-            log("the control socket is gone, so only signals and lock files reach this mount: \(error)")
+            log("the control socket was removed, so only signals and lock files reach this mount: \(error)")
             return now + Self.retryDelay
         }
     }

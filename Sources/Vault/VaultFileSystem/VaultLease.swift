@@ -157,7 +157,7 @@ package final class VaultLease: LeaseKeeper {
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: term.slot,
                 configurationKey: keyRing.configurationKey, wait: .zero)
         } catch {
-            log("the time is not noted in slot \(term.slot): \(error)")
+            log("the time cannot be recorded in slot \(term.slot): \(error)")
         }
     }
 

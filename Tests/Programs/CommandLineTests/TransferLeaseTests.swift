@@ -36,7 +36,7 @@ import Testing
         let code = process.wait(timeout: .seconds(30))
         if code == 0 { return false }
         #expect(code == 4)
-        #expect(process.errors.hasPrefix("vaultfs: the time of the slot is over: "), "\(process.errors)")
+        #expect(process.errors.hasPrefix("vaultfs: the slot has expired: "), "\(process.errors)")
         try Command(importing + place.opening + ["--verify"]).run().succeeded()
         return true
     }

@@ -123,7 +123,7 @@ import Testing
             try FileManager.default.removeItem(atPath: path.string)
         }
         let line = log.wait(until: .now + .seconds(20)) { $0.first }
-        #expect(line == "the control socket was gone: it is in \(path) now")
+        #expect(line == "the control socket was removed: the new one is in \(path)")
         for _ in 0..<2 {
             let client = try ControlClient(name: name, directory: .make(at: path, user: geteuid()))
             #expect(try client.send(.status) == .status(status()))

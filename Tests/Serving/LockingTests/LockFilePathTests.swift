@@ -114,6 +114,6 @@ import Testing
         let path = file.path.string
         #expect(file.describe(.present) == "lock file \(path) exists")
         #expect(file.describe(.parentChanged).contains(file.directory.string))
-        #expect(file.describe(.unknown(.ioError)) == "cannot look for lock file \(path): Input/output error")
+        #expect(file.describe(.unknown(.ioError)) == "cannot check lock file \(path): Input/output error")
     }
 }

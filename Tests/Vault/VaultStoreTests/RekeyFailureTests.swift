@@ -123,7 +123,7 @@ import VaultFormat
         #expect(error?.description.contains("Operation not permitted") == true, "\(error?.description ?? "")")
         #expect(isHalfDone(vault.path))
         let refusal = #expect(throws: StoreError.self) { try RekeyVault.tree(at: vault.path, isReadOnly: true) }
-        #expect(refusal?.reason.contains("half done") == true)
+        #expect(refusal?.reason.contains("is incomplete") == true)
         #expect(try tree(vault.path) == before)
         #expect(!isHalfDone(vault.path))
         #expect(try RekeyVault.rekey(vault.path).isFinished)

@@ -46,7 +46,7 @@ struct ExportedStream<System: FileSystem> {
             throw CommandFailure(
                 .damageFound, "\(source): damaged after \(offset) bytes, which were written: \(reason)")
         }
-        if hasEnded() { throw CommandFailure(.wrongSecret, "\(source): the slot ended after \(offset) bytes") }
+        if hasEnded() { throw CommandFailure(.wrongSecret, "\(source): the slot expired after \(offset) bytes") }
         if isLogDamaged() {
             throw CommandFailure(.damageFound, "\(source): vaultfs.log is damaged: the last changes may be missing")
         }

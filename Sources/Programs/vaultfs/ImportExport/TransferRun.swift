@@ -84,7 +84,7 @@ struct TransferRun {
         switch error {
         case .stopped where interruption.signal == nil:
             return CommandFailure(
-                .wrongSecret, "the time of the slot is over: with the secret of a slot that opens the vault, \(advice)")
+                .wrongSecret, "the slot has expired: with the secret of a valid slot, \(advice)")
         case .stopped: return CommandFailure(.failure, "interrupted: \(advice)")
         case .unusable(let path, let error):
             let shown = path.isEmpty ? destination.shown : FilePath(bytes: path).shown

@@ -24,7 +24,7 @@ struct SlotAddCommand: ParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "The slot's end: 30d, 12h, or 2027-01-01T00:00:00Z. A policy that vaultfs enforces, not cryptography.",
+            "The slot's expiry: 30d, 12h, or 2027-01-01T00:00:00Z. A policy that vaultfs enforces, not cryptography.",
             valueName: "time"), transform: ExpiryArgument.parse)
     var expires: ExpiryArgument?
 

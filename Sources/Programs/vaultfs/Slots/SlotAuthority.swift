@@ -32,14 +32,14 @@ struct SlotAuthority {
     private func checkLimits(_ expires: String?, _ window: PlayWindow?) throws(CommandFailure) {
         let ends = [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }
         guard isOutlasted(by: ends.min()) else { return }
-        throw refusal("no slot can be given a later end")
+        throw refusal("no slot can get a later expiry")
     }
 
     /// - Parameter slot: to be changed or removed.
     /// - Throws: code `wrongSecret` if it may open longer than the opener.
     func checkTouching(_ slot: KeySlot) throws(CommandFailure) {
         guard slot.id != opener.id, isOutlasted(by: slot.end) else { return }
-        throw refusal("slot \(slot.id), which may open longer, can be neither changed nor removed")
+        throw refusal("slot \(slot.id), which lasts longer, can be neither changed nor removed")
     }
 
     /// Checks both for a slot that gets these limits. The opener's own limits may stay.
@@ -58,6 +58,7 @@ struct SlotAuthority {
     private func refusal(_ what: String) -> CommandFailure {
         CommandFailure(
             .wrongSecret,
-            "the secret is that of slot \(opener.id), which ends: with it \(what); use that of a slot without an end")
+            "the secret is that of slot \(opener.id), which expires: with it \(what); use that of a slot without an expiry"
+        )
     }
 }

@@ -104,7 +104,7 @@ package final class LockFile: @unchecked Sendable {
         case .absent: "no lock file \(path.string)"
         case .present: "lock file \(path.string) exists"
         case .parentChanged: "directory \(directory.string) of the lock file is gone or was replaced"
-        case .unknown(let errno): "cannot look for lock file \(path.string): \(errno)"
+        case .unknown(let errno): "cannot check lock file \(path.string): \(errno)"
         }
     }
 
@@ -180,7 +180,7 @@ package struct LockFileError: Error, Equatable, Sendable, CustomStringConvertibl
         switch error {
         case ENOENT: self.init("directory \(path.string) of the lock file does not exist; make it first")
         case ENOTDIR: self.init("\(path.string), where the lock file is to be, is not a directory")
-        default: self.init("cannot look at \(path.string): \(Errno(rawValue: error))")
+        default: self.init("cannot check \(path.string): \(Errno(rawValue: error))")
         }
     }
 

@@ -81,7 +81,7 @@ package enum RekeyStart {
                 keeping: slot, secret: secret, created: created, masterKey: masterKey, newMaster: newMaster
             ).checkedBytes(masterKey: newMaster)
         }
-        let before = try VaultError.wrapping("cannot look at", vault.path) { () throws(StoreError) in
+        let before = try VaultError.wrapping("cannot check", vault.path) { () throws(StoreError) in
             try vault.descriptor.status()
         }
         try replacement.put(bytes)

@@ -189,7 +189,7 @@ package final class Verifier {
         handOut(
             VerifierFinding(
                 kind: .busy, path: seen.path, backingPath: seen.backingPath, attribute: nil, plaintextOffset: nil,
-                plaintextCount: nil, message: "it changed at every look: whether it is damaged cannot be told",
+                plaintextCount: nil, message: "it changed during every check, which hides damage",
                 remedy: nil))
     }
 

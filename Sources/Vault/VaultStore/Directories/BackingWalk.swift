@@ -6,6 +6,7 @@ internal import VaultFormat
 package protocol WalkedDirectory {
     var descriptor: Descriptor { get }
     /// Opens a directory in this one.
+    /// - Throws: errno of openat(2); `ENOTDIR` or `ELOOP` for anything but a directory.
     func inner(_ entry: [UInt8]) throws(StoreError) -> Self
     /// Returns a value that only a directory with the same secret has (FileFormat: Directory-4). Nil if it is unknown.
     func identity() -> [UInt8]?

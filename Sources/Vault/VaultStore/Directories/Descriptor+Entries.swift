@@ -101,6 +101,7 @@ extension Descriptor {
     }
 
     /// fchownat(2) of this object, which may be pinned with O_PATH. Does nothing if it has this owner.
+    /// - Throws: errno of fstat(2) or fchownat(2), such as `EPERM`.
     package func changeOwner(to owner: Owner) throws(StoreError) {
         let now = try status()
         if now.st_uid != owner.uid || now.st_gid != owner.gid {

@@ -75,6 +75,7 @@ package final class OpenDirectory: Sendable {
     }
 
     /// Returns the record's 64 bytes and its stat(2).
+    /// - Throws: `.damaged` if the record is missing, or no regular file of 64 bytes; `.system` with errno.
     package static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
         let file: Descriptor
         do throws(StoreError) {

@@ -90,7 +90,7 @@ extension EncryptedFile {
 
     private func reportingTime(_ body: () throws(StoreError) -> Void) {
         do throws(StoreError) { try body() } catch {
-            store.faults.add(.placing(fileID), "the time that a program has set of a file is lost (\(error.reason))")
+            store.faults.add(.placing(fileID), "a time that a program has set is lost (\(error.reason))")
         }
     }
 

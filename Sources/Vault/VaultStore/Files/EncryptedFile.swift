@@ -207,6 +207,7 @@ package final class EncryptedFile: Sendable {
     }
 
     /// Reads and authenticates the header. Also returns the backing size.
+    /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten; `.system` with errno.
     package static func readHeader(
         of descriptor: Descriptor, keyRing: KeyRing
     ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
@@ -227,6 +228,7 @@ package final class EncryptedFile: Sendable {
     }
 
     /// The header's first 16 bytes, not authenticated. Filled up with zeros if the file is shorter.
+    /// - Throws: errno of pread(2).
     package static func start(of descriptor: Descriptor) throws(StoreError) -> [UInt8] {
         let start = try descriptor.read(at: 0, count: 16)
         return start + [UInt8](repeating: 0, count: 16 - start.count)

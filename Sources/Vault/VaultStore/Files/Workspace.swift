@@ -28,6 +28,7 @@ package final class Workspace {
     private let memory: UnsafeMutableRawPointer
     private let memorySize: Int
 
+    /// - Throws: `ENOMEM`; the error of libcrypto.
     package init(layout: ChunkLayout) throws(StoreError) {
         cipher = try StoreError.ofCrypto(ChunkCipher())
         let chunkSize = layout.chunkSize

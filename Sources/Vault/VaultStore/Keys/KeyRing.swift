@@ -223,6 +223,7 @@ extension KeyRing {
     }
 
     /// Checks only the structure of a record.
+    /// - Throws: `.damaged`, with the field that breaks the format.
     package func parseRecord(_ bytes: [UInt8]) throws(StoreError) -> DirectoryRecord {
         try StoreError.ofFormat(DirectoryRecord.parse(bytes, epochs: epochs))
     }

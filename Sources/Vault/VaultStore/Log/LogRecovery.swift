@@ -8,7 +8,7 @@ internal import VaultFormat
 /// (FileFormat, Log). It can be interrupted at any point: the log stays until everything is in place.
 package struct LogRecovery {
     static let afterCleanEnd =
-        "vaultfs.log has entries after a clean end: somebody has put it there, and it is not applied"
+        "vaultfs.log has entries after a clean end: another program has put it there, and it is not applied"
     static let missing =
         "vaultfs.log is missing after an unclean end: what was written shortly before it may be lost; compare with a backup"
 
@@ -19,9 +19,9 @@ package struct LogRecovery {
     static let damagedHeader =
         "vaultfs.log is damaged at its beginning: a copy of that was used, and no entry is known to be lost"
     package static let outdated =
-        "vaultfs.log is older than the files that it has changes for: somebody has put an old one there, and they are not applied"
+        "vaultfs.log is older than the files that it has changes for: another program has put an old one there, and its changes are not applied"
     static let ambiguous =
-        "vaultfs.log has changes of a file of which there are several, with one id: each of them got the changes; compare "
+        "vaultfs.log has changes of an id that several files have: each of them got the changes; compare "
         + "with a backup"
 
     static func tooLarge(_ paths: [[UInt8]]) -> String {

@@ -167,6 +167,7 @@ package struct LoggedChanges: Sendable {
     /// - Parameters:
     ///   - records: of adjacent chunks from `first` on.
     ///   - source: returns where a chunk's record is, and the log. Nil keeps it.
+    /// - Throws: `.damaged` if the log is too short; errno of pread(2).
     package static func replace(
         _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout,
         _ source: (UInt64) -> (Source, Descriptor?)?

@@ -50,6 +50,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     package func identity() -> [UInt8]? { keys?.identity }
 
     /// Reads the directory again, with the record that it has now.
+    /// - Throws: `EACCES` if it is closed to its owner; errno of another call. A damaged record is no error.
     package func reread() throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory([UInt8(ascii: ".")], in: descriptor, path: path, shown: shown, isNamed: isNamed, keyRing)
     }

@@ -24,6 +24,7 @@ package struct RekeySteps: Sendable {
     }
 
     /// Returns true if a step is incomplete.
+    /// - Throws: errno of fstatat(2), except `ENOENT`.
     package static func isIncomplete(in root: Descriptor) throws(StoreError) -> Bool {
         try root.statusIfPresent(of: entry) != nil
     }
@@ -33,7 +34,7 @@ package struct RekeySteps: Sendable {
         guard try isIncomplete(in: root), let steps = RekeySteps(root: root, keyRing: keyRing) else { return }
         let directory = (try? steps.read()).flatMap { $0 }.map { " in \($0.shownDirectory)" } ?? ""
         throw .damaged(
-            "vaultfs.rekey: a step of a rekey\(directory) is half done: it is completed when the vault is opened for writing"
+            "vaultfs.rekey: a step of a rekey\(directory) is incomplete: mount the vault for writing, which completes it"
         )
     }
 

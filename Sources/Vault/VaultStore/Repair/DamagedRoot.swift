@@ -13,6 +13,7 @@ package enum DamagedRoot {
     package static let logPrefix = Array("vaultfs.log.damaged".utf8)
 
     /// Makes a new record for the root, durably.
+    /// - Throws: `.system` with errno. Until the new record is there, the old one may be under its other name only.
     package static func renewRecord(in store: Store) throws(StoreError) {
         try stepAside(OpenDirectory.recordEntry, as: recordPrefix, in: store.root)
         try OpenDirectory.makeRecord(of: store.root, class: .complete, isRoot: true, mode: 0o600, in: store)

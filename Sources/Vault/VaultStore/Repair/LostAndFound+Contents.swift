@@ -58,6 +58,7 @@ extension LostAndFound {
     }
 
     /// Moves the damaged objects that stepped aside in the root, under names that begin with `prefix`.
+    /// - Throws: the error of the first object that cannot be moved. It and those after it stay.
     package func keepAside(_ prefix: [UInt8]) throws(StoreError) {
         for entry in try store.root.allEntries() where entry.starts(with: prefix) {
             if try hasCopy(of: entry, prefix) {

@@ -161,7 +161,7 @@ package struct ConfigurationReplacement {
 
     /// Throws if a process without the lock has replaced the file, or written to it.
     private func checkCurrent() throws(VaultError) {
-        let isCurrent = try wrapping("cannot look at") { () throws(StoreError) in try Self.isCurrent(status, in: root) }
+        let isCurrent = try wrapping("cannot check") { () throws(StoreError) in try Self.isCurrent(status, in: root) }
         guard isCurrent, try vault.reread().configuration == vault.configuration else {
             throw .refused("\(vault.path.shown): another program has replaced vaultfs.json; nothing was changed")
         }

@@ -164,6 +164,8 @@ package struct SlotEditor {
         return change
     }
 
+    /// Runs `body`.
+    /// - Throws: `.refused` with the reason of its error.
     package static func wrapping<Result>(_ body: () throws(FormatError) -> Result) throws(VaultError) -> Result {
         do throws(FormatError) { return try body() } catch {
             throw .refused(error.reason)

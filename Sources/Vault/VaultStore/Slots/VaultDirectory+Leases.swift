@@ -30,7 +30,7 @@ extension VaultDirectory {
     ) throws(VaultError) -> VaultConfiguration {
         guard !isOnReadOnlyStore else {
             throw .refused(
-                "slot \(id) has a play window, and \(path.shown) is read-only: its start cannot be noted")
+                "slot \(id) has a play window, and \(path.shown) is read-only: its start cannot be recorded")
         }
         var replacement = try ConfigurationReplacement(of: self, wait: wait)
         let current = try replacement.vault.authenticated(by: configurationKey)

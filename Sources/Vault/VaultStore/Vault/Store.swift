@@ -166,7 +166,7 @@ package final class Store: Sendable {
         faults.endRetries()
         let isClean = !faults.isDataMissing
         if let error = writerLock?.release(isClean: isClean), isClean {
-            faults.add(.end, "a clean end cannot be noted in vaultfs.lock (\(error.reason))")
+            faults.add(.end, "a clean end cannot be recorded in vaultfs.lock (\(error.reason))")
         }
     }
 

@@ -61,7 +61,7 @@ package final class StoreFaults: Sendable {
     /// Adds the fault of the store itself.
     func addStoreError(_ error: StoreError) {
         state.withLock { $0.storeErrors += 1 }
-        add(.store, "the vault's store fails (\(error.reason)): look at its disk or its connection")
+        add(.store, "the vault's store fails (\(error.reason)): check its disk or its connection")
     }
 
     /// Number of errors of the store itself. Nil if it has no fault.
@@ -82,7 +82,7 @@ package final class StoreFaults: Sendable {
     /// Adds a fault if a file that was written just before has no name. Not for one that was removed through the mount.
     package func addIfRemoved(_ file: EncryptedFile) {
         guard file.needsSeal || file.isLogged, (try? file.reader.status().st_nlink) == 0 else { return }
-        add(.removed(file.token), "a file that was written was removed from the vault's directory by another program")
+        add(.removed(file.token), "another program has removed a written file from the vault's directory")
     }
 
     /// Notes that nothing is tried again, for the texts.

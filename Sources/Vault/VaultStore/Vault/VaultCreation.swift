@@ -90,6 +90,8 @@ package enum VaultCreation {
         }
     }
 
+    /// Returns 32 random bytes.
+    /// - Throws: `.format` if libcrypto has no random bytes.
     package static func drawMasterKey() throws(VaultError) -> SecretBytes {
         do throws(CryptoError) { return try SecretBytes.random(count: KeyDerivation.secretSize) } catch {
             throw .format(FormatError(.cryptography, "cannot draw a master key: \(error)"))

@@ -40,7 +40,7 @@ package final class VaultDirectory: Sendable {
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
         var space = statvfs()
-        try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
+        try VaultError.wrapping("cannot check", path) { () throws(StoreError) in
             try retrying { fstatvfs(descriptor.fd, &space) }
         }
         isOnReadOnlyStore = space.f_flag & UInt(ST_RDONLY) != 0
@@ -113,6 +113,7 @@ package final class VaultDirectory: Sendable {
     }
 
     /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
+    /// - Throws: the error of libcrypto if it has no random bytes.
     package static func temporaryEntry() throws(StoreError) -> [UInt8] { EntryName.temporary(try randomDigits()) }
 
     /// 64 random bits as hexadecimal digits.
@@ -272,8 +273,10 @@ extension VaultDirectory {
                 + "vault for writing")
     }
 
+    /// Returns true if a step of a killed rekey is incomplete.
+    /// - Throws: `.system` with errno of fstatat(2), except `ENOENT`.
     package func hasRekeyStep() throws(VaultError) -> Bool {
-        try VaultError.wrapping("cannot look at", path) { () throws(StoreError) in
+        try VaultError.wrapping("cannot check", path) { () throws(StoreError) in
             try RekeySteps.isIncomplete(in: descriptor)
         }
     }
