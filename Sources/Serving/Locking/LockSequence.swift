@@ -99,7 +99,7 @@ struct LockSequence {
         let left = fileSystem.gate.drain(until: controller.storeDeadline)
         guard left > 0 else { return }
         isStoreSilent = true
-        receipt.fail("what \(left) requests will have read" + Self.reason)
+        receipt.fail("data of \(left) request\(left == 1 ? "" : "s") in progress" + Self.reason)
     }
 
     private mutating func step(_ name: String, _ body: (inout LockSequence) -> Void) {

@@ -24,7 +24,7 @@ import Testing
         setup.controller.lock(.command)
         let first = try setup.next()
         #expect(!first.complete)
-        #expect(first.unpurged.first?.hasPrefix("what 1 requests will have read") == true, "\(first.unpurged)")
+        #expect(first.unpurged.first?.hasPrefix("data of 1 request in progress") == true, "\(first.unpurged)")
         #expect(first.unpurged.contains { $0.hasPrefix("keys") } == (policy == .forget))
         #expect(gate.state == .locked)
         #expect(setup.vault.system.cache.usedSize == 0)
