@@ -86,7 +86,7 @@ import VaultFormat
     func removed() throws {
         let source = try vault.backing("f")
         try copy(source, to: vault.path + "/.stversions/old")
-        usleep(20_000)
+        usleep(60_000)
         try overwrite("f")
         #expect(unlink(source) == 0)
         let system = try mountAgain()

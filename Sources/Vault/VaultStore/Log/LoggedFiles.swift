@@ -78,11 +78,12 @@ struct LoggedFiles {
         }
     }
 
-    /// Nanoseconds from one time that the kernel gives to files to the next (clock_getres(2)).
-    private static let clockTick: UInt64 = {
+    /// Nanoseconds by which the times that the kernel gives to files may be late: a tick of its clock (clock_getres(2)), and on
+    /// a busy virtual machine several (seen).
+    private static let clockDelay: UInt64 = {
         var tick = timespec()
         clock_getres(CLOCK_REALTIME_COARSE, &tick)
-        return tick.nanoseconds
+        return 10 * tick.nanoseconds
     }()
 
     private let changes: [UInt64: LoggedChanges]
@@ -116,8 +117,8 @@ struct LoggedFiles {
         let fileID = try EncryptedFile.unprovenFileID(of: reader)
         guard let changes = changes[fileID] else { return }
         let standing = try found.directory.standing(of: found.entry)
-        // An older copy of a file that was removed since. A rename sets ctime, from a clock that is a tick late.
-        if standing == .foreign, found.status.st_ctim.nanoseconds + Self.clockTick < changes.time { return }
+        // An older copy of a file that was removed since. A rename sets ctime, from a late clock.
+        if standing == .foreign, found.status.st_ctim.nanoseconds + Self.clockDelay < changes.time { return }
         let identity = FileIdentity(found.status)
         let isKnown = candidates[fileID]?.contains { $0.identity == identity && $0.standing <= standing } ?? false
         if isKnown { return }
