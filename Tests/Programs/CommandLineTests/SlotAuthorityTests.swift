@@ -22,7 +22,7 @@ import Testing
 
     private func refused(_ action: String, _ options: [String]) throws {
         for options in [options, action == "add" ? nil : options + ["--force"]].compactMap({ $0 }) {
-            try place.expectRefusal(4, "the secret is that of slot 2, which ends") {
+            try place.expectRefusal(4, "the secret is that of slot 2, which expires") {
                 try place.slot(action, leased + options)
             }
         }
@@ -59,7 +59,7 @@ import Testing
             let before = try place.configuration
             let result = try place.run(["rekey", place.vault] + leased + options)
             #expect(result.exitCode == 4)
-            #expect(result.errors.hasPrefix("vaultfs: the secret is that of slot 2, which ends"))
+            #expect(result.errors.hasPrefix("vaultfs: the secret is that of slot 2, which expires"))
             #expect(try place.configuration == before)
         }
     }

@@ -150,6 +150,15 @@ def fragments(reader, block):
     reader.run("touch film.part-Frag1 film.part-Frag2\n" + block + "test -e first.ts -a -e second.ts", "Download")
 
 
+def offline(reader, block):
+    reader.write("Download/film.m3u8", "#EXTM3U\n")
+    reader.write("film.key", "0123456789abcdef")
+    reader.write("offline", "tea and toast", 0o600)
+    reader.run(block.replace("--label offline", "--label offline --new-passfile ~/offline"))
+    reader.run("$BINARY mount ~/Films ~/Open --passfile ~/offline\n"
+               "cmp ~/film.key ~/Open/film/000102030405060708090a0b0c0d0e0f.key\nvaultfs unmount ~/Open")
+
+
 # The beginning of each block: the function that runs it, or what does else. In the order of running.
 BLOCKS = {
     "Manual/Locking.md": {
@@ -165,6 +174,7 @@ BLOCKS = {
     "Manual/Transfer.md": {"vaultfs import": transfer, "vaultfs init": "TransferMountTests"},
     "Manual/Views.md": {
         "n=1": fragments, "vaultfs view hls": "HlsPlaylistTests, with another command than curl", "vaultfs view mp4": "mp4_files.py",
+        "vaultfs init ~/Films": offline, "vaultfs mount ~/Films ~/Open": "HlsPlaylistTests, and LeaseTests for the end of a window",
         '{"format"': "ViewManifestTests"},
     "Manual/Keys.md": {"(umask": "ManualCommandTests", "vaultfs-tpm2": "TpmTests", "vaultfs-fido2": "Fido2Tests"},
     "Manual/FirstHour.md": {"": "TranscriptTests"},
@@ -193,8 +203,8 @@ def main():
                     what(reader, found[0])
                     print(f"{page}: {beginning}")
     finally:
-        subprocess.run(["fusermount3", "-uz", os.path.join(arguments.directory, "Private")], stderr=subprocess.DEVNULL)
-        subprocess.run(["fusermount3", "-uz", os.path.join(arguments.directory, "Old")], stderr=subprocess.DEVNULL)
+        for name in "Private", "Old", "Open":
+            subprocess.run(["fusermount3", "-uz", os.path.join(arguments.directory, name)], stderr=subprocess.DEVNULL)
     if missing:
         sys.exit("neither run here nor by another test:\n" + "\n".join(missing))
 
