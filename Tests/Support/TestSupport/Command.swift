@@ -8,7 +8,22 @@ package struct CommandResult: Sendable, CustomStringConvertible {
     package let errors: String
 
     package var description: String {
-        "\(command.joined(separator: " ")): exit \(exitCode)\noutput: \(output)\nerrors: \(errors)"
+        """
+        \(command.joined(separator: " ")): exit \(exitCode)
+        output: \(Self.shown(output))
+        errors: \(Self.shown(errors))
+        """
+    }
+
+    /// The first 10,000 characters, without the control characters that an XML report cannot hold (XML 1.0, 2.2).
+    private static func shown(_ text: String) -> String {
+        let allowed = text.unicodeScalars.lazy.prefix(10_000).map { scalar in
+            scalar.value >= 0x20 && scalar.value < 0xFFFE || "\t\n\r".unicodeScalars.contains(scalar)
+                ? scalar : "\u{FFFD}"
+        }
+        var shown = String.UnicodeScalarView()
+        shown.append(contentsOf: allowed)
+        return String(shown)
     }
 
     /// Returns the result itself if the exit code is 0. Otherwise throws an error with all details.
