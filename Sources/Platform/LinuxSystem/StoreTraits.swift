@@ -1,5 +1,5 @@
 internal import CLinux
-internal import Glibc
+package import Glibc
 internal import SystemPackage
 
 /// Abilities of the file system that a vault is on, found by trying them (`init(probing:entry:)`). They are never written into
@@ -219,5 +219,20 @@ extension StoreTraits {
         guard (try? makeFile(name, in: directory)) != nil else { return false }
         _ = withCString(name) { unlinkat(directory.fd, $0, 0) }
         return true
+    }
+}
+
+extension timespec {
+    /// Rounds down to a multiple of `grain` nanoseconds, one of the grains of `StoreTraits`, as stores do.
+    package mutating func round(to grain: Int) {
+        let second = 1_000_000_000
+        if grain <= second {
+            tv_nsec -= tv_nsec % grain
+            return
+        }
+        let seconds = grain / second
+        // Also downwards before 1970.
+        tv_sec -= (tv_sec % seconds + seconds) % seconds
+        tv_nsec = 0
     }
 }

@@ -201,6 +201,8 @@ package final class VaultFileSystem: Sendable {
         var result = node.isRegularFile ? node.withoutSealing(status) : status
         // Last: the file may be written while a checkpoint puts earlier changes in place.
         if let file { result = file.records.log.shownStatus(result) }
+        // The log keeps finer times than some stores (2 s on FAT), and the program shall see the time that stays.
+        if let grain = store.traits.timeGrain { result.st_mtim.round(to: grain) }
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             result.st_size = off_t(plaintextLength(of: node, file, status))

@@ -58,4 +58,17 @@ struct StoreTraitsTests {
         expected.longestEntry = 255
         #expect(StoreTraits(reading: root) == expected)
     }
+
+    @Test(
+        "a time is rounded down to the grain of the store",
+        arguments: [
+            (3, 123_456_789, 1, 3, 123_456_789), (3, 123_456_789, 100, 3, 123_456_700),
+            (3, 123_456_789, 10_000_000, 3, 120_000_000), (3, 5, 1_000_000_000, 3, 0), (3, 5, 2_000_000_000, 2, 0),
+            (4, 0, 2_000_000_000, 4, 0), (-3, 5, 2_000_000_000, -4, 0),
+        ])
+    func roundedTime(seconds: Int, nanoseconds: Int, grain: Int, expected: Int, expectedNanoseconds: Int) {
+        var time = timespec(tv_sec: seconds, tv_nsec: nanoseconds)
+        time.round(to: grain)
+        #expect((time.tv_sec, time.tv_nsec) == (expected, expectedNanoseconds))
+    }
 }

@@ -371,10 +371,18 @@ def lock_unlock():
 @own
 def remount():
     before = manifest()
+    put(f"{MOUNT}/timed", blob(100_000), sync=True)
+    with open(f"{MOUNT}/timed", "r+b", buffering=0) as file:
+        # Into the log, which has finer times than some stores.
+        os.pwrite(file.fileno(), b"T" * 700, 5000)
+        os.fsync(file.fileno())
+        os.utime(file.fileno(), ns=(1_234_567_891_123_456_789,) * 2)
+        shown = os.fstat(file.fileno()).st_mtime_ns
     unmount()
     remount_store()
     detail = verify()
     mount()
+    equal(os.stat(f"{MOUNT}/timed").st_mtime_ns, shown, "a file's time")
     after = manifest()
     equal([name for name in before if after.get(name) != before[name]], [], "files that differ")
     return detail
