@@ -72,7 +72,8 @@ extension MountContents {
         let open = { (isReadOnly: Bool) throws(StoreError) in
             try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: request.cacheSize, isReadOnly: isReadOnly,
-                followsWriter: options.isShared, accessTimes: options.accessTimes, writerLock: directory.writerLock)
+                followsWriter: options.isShared, accessTimes: options.accessTimes, writerLock: directory.writerLock,
+                traits: directory.traits)
         }
         let lack: String
         do throws(StoreError) { return (try open(options.isReadOnly), nil) } catch {

@@ -45,7 +45,7 @@ final class VaultSession {
         do {
             let store = try Store(
                 root: directory.root, keyRing: vault.keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
-                readsCutFiles: readsCutFiles, writerLock: directory.writerLock)
+                readsCutFiles: readsCutFiles, writerLock: directory.writerLock, traits: directory.traits)
             let opened = try VaultFileSystem(store: store, gate: LockGate())
             system = opened
             store.reportProblems(to: Console.report)

@@ -62,7 +62,7 @@ package final class Rekeyer: Sendable {
         let (store, status) = try VaultError.wrapping("cannot rekey", directory.path) { () throws(StoreError) in
             let store = try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
-                writerLock: directory.writerLock)
+                writerLock: directory.writerLock, traits: directory.traits)
             return (store, try store.root.status())
         }
         let steps = RekeySteps(root: store.root, keyRing: keyRing) { (point) throws(StoreError) in

@@ -37,7 +37,7 @@ package final class Repairer {
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
             try Store(
                 root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false,
-                writerLock: directory.writerLock, setsLogAside: true)
+                writerLock: directory.writerLock, setsLogAside: true, traits: directory.traits)
         }
     }
 

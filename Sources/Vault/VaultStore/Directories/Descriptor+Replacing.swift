@@ -86,6 +86,9 @@ extension StoreTraits {
         self.init(probing: root, entry: Self.prefix + Array(try VaultDirectory.randomDigits().utf8))
     }
 
+    /// True if the probe has reached its last step.
+    var isComplete: Bool { replacesOpenFiles != nil }
+
     /// True if rename(2) over an open file may fail. If the probe could not find that out, other machines' stores may.
     func refusesReplacingOpenFiles(in root: Descriptor) -> Bool {
         !(replacesOpenFiles ?? FileSystemType(of: root).reportsAllChanges)

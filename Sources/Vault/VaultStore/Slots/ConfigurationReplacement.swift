@@ -38,9 +38,7 @@ package struct ConfigurationReplacement {
     package init(of vault: VaultDirectory, wait: Duration) throws(VaultError) {
         let path = vault.path.appending(VaultDirectory.configurationEntry)
         let deadline = ContinuousClock.now + wait
-        let traits = try VaultError.wrapping("cannot write", vault.path) { () throws(StoreError) in
-            try StoreTraits(probing: vault.descriptor)
-        }
+        let traits = vault.traits()
         self.traits = traits
         var found: (file: Descriptor, status: stat)
         repeat {

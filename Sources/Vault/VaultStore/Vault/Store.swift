@@ -49,11 +49,12 @@ package final class Store: Sendable {
     ///   - cacheSize: bytes for the block cache.
     ///   - writerLock: of the locked vault. It is claimed if this store writes.
     ///   - setsLogAside: as in `LogRecovery.run`.
+    ///   - traits: returns the abilities of the store, for one that writes. They are tried if nil.
     /// - Throws: `.damaged`, also for an unfinished step of a rekey; `.unavailable`; `.system` with errno.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
         followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil,
-        setsLogAside: Bool = false
+        setsLogAside: Bool = false, traits: (() -> StoreTraits)? = nil
     ) throws(StoreError) {
         let (counters, faults) = (Counters(), StoreFaults())
         (self.counters, self.faults) = (counters, faults)
@@ -64,8 +65,11 @@ package final class Store: Sendable {
         }
         let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
         self.root = Descriptor(owning: copy)
-        traits = isReadOnly ? StoreTraits(reading: self.root) : try StoreTraits(probing: self.root)
-        refusesReplacingOpenFiles = traits.refusesReplacingOpenFiles(in: self.root)
+        self.traits =
+            if isReadOnly { StoreTraits(reading: self.root) } else if let traits { traits() } else {
+                try StoreTraits(probing: self.root)
+            }
+        refusesReplacingOpenFiles = self.traits.refusesReplacingOpenFiles(in: self.root)
         self.keyRing = keyRing
         self.isReadOnly = isReadOnly
         self.readsCutFiles = readsCutFiles

@@ -27,6 +27,7 @@ package final class VaultDirectory: Sendable {
     /// The root directory.
     package let descriptor: Descriptor
     private let acquiredLock: Mutex<WriterLock?>
+    private let knownTraits: Mutex<StoreTraits?>
 
     /// The lock that other machines see, while the vault is locked.
     package var writerLock: WriterLock? { acquiredLock.withLock { $0 } }
@@ -34,8 +35,11 @@ package final class VaultDirectory: Sendable {
     /// The root directory's descriptor, open for reading.
     package var root: FileDescriptor { FileDescriptor(rawValue: descriptor.fd) }
 
-    private init(path: FilePath, descriptor: Descriptor, writerLock: WriterLock? = nil) throws(VaultError) {
+    private init(
+        path: FilePath, descriptor: Descriptor, writerLock: WriterLock? = nil, traits: StoreTraits? = nil
+    ) throws(VaultError) {
         acquiredLock = Mutex(writerLock)
+        knownTraits = Mutex(traits)
         self.path = path
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
@@ -52,17 +56,26 @@ package final class VaultDirectory: Sendable {
         try VaultDirectory(path: path, descriptor: openDirectory(path))
     }
 
-    /// The abilities of the store. Tries them in the vault's directory, unless this process cannot write there.
+    /// The abilities of the store. Tries them in the vault's directory once, unless this process cannot write there.
     package func traits() -> StoreTraits {
-        let isWritable = !isOnReadOnlyStore && access("/proc/self/fd/\(descriptor.fd)", W_OK) == 0
-        return (isWritable ? try? StoreTraits(probing: descriptor) : nil) ?? StoreTraits(reading: descriptor)
+        knownTraits.withLock { known in
+            if let known { return known }
+            let isWritable = !isOnReadOnlyStore && access("/proc/self/fd/\(descriptor.fd)", W_OK) == 0
+            guard isWritable, let traits = try? StoreTraits(probing: descriptor) else {
+                return StoreTraits(reading: descriptor)
+            }
+            // A probe that has met an error, such as that of a full disk, is made again.
+            if traits.isComplete { known = traits }
+            return traits
+        }
     }
 
     /// Reads the configuration again and returns the same vault with it, on the same descriptor. Once the vault is
     /// locked, no other process writes it.
     /// - Throws: as `open`.
     package func reread() throws(VaultError) -> VaultDirectory {
-        try VaultDirectory(path: path, descriptor: descriptor, writerLock: writerLock)
+        try VaultDirectory(
+            path: path, descriptor: descriptor, writerLock: writerLock, traits: knownTraits.withLock { $0 })
     }
 
     /// open(2) of a directory at a path from a person.

@@ -182,11 +182,15 @@ final class RekeyVault {
     // MARK: Rekeying
 
     /// Begins a rekey, if none is unfinished.
-    static func begin(_ path: String) throws {
+    static func begin(_ path: String) throws { _ = try begun(path) }
+
+    /// Begins a rekey, if none is unfinished. Returns the vault, and the master key that opens its configuration.
+    private static func begun(_ path: String) throws -> (directory: VaultDirectory, masterKey: SecretBytes) {
         let (directory, masterKey, slot) = try open(path)
-        guard !directory.configuration.isRekeying else { return }
-        _ = try RekeyStart.begin(
+        guard !directory.configuration.isRekeying else { return (directory, masterKey) }
+        let newMaster = try RekeyStart.begin(
             directory, keeping: slot, secret: .passphrase(passphrase), masterKey: masterKey)
+        return (try directory.reread(), newMaster)
     }
 
     /// Begins or continues a rekey, to the end or until `before` throws.
@@ -196,8 +200,7 @@ final class RekeyVault {
         isStopped: @escaping @Sendable () -> Bool = { false },
         onProblem: @escaping @Sendable (String, String) -> Void = { _, _ in }
     ) throws -> RekeyOutcome {
-        try begin(path)
-        let (directory, masterKey, _) = try open(path)
+        let (directory, masterKey) = try begun(path)
         let rekeyer = try Rekeyer(
             directory: directory, masterKey: masterKey, before: before, isStopped: isStopped,
             onProblem: { onProblem(String(decoding: $0, as: UTF8.self), $1) })
