@@ -12,7 +12,6 @@ enum StoreText {
 
     /// The abilities that the store is known to lack, in one line.
     static func lacks(_ traits: StoreTraits) -> String {
-        guard traits.overwritesInPlace != nil else { return "unknown: nothing was tried" }
         var lacks: [String] = []
         func add(_ ability: Bool?, _ text: String) { if ability == false { lacks.append(text) } }
         add(traits.overwritesInPlace, "overwriting in place")
@@ -29,7 +28,11 @@ enum StoreText {
             lacks.append("times finer than \(FieldText.rounded(Double(grain) / 1e9)) s")
         }
         if let name = longestName(traits) { lacks.append("names over \(name) bytes") }
-        return lacks.isEmpty ? "nothing" : lacks.joined(separator: ", ")
+        let known = lacks.joined(separator: ", ")
+        if traits.overwritesInPlace != nil { return lacks.isEmpty ? "nothing" : known }
+        // Reading does not tell.
+        return (lacks.isEmpty ? "" : known + "; ")
+            + "links, modes, attributes, times and locks are unknown until a mount for writing"
     }
 
     /// The longest name of a vault there. Nil if all names can be had.

@@ -51,7 +51,7 @@ private struct VaultReport: Encodable {
     let rekeyUnfinished: Bool
     let slots: [SlotReport]
     let mounted: Mount?
-    /// Found out by the mount, or now if the vault is not in use.
+    /// Found out by the mount. Without one, what reading tells.
     let store: StoreTraits
 
     init(_ directory: VaultDirectory, user: VaultUse.User?) {
@@ -64,7 +64,7 @@ private struct VaultReport: Encodable {
         epoch = Int(configuration.epochs.current)
         rekeyUnfinished = configuration.isRekeying
         slots = configuration.slots.map(SlotReport.init)
-        store = user.map { $0.status?.store ?? StoreTraits(reading: directory.descriptor) } ?? directory.traits()
+        store = user?.status?.store ?? StoreTraits(reading: directory.descriptor)
         mounted = user.map { user in
             Mount(
                 pid: user.owner.processID, command: user.owner.command, mountpoint: user.status?.mountpoint,
