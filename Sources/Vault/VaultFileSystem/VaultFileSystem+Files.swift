@@ -185,6 +185,7 @@ extension VaultFileSystem {
                     if let file = node.openFile, file.openHandles.load(ordering: .acquiring) == 0 { file.forgetKeys() }
                 }
             }
+            if store.refusesReplacingOpenFiles { lastCloses.update { $0 += 1 } }
         }
     }
 

@@ -8,8 +8,8 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Number of times that a directory's rename is tried again.
-    private static let renameTries = 5
+    /// Timeout for the last closes of files below a directory that is renamed.
+    private static let closeTimeout: Duration = .seconds(1)
 
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
@@ -207,18 +207,29 @@ extension VaultFileSystem {
     }
 
     /// Runs a rename. SMB refuses that of a directory while a file below it is open, and files that programs have closed are still
-    /// open here until they are sealed. So seals them if it is refused, and tries again. The caller holds no lock.
+    /// open here until they are sealed. So seals them if it is refused, and tries again. The kernel notifies of the last close only
+    /// after close(2) has returned, so then waits for it. The caller holds no lock.
     private func closingFiles(of status: stat, _ rename: () throws(StoreError) -> Void) throws(StoreError) {
-        for _ in 1...Self.renameTries {
-            do throws(StoreError) { return try rename() } catch {
+        func isRenamed() throws(StoreError) -> Bool {
+            do throws(StoreError) {
+                try rename()
+                return true
+            } catch {
                 guard status.st_mode & S_IFMT == S_IFDIR, store.refusesReplacingOpenFiles,
                     [.system(.permissionDenied), .system(.resourceBusy)].contains(error)
                 else { throw error }
+                return false
             }
-            store.durability.sealer.sealAll()
-            // The kernel notifies of the last close only after close(2) has returned.
-            usleep(20_000)
         }
+        if try isRenamed() { return }
+        let deadline = ContinuousClock.now + Self.closeTimeout
+        var seen: Int
+        repeat {
+            seen = lastCloses.access { $0 }
+            store.durability.sealer.sealAll()
+            if try isRenamed() { return }
+        } while lastCloses.wait(until: deadline, for: { $0 == seen ? nil : true }) != nil
+        // The descriptor of a file is closed a moment after the wait has ended.
         try rename()
     }
 

@@ -29,6 +29,8 @@ package final class VaultFileSystem: Sendable {
     /// Number of file handles, and of those that can write. A grace ends when none can.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
+    /// Number of last closes. Counted only if the store refuses a rename over open files.
+    let lastCloses = Monitor(0)
     /// Number of checkpoints that were made because the store had no space.
     let spaceReleases = Atomic<Int>(0)
     /// Called with inodes whose attributes have changed in a request whose reply does not contain them.

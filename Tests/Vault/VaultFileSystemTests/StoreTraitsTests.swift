@@ -95,26 +95,60 @@ import VaultFormat
 
     @Test("SMB refuses to rename a directory while a file below it is open: those that are not in use are closed")
     func directoryOfOpenFiles() throws {
-        let path = vault.path
         let refusals = Mutex(0)
+        try refusingOpenFiles {
+            refusals.withLock { $0 += 1 }
+        } body: {
+            let id = try vault.directory("d")
+            try vault.file("f", in: id, [1])
+            try renameDirectory()
+            #expect(refusals.withLock(\.self) == 1)
+        }
+    }
+
+    @Test("such a rename waits for the last close, which the kernel notifies of after close(2) has returned")
+    func directoryOfClosingFiles() throws {
+        let refused = Monitor(0)
+        try refusingOpenFiles {
+            refused.update { $0 += 1 }
+        } body: {
+            let id = try vault.directory("d")
+            for name in ["f", "g"] { try vault.file(name, in: id, [1]) }
+            let handles = Mutex(
+                try ["f", "g"].map { name in
+                    let found = try vault.system.lookUp(ascii(name), in: id)
+                    return try vault.system.open(
+                        found.id, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)
+                })
+            let closing = try BackgroundThread { [system = vault.system] in
+                for count in 2...3 {
+                    _ = refused.wait(until: .now + .seconds(60)) { $0 >= count ? true : nil }
+                    system.release(handles.withLock { $0.removeFirst() })
+                }
+            }
+            defer { closing.join() }
+            try renameDirectory()
+        }
+    }
+
+    private func renameDirectory() throws {
+        try vault.system.rename(
+            ascii("d"), in: .root, to: ascii("e"), in: .root, flags: 0, for: vault.caller)
+        #expect(try vault.names() == ["e"])
+    }
+
+    /// Runs `body` on a store that refuses to rename a directory while a file below it is open.
+    private func refusingOpenFiles(_ onRefusal: @escaping @Sendable () -> Void, body: () throws -> Void) throws {
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .rename, let source = call.source, Self.isDirectory(source),
                 !source.contains("vaultfs.tmp."), Self.hasOpenFile(below: source)
             else { return 0 }
-            refusals.withLock { $0 += 1 }
+            onRefusal()
             return EACCES
         }
-        try SmbStore().run(in: path, answer: answer) {
+        try SmbStore().run(in: vault.path, answer: answer) {
             try vault.remount()
-            let id = try vault.directory("d")
-            try vault.file("f", in: id, [1])
-            let rename = { () throws(StoreError) in
-                try self.vault.system.rename(
-                    ascii("d"), in: .root, to: ascii("e"), in: .root, flags: 0, for: self.vault.caller)
-            }
-            try rename()
-            #expect(refusals.withLock(\.self) == 1)
-            #expect(try vault.names() == ["e"])
+            try body()
         }
     }
 
