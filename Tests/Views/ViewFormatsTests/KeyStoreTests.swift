@@ -56,6 +56,18 @@ import VaultCrypto
         #expect(store.find(name)?.key.exposed == KeyPlace.key)
     }
 
+    @Test("A given key that cannot be read is named, also if there is a key command")
+    func missingGiven() throws {
+        let (good, bad) = (String(repeating: "0a", count: 16), String(repeating: "0b", count: 16))
+        let files = [[UInt8](good.utf8): try place.write("good"), [UInt8](bad.utf8): place.file("absent")]
+        let store = KeyStore(place.sources(files, command: place.command("echo run >>runs")))
+        defer { store.stop() }
+        let missing = store.missing([])
+        #expect(missing.count == 1 && missing.first?.contains("absent") == true, "\(missing)")
+        #expect(missing.first?.hasPrefix("no key for ") == true, "\(missing)")
+        #expect(throws: StoreError.self) { try place.read("runs") }
+    }
+
     @Test("A failure is not kept, a success is")
     func retry() throws {
         let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat key")))

@@ -75,15 +75,15 @@ package final class KeyStore: Sendable {
     /// The keys of `--key KID=FILE`, whose names have nothing but the identifier.
     package var given: Set<KeyID> { sources.given }
 
-    /// Reads the given keys, because a fragment can need one that no open did. A failure is reported when the key is
-    /// needed.
+    /// Reads the given keys, because a fragment can need one that no open did. `missing` has the reason of a failure.
     package func loadGiven() { for id in given { _ = try? fetch(.given(id)) } }
 
-    /// Tries to read keys from files, and returns the reasons why that fails, each once. Does not ask the key command.
+    /// Tries to read keys from files, also the given ones, and returns the reasons why that fails, each once. Does not ask the
+    /// key command.
     func missing(_ names: Set<KeyName>) -> [String] {
         let files = KeySources(root: sources.root, uriFiles: sources.uriFiles)
         var reasons: Set<String> = []
-        for name in names where !sources.asksCommand(for: name) {
+        for name in names.union(given.map(KeyName.given)) where !sources.asksCommand(for: name) {
             do throws(ViewError) { _ = try files.load(name) } catch .noKey(let reason) {
                 reasons.insert(reason)
             } catch {

@@ -48,8 +48,9 @@ package final class ViewSource: Sendable {
     /// True for hls if the scan found no playlist.
     package var lacksPlaylists: Bool { index.map(\.isEmpty) ?? false }
 
-    /// The keys that playlists name and that cannot be read, a line each for people. Does not ask the key command.
-    package func missingKeys() -> [String] { index.map { keys.missing($0.keyNames()) } ?? [] }
+    /// The keys that playlists name or that are given, and that cannot be read, a line each for people. Does not ask the key
+    /// command.
+    package func missingKeys() -> [String] { keys.missing(index?.keyNames() ?? []) }
 
     /// True if the view shows this entry.
     package func shows(_ name: [UInt8], inRoot isRoot: Bool) -> Bool {
