@@ -3,8 +3,8 @@ internal import Glibc
 package import LinuxSystem
 package import SystemPackage
 
-/// The directory of a user's control sockets: `$XDG_RUNTIME_DIR/vaultfs`, for root `/run/vaultfs`, and without these
-/// `/tmp/vaultfs-UID`. It must belong to the user and have mode 0700. Any thread.
+/// The directory of a user's control sockets: `$XDG_RUNTIME_DIR/vaultfs`, else `/run/user/UID/vaultfs`, for root
+/// `/run/vaultfs`, and without these `/tmp/vaultfs-UID`. It must belong to the user and have mode 0700. Any thread.
 package final class RuntimeDirectory: Sendable {
     package let path: FilePath
     let descriptor: Descriptor
