@@ -95,9 +95,13 @@ extension PlainMountTests {
                 try Command(["sh", "-c", "cd \(view.keys) && \(rename)", "sh", view.source, view.originals]).run()
                     .succeeded()
             case .command:
-                // The command waits, so that the first read certainly comes before the keys.
+                // The open needs the first key. For the others the command waits, so that the first read certainly comes before
+                // them.
                 let wait = "until [ -e '\(gate)' ]; do sleep 0.05; done"
-                options = ["--key-command", "\(wait); cat '\(view.keys)/'\"$VAULTFS_KEY_ID\""]
+                options = [
+                    "--key-command",
+                    "case $VAULTFS_KEY_ID in a0*) ;; *) \(wait) ;; esac; cat '\(view.keys)/'\"$VAULTFS_KEY_ID\"",
+                ]
             }
             try view.mount("mp4", options)
             let film = "\(view.mountpoint)/film.mp4"
