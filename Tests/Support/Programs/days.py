@@ -44,8 +44,8 @@ def stack_pointers(pid):
         try:
             with open(f"/proc/{pid}/task/{task}/syscall") as file:
                 words = file.read().split()
-        except FileNotFoundError:
-            # A thread that only one lock needed has ended.
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread that only one lock needed has ended, before the open or before the read.
             continue
         if len(words) > 2:
             pointers.append(int(words[-2], 16))
