@@ -144,9 +144,11 @@ package enum PageCaching: Sendable {
 }
 
 /// One worker thread's buffers. Only that thread uses them.
-package protocol WorkerBuffers: AnyObject {
+package protocol WorkerBuffers: AnyObject, SendableMetatype {
     /// Plaintext for a reply.
     var reply: UnsafeMutableRawBufferPointer { get }
+    /// Does a part of a large request. Nil if the thread serves each alone.
+    var helper: RequestHelper? { get set }
     /// Zeroes the buffers and the key schedules. Called between requests.
     func wipe()
 }

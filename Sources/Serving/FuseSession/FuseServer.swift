@@ -27,7 +27,10 @@ final class FuseServer: Sendable {
     let quickOpens = DeferredOpens(mostThreads: 4)
     let commandOpens = DeferredOpens(mostThreads: 32)
     let scheduler = WorkerScheduler()
-    let ahead = ReadAhead()
+    /// Wakes the thread that works beside the workers.
+    let secondWake: LinuxSystem.Semaphore
+    let ahead: ReadAhead
+    let helper: RequestHelper
     /// Size of the block cache, in bytes.
     let cacheSize: Int
     /// `max_read` of the mount options, in bytes. 0 if none was given.
@@ -60,6 +63,9 @@ final class FuseServer: Sendable {
         kernelChecks = !(options.isPrivate && fileSystem.checksAccess)
         maximumRead = options.maximumRead
         self.logger = logger
+        secondWake = LinuxSystem.Semaphore()
+        ahead = ReadAhead(wake: secondWake)
+        helper = RequestHelper(wake: secondWake)
         var key = pthread_key_t()
         pthread_key_create(&key, nil)
         workerKey = key
@@ -120,18 +126,23 @@ final class FuseServer: Sendable {
         // Creating files needs the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)).
         // Otherwise callers' umasks would mix.
         guard linux_unshare_fs() == 0 else { return logger.critical("unshare: \(currentErrno())") }
-        asWorker { serveRequests(session, $0) }
+        asWorker { worker in
+            worker.workspace.helper = helper
+            serveRequests(session, worker)
+        }
     }
 
-    /// The body of the thread that decrypts ahead of reads in order. Like a request, a piece passes the gate, and a lock
-    /// wipes the buffers.
-    func workAhead(_ session: OpaquePointer) {
+    /// The body of the thread that does a part of large requests, and decrypts ahead of reads in order. A lock wipes its
+    /// buffers. Like a request, a piece that is decrypted ahead passes the gate. A part of a request has passed it.
+    func workBeside(_ session: OpaquePointer) {
         asWorker { worker in
             ahead.serve(true)
             defer { ahead.serve(false) }
             var wiped = 0
             while fuse_session_exited(session) == 0 {
                 wipeIfAsked(worker, &wiped)
+                guard secondWake.wait() else { continue }
+                helper.serve(worker.workspace)
                 guard let work = ahead.next() else { continue }
                 var goesOn = true
                 while goesOn, wipes.load(ordering: .acquiring) == wiped, fuse_session_exited(session) == 0 {
@@ -139,6 +150,7 @@ final class FuseServer: Sendable {
                     // During a lock even a class that stays available gets nothing ahead: its last close purges it.
                     goesOn = gate.isUnlocked() && work.step(worker.workspace)
                     gate.leave(worker.inFlight)
+                    helper.serve(worker.workspace)
                 }
                 ahead.finish()
             }

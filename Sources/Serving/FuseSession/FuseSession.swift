@@ -166,7 +166,7 @@ package final class FuseSession: @unchecked Sendable {
         if isAnswering { whenAnswering() }
         for thread in workers { thread.join() }
         server.scheduler.dismiss()
-        server.ahead.stop()
+        server.secondWake.post()
         server.fileSystem.endDeferred()
         server.quickOpens.end()
         server.commandOpens.end()
@@ -199,7 +199,8 @@ package final class FuseSession: @unchecked Sendable {
         return threads
     }
 
-    /// Starts the watch over the single worker, the thread of delayed refusals, and the one that decrypts ahead.
+    /// Starts the watch over the single worker, the thread of delayed refusals, and the one that works
+    /// beside the workers.
     private func startHelpers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
             server.scheduler.watch {
@@ -211,9 +212,9 @@ package final class FuseSession: @unchecked Sendable {
         if watch == nil { server.scheduler.dismiss() }
         let refuser = try? BackgroundThread { [server] in server.refusals.run() }
         if refuser == nil { server.refusals.stop() }
-        // Without it, nothing is decrypted ahead.
-        let ahead = try? BackgroundThread { [self] in server.workAhead(session) }
-        return [watch, refuser, ahead].compactMap { $0 }
+        // Without it, nothing is decrypted ahead, and each worker serves large requests alone.
+        let second = try? BackgroundThread { [self] in server.workBeside(session) }
+        return [watch, refuser, second].compactMap { $0 }
     }
 
     /// Asks for the root's attributes, as a program does. The kernel does not have them yet, so it sends a request.

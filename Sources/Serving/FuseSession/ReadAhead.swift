@@ -22,7 +22,10 @@ final class ReadAhead: Sendable {
     private static let mostWaiting = 8
 
     private let state = Mutex(State())
-    private let wake = Semaphore()
+    private let wake: Semaphore
+
+    /// - Parameter wake: posted when there is work. The thread that waits for it calls `next`.
+    init(wake: Semaphore) { self.wake = wake }
 
     /// Adds work for a file, unless it has some already, or too many files have.
     func add(_ work: Work) {
@@ -36,10 +39,9 @@ final class ReadAhead: Sendable {
         if isAdded { wake.post() }
     }
 
-    /// The work that has waited longest. Waits for some. Nil if a signal has come, or after `stop`.
+    /// The work that has waited longest. Nil if there is none.
     func next() -> Work? {
-        guard wake.wait() else { return nil }
-        return state.withLock { state in
+        state.withLock { state in
             if state.waiting.isEmpty { return nil }
             let work = state.waiting.removeFirst()
             state.running = work.file
@@ -51,7 +53,4 @@ final class ReadAhead: Sendable {
 
     /// The thread begins, or ends.
     func serve(_ isServed: Bool) { state.withLock { $0 = State(isServed: isServed) } }
-
-    /// Wakes the thread.
-    func stop() { wake.post() }
 }

@@ -232,8 +232,6 @@ package final class VaultFileSystem: Sendable {
     }
 }
 
-extension Workspace: WorkerBuffers {}
-
 extension VaultFileSystem: FileSystem {
     package var ownsSource: Bool { !store.followsWriter }
     package var checksAccess: Bool { true }

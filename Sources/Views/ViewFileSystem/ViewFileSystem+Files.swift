@@ -7,8 +7,6 @@ internal import Synchronization
 internal import SystemPackage
 package import ViewFormats
 
-extension ViewWorkspace: WorkerBuffers {}
-
 extension ViewFileSystem: ReadOnlyFileSystem {
     package var ownsSource: Bool { false }
 

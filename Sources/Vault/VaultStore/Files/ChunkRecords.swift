@@ -81,4 +81,9 @@ package struct ChunkRecords: ~Copyable, Sendable {
         } catch { throw StoreError(error) }
         return UnsafeRawBufferPointer(records)
     }
+
+    /// The records of a batch that was encrypted into the workspace, with `size` bytes of plaintext.
+    static func encrypted(_ size: Int, chunks: Int, _ workspace: Workspace) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(workspace.records.slice(..<(size + chunks * ChunkLayout.recordOverhead)))
+    }
 }

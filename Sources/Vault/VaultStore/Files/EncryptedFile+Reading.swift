@@ -1,6 +1,7 @@
 internal import FileSystem
 package import LinuxSystem
 internal import Synchronization
+internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
@@ -58,7 +59,7 @@ extension EncryptedFile {
         let isCached = chunks <= Self.largestCachedRun && !store.followsWriter
         // After the first chunk that is missing, those after it are, too.
         var mayBeCached = isCached || isAhead
-        var done = 0
+        var done = isCached || isAhead ? 0 : try readBeside(at: plaintextOffset, into: wanted, workspace)
         while done < count {
             let offset = plaintextOffset + UInt64(done)
             let rest = wanted.slice(done...)
@@ -73,6 +74,27 @@ extension EncryptedFile {
             }
         }
         return count
+    }
+
+    /// Reads the whole batches of a large range by the worker and the helper at the same time.
+    /// - Returns: the number of bytes read. What follows them is left to the worker, also if it is damaged or was cut.
+    private func readBeside(
+        at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, _ workspace: Workspace
+    ) throws(StoreError) -> Int {
+        guard let helper = workspace.helper, wanted.count >= RequestHelper.smallestShared,
+            plaintextOffset % UInt64(layout.chunkSize) == 0
+        else { return 0 }
+        let batchSize = workspace.batchChunks * layout.chunkSize
+        // Both threads have ended when `share` returns.
+        nonisolated(unsafe) let wanted = wanted
+        let batches = helper.share(wanted.count / batchSize, workspace) { (index, workspace) throws(StoreError) in
+            let start = index * batchSize
+            let read = try self.readRun(
+                at: plaintextOffset + UInt64(start), into: wanted.slice(start..<(start + batchSize)), isCached: false,
+                workspace: workspace)
+            guard read == batchSize else { throw .system(.interrupted) }
+        }
+        return batches.done * batchSize
     }
 
     /// Copies the wanted part of the chunk at this offset from the block cache. Nil if it is not there.

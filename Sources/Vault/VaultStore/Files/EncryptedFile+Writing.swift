@@ -8,6 +8,18 @@ internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {
+    /// Chunks that are put at once.
+    private struct Batch {
+        let first: UInt64
+        let plaintext: UnsafeRawBufferPointer
+        /// True if a program has written all of it.
+        let isWhole: Bool
+        /// True if the records go to the log, false if they are written past the end.
+        let isLogged: Bool
+        /// True if the log has the file's length.
+        let isLengthLogged: Bool
+    }
+
     /// Bytes that are logged, while the log has a file's length, before a checkpoint. Small files that are rewritten stay
     /// below.
     private static let mostLogged = 4 << 20
@@ -53,7 +65,8 @@ extension EncryptedFile {
         _ workspace: Workspace
     ) throws(StoreError) -> Int {
         if plaintextOffset + UInt64(data.count) > length { try unseal(&state, writer) }
-        var done = 0
+        var (done, shared) = try writeBeside(&state, writer, data, at: plaintextOffset, workspace)
+        if done < shared { return done }
         while done < data.count {
             do throws(StoreError) {
                 done += try writeBatch(
@@ -64,6 +77,52 @@ extension EncryptedFile {
             }
         }
         return done
+    }
+
+    /// Writes the leading part of `data`, if it is large, by the worker and the helper. Both encrypt batches at the same time,
+    /// and put one after the other, so an interrupted write leaves what it leaves without a helper.
+    /// - Returns: the number of bytes written, and how many they are unless the store takes no more. 0 if the write is not
+    ///   one for two threads.
+    private func writeBeside(
+        _ state: inout WriteState, _ writer: Descriptor, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64,
+        _ workspace: Workspace
+    ) throws(StoreError) -> (done: Int, shared: Int) {
+        let chunkSize = layout.chunkSize
+        guard let helper = workspace.helper, data.count >= RequestHelper.smallestShared,
+            plaintextOffset % UInt64(chunkSize) == 0
+        else { return (0, 0) }
+        let isNew = plaintextOffset == length
+        // A partial chunk among existing ones is read first, by the worker.
+        let count = isNew ? data.count : data.count - data.count % chunkSize
+        guard isNew || plaintextOffset + UInt64(count) <= length else { return (0, 0) }
+        let isLengthLogged = try hasLongLoggedLength(&state)
+        let isLogged = isLengthLogged || !isNew
+        if !isLogged { try beginGrowth(&state) }
+        let batchSize = workspace.batchChunks * chunkSize
+        let first = plaintextOffset / UInt64(chunkSize)
+        let range: @Sendable (Int) -> Range<Int> = { ($0 * batchSize)..<min(count, ($0 + 1) * batchSize) }
+        // Both threads have ended when `share` returns, and only one at a time finishes a batch.
+        nonisolated(unsafe) let data = data
+        return try withUnsafeMutablePointer(to: &state) { (state) throws(StoreError) in
+            nonisolated(unsafe) let state = state
+            let pieces = (count + batchSize - 1) / batchSize
+            let (done, error) = helper.share(pieces, workspace) { (index, workspace) throws(StoreError) in
+                let plaintext = data.slice(range(index))
+                _ = try self.records.encrypt(
+                    plaintext, first: first + UInt64(index * workspace.batchChunks),
+                    chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
+            } finish: { (index, workspace) throws(StoreError) in
+                let range = range(index)
+                let batch = Batch(
+                    first: first + UInt64(index * workspace.batchChunks), plaintext: data.slice(range), isWhole: true,
+                    isLogged: isLogged, isLengthLogged: isLengthLogged)
+                try self.put(
+                    batch, &state.pointee, writer, length: max(self.length, plaintextOffset + UInt64(range.upperBound)),
+                    workspace)
+            }
+            if done == 0, let error { throw error }
+            return (done == pieces ? count : done * batchSize, count)
+        }
     }
 
     /// Writes the leading part of `data` that lies in one batch of chunks. Returns its size.
@@ -93,31 +152,44 @@ extension EncryptedFile {
             isWhole
             ? given
             : try assemble(given, at: plaintextOffset, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
-        let records = try self.records.encrypt(plaintext, first: first, chunks: chunks, workspace)
+        _ = try records.encrypt(plaintext, first: first, chunks: chunks, workspace)
         if !isLogged { try beginGrowth(&state) }
+        let batch = Batch(
+            first: first, plaintext: plaintext, isWhole: isWhole, isLogged: isLogged, isLengthLogged: isLengthLogged)
+        try put(batch, &state, writer, length: newLength, workspace)
+        return given.count
+    }
+
+    /// Puts a batch into the log or past the end, from the records in `workspace`, and then lets readers see it.
+    private func put(
+        _ batch: Batch, _ state: inout WriteState, _ writer: Descriptor, length newLength: UInt64,
+        _ workspace: Workspace
+    ) throws(StoreError) {
+        let chunks = (batch.plaintext.count + layout.chunkSize - 1) / layout.chunkSize
+        let records = ChunkRecords.encrypted(batch.plaintext.count, chunks: chunks, workspace)
         try changes.during { () throws(StoreError) in
             try store.counters.storeTime.time { () throws(StoreError) in
-                if isLogged {
-                    let exact = isLengthLogged ? newLength : nil
-                    try putInLog(&state, writer, records, first: first, grows: newLength > oldLength, exact, workspace)
+                if batch.isLogged {
+                    let exact = batch.isLengthLogged ? newLength : nil
+                    try putInLog(
+                        &state, writer, records, first: batch.first, grows: newLength > length, exact, workspace)
                 } else {
-                    try writePastEnd(&state, writer, records, first: first)
+                    try writePastEnd(&state, writer, records, first: batch.first)
                 }
             }
             setLength(&state, newLength)
             for index in 0..<chunks {
-                let chunk = first + UInt64(index)
+                let chunk = batch.first + UInt64(index)
                 let start = index * layout.chunkSize
-                let end = min(start + layout.chunkSize, plaintext.count)
+                let end = min(start + layout.chunkSize, batch.plaintext.count)
                 // A partial last chunk too: the next append then need not read it.
-                if isWhole && end - start == layout.chunkSize {
+                if batch.isWhole && end - start == layout.chunkSize {
                     store.cache.remove(file: token, chunk: chunk)
                 } else {
-                    store.cache.update(file: token, chunk: chunk, plaintext.slice(start..<end))
+                    store.cache.update(file: token, chunk: chunk, batch.plaintext.slice(start..<end))
                 }
             }
         }
-        return given.count
     }
 
     /// Puts together the batch's plaintext if the data covers its first or last chunk only in part. The rest is read

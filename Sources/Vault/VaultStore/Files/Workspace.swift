@@ -1,4 +1,5 @@
 internal import CLinux
+package import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
@@ -6,7 +7,7 @@ package import VaultCrypto
 package import VaultFormat
 
 /// The buffers and cipher contexts of one thread. They are made once, so that a request allocates nothing.
-package final class Workspace {
+package final class Workspace: WorkerBuffers {
     /// Bytes of plaintext that are encrypted or decrypted at a time. Their ciphertext stays in the L2 cache.
     private static let batchSize = 128 << 10
     /// The size of the largest read or write that FUSE passes on.
@@ -25,6 +26,7 @@ package final class Workspace {
     package let edge: UnsafeMutableRawBufferPointer
     /// Plaintext for the kernel.
     package let reply: UnsafeMutableRawBufferPointer
+    package var helper: RequestHelper?
     private let memory: UnsafeMutableRawPointer
     private let memorySize: Int
 

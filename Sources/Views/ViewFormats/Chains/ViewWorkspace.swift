@@ -1,12 +1,12 @@
 internal import CLinux
-internal import FileSystem
+package import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
 
 /// One thread's buffers and cipher contexts for reads, allocated once, so that a request allocates nothing.
-package final class ViewWorkspace {
+package final class ViewWorkspace: WorkerBuffers {
     /// Bytes of one block of the cache.
     package static let pageSize = 4096
     /// Reads of more pages bypass the block cache, because they would evict the pages of random reads.
@@ -30,6 +30,7 @@ package final class ViewWorkspace {
     let block: UnsafeMutableRawBufferPointer
     /// A chain's own initial vector.
     let vector: UnsafeMutableRawBufferPointer
+    package var helper: RequestHelper?
     private let memory: UnsafeMutableRawPointer
 
     /// Throws `.store` if there is no memory.

@@ -1,0 +1,180 @@
+package import LinuxSystem
+internal import Synchronization
+
+internal import func Glibc.sched_yield
+
+/// Lets a second thread do pieces of a large request beside the worker that serves it. Helps one request at a time, and a
+/// worker never waits for a helper that has not begun. Any thread may call `share`, and one thread calls `serve`.
+package final class RequestHelper: Sendable {
+    /// The state of the offer. A worker claims it, and only that worker makes it idle again.
+    enum Phase: Int, AtomicRepresentable {
+        case idle, claimed, offered, taken
+    }
+
+    /// Requests of fewer bytes are not shared: a helper's wake takes 50 µs.
+    package static let smallestShared = 256 << 10
+
+    /// Requests in a row that the helper came too late for, before it is not asked for `pause` requests: the other
+    /// cores are busy.
+    private static let mostLate = 3
+    private static let pause = 64
+
+    let phase = Atomic(Phase.idle)
+    /// Number of large requests. With several, each core has one.
+    private let running = Atomic(0)
+    private let offered = Mutex<PieceRun?>(nil)
+    private let wake: Semaphore
+    private let ended = Semaphore()
+    /// Requests in a row that the helper came too late for. Below 0 it is not asked.
+    private let late = Atomic(0)
+    /// Requests that the helper has done a part of.
+    let helped = Atomic<UInt64>(0)
+
+    /// - Parameter wake: posted when there is work. The thread that waits for it calls `serve`.
+    package init(wake: Semaphore) { self.wake = wake }
+
+    /// Does all pieces of a request, on this thread and on the helper's if that is free.
+    /// - Parameters:
+    ///   - count: the number of pieces. Each thread takes the first that nobody has.
+    ///   - prepare: runs for several pieces at the same time.
+    ///   - finish: runs for one piece after the other, in their order, on the thread that has prepared the piece. If it is
+    ///     nil, nothing is in order.
+    /// - Returns: the number of pieces before the first one that has failed, and its error.
+    package func share<Workspace: WorkerBuffers>(
+        _ count: Int, _ workspace: Workspace,
+        prepare: @escaping @Sendable (Int, Workspace) throws(StoreError) -> Void,
+        finish: (@Sendable (Int, Workspace) throws(StoreError) -> Void)? = nil
+    ) -> (done: Int, error: StoreError?) {
+        let run = PieceRun(count, isOrdered: finish != nil) { index, workspace throws(StoreError) in
+            try prepare(index, unsafeDowncast(workspace, to: Workspace.self))
+        } finish: { index, workspace throws(StoreError) in
+            try finish?(index, unsafeDowncast(workspace, to: Workspace.self))
+        }
+        let others = running.add(1, ordering: .relaxed).oldValue
+        defer { running.subtract(1, ordering: .relaxed) }
+        let isOffered = others == 0 && offer(run)
+        run.work(workspace)
+        if isOffered { end() }
+        return run.result
+    }
+
+    private func offer(_ run: PieceRun) -> Bool {
+        if late.load(ordering: .relaxed) < 0 {
+            late.add(1, ordering: .relaxed)
+            return false
+        }
+        guard phase.compareExchange(expected: .idle, desired: .claimed, ordering: .acquiring).exchanged else {
+            return false
+        }
+        offered.withLock { $0 = run }
+        phase.store(.offered, ordering: .releasing)
+        wake.post()
+        return true
+    }
+
+    /// Withdraws the offer, or waits until the helper has ended its last piece.
+    private func end() {
+        if phase.compareExchange(expected: .offered, desired: .claimed, ordering: .acquiringAndReleasing).exchanged {
+            if late.add(1, ordering: .relaxed).newValue >= Self.mostLate { late.store(-Self.pause, ordering: .relaxed) }
+        } else {
+            // A signal may interrupt the wait.
+            while !ended.wait() {}
+            late.store(0, ordering: .relaxed)
+            helped.add(1, ordering: .relaxed)
+        }
+        offered.withLock { $0 = nil }
+        phase.store(.idle, ordering: .releasing)
+    }
+
+    /// Does pieces of the request that is offered, if there is one.
+    package func serve(_ workspace: any WorkerBuffers) {
+        guard phase.compareExchange(expected: .offered, desired: .taken, ordering: .acquiringAndReleasing).exchanged
+        else { return }
+        offered.withLock { $0 }?.work(workspace)
+        ended.post()
+    }
+}
+
+/// Runs `body` with a helper that a thread of its own serves, for programs that serve no requests. Without memory or a
+/// thread for that, the helper is nil, and `body` works alone.
+/// - Parameter makeWorkspace: called once, on this thread.
+/// - Throws: what `body` throws.
+package func withRequestHelper<Result, Failure: Error>(
+    _ makeWorkspace: () throws(StoreError) -> any WorkerBuffers, _ body: (RequestHelper?) throws(Failure) -> Result
+) throws(Failure) -> Result {
+    let wake = Semaphore()
+    let helper = RequestHelper(wake: wake)
+    let isRunning = Monitor(true)
+    let serving: BackgroundThread
+    do throws(StoreError) {
+        // Only the thread uses it.
+        nonisolated(unsafe) let workspace = try makeWorkspace()
+        serving = try BackgroundThread {
+            while isRunning.access({ $0 }) {
+                if wake.wait() { helper.serve(workspace) }
+            }
+        }
+    } catch { return try body(nil) }
+    defer {
+        isRunning.update { $0 = false }
+        wake.post()
+        serving.join()
+    }
+    return try body(helper)
+}
+
+/// The pieces of one request. Any thread.
+private final class PieceRun: Sendable {
+    typealias Step = @Sendable (Int, any WorkerBuffers) throws(StoreError) -> Void
+
+    private let count: Int
+    private let isOrdered: Bool
+    private let prepare: Step
+    private let finish: Step
+    /// The first piece that nobody has.
+    private let next = Atomic(0)
+    /// The piece that may be finished.
+    private let turn = Atomic(0)
+    /// The first piece that has failed, and why.
+    private let failure = Mutex<(index: Int, error: StoreError)?>(nil)
+    /// Its index. `count` while none has.
+    private let failedAt: Atomic<Int>
+
+    init(_ count: Int, isOrdered: Bool, prepare: @escaping Step, finish: @escaping Step) {
+        (self.count, self.isOrdered, self.prepare, self.finish) = (count, isOrdered, prepare, finish)
+        failedAt = Atomic(count)
+    }
+
+    var result: (done: Int, error: StoreError?) {
+        failure.withLock { failure in (failure?.index ?? count, failure?.error) }
+    }
+
+    func work(_ workspace: any WorkerBuffers) {
+        while true {
+            let index = next.add(1, ordering: .relaxed).oldValue
+            guard index < failedAt.load(ordering: .acquiring) else { return }
+            do throws(StoreError) {
+                try prepare(index, workspace)
+                guard isOrdered else { continue }
+                guard awaitTurn(index) else { return }
+                try finish(index, workspace)
+                turn.store(index + 1, ordering: .releasing)
+            } catch {
+                failure.withLock { failure in
+                    if index >= failure?.index ?? count { return }
+                    failure = (index, error)
+                    failedAt.store(index, ordering: .releasing)
+                }
+            }
+        }
+    }
+
+    /// Waits while the other thread finishes the piece before, some microseconds. Returns false if that has failed.
+    private func awaitTurn(_ index: Int) -> Bool {
+        while turn.load(ordering: .acquiring) != index {
+            if failedAt.load(ordering: .acquiring) < index { return false }
+            sched_yield()
+        }
+        return true
+    }
+}

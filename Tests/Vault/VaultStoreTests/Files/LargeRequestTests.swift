@@ -1,0 +1,157 @@
+import Glibc
+import LinuxSystem
+import Synchronization
+import TestSupport
+import Testing
+import VaultFormat
+
+@testable import FileSystem
+@testable import VaultStore
+
+/// Large requests that a helper serves beside the worker. They return and leave what they do without one, also when they
+/// fail.
+@Suite(.timeLimit(.minutes(5))) struct LargeRequestTests {
+    private static let size = 1 << 20
+
+    struct Write: Sendable, CustomTestStringConvertible {
+        let testDescription: String
+        /// The file's size before.
+        let before: Int
+        let offset: Int
+        var count = size
+        /// True if the two threads share it.
+        var isShared = true
+    }
+
+    static let writes = [
+        Write(testDescription: "a new file", before: 0, offset: 0),
+        Write(testDescription: "after the last chunk", before: 10 * 4096, offset: 10 * 4096),
+        Write(testDescription: "an overwrite", before: 2 * size, offset: 4096),
+        Write(testDescription: "an overwrite with growth", before: size / 2, offset: 4096, isShared: false),
+        Write(testDescription: "after a partial chunk", before: 5000, offset: 5000, isShared: false),
+        Write(testDescription: "past the end", before: 4096, offset: 3 * size),
+        Write(testDescription: "a partial last chunk", before: 3 * 4096, offset: 3 * 4096, count: 700_001),
+        Write(testDescription: "few bytes", before: 0, offset: 0, count: 200_000, isShared: false),
+    ]
+
+    struct Outcome: Equatable {
+        var result = ""
+        /// The changes in the store, in their order.
+        var calls: [String] = []
+        /// Nil after an error.
+        var content: [UInt8]?
+    }
+
+    /// Holds the worker in its first call until the helper has begun.
+    private static func hold(_ worker: pthread_t, until helper: RequestHelper) {
+        guard pthread_equal(pthread_self(), worker) != 0 else { return }
+        let deadline = ContinuousClock.now + .seconds(20)
+        while helper.phase.load(ordering: .acquiring) == .offered, .now < deadline { usleep(100) }
+    }
+
+    /// Makes a file, and writes to it.
+    /// - Parameter fault: number of the store's call that fails for lack of space, and all after it.
+    private func write(_ write: Write, isHelped: Bool, fault: Int = .max) throws -> Outcome {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        if write.before > 0 { try file.put(pattern(write.before), at: 0) }
+        let (workspace, layout) = (try Workspace(layout: store.layout), store.layout)
+        let calls = Mutex<[String]>([])
+        var outcome = Outcome()
+        try withRequestHelper { () throws(StoreError) in
+            try Workspace(layout: layout)
+        } _: { helper in
+            let helper = try #require(helper)
+            workspace.helper = isHelped ? helper : nil
+            let worker = pthread_self()
+            let note = { @Sendable (call: WatchedCall) in
+                Self.hold(worker, until: helper)
+                calls.withLock {
+                    $0.append("\(call.kind) \(call.path.hasSuffix("vaultfs.log")) \(call.range) \(call.size)")
+                }
+            }
+            CallFaults(.full, first: fault, count: .max).during(in: vault.path, onCall: note) {
+                outcome.result = pattern(write.count, seed: 3).withUnsafeBytes { data in
+                    do throws(StoreError) {
+                        return "\(try file.write(data, at: UInt64(write.offset), workspace: workspace))"
+                    } catch { return "\(error)" }
+                }
+            }
+            if isHelped, fault == .max { #expect(helper.helped.total == (write.isShared ? 1 : 0)) }
+        }
+        outcome.calls = calls.withLock { $0 }
+        outcome.content = try file.contents()
+        // Another mount finds the same.
+        try store.log.checkpoint(.end)
+        #expect(try vault.reopen(in: vault.open()).contents() == outcome.content)
+        return outcome
+    }
+
+    @Test("a write makes the same calls in the same order as without a helper", arguments: writes)
+    func calls(of write: Write) throws {
+        let alone = try self.write(write, isHelped: false)
+        #expect(alone.result == "\(write.count)")
+        #expect(try self.write(write, isHelped: true) == alone)
+    }
+
+    @Test("a write that fails at any call returns and leaves the same", arguments: writes)
+    func failing(_ write: Write) throws {
+        for fault in 0..<(try self.write(write, isHelped: false).calls.count) {
+            let alone = try self.write(write, isHelped: false, fault: fault)
+            #expect(try self.write(write, isHelped: true, fault: fault) == alone, "call \(fault)")
+        }
+    }
+
+    /// Reads all, with and without a helper.
+    private func read(_ vault: TestStore, isHelped: Bool) throws -> String {
+        let store = try vault.open()
+        let file = try vault.reopen(in: store)
+        let (workspace, layout) = (try Workspace(layout: store.layout), store.layout)
+        return try withRequestHelper { () throws(StoreError) in
+            try Workspace(layout: layout)
+        } _: { helper in
+            let helper = try #require(helper)
+            workspace.helper = isHelped ? helper : nil
+            let worker = pthread_self()
+            let hold = { @Sendable (_: ReadFault.Kind, _: String) -> Int32 in
+                Self.hold(worker, until: helper)
+                return 0
+            }
+            let result = ReadFault.during(in: vault.path, hold) {
+                do { return "\(try file.get(Self.size, at: 0, workspace) == pattern(Self.size))" } catch {
+                    return "\(error)"
+                }
+            }
+            #expect(helper.helped.total == (isHelped ? 1 : 0))
+            return result
+        }
+    }
+
+    @Test("a read returns the same, also of a damaged chunk", arguments: [nil, 0, 31, 32, 100, 255])
+    func reading(damaged: Int?) throws {
+        let vault = try TestStore()
+        try vault.make(pattern(Self.size))
+        if let damaged { try vault.change { $0[128 + damaged * 4128 + 50] ^= 1 } }
+        let alone = try read(vault, isHelped: false)
+        #expect(alone == "true" || damaged.map { alone.contains("chunk \($0):") } == true)
+        #expect(try read(vault, isHelped: true) == alone)
+    }
+
+    @Test("a worker does all of a request by itself if the helper never comes, and soon asks no more")
+    func late() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        let workspace = try Workspace(layout: store.layout)
+        let wake = LinuxSystem.Semaphore()
+        let helper = RequestHelper(wake: wake)
+        workspace.helper = helper
+        for round in 0..<10 { try file.put(pattern(Self.size, seed: UInt64(round)), at: 0, workspace) }
+        #expect(try file.contents(workspace) == pattern(Self.size, seed: 9))
+        #expect(helper.helped.total == 0)
+        var asked = 0
+        while wake.wait(nanoseconds: 1000) { asked += 1 }
+        #expect(asked == 3)
+    }
+}
