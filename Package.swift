@@ -69,7 +69,7 @@ let package = Package(
         library(.serving, "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system, logging),
         library(.vault, "VaultStore", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux", system),
         library(
-            .vault, "VaultCare", "VaultStore", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
+            .vault, "VaultCare", "FileSystem", "VaultStore", "LinuxSystem", "VaultFormat", "VaultCrypto", "CLinux",
             system),
         library(.views, "ViewFormats", "FileSystem", "LinuxSystem", "StrictJSON", "VaultCrypto", "CLinux", system),
         library(

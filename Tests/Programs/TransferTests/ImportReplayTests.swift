@@ -174,7 +174,7 @@ import VaultStore
     func commandHasThreadForEach() throws {
         let configuration = try VaultDirectory.open(FilePath(vault)).configuration
         let cores = sysconf(Int32(_SC_NPROCESSORS_ONLN))
-        #expect(try VaultSession.makeWorkspaces(for: configuration).count == min(16, cores))
+        #expect(try VaultSession.withWorkspaces(for: configuration) { $0.count } == min(16, cores))
     }
 
     /// The modes of some objects in the vault.

@@ -2,6 +2,7 @@ import FileSystem
 import Foundation
 import LinuxSystem
 import Synchronization
+import SystemPackage
 import TestSupport
 import Testing
 import VaultCrypto
@@ -81,6 +82,15 @@ final class ViewPlace {
     ) throws {
         #expect(map.length == UInt64(plaintext.count), comment, sourceLocation: sourceLocation)
         let warm = file(source, map, keys)
+        // Large reads are shared with a helper.
+        try withRequestHelper { () throws(StoreError) in
+            do throws(ViewError) { return try ViewWorkspace() } catch { throw .system(.noMemory) }
+        } _: { helper in
+            workspace.helper = helper
+            defer { workspace.helper = nil }
+            let found = try read(file(source, map, keys), plaintext.count, at: 0)
+            #expect(same(found, plaintext[...]), comment, sourceLocation: sourceLocation)
+        }
         let edges = [0, 1, 15, 16, 17, 4080, 4095, 4096, 4097, 8192, 65536, 70000]
         var reads = edges.flatMap { edge in
             [edge, plaintext.count - edge].flatMap { offset in [1, 16, 100, 4096, 5000, 70000].map { (offset, $0) } }

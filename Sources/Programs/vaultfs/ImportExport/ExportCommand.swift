@@ -110,10 +110,11 @@ struct ExportCommand: ParsableCommand {
         options.leftOut = FileIdentity(try directory.descriptor.status())
         let interruption = try Interruption {}
         try interruption.perform {
-            try export(
-                session.open(readsCutFiles: damaged), path, to, options,
-                VaultSession.makeWorkspaces(for: session.directory.configuration), interruption,
-                hasEnded: session.hasEnded, isLogDamaged: { !session.problems.isEmpty })
+            try VaultSession.withWorkspaces(for: session.directory.configuration) { workspaces in
+                try export(
+                    session.open(readsCutFiles: damaged), path, to, options, workspaces, interruption,
+                    hasEnded: session.hasEnded, isLogDamaged: { !session.problems.isEmpty })
+            }
         }
     }
 

@@ -85,12 +85,11 @@ struct ImportCommand: ParsableCommand {
             hasEnded: session.hasEnded, whileRunning: session.sealSometimes)
         run.options.dropsOwners = noOwner
         run.options.leftOut = FileIdentity(try vault.descriptor.status())
-        let workspaces = try VaultSession.makeWorkspaces(for: vault.configuration)
         func copy(into tree: FileSystemTree<VaultFileSystem>) throws {
             let target = try TransferTarget.destination(
                 tree, tree.root, path, isDirectory: self.vault.endsWithSlash, for: from.fileName,
                 shown: vault.path.shown, advice: ": make it first, on a mount or with another import")
-            try run.run(source, target, workspaces)
+            try VaultSession.withWorkspaces(for: vault.configuration) { try run.run(source, target, $0) }
         }
         // The files that were written are sealed and made durable also after an error.
         let result = Result {

@@ -134,7 +134,7 @@ struct RekeyCommand: ParsableCommand {
             onProgress: { work.showProgress(.init($0, of: $1)) })
         let outcome: RekeyOutcome
         do {
-            outcome = try rekeyer.run(workspaces: VaultSession.makeWorkspaces(for: vault.configuration))
+            outcome = try VaultSession.withWorkspaces(for: vault.configuration) { try rekeyer.run(workspaces: $0) }
         } catch let error as VaultError {
             work.clear()
             guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else {

@@ -1,4 +1,5 @@
 internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -82,13 +83,20 @@ final class VaultSession {
 
     private func synchronize() throws(StoreError) { try retrying { linux_syncfs(directory.descriptor.fd) } }
 
-    /// Makes a workspace for each core.
-    static func makeWorkspaces(for configuration: VaultConfiguration) throws(StoreError) -> [Workspace] {
+    /// Runs `body` with a workspace for each core. They share a helper, so that one large file takes two cores too.
+    static func withWorkspaces<Result>(
+        for configuration: VaultConfiguration, _ body: ([Workspace]) throws -> Result
+    ) throws -> Result {
         let layout = ChunkLayout(chunkSize: configuration.chunkSize)
         let cores = max(1, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN))))
         var workspaces: [Workspace] = []
         for _ in 0..<cores { workspaces.append(try Workspace(layout: layout)) }
-        return workspaces
+        return try withRequestHelper { () throws(StoreError) in
+            try Workspace(layout: layout)
+        } _: { helper in
+            for workspace in workspaces { workspace.helper = helper }
+            return try body(workspaces)
+        }
     }
 
     /// Seals everything written and makes it durable, even after an error.

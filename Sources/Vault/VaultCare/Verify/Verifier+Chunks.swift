@@ -1,4 +1,5 @@
 internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -9,6 +10,8 @@ internal import VaultStore
 extension Verifier {
     private static let zeroed = "data is zeroed, in a file without holes"
     private static let unverified = "data is damaged"
+    /// Batches that are checked before the next progress.
+    private static let mostShared: UInt64 = 64
 
     /// Checks the first `end` chunks of a file, batch by batch.
     func checkChunks(of content: inout VerifierContent, upTo end: UInt64) throws(StoreError) {
@@ -25,12 +28,46 @@ extension Verifier {
                     continue
                 }
             }
+            let undamaged = endOfUndamaged(from: chunk, of: content, upTo: end, length)
+            if undamaged > chunk {
+                count(chunk..<undamaged, length)
+                progress()
+                chunk = undamaged
+                mayBeHole = false
+                continue
+            }
             let count = min(UInt64(workspace.batchChunks), end - chunk)
             mayBeHole = try checkBatch(chunk..<(chunk + count), of: &content, length)
             chunk += count
             progress()
         }
         reportRun(of: &content)
+    }
+
+    /// Checks several batches by two threads. Returns the end of those before the first in which something is to be
+    /// reported or skipped.
+    private func endOfUndamaged(
+        from start: UInt64, of content: VerifierContent, upTo end: UInt64, _ length: UInt64
+    ) -> UInt64 {
+        let size = UInt64(workspace.batchChunks)
+        guard let helper, end - start > size else { return start }
+        @Sendable func chunks(_ index: Int) -> Range<UInt64> {
+            let first = start + UInt64(index) * size
+            return first..<min(first + size, end)
+        }
+        let batches = Int(min(Self.mostShared, (end - start + size - 1) / size))
+        let layout = self.layout
+        let (done, _) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
+            let chunks = chunks(index)
+            let records = try Self.read(chunks, of: content, length, layout, workspace)
+            let plaintext = workspace.assembly.slice(..<(records.count - chunks.count * ChunkLayout.recordOverhead))
+            let good = try StoreError.ofCrypto(
+                workspace.cipher.decrypt(
+                    records, firstChunkIndex: chunks.lowerBound, chunkSize: layout.chunkSize, keys: content.keys.chunk,
+                    into: plaintext))
+            guard good == chunks.count else { throw .damaged("") }
+        }
+        return done == 0 ? start : chunks(done - 1).upperBound
     }
 
     /// Returns the end of the hole that begins at a chunk, or the chunk itself. So a huge hole takes no time.
@@ -68,13 +105,8 @@ extension Verifier {
     private func checkBatch(
         _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {
-        let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
-        let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
-        let records = workspace.records.slice(..<size)
-        let had: Int
-        do throws(StoreError) {
-            had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
-        } catch {
+        let records: UnsafeRawBufferPointer
+        do throws(StoreError) { records = try Self.read(chunks, of: content, length, layout, workspace) } catch {
             guard chunks.count > 1 else {
                 let offset = layout.plaintextOffset(ofChunk: chunks.lowerBound)
                 report(error, content.object, "chunk \(chunks.lowerBound)", at: offset)
@@ -84,6 +116,19 @@ extension Verifier {
             for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
             return false
         }
+        count(chunks, length)
+        return try checkRecords(records, chunks, of: &content, length)
+    }
+
+    /// Reads the records of one batch into the workspace, as they are with the log.
+    private static func read(
+        _ chunks: Range<UInt64>, of content: VerifierContent, _ length: UInt64, _ layout: ChunkLayout,
+        _ workspace: Workspace
+    ) throws(StoreError) -> UnsafeRawBufferPointer {
+        let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
+        let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
+        let records = workspace.records.slice(..<size)
+        let had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
         // Records past the end of the file are only in the log.
         records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
         if let logged = content.logged {
@@ -91,8 +136,7 @@ extension Verifier {
                 logged.changes.source(ofChunk: chunk).map { ($0, logged.log) }
             }
         }
-        count(chunks, length)
-        return try checkRecords(UnsafeRawBufferPointer(records), chunks, of: &content, length)
+        return UnsafeRawBufferPointer(records)
     }
 
     private func checkRecords(

@@ -1,3 +1,4 @@
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -40,6 +41,8 @@ package final class Verifier {
     /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
     /// present one (`Completion`).
     let isCompleted: Bool
+    /// Checks a large file together with the thread of the walk.
+    private(set) var helper: RequestHelper?
     /// Findings that still have to be confirmed.
     private var unconfirmed: [VerifierFinding]?
     /// The file of the current check, which may be repeated.
@@ -94,7 +97,14 @@ package final class Verifier {
                 report(.damaged, VerifierObject(RedoLog.entry), fault, remedy: .clearLog)
             }
             self.changes = changes
-            try walk(root)
+            let layout = self.layout
+            try withRequestHelper { () throws(StoreError) in
+                try Workspace(layout: layout)
+            } _: { (helper) throws(StoreError) in
+                self.helper = helper
+                defer { self.helper = nil }
+                try walk(root)
+            }
             if hasLostChanges {
                 report(
                     .damaged, VerifierObject(RedoLog.entry), "has changes of a file whose header is damaged",

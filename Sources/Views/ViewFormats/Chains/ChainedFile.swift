@@ -1,5 +1,6 @@
 package import FileSystem
 internal import LinuxSystem
+internal import SystemPackage
 package import VaultCrypto
 
 /// One open file of a view, decrypted from its chains or samples. Any thread.
@@ -87,7 +88,7 @@ package final class ChainedFile: Sendable {
         let isCached = pages <= UInt64(ViewWorkspace.largestCachedRun)
         // After the first page that is missing, those after it are, too.
         var mayBeCached = isCached || isAhead
-        var done = 0
+        var done = isCached || isAhead ? 0 : decryptBeside(at: plaintextOffset, into: buffer.slice(..<count), workspace)
         while done < count {
             let offset = plaintextOffset + UInt64(done)
             let rest = buffer.slice(done..<count)
@@ -103,6 +104,25 @@ package final class ChainedFile: Sendable {
             }
         }
         return count
+    }
+
+    /// Decrypts the whole batches of a large range by the worker and its helper at the same time.
+    /// - Returns: the number of bytes read. What follows them is left to the worker, also if it is damaged or has no key.
+    private func decryptBeside(
+        at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
+    ) -> Int {
+        let batchSize = ViewWorkspace.batchSize
+        guard let helper = workspace.helper, wanted.count >= RequestHelper.smallestShared else { return 0 }
+        // Both threads have ended when `share` returns.
+        nonisolated(unsafe) let wanted = wanted
+        let batches = helper.share(wanted.count / batchSize, workspace) { (index, workspace) throws(StoreError) in
+            let start = index * batchSize
+            do throws(ViewError) {
+                try self.decrypt(
+                    at: plaintextOffset + UInt64(start), into: wanted.slice(start..<(start + batchSize)), workspace)
+            } catch { throw .system(.interrupted) }
+        }
+        return batches.done * batchSize
     }
 
     /// Decrypts at most one batch of the pages from this offset on into the block cache. Returns its end, or `.max` at

@@ -71,6 +71,20 @@ struct VerifierFileTests {
                 ].sorted())
     }
 
+    @Test("chunks of a file that two threads check", arguments: [[], [0], [31], [32, 64], [100, 255], [256]])
+    func chunksOfALargeFile(_ damaged: [UInt64]) throws {
+        let vault = try VerifierVault { try $0.file("large", count: 256 * 4096 + 100) }
+        #expect(vault.chunkSize == 4096)
+        try vault.edit(vault.backing("large")) { bytes in
+            for chunk in damaged { bytes[vault.record(chunk, in: bytes).lowerBound + 20] ^= 1 }
+        }
+        let (findings, totals) = try vault.findings()
+        #expect(
+            findings.map(VerifierVault.text)
+                == damaged.map { "damaged large@\($0 * 4096)+\($0 == 256 ? 100 : 4096)" })
+        #expect(totals.chunks == 257 && totals.bytes == 256 * 4096 + 100)
+    }
+
     @Test("chunks swapped", arguments: VerifierVault.vectors)
     func chunksSwapped(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
