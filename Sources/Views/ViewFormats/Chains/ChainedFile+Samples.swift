@@ -81,10 +81,8 @@ extension ChainedFile {
         }
         // Gathered where the first block is: blocks only move down, so none is overwritten before it has moved.
         let gathered = source.slice(blocks.offset(first), 16 * blocks.numbers.count)
-        blocks.forEachRun { number, count in
-            let run = source.slice(blocks.offset(number), 16 * count)
-            let offset = 16 * (number - first)
-            gathered.slice(offset..<(offset + run.count)).copyMemory(from: UnsafeRawBufferPointer(run))
+        blocks.forEachRun { offset, done, count in
+            gathered.slice(done..<(done + count)).copyBlocks(from: UnsafeRawBufferPointer(source.slice(offset, count)))
         }
         guard let vector = vector.baseAddress else { return }
         do throws(CryptoError) {
@@ -95,16 +93,24 @@ extension ChainedFile {
         } catch {
             throw .store(StoreError(error))
         }
-        blocks.forEachRun { number, count in
+        blocks.forEachRun { offset, done, count in
             // The first and the last block can be wanted in part.
-            let offset = blocks.offset(number)
-            let bytes = max(offset, wanted.lowerBound)..<min(offset + UInt64(16 * count), wanted.upperBound)
-            guard !bytes.isEmpty else { return }
-            let from = 16 * (number - first) + Int(bytes.lowerBound - offset)
-            let to = Int(bytes.lowerBound - wanted.lowerBound)
-            target.slice(to..<(to + bytes.count))
-                .copyMemory(from: UnsafeRawBufferPointer(gathered.slice(from..<(from + bytes.count))))
+            let start = max(offset, wanted.lowerBound)
+            let end = min(offset + UInt64(count), wanted.upperBound)
+            guard start < end else { return }
+            let (from, to, count) = (done + Int(start - offset), Int(start - wanted.lowerBound), Int(end - start))
+            target.slice(to..<(to + count))
+                .copyBlocks(from: UnsafeRawBufferPointer(gathered.slice(from..<(from + count))))
         }
+    }
+}
+
+extension UnsafeMutableRawBufferPointer {
+    /// Copies as many bytes, most often one block, without a call for that.
+    @inline(__always)
+    fileprivate func copyBlocks(from source: UnsafeRawBufferPointer) {
+        guard count == 16 else { return copyMemory(from: source) }
+        storeBytes(of: source.loadUnaligned(as: SIMD16<UInt8>.self), as: SIMD16<UInt8>.self)
     }
 }
 

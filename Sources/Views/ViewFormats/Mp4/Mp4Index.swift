@@ -4,7 +4,8 @@ internal import Synchronization
 /// Finds and parses the fragments of a file. Keeps where they are, and a bounded number of them. Any thread.
 final class Mp4Index: Sendable {
     private static let maximumBoxes = 1 << 20
-    private static let maximumFragments = 64
+    /// A film of three hours has about as many. Each takes some 2 KiB.
+    private static let maximumFragments = 2048
     private static let maximumRanges = 1 << 20
     /// Size of a `sidx`, in bytes.
     private static let maximumHintSize: UInt64 = 1 << 20
@@ -24,7 +25,7 @@ final class Mp4Index: Sendable {
         var known: [Extent] = []
         /// The end of the part before the first `moof`.
         var headEnd: UInt64?
-        /// Fragments in memory, and their last use.
+        /// Fragments in memory, in ascending order, and their last use.
         var loaded: [(fragment: Mp4Fragment, use: UInt64)] = []
         var clock: UInt64 = 0
         /// Offsets where `sidx` says that boxes begin, in ascending order. Nil if it was not read yet.
@@ -32,27 +33,33 @@ final class Mp4Index: Sendable {
         /// The bytes that were read last.
         var window: Mp4Window
 
-        /// The position of the last known fragment that begins at or before an offset.
-        func position(_ offset: UInt64) -> Int? {
-            var range = 0..<known.count
+        /// The number of known fragments that begin at or before an offset.
+        func knownCount(upTo offset: UInt64) -> Int { Self.count(known.count) { known[$0].bytes.lowerBound <= offset } }
+
+        private func loadedCount(upTo offset: UInt64) -> Int {
+            Self.count(loaded.count) { loaded[$0].fragment.bytes.lowerBound <= offset }
+        }
+
+        /// The number of leading positions for which `isBefore` is true, as it is for none after them.
+        private static func count(_ count: Int, _ isBefore: (Int) -> Bool) -> Int {
+            var range = 0..<count
             while !range.isEmpty {
                 let middle = (range.lowerBound + range.upperBound) / 2
-                range =
-                    known[middle].bytes.lowerBound > offset
-                    ? range.lowerBound..<middle : (middle + 1)..<range.upperBound
+                range = isBefore(middle) ? (middle + 1)..<range.upperBound : range.lowerBound..<middle
             }
-            return range.lowerBound == 0 ? nil : range.lowerBound - 1
+            return range.lowerBound
         }
 
         mutating func add(_ extent: Extent) {
-            let position = position(extent.bytes.lowerBound)
-            if let position, known[position].bytes.lowerBound == extent.bytes.lowerBound { return }
-            known.insert(extent, at: position.map { $0 + 1 } ?? 0)
+            let position = knownCount(upTo: extent.bytes.lowerBound)
+            if position > 0, known[position - 1].bytes.lowerBound == extent.bytes.lowerBound { return }
+            known.insert(extent, at: position)
         }
 
         mutating func find(_ offset: UInt64) -> Mp4Fragment? {
+            let position = loadedCount(upTo: offset) - 1
+            guard position >= 0, loaded[position].fragment.bytes.contains(offset) else { return nil }
             clock += 1
-            guard let position = loaded.firstIndex(where: { $0.fragment.bytes.contains(offset) }) else { return nil }
             loaded[position].use = clock
             return loaded[position].fragment
         }
@@ -64,8 +71,11 @@ final class Mp4Index: Sendable {
             {
                 ranges -= loaded.remove(at: oldest).fragment.ranges.all.count
             }
+            // Another thread may have loaded it meanwhile.
+            let position = loadedCount(upTo: fragment.bytes.lowerBound)
+            if position > 0, loaded[position - 1].fragment.bytes == fragment.bytes { return }
             clock += 1
-            loaded.append((fragment, clock))
+            loaded.insert((fragment, clock), at: position)
         }
     }
 
@@ -85,8 +95,8 @@ final class Mp4Index: Sendable {
 
     /// The fragment, or the part before the first one, that has the byte at an offset of the file.
     func fragment(at offset: UInt64) throws(ViewError) -> Mp4Fragment {
-        var (found, window) = state.withLock { ($0.find(offset), $0.window) }
-        if let found { return found }
+        if let found = state.withLock({ $0.find(offset) }) { return found }
+        var window = state.withLock { $0.window }
         let fragment: Mp4Fragment
         if let extent = try extent(around: offset, &window) {
             fragment = try Mp4Fragment(window.contents(of: extent.moof), extent.bytes, movie, of: source)
@@ -110,8 +120,9 @@ final class Mp4Index: Sendable {
         }
         let known = state.withLock { state -> Known in
             if let end = state.headEnd, offset < end { return .extent(nil) }
-            guard let position = state.position(offset) else { return .from(start) }
-            let last = state.known[position]
+            let count = state.knownCount(upTo: offset)
+            guard count > 0 else { return .from(start) }
+            let last = state.known[count - 1]
             return last.bytes.contains(offset) ? .extent(last) : .from(last.bytes.upperBound)
         }
         switch known {
