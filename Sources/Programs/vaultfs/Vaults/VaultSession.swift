@@ -44,6 +44,7 @@ final class VaultSession {
     /// Opens its files.
     func open(readsCutFiles: Bool = false) throws -> FileSystemTree<VaultFileSystem> {
         do {
+            if !isReadOnly { try directory.claim() }
             let store = try Store(
                 root: directory.root, keyRing: vault.keyRing, cacheSize: Self.cacheSize, isReadOnly: isReadOnly,
                 readsCutFiles: readsCutFiles, writerLock: directory.writerLock, traits: directory.traits)

@@ -140,7 +140,8 @@ extension VaultDirectory {
     /// are closed.
     /// Retries for up to `wait`, because a daemon that shuts down keeps them until everything is flushed.
     /// - Parameter isRemote: as for `WriterLock.acquire`.
-    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `system`.
+    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `refused` if the store cannot overwrite;
+    ///   `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration, isRemote: Bool? = nil) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
         try Self.lock(descriptor, sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait, path: path)
@@ -149,8 +150,7 @@ extension VaultDirectory {
             acquiredLock.withLock { $0 = acquired }
         } catch {
             releaseLock()
-            if sharing == .exclusive, traits().overwritesInPlace == false { throw Self.cannotOverwrite(path) }
-            throw Self.refusal(error, descriptor, path)
+            throw sharing == .exclusive ? writingRefusal(error) : Self.refusal(error, descriptor, path)
         }
     }
 
@@ -165,9 +165,16 @@ extension VaultDirectory {
     }
 
     /// Writes the record of this process into the lock file, before the first change. Once is enough.
-    /// - Throws: `inUse` if another process has taken the vault since it was locked; `system`.
+    /// - Throws: `inUse` if another process has taken the vault since it was locked; `refused` if the store cannot overwrite;
+    ///   `system`.
     package func claim() throws(VaultError) {
-        do throws(StoreError) { try writerLock?.claim() } catch { throw Self.refusal(error, descriptor, path) }
+        do throws(StoreError) { try writerLock?.claim() } catch { throw writingRefusal(error) }
+    }
+
+    /// The error if this process cannot have the vault for writing. Tries nothing in a vault that another process has.
+    private func writingRefusal(_ error: StoreError) -> VaultError {
+        error != .system(.wouldBlock) && traits().overwritesInPlace == false
+            ? Self.cannotOverwrite(path) : Self.refusal(error, descriptor, path)
     }
 
     /// The error for a store on which no vault can be written.

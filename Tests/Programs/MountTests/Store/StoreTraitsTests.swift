@@ -46,5 +46,42 @@ extension PlainMountTests {
             #expect(
                 try Command([Products.binary, "info", plain + "/vault"]).run().output.contains("names over 112 bytes"))
         }
+
+        @Test(
+            "an object store is warned of, as it uploads later, or refused if it cannot overwrite (rclone)",
+            arguments: ["writes", "off"])
+        func objectStore(cacheMode: String) throws {
+            let directory = try TemporaryDirectory()
+            let (remote, plain) = (directory.appending("remote"), directory.appending("plain"))
+            try Command(["mkdir", remote, plain]).run().succeeded()
+            let configuration = try directory.write("rclone.conf", "")
+            let secret = try directory.write("secret", "correct horse", mode: 0o600)
+            let options = ["--passfile", secret, "--scrypt-logn", "10"]
+            try Command([Products.binary, "init", remote + "/local"] + options).run().succeeded()
+            let rclone = try Command([
+                "rclone", "mount", "--config", configuration, "--cache-dir", directory.appending("cache"),
+                "--vfs-cache-mode", cacheMode, remote, plain,
+            ]).start()
+            defer {
+                _ = try? Command(["fusermount3", "-u", plain]).run()
+                _ = rclone.wait(timeout: .seconds(20))
+            }
+            try poll("rclone: \(rclone.errors)") { try Command(["mountpoint", "-q", plain]).run().exitCode == 0 }
+            let made = try Command([Products.binary, "init", plain + "/vault"] + options).run()
+            if cacheMode == "off" {
+                let others = try [
+                    ["mount", plain + "/local", directory.appending("mount")],
+                    ["import", secret, plain + "/local"],
+                ].map { try Command([Products.binary] + $0 + ["--passfile", secret]).run() }
+                for result in [made] + others {
+                    #expect(result.exitCode == 1, "\(result)")
+                    #expect(result.errors.contains("cannot overwrite a file in place"), "\(result)")
+                }
+            } else {
+                #expect(made.exitCode == 0 && made.errors.contains("warning: "), "\(made)")
+                #expect(made.errors.contains("which uploads later"), "\(made)")
+            }
+            #expect(made.errors.contains("'rclone sync'"), "\(made)")
+        }
     }
 }
