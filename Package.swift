@@ -87,8 +87,11 @@ let package = Package(
         library(.serving, "FuseSession", "FileSystem", "Locking", "LinuxSystem", "CFuse", "CLinux", system, logging),
         library(
             .serving, "Control", "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "CLinux", system),
+        library(
+            .serving, "Daemon", "FuseSession", "Control", "FileSystem", "Locking", "LinuxSystem", "VaultCrypto",
+            "CLinux", system, logging),
         program(
-            "vaultfs", path: "Sources/Programs/vaultfs", "FuseSession", "VaultFileSystem", "ViewFileSystem",
+            "vaultfs", path: "Sources/Programs/vaultfs", "Daemon", "FuseSession", "VaultFileSystem", "ViewFileSystem",
             "FileSystem", "Locking", "Transfer",
             "Control", "VaultCare", "VaultStore", "ViewFormats", "LinuxSystem", "VaultFormat", "VaultCrypto", "CBuild",
             "CLinux",
@@ -141,7 +144,10 @@ let package = Package(
             .serving, "ControlTests", "Control", "Locking", "FileSystem", "LinuxSystem", "VaultCrypto", "TestSupport",
             system),
         tests(
-            .programs, "CommandLineTests", "vaultfs", "Control", "FileSystem", "Locking", "VaultCare", "VaultStore",
+            .serving, "DaemonTests", "Daemon", "Control", "VaultCrypto"),
+        tests(
+            .programs, "CommandLineTests", "vaultfs", "Daemon", "FuseSession", "LinuxSystem", "Control", "FileSystem",
+            "Locking", "VaultCare", "VaultStore",
             "VaultFormat",
             "VaultCrypto", "TestSupport", system, arguments),
         tests(.programs, "MountTests", "vaultfs", "TestSupport"),

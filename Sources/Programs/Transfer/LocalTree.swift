@@ -216,19 +216,3 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         return flock(file.fd, LOCK_EX | LOCK_NB) == 0
     }
 }
-
-extension Descriptor {
-    /// True if this directory is `other` or somewhere below it.
-    /// - Throws: `.system` with errno.
-    package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
-        let wanted = FileIdentity(try other.status())
-        var (current, identity) = (self, FileIdentity(try status()))
-        while identity != wanted {
-            let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)
-            let above = FileIdentity(try parent.status())
-            if above == identity { return false }
-            (current, identity) = (parent, above)
-        }
-        return true
-    }
-}

@@ -1,4 +1,5 @@
 internal import Control
+internal import Daemon
 internal import FuseSession
 internal import LinuxSystem
 internal import SystemPackage
@@ -7,7 +8,7 @@ internal import VaultStore
 internal import ViewFormats
 
 /// The exit codes. They are documented in --help and stable.
-enum FailureCode: Int32, CaseIterable, Codable {
+enum FailureCode: Int32, CaseIterable {
     case failure = 1
     case usage = 2
     case notAVault = 3
@@ -46,9 +47,6 @@ enum FailureCode: Int32, CaseIterable, Codable {
         }
     }
 
-    /// The reason of `notDurable` at the end of a mount.
-    static let notKnownInPlace = "unmounted, but not everything that was written is known to be in place"
-
     /// For --help.
     static var table: String {
         let rows = allCases.map { "\($0.rawValue < 10 ? " " : "") \($0.rawValue)  \($0.explanation)" }
@@ -58,7 +56,7 @@ enum FailureCode: Int32, CaseIterable, Codable {
 }
 
 /// A command's failure: a line for people (lower case, no full stop) and an exit code.
-struct CommandFailure: Error, Equatable, Codable {
+struct CommandFailure: Error, Equatable {
     let code: FailureCode
     let message: String
 
@@ -79,12 +77,23 @@ struct CommandFailure: Error, Equatable, Codable {
         self.init(code, error.description)
     }
 
+    init(_ error: MountError) { self.init(FailureCode(rawValue: error.kind.rawValue) ?? .failure, error.reason) }
+
+    /// Evaluates `body`, which uses a mount or the mount table.
+    static func mapping<Result>(
+        _ body: @autoclosure () throws(MountError) -> Result
+    ) throws(CommandFailure) -> Result {
+        do throws(MountError) { return try body() } catch { throw CommandFailure(error) }
+    }
+
     /// The failure for an error of the lower layers. Nil for any other error.
     init?(any error: any Error) {
         switch error {
         case let error as CommandFailure: self = error
         case let error as VaultError: self.init(error)
-        case let error as MountError: self.init(.cannotMount, error.reason)
+        case let error as MountError: self.init(error)
+        case let error as DaemonFailure:
+            self.init(FailureCode(rawValue: error.exitCode) ?? .failure, error.message)
         case let error as ControlError: self.init(.failure, error.description)
         case let error as FormatError: self.init(.failure, error.reason)
         case StoreError.system(let errno), StoreError.refused(let errno):

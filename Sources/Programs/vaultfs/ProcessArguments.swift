@@ -63,32 +63,3 @@ struct PathArgument: ExpressibleByArgument {
 
     static var defaultCompletionKind: CompletionKind { .file() }
 }
-
-extension FilePath {
-    init(bytes: [UInt8]) {
-        self = (bytes + [0]).withUnsafeBufferPointer { buffer in
-            buffer.withMemoryRebound(to: CChar.self) { FilePath(platformString: Array($0)) }
-        }
-    }
-
-    /// The path's bytes, without a NUL.
-    var bytes: [UInt8] { withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) } }
-}
-
-/// Absolute paths without links, as the kernel spells them.
-enum ResolvedPath {
-    /// realpath(3).
-    static func of(_ path: FilePath) throws(Errno) -> FilePath {
-        let resolved = path.withPlatformString { realpath($0, nil) }
-        guard let resolved else { throw currentErrno() }
-        defer { free(resolved) }
-        return FilePath(platformString: resolved)
-    }
-
-    /// The same for a mountpoint, without access to the mount there, which may be dead or hang.
-    static func ofMountpoint(_ path: FilePath) throws(Errno) -> FilePath {
-        guard let name = path.lastComponent, name.kind == .regular else { return try of(path) }
-        let parent = path.removingLastComponent()
-        return try of(parent.isEmpty ? "." : parent).appending(name)
-    }
-}

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -39,7 +40,7 @@ struct VaultFS: ParsableCommand {
         signal(SIGXFSZ, SIG_IGN)
         do {
             let arguments = try HelpText.resolve(Console.takingQuiet(from: ProcessArguments.current()))
-            if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve() }
+            if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(MountedSource.self) }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
             try command.run()

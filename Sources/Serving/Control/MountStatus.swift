@@ -9,9 +9,9 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package let version: String
     package let pid: Int32
     /// The vault directory, or the source of a view. Invalid UTF-8 is repaired.
-    package let vaultPath: String
+    package var vaultPath: String
     /// The vault's id, 32 hexadecimal digits. Empty for a view.
-    package let vaultID: String
+    package var vaultID: String
     /// The format of a view.
     package var view: String?
     package let mountpoint: String

@@ -60,7 +60,23 @@ package enum NameDropping: Int, Comparable, Sendable {
     package static func < (left: NameDropping, right: NameDropping) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// The reason of a failed mount: one line for the user.
+/// The reason of a failed mount or unmount: one line for the user.
 package struct MountError: Error, Equatable {
+    /// The raw values are exit codes of the daemon.
+    package enum Kind: Int32, CaseIterable, Sendable {
+        case failure = 1
+        /// Something is mounted there already, or programs use the mount.
+        case inUse = 5
+        /// The mountpoint cannot be used.
+        case mountpoint = 6
+        /// FUSE is not available, or mounting failed.
+        case cannotMount = 7
+        /// The mount has ended, but written data may be lost, or is not in place.
+        case notDurable = 15
+    }
+
+    package let kind: Kind
     package let reason: String
+
+    package init(_ kind: Kind = .cannotMount, reason: String) { (self.kind, self.reason) = (kind, reason) }
 }

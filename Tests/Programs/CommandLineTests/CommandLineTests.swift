@@ -1,3 +1,6 @@
+import Daemon
+import FuseSession
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
@@ -9,10 +12,10 @@ import VaultStore
     @Test("words go on to FUSE in order, the last of ro and rw holds")
     func wordsGoOnToFuse() throws {
         let list = try MountOptionList(["noexec,ro", "allow_other,rw", "nodev,ro"])
-        #expect(list.fuseOptions == ["noexec", "allow_other", "nodev"])
-        #expect(list.isReadOnly)
-        #expect(list.allowsOthers)
-        #expect(try !MountOptionList(["ro,rw"]).isReadOnly)
+        #expect(list.serving.fuseOptions == ["noexec", "allow_other", "nodev"])
+        #expect(list.serving.isReadOnly)
+        #expect(list.serving.allowsOthers)
+        #expect(try !MountOptionList(["ro,rw"]).serving.isReadOnly)
     }
 
     @Test("options for mount and systemd are accepted and dropped")
@@ -34,7 +37,7 @@ import VaultStore
         ]
     )
     func userAndOwnerImplyOptions(words: String, passedOn: [String]) throws {
-        #expect(try MountOptionList([words]).fuseOptions == passedOn)
+        #expect(try MountOptionList([words]).serving.fuseOptions == passedOn)
     }
 
     @Test(
@@ -46,9 +49,9 @@ import VaultStore
     )
     func valuesKeepCommasAndBackslashes(option: String, passedOn: String) throws {
         let list = try MountOptionList([option])
-        #expect(list.fuseOptions == [passedOn])
+        #expect(list.serving.fuseOptions == [passedOn])
         // The background process parses these arguments again.
-        #expect(try MountOptionList([list.fuseOptions.joined(separator: ",")]) == list)
+        #expect(try MountOptionList([list.serving.fuseOptions.joined(separator: ",")]) == list)
     }
 
     @Test(
@@ -62,7 +65,7 @@ import VaultStore
     func accessTimesAreDaemons(words: String, files: Bool, directories: Bool) throws {
         let list = try MountOptionList([words])
         #expect(list.accessTimes == AccessTimes(keepsFiles: files, keepsDirectories: directories))
-        #expect(list.fuseOptions.isEmpty)
+        #expect(list.serving.fuseOptions.isEmpty)
     }
 
     @Test("options of fstab for vaultfs, and those for mount(8)")
@@ -70,8 +73,8 @@ import VaultStore
         let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p"])
         #expect(
             list.ours == ["passfile": "/p", "cache_size": "64M", "keyfile": "/k", "extpass": "cat /p"])
-        #expect(list.fuseOptions.isEmpty)
-        #expect(try MountOptionList(["guard_mountpoint"]).guardsMountpoint)
+        #expect(list.serving.fuseOptions.isEmpty)
+        #expect(try MountOptionList(["guard_mountpoint"]).serving.guardsMountpoint)
     }
 
     @Test(
@@ -110,8 +113,15 @@ import VaultStore
     )
     func optionsForOtherFileSystems(option: String) throws {
         let list = try MountOptionList([option, "ro"])
-        #expect(list.fuseOptions.isEmpty && list.isReadOnly)
+        #expect(list.serving.fuseOptions.isEmpty && list.serving.isReadOnly)
         #expect(list.unknown == [String(option.prefix { $0 != "=" })])
+    }
+}
+
+@Suite struct ExitCodeTests {
+    @Test("a daemon's exit codes are those of the commands", arguments: MountError.Kind.allCases)
+    func daemonExitCodes(kind: MountError.Kind) {
+        #expect("\(CommandFailure(MountError(kind, reason: "")).code)" == "\(kind)")
     }
 }
 
@@ -168,33 +178,12 @@ import VaultStore
     }
 }
 
-@Suite struct MountTableTests {
-    private static let line =
-        "68 27 0:42 / /mnt/a\\040b rw,nosuid shared:1 master:2 - fuse.vaultfs /v\\134\\054x rw,user_id=1000\n"
-
-    @Test("octal escapes and optional fields")
-    func octalEscapesAndOptionalFields() throws {
-        let table = MountTable(parsing: Array(Self.line.utf8))
-        let entry = try #require(table.entry(at: Array("/mnt/a b".utf8)))
-        #expect(entry.isVault)
-        #expect(entry.source == Array("/v\\,x".utf8))
-        #expect(entry.userID == 1000)
-    }
-
-    @Test("the mount on top is the one")
-    func mountOnTop() {
-        let text = "1 0 0:1 / /m rw - ext4 /dev/a rw\n2 1 0:2 / /m rw - fuse.vaultfs v rw\n"
-        let table = MountTable(parsing: Array(text.utf8))
-        #expect(table.entries.count == 2)
-        #expect(table.entry(at: Array("/m".utf8))?.type == "fuse.vaultfs")
-        #expect(table.entry(at: Array("/".utf8)) == nil)
-    }
-
+@Suite struct FoundMountTests {
     @Test("another user's mount of the same source is not taken for the vault's")
     func foreignMount() throws {
         func table(_ users: [Int]) -> [MountTable.Entry] {
             let lines = users.enumerated().map { "\($0) 0 0:1 / /m\($0) rw - fuse.vaultfs /v rw,user_id=\($1)\n" }
-            return MountTable(parsing: Array(lines.joined().utf8)).vaults(from: Array("/v".utf8))
+            return MountTable(parsing: Array(lines.joined().utf8)).mounts(from: Array("/v".utf8))
         }
         #expect(try FoundMount.only(table([1000, 0]), of: "/v", user: 0).mountpoint == Array("/m1".utf8))
         let foreign = #expect(throws: CommandFailure.self) {
@@ -205,45 +194,6 @@ import VaultStore
         let refused = #expect(throws: CommandFailure.self) { try FoundMount.only(table([0]), of: "/v", user: 1000) }
         #expect(refused?.message == "/v is mounted by root at /m0: only they or root can use it")
         #expect(throws: CommandFailure.self) { try FoundMount.only(table([0, 0]), of: "/v", user: 0) }
-    }
-
-    @Test("a message about another user's mount has the user's name")
-    func owner() throws {
-        func refusal(_ owner: UInt32, for user: UInt32) throws -> String? {
-            let line = "1 0 0:1 / /m rw - fuse.vaultfs /v rw,user_id=\(owner)\n"
-            let entry = try #require(MountTable(parsing: Array(line.utf8)).entries.first)
-            return MountOwner(of: entry, for: user)?.refusal(to: "lock it")
-        }
-        #expect(try refusal(65534, for: 1000) == "mounted by nobody: only nobody or root can lock it")
-        #expect(try refusal(0, for: 1000) == "mounted by root: only root can lock it")
-        let unnamed = try refusal(4_000_000_000, for: 1000)
-        #expect(unnamed == "mounted by user 4000000000: only user 4000000000 or root can lock it")
-        #expect(try refusal(1000, for: 1000) == nil && refusal(1000, for: 0) == nil)
-    }
-
-    @Test(
-        "only an NFS mount with soft or softerr is a soft one",
-        arguments: [
-            ("nfs4", "rw,vers=4.2,soft,timeo=20", true), ("nfs", "rw,softerr", true),
-            ("nfs4", "rw,hard,softreval", false),
-            ("ext4", "rw,soft", false),
-        ])
-    func soft(type: String, options: String, isSoft: Bool) throws {
-        let table = MountTable(parsing: Array("1 0 0:42 / /m rw - \(type) server:/x \(options)\n".utf8))
-        let device = try #require(table.entries.first?.device)
-        #expect(table.isSoft(device) == isSoft && !table.isSoft(device + 1))
-    }
-
-    @Test("bytes that are no UTF-8")
-    func bytesThatAreNoUtf() {
-        let line = Array("1 0 0:1 / /m".utf8) + [0xFF] + Array(" rw - fuse.vaultfs v rw".utf8)
-        #expect(MountTable(parsing: line).entry(at: Array("/m".utf8) + [0xFF]) != nil)
-    }
-
-    @Test("every truncation is survived")
-    func everyTruncationIsSurvived() {
-        let bytes = Array(Self.line.utf8)
-        for count in bytes.indices { _ = MountTable(parsing: Array(bytes[..<count])) }
     }
 }
 

@@ -1,4 +1,5 @@
 internal import Control
+internal import Daemon
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
@@ -12,7 +13,7 @@ struct FoundMount {
     /// The mount of a vault or view at a path that a person typed, who may also have typed the vault's or the source's path.
     /// - Throws: code `mountpoint`, or `usage` if the vault has several mounts.
     init(at typed: FilePath) throws(CommandFailure) {
-        let table = try MountTable.read()
+        let table = try CommandFailure.mapping(try MountTable.read())
         let resolved: FilePath
         do throws(Errno) {
             let mountpoint = try ResolvedPath.ofMountpoint(typed)
@@ -21,7 +22,7 @@ struct FoundMount {
         } catch {
             // Another user's home directory may be closed to this user. The table names their mount all the same.
             let named = typed.lexicallyNormalized()
-            guard error == .permissionDenied, table.entry(at: named.bytes)?.isVault == true else {
+            guard error == .permissionDenied, table.entry(at: named.bytes)?.isOurs == true else {
                 let message =
                     error == .noSuchFileOrDirectory
                     ? "nothing is mounted at \(typed.shown), which does not exist: 'vaultfs status' lists your mounts"
@@ -31,13 +32,13 @@ struct FoundMount {
             resolved = named
         }
         if let entry = table.entry(at: resolved.bytes) {
-            guard entry.isVault else {
+            guard entry.isOurs else {
                 throw CommandFailure(.mountpoint, "not a vault: \(resolved.shown) is a mount of type \(entry.type)")
             }
             (path, self.entry) = (resolved, entry)
             return
         }
-        entry = try Self.only(table.vaults(from: resolved.bytes), of: typed, user: geteuid())
+        entry = try Self.only(table.mounts(from: resolved.bytes), of: typed, user: geteuid())
         path = FilePath(bytes: entry.mountpoint)
     }
 
@@ -83,6 +84,27 @@ struct FoundMount {
         }
         guard let first = found.first else { throw .noDaemon }
         return first
+    }
+}
+
+extension FoundMount {
+    /// The reason why nobody answered, for people: that it is another user's mount, or the error itself.
+    /// - Parameter action: `lock it`.
+    func reason(_ error: ControlError, to action: String) -> String {
+        MountOwner(of: entry)?.refusal(to: action) ?? "\(error)"
+    }
+}
+
+extension ControlRequest {
+    /// The request in a message after "can".
+    var action: String {
+        switch self {
+        case .status: "see its status"
+        case .sync: "synchronize it"
+        case .lock: "lock it"
+        case .unlock: "unlock it"
+        case .events: "follow its events"
+        }
     }
 }
 
@@ -148,7 +170,9 @@ enum DaemonSearch {
             return (Console.shown(status.mountpoint), socket, client)
         }.sorted { $0.0 < $1.0 }
         if found.isEmpty {
-            let mounts = try MountTable.read().entries.filter { $0.isVault && $0.userID == geteuid() }
+            let mounts = try CommandFailure.mapping(try MountTable.read()).entries.filter {
+                $0.isOurs && $0.userID == geteuid()
+            }
             if let silent = mounts.first {
                 throw CommandFailure(.failure, "\(FilePath(bytes: silent.mountpoint).shown): \(ControlError.noDaemon)")
             }
@@ -175,7 +199,7 @@ enum DaemonSearch {
 
     /// All users' directories. Only root can open them.
     static func allDirectories(_ table: MountTable) -> [Candidate] {
-        var users = Set(table.entries.filter(\.isVault).compactMap(\.userID))
+        var users = Set(table.entries.filter(\.isOurs).compactMap(\.userID))
         users.formUnion(names(in: "/run/user").compactMap { UInt32($0) })
         users.formUnion(names(in: "/tmp").compactMap { $0.hasPrefix("vaultfs-") ? UInt32($0.dropFirst(8)) : nil })
         let own = ownDirectories()

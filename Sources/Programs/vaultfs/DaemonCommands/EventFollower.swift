@@ -1,4 +1,5 @@
 internal import Control
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
@@ -34,7 +35,7 @@ struct EventFollower {
         var tries: [Key: Int] = [:]
         var isFirst = true
         while true {
-            let mounts = try MountTable.read().vaultsOfThisUser.filter { entry in
+            let mounts = try MountTable.read().mountsOfThisUser.filter { entry in
                 !followed.access { $0.contains(Key(entry)) }
             }
             let keys = Set(mounts.map(Key.init))

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import Control
+internal import Daemon
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
@@ -66,7 +67,7 @@ final class EventOutput: Sendable {
             if event.isEnd { return }
         }
         let entry = try MountTable.read().entry(at: FilePath(mountpoint).bytes)
-        guard let entry, entry.isVault, entry.isDead() else {
+        guard let entry, entry.isOurs, entry.isDead() else {
             _ = try write(ControlEvent(isMounted: false, mountpoint: mountpoint))
             return
         }

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import CLinux
 internal import Control
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -46,7 +47,8 @@ struct MountChoice: ParsableArguments {
         if let mountpoint {
             paths = [try FoundMount(at: mountpoint.path).entry.mountpoint]
         } else {
-            paths = try MountTable.read().vaultsOfThisUser.filter { $0.userID == geteuid() }.map(\.mountpoint)
+            paths = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser.filter { $0.userID == geteuid() }
+                .map(\.mountpoint)
         }
         for path in paths {
             guard let mount = try? Descriptor(at: AT_FDCWD, path, flags: O_RDONLY | O_DIRECTORY) else { continue }
@@ -192,8 +194,8 @@ extension MountAnswer {
     static func askAll(
         _ request: ControlRequest, timeout: @escaping AnswerTimeout = { _ in nil }
     ) throws(CommandFailure) -> [MountAnswer] {
-        let table = try MountTable.read()
-        let mounts = Dictionary(table.vaultsOfThisUser.map { (key($0), $0.mountpoint) }) { $1 }
+        let table = try CommandFailure.mapping(try MountTable.read())
+        let mounts = Dictionary(table.mountsOfThisUser.map { (key($0), $0.mountpoint) }) { $1 }
         let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket -> MountAnswer? in
             // A dead daemon's socket: the mount table shows whether a mount is left.
             guard let client = try? socket.connect() else { return nil }
@@ -218,14 +220,16 @@ extension MountAnswer {
     /// The mounts in the table without an answer from a daemon.
     private static func unanswered(beside found: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
         let answered = Set(found.compactMap { answer in answer.socket.map { "\($0.userID) \($0.name)" } })
-        let silent = try MountTable.read().vaultsOfThisUser.filter { !answered.contains(key($0)) }
+        let silent = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser.filter {
+            !answered.contains(key($0))
+        }
         let outcomes = ParallelWork.map(silent) { entry -> Outcome in
             entry.isDead() ? .dead(FilePath(bytes: entry.mountpoint)) : .unreachable("\(ControlError.noDaemon)")
         }
         // Leave out mounts that were unmounted meanwhile.
-        let table = try MountTable.read()
+        let table = try CommandFailure.mapping(try MountTable.read())
         return zip(silent, outcomes).compactMap { entry, outcome in
-            guard table.entry(at: entry.mountpoint)?.isVault == true else { return nil }
+            guard table.entry(at: entry.mountpoint)?.isOurs == true else { return nil }
             return MountAnswer(
                 mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome,
                 source: FilePath(bytes: entry.source).shown)

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import Control
+internal import Daemon
 internal import Glibc
 internal import SystemPackage
 internal import VaultFormat

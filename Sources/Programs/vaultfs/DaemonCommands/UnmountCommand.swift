@@ -1,5 +1,7 @@
 internal import ArgumentParser
 internal import Control
+internal import Daemon
+internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -54,7 +56,7 @@ struct UnmountCommand: ParsableCommand {
 
     private func paths() throws(CommandFailure) -> [FilePath] {
         if !mountpoints.isEmpty { return mountpoints.map(\.path) }
-        let mounts = try MountTable.read().vaultsOfThisUser
+        let mounts = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser
         if all { return mounts.map { FilePath(bytes: $0.mountpoint) } }
         let own = mounts.filter { $0.userID == geteuid() }.map { FilePath(bytes: $0.mountpoint) }
         return [try DaemonSearch.only(own, name: \.shown)]
@@ -83,7 +85,7 @@ struct UnmountCommand: ParsableCommand {
         if !wasDead, let client {
             let process = VaultProcess(id: client.processID)
             defer { if wasMade { Mountpoint.removeMade(mount.path) } }
-            try Unmounting.unmount(mount.path, force: force)
+            try CommandFailure.mapping(try Unmounting.unmount(mount.path, force: force))
             var problems: [String] = []
             var isEndConfirmed = false
             let endedItself = try wait(mount, process: client.processID, isDaemon: true) { timeout in
@@ -102,7 +104,7 @@ struct UnmountCommand: ParsableCommand {
             return false
         }
         let process = VaultProcess(of: mount)
-        try Unmounting.unmount(mount.path, force: force)
+        try CommandFailure.mapping(try Unmounting.unmount(mount.path, force: force))
         if let process {
             _ = try wait(mount, process: process.id, isDaemon: false) { process.waitUntilEnded(timeout: $0) }
         }
@@ -168,7 +170,7 @@ struct UnmountCommand: ParsableCommand {
     }
 
     private func notDurable(_ mount: FoundMount, _ reason: String) -> CommandFailure {
-        CommandFailure(.notDurable, "\(mount.path.shown): \(FailureCode.notKnownInPlace): \(reason)")
+        CommandFailure(.notDurable, "\(mount.path.shown): \(MountError.notKnownInPlace): \(reason)")
     }
 
     private static let nextMount =

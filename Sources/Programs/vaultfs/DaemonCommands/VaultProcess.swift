@@ -1,5 +1,6 @@
 internal import CLinux
 internal import Control
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -24,7 +25,7 @@ struct VaultProcess: Sendable {
     /// another mount, which may be the one that holds the lock. The writer record counts for nothing here: whoever writes the
     /// store chooses its process.
     init?(of mount: FoundMount) {
-        guard let table = try? MountTable.read(), table.vaults(from: mount.entry.source).count == 1,
+        guard let table = try? MountTable.read(), table.mounts(from: mount.entry.source).count == 1,
             let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
             let owner = LockOwner.find(descriptor: vault.root), owner.command == "vaultfs"
         else { return nil }

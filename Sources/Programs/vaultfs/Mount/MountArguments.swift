@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import Control
+internal import Daemon
 internal import LinuxSystem
 internal import Locking
 internal import Logging
@@ -59,13 +60,13 @@ struct MountArguments: ParsableArguments {
             Console.report(
                 "unknown mount option '\(shown(name.utf8))' is left out: 'man vaultfs-system' lists the options")
         }
-        if noKernelCache { list.bypassesKernelCache = true }
-        if guardMountpoint { list.guardsMountpoint = true }
-        guard !(list.guardsMountpoint && list.mayBeNonEmpty) else {
+        if noKernelCache { list.serving.bypassesKernelCache = true }
+        if guardMountpoint { list.serving.guardsMountpoint = true }
+        guard !(list.serving.guardsMountpoint && list.serving.mayBeNonEmpty) else {
             throw CommandFailure(.usage, "--guard-mountpoint is for an empty mountpoint: leave '-o nonempty' out")
         }
         cacheSize = try list.value("cache_size", otherwise: "is not \(ByteSize.form)") ?? cacheSize
-        list.readAhead =
+        list.serving.readAhead =
             try list.value("read_ahead", otherwise: "is not \(ByteSize.form)").map { (size: ByteSize) in size.bytes }
             ?? readAhead?.bytes
         idleUnmount =
@@ -73,9 +74,11 @@ struct MountArguments: ParsableArguments {
         guard idleUnmount?.milliseconds != 0 else {
             throw CommandFailure(.usage, "--idle-unmount 0 would always unmount")
         }
-        list.idleUnmountMilliseconds = idleUnmount?.milliseconds
+        list.serving.idleUnmountMilliseconds = idleUnmount?.milliseconds
+        // Of the words about access times libfuse 3.14 knows this one.
+        if list.accessTimes.keepsFiles { list.serving.fuseOptions.append("noatime") }
         logLevel = try list.value("log_level", otherwise: "is not a level, such as warning") ?? logLevel
-        if let readAhead = list.readAhead, !Self.readAheads.contains(readAhead) {
+        if let readAhead = list.serving.readAhead, !Self.readAheads.contains(readAhead) {
             throw CommandFailure(.usage, "read-ahead \(ByteSize(readAhead)) is not in 4K…64M")
         }
         guard Self.cacheSizes.contains(cacheSize.bytes) else {
@@ -164,7 +167,7 @@ struct LockArguments: ParsableArguments {
 extension LockPolicy: ExpressibleByArgument {}
 
 /// `--log-level`
-enum LogLevel: String, CaseIterable, Codable, ExpressibleByArgument {
+enum LogLevel: String, CaseIterable, ExpressibleByArgument {
     case debug, info, notice, warning, error, critical
 
     var level: Logger.Level { Logger.Level(rawValue: rawValue) ?? .info }

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -64,21 +65,25 @@ struct MountCommand: ParsableCommand {
         }
         let directory = try openVault()
         let target = try Mountpoint.check(
-            mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor, list,
+            mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor,
+            list.serving,
             isMade: !mount.noMkdir)
-        target.apply(to: &list)
+        target.apply(to: &list.serving)
         if shared { list.isShared = true }
-        if readOnly || list.isShared || directory.isOnReadOnlyStore { list.isReadOnly = true }
+        if readOnly || list.isShared || directory.isOnReadOnlyStore { list.serving.isReadOnly = true }
         let locking = try lock.options(mountpoint: target.path)
-        if let sharing = list.sharing { try VaultUse.check(directory, sharing: sharing) }
+        if let sharing = VaultDirectory.Sharing(isShared: list.isShared, isReadOnly: list.serving.isReadOnly) {
+            try VaultUse.check(directory, sharing: sharing)
+        }
         let opened = try secret.open(directory)
         let request = MountRequest(
-            subject: .vault(slot: opened.slot.id), source: directory.path, mountpoint: target.path, options: list,
-            cacheSize: mount.cacheSize.bytes, lock: locking, logLevel: mount.logLevel,
-            provider: prewarm ? secret.options.keyProvider : nil)
-        try Mountpoint.use(target) { directory in
-            try DaemonLaunch.run(request, on: directory, secret: opened.masterKey, inForeground: mount.foreground)
-        }
+            source: directory.path, mountpoint: target.path, options: list.serving, lock: locking,
+            logLevel: mount.logLevel.level)
+        let vault = VaultMount(
+            slot: opened.slot.id, isShared: list.isShared, accessTimes: list.accessTimes,
+            cacheSize: mount.cacheSize.bytes, provider: prewarm ? secret.options.keyProvider : nil)
+        try MountedSource.vault(vault).mount(
+            request, on: target, secret: opened.masterKey, inForeground: mount.foreground)
     }
 
     /// - Throws: code `usage` if the two paths are the wrong way round.

@@ -1,26 +1,14 @@
 internal import ArgumentParser
+internal import Daemon
 internal import FuseSession
 internal import LinuxSystem
 internal import VaultStore
 
 /// The words of `-o`, divided into those for FUSE and our own, with the command's flags. Pure.
-struct MountOptionList: Codable, Equatable, Sendable {
-    /// The words for libfuse and the kernel, in the order given.
-    var fuseOptions: [String] = []
-    var isReadOnly = false
+struct MountOptionList: Equatable {
+    var serving = ServingOptions()
     /// Implies `ro`: another mount may write the vault.
     var isShared = false
-    /// Other users may use the mount, which fuse.conf must permit.
-    var allowsOthers = false
-    var mayBeNonEmpty = false
-    var bypassesKernelCache = false
-    /// Bytes.
-    var readAhead: Int?
-    /// The time without use after which the mount ends. Nil for never.
-    var idleUnmountMilliseconds: Int?
-    var guardsMountpoint = false
-    /// True if the command makes the mountpoint. It is then guarded by its mode alone, and `vaultfs unmount` removes it.
-    var makesMountpoint = false
     var prewarms = false
     private var isNoAtime = false
     private var isNoDirAtime = false
@@ -69,9 +57,6 @@ struct MountOptionList: Codable, Equatable, Sendable {
     /// The objects whose access times stay. `noatime` includes directories (mount(8)).
     var accessTimes: AccessTimes { AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime) }
 
-    /// The lock that the mount takes on the vault. Nil for none.
-    var sharing: VaultDirectory.Sharing? { isShared ? nil : isReadOnly ? .shared : .exclusive }
-
     /// The value of one of our options. Nil if it is not given.
     /// - Parameter problem: ends the message about an invalid one.
     func value<Value: ExpressibleByArgument>(
@@ -101,12 +86,12 @@ struct MountOptionList: Codable, Equatable, Sendable {
     private mutating func addFlag(_ name: String) throws(CommandFailure) {
         switch name {
         // ro goes on once, at the end: the last of ro and rw counts.
-        case "ro", "rw": isReadOnly = name == "ro"
-        case "nonempty": mayBeNonEmpty = true
-        case "no_kernel_cache": bypassesKernelCache = true
+        case "ro", "rw": serving.isReadOnly = name == "ro"
+        case "nonempty": serving.mayBeNonEmpty = true
+        case "no_kernel_cache": serving.bypassesKernelCache = true
         // mount(8) takes the second one for itself, as a kind of propagation.
         case "follow_writer", "shared": isShared = true
-        case "guard_mountpoint": guardsMountpoint = true
+        case "guard_mountpoint": serving.guardsMountpoint = true
         case "prewarm": prewarms = true
         case "atime", "noatime": isNoAtime = name == "noatime"
         case "diratime", "nodiratime": isNoDirAtime = name == "nodiratime"
@@ -116,10 +101,10 @@ struct MountOptionList: Codable, Equatable, Sendable {
                 "mount option 'dirsync' has no effect on a FUSE mount: leave it out, or use fsync on directories")
         case "remount": throw CommandFailure(.usage, "a mount cannot be changed: unmount it, and mount it again")
         case _ where Self.isForOthers(name) || Self.ignored.contains(name): break
-        case _ where Self.implied[name] != nil: fuseOptions += Self.implied[name] ?? []
+        case _ where Self.implied[name] != nil: serving.fuseOptions += Self.implied[name] ?? []
         case _ where Self.flags.contains(name):
-            if name == "allow_other" || name == "allow_root" { allowsOthers = true }
-            fuseOptions.append(name)
+            if name == "allow_other" || name == "allow_root" { serving.allowsOthers = true }
+            serving.fuseOptions.append(name)
         case _ where Self.settings.contains(name) || Self.own.contains(name):
             throw CommandFailure(.usage, "mount option '\(name)' needs a value: \(name)=…")
         default:
@@ -137,7 +122,7 @@ struct MountOptionList: Codable, Equatable, Sendable {
                 throw CommandFailure(
                     .usage, "mount option max_read='\(shown(value.utf8))' is not a byte count of at least 4096")
             }
-            fuseOptions.append("\(name)=\(MountOptions.escaped(value))")
+            serving.fuseOptions.append("\(name)=\(MountOptions.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
             // A flag with a value is ours too.
             let isFlag =

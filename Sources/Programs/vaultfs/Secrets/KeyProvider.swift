@@ -1,5 +1,6 @@
 internal import CLinux
 internal import Control
+internal import Daemon
 internal import FileSystem
 internal import FoundationEssentials
 internal import LinuxSystem
@@ -88,7 +89,7 @@ extension ClientSecret {
 }
 
 /// Fetches a vault's secret in the background (`mount --prewarm`), on its own thread, once at a time. Any thread.
-final class SecretPrefetch: Sendable {
+final class SecretPrefetch: SecretPrefetching {
     typealias Receiver = @Sendable (ClientSecret) -> Void
 
     /// The longest time that `stop` waits for a store that does not answer, in milliseconds.

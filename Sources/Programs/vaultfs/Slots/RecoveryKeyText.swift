@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat

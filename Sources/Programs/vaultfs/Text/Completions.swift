@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Daemon
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
@@ -12,7 +13,7 @@ enum Completions {
     /// The mountpoints of this user's vaults and views, as root of all users'. They begin as the word does: with `/`, with
     /// `~/`, or with a name in the working directory.
     static let mounts = CompletionKind.custom { _, _, word in
-        let mounts = (try? MountTable.read().vaultsOfThisUser) ?? []
+        let mounts = (try? MountTable.read().mountsOfThisUser) ?? []
         let start = unquoted(word)
         let paths = mounts.map { FilePath(bytes: $0.mountpoint).string }
         let base = start.hasPrefix("~") ? home : FileManager.default.currentDirectoryPath

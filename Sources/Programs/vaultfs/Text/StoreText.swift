@@ -1,3 +1,4 @@
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage

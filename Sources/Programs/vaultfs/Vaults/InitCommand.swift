@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -89,7 +90,16 @@ struct InitCommand: ParsableCommand {
     /// The command that mounts the new vault, ready to paste.
     private var mountCommand: String {
         let keyfile = common.secret.options.keyfile.map { ["--keyfile", $0.path.quotedForShell] } ?? []
-        let paths = [common.vault.path, Mountpoint.suggestion(for: common.vault.path)].map(\.quotedForShell)
+        let paths = [common.vault.path, suggestedMountpoint].map(\.quotedForShell)
         return (["vaultfs", "mount"] + paths + keyfile).joined(separator: " ")
+    }
+
+    /// A directory beside the new vault that does not exist yet.
+    private var suggestedMountpoint: FilePath {
+        let given = common.vault.path
+        // Such as `.`.
+        let path = given.lastComponent?.kind == .regular ? given : (try? ResolvedPath.of(given)) ?? given
+        let usual = path.removingLastComponent().appending("Private")
+        return Mountpoint.isMissing(usual) ? usual : FilePath(bytes: path.bytes + Array(".open".utf8))
     }
 }

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import CLinux
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -116,7 +117,7 @@ struct ProtectionTree {
 
     /// - Parameter isSilent: collects `visited` instead of printing lines.
     init(mounts: MountTable, newClass: ProtectionClass?, isRecursive: Bool, isSilent: Bool) {
-        devices = Set(mounts.entries.lazy.filter(\.isVault).compactMap(\.device))
+        devices = Set(mounts.entries.lazy.filter(\.isOurs).compactMap(\.device))
         self.newClass = newClass
         self.isRecursive = isRecursive
         self.isSilent = isSilent

@@ -1,4 +1,5 @@
 internal import Control
+internal import Daemon
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
@@ -63,6 +64,6 @@ enum VaultUse {
 
     private static func isMounted(_ status: MountStatus) -> Bool {
         guard let table = try? MountTable.read() else { return true }
-        return table.entry(at: FilePath(status.mountpoint).bytes)?.isVault ?? false
+        return table.entry(at: FilePath(status.mountpoint).bytes)?.isOurs ?? false
     }
 }

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import Control
+internal import Daemon
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCare

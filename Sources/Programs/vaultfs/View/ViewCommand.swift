@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -66,7 +67,7 @@ struct ViewCommand: ParsableCommand {
         try passphrase.apply(list)
         try lock.apply(list)
         try mount.apply(&list)
-        list.isReadOnly = true
+        list.serving.isReadOnly = true
         if prewarm { list.prewarms = true }
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
@@ -75,18 +76,17 @@ struct ViewCommand: ParsableCommand {
         let location = try view.location(path)
         let root = location.onlyName == nil ? location.root : nil
         let target = try Mountpoint.check(
-            mountpoint.path, source: "source \(path.shown)", root: root, list,
+            mountpoint.path, source: "source \(path.shown)", root: root, list.serving,
             isMade: !mount.noMkdir)
-        target.apply(to: &list)
+        target.apply(to: &list.serving)
         let request = MountRequest(
-            subject: .view(view), source: path, mountpoint: target.path, options: list,
-            cacheSize: mount.cacheSize.bytes,
-            lock: try lock.options(mountpoint: target.path), logLevel: mount.logLevel)
+            source: path, mountpoint: target.path, options: list.serving,
+            lock: try lock.options(mountpoint: target.path), logLevel: mount.logLevel.level)
         if request.lock.policy == .forget { try view.checkKeyFileStays() }
         let secret = try view.readSecret(passphrase)
         Console.report("warning: this format cannot detect tampering")
-        try Mountpoint.use(target) { directory in
-            try DaemonLaunch.run(request, on: directory, secret: secret, inForeground: mount.foreground)
-        }
+        let contents = ViewMount(arguments: view, cacheSize: mount.cacheSize.bytes, prewarms: list.prewarms)
+        try MountedSource.view(contents).mount(
+            request, on: target, secret: secret, inForeground: mount.foreground)
     }
 }

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Daemon
 import Foundation
 import Locking
 import Synchronization

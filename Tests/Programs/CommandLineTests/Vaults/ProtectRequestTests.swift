@@ -1,3 +1,4 @@
+import Daemon
 import SystemPackage
 import Testing
 import VaultFormat

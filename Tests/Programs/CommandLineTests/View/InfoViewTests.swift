@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing

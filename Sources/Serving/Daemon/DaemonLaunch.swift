@@ -1,11 +1,10 @@
 internal import FoundationEssentials
+internal import FuseSession
 internal import Glibc
-internal import LinuxSystem
-internal import Locking
+package import LinuxSystem
 internal import Logging
 internal import SystemPackage
-internal import VaultCrypto
-internal import VaultStore
+package import VaultCrypto
 
 /// Starts the daemon: this program again, because Swift has no fork(2).
 ///
@@ -14,14 +13,14 @@ internal import VaultStore
 ///
 /// The request and the secret go through a socket, not in the arguments or the environment. If the command dies before the
 /// mount is ready (Ctrl-C), the daemon sees that the socket is closed and gives up.
-enum DaemonLaunch {
+package enum DaemonLaunch {
     /// The first argument of a daemon. The others only show in ps(1): the command, the source, the mountpoint.
-    static let argument = "--daemon"
+    package static let argument = "--daemon"
     /// The daemon's answer.
     private enum Outcome: Codable {
         /// With warnings for the user, a line each.
         case ready(warnings: [String])
-        case failed(CommandFailure)
+        case failed(DaemonFailure)
     }
 
     /// The daemon's end of the channel: the first descriptor after stdio.
@@ -29,32 +28,22 @@ enum DaemonLaunch {
     /// The mountpoint in the daemon: a directory, open as a path.
     private static let mountpointDescriptor: Int32 = 4
 
-    /// Returns when the mount is ready. In the foreground, returns only by throwing.
+    /// Returns when the mount is ready, with warnings for the user, a line each. In the foreground, returns only by throwing.
     /// - Parameter mountpoint: the checked mountpoint, open.
-    static func run(
-        _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes, inForeground: Bool
-    ) throws {
-        if inForeground {
-            LoggingSystem.bootstrap { _ in StandardErrorHandler() }
-            let daemon = try Daemon(request, on: mountpoint, secret: secret, guardian: Guardian.start())
-            try daemon.serve { _ in ReadinessNotice.send() }
-        }
-        try runInBackground(request, on: mountpoint, secret: secret)
-        let suffix = request.options.isReadOnly ? ", read-only" : ""
-        Console.confirm("\(request.mountpoint.shown): mounted from \(request.source.shown)\(suffix)")
-        // Everything on a locked mount is refused.
-        for file in request.lock.lockFiles {
-            let state = file.check()
-            if state.isLocked {
-                Console.report("\(request.mountpoint.shown) is locked: \(file.describe(state))")
-            }
-        }
+    /// - Throws: the daemon's failure (`DaemonFailure`), or if it has died, `MountError` of the kind `cannotMount`.
+    package static func run(
+        _ request: MountRequest, _ subject: some MountSubject, on mountpoint: Descriptor, secret: SecretBytes,
+        inForeground: Bool
+    ) throws -> [String] {
+        guard inForeground else { return try runInBackground(request, subject, on: mountpoint, secret: secret) }
+        LoggingSystem.bootstrap { _ in StandardErrorHandler() }
+        let daemon = try Daemon(request, subject, on: mountpoint, secret: secret, guardian: Guardian.start())
+        try daemon.serve { _ in ReadinessNotice.send() }
     }
 
-    /// - Throws: the daemon's failure, or `cannotMount` if it died.
     private static func runInBackground(
-        _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes
-    ) throws(CommandFailure) {
+        _ request: MountRequest, _ subject: some MountSubject, on mountpoint: Descriptor, secret: SecretBytes
+    ) throws -> [String] {
         let child: pid_t
         let channel: DaemonChannel
         do throws(Errno) {
@@ -62,28 +51,30 @@ enum DaemonLaunch {
             channel = own
             child = try ChildProcess.spawn(
                 path: "/proc/self/exe",
-                arguments: ["vaultfs", argument, request.subject.command].map { Array($0.utf8) }
+                arguments: ["vaultfs", argument, subject.command].map { Array($0.utf8) }
                     + [request.source.bytes, request.mountpoint.bytes],
                 descriptors: [(other.socket.fd, channelDescriptor), (mountpoint.fd, mountpointDescriptor)])
         } catch {
-            throw CommandFailure(.failure, "cannot start the background process: \(error)")
+            throw MountError(.failure, reason: "cannot start the background process: \(error)")
         }
         // If the child has died, no outcome arrives.
         try? channel.send(request)
+        try? channel.send(subject)
         try? secret.withUnsafeBytes { bytes throws(StoreError) in try channel.send(bytes) }
         switch try? channel.receive(Outcome.self) {
-        case .ready(let warnings): for warning in warnings { Console.report("warning: \(warning)") }
+        case .ready(let warnings): return warnings
         case .failed(let failure):
             _ = ChildProcess.wait(for: child)
             throw failure
         case nil:
             let end = ChildProcess.wait(for: child)
-            throw CommandFailure(.cannotMount, "the background process \(end) before the mount was ready")
+            throw MountError(.cannotMount, reason: "the background process \(end) before the mount was ready")
         }
     }
 
-    /// The background process: takes its request from the channel, mounts, answers and serves.
-    static func serve() -> Never {
+    /// The background process: takes its request from the channel, mounts, answers and serves. The program calls it if its first
+    /// argument is `argument`.
+    package static func serve<Subject: MountSubject>(_ type: Subject.Type) -> Never {
         ProcessSetup.setName()
         ProcessSetup.protectMemory()
         var channel: DaemonChannel? = DaemonChannel(socket: Descriptor(owning: channelDescriptor))
@@ -93,12 +84,12 @@ enum DaemonLaunch {
         // Before there are keys and threads.
         let guardian = Guardian.start()
         do {
-            guard let request = try channel?.receive(MountRequest.self), let secret = channel?.receiveSecret() else {
-                exit(FailureCode.failure.rawValue)
-            }
+            guard let request = try channel?.receive(MountRequest.self),
+                let subject = try channel?.receive(Subject.self), let secret = channel?.receiveSecret()
+            else { exit(MountError.Kind.failure.rawValue) }
             let daemon = try Daemon(
-                request, on: mountpoint, secret: secret, guardian: guardian, isWanted: { channel?.isAbandoned == false }
-            )
+                request, subject, on: mountpoint, secret: secret, guardian: guardian,
+                isWanted: { channel?.isAbandoned == false })
             // The working directory's file system can then be unmounted. Each worker takes a copy of the working directory
             // (unshare(2), CLONE_FS).
             chdir("/")
@@ -113,11 +104,11 @@ enum DaemonLaunch {
                 channel = nil
             }
         } catch {
-            let failure = CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)")
+            let failure = Subject.failure(error)
             // If the command has died, the exit code is all there is.
             try? channel?.send(Outcome.failed(failure))
             // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
-            _exit(failure.code.rawValue)
+            _exit(failure.exitCode)
         }
     }
 }

@@ -12,7 +12,6 @@ final class MountLock: Sendable {
     private let watch: LockWatch
     private let contents: MountContents
     private let logger: Logger
-    private let prefetch: SecretPrefetch?
 
     /// Locks before the first request is served if a lock file exists.
     init(
@@ -21,15 +20,13 @@ final class MountLock: Sendable {
     ) throws {
         self.logger = logger
         self.contents = contents
-        let prefetch = try request.provider.map { try SecretPrefetch($0, for: request.source, logger: logger) }
-        self.prefetch = prefetch
         let watch = LockWatch(request.lock.lockFiles)
         self.watch = watch
         controller = LockController(
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
             logger: logger,
             secretWanted: { give in
-                prefetch?.start { secret in
+                contents.prefetch?.start { secret in
                     do throws(ControlFailure) { give(try contents.secretSource(secret)) } catch {
                         logger.error("stays locked: \(error.message)")
                     }
@@ -48,7 +45,7 @@ final class MountLock: Sendable {
     /// Ends locks and unlocks under way.
     func stop() {
         watch.stop()
-        prefetch?.stop()
+        contents.prefetch?.stop()
         controller.stop()
     }
 

@@ -1,9 +1,8 @@
 import Control
+import Daemon
 import Foundation
 import Testing
 import VaultCrypto
-
-@testable import vaultfs
 
 @Suite struct MemoryProtectionTests {
     @Test("protection that was granted causes no warning")

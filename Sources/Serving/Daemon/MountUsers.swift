@@ -1,16 +1,16 @@
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
+package import SystemPackage
 
 /// The programs that keep a mount in use, from /proc: their working and root directory, open and mapped files. Asks nothing
 /// of the mount, which may hang. Shows only processes that this user may examine.
-enum MountUsers {
+package enum MountUsers {
     /// The most that a message names.
     private static let mostNamed = 5
 
     /// `vi (4711), bash (4712)`. Empty if none was found.
-    static func names(of mountpoint: FilePath) -> String {
+    package static func names(of mountpoint: FilePath) -> String {
         let processes = numbers(in: "/proc").filter { $0 != getpid() }
         let found = processes.filter { uses("/proc/\($0)", mountpoint.bytes) }
         let names = found.prefix(mostNamed).map { "\(name($0)) (\($0))" }
@@ -43,7 +43,8 @@ enum MountUsers {
 
     private static func name(_ process: Int32) -> String {
         let bytes = try? Descriptor(path: FilePath("/proc/\(process)/comm"), flags: O_RDONLY).readToEnd(limit: 256)
-        return Console.shown(String(decoding: (bytes ?? []).prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self))
+        return String(decoding: (bytes ?? []).prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+            .withoutControlCharacters
     }
 
     private static func numbers(in directory: String) -> [Int32] {

@@ -13,7 +13,7 @@ internal import VaultCrypto
 final class Daemon: Sendable {
     let logger: Logger
     private let request: MountRequest
-    let contents: MountContents
+    private let contents: MountContents
     private let announcer: MountAnnouncer
     private let session: FuseSession
     /// `st_dev` of the mount. Unique while the mount exists. 0 if unknown.
@@ -28,17 +28,22 @@ final class Daemon: Sendable {
     /// - Parameters:
     ///   - mountpoint: the checked mountpoint, open.
     ///   - isWanted: called before the mount is made.
-    init(
-        _ request: MountRequest, on mountpoint: Descriptor, secret: SecretBytes, guardian: Guardian?,
-        isWanted: () -> Bool = { true }
+    /// - Throws: an error that `Subject.failure` knows.
+    init<Subject: MountSubject>(
+        _ request: MountRequest, _ subject: Subject, on mountpoint: Descriptor, secret: SecretBytes,
+        guardian: Guardian?, isWanted: () -> Bool = { true }
     ) throws {
         Signals.block(Signals.ending + Signals.locking)
         ProcessSetup.raiseLimits()
         var logger = Logger(label: "vaultfs")
-        logger.logLevel = request.logLevel.level
+        logger.logLevel = request.logLevel
         self.logger = logger
-        announcer = MountAnnouncer(mountpoint: request.mountpoint)
-        contents = try Self.open(request, secret, announcer, logger)
+        let announcer = MountAnnouncer(mountpoint: request.mountpoint)
+        self.announcer = announcer
+        contents = try subject.open(request, secret: secret, logger: logger) { [logger] problem in
+            logger.notice("\(problem)")
+            announcer.announce(.problem(problem, isAtEnd: false))
+        }
         var request = request
         request.options.isReadOnly = contents.isReadOnly
         self.request = request
@@ -47,7 +52,9 @@ final class Daemon: Sendable {
         self.control = control
         announcer.connect(to: control)
         do {
-            guard isWanted() else { throw CommandFailure(.failure, "the process that requested the mount has ended") }
+            guard isWanted() else {
+                throw MountError(.failure, reason: "the process that requested the mount has ended")
+            }
             session = try Self.mount(contents.fileSystem, request, on: mountpoint, logger: logger)
             let device = MountTable.device(at: request.mountpoint)
             self.device = UInt64(device ?? 0)
@@ -62,7 +69,8 @@ final class Daemon: Sendable {
                 throw error
             }
             reporter = StatusReporter(
-                request: request, contents: contents, lock: lock, announcer: announcer, session: session)
+                version: Subject.version, request: request, contents: contents, lock: lock, announcer: announcer,
+                session: session)
             idleUnmount = Self.makeIdleUnmount(request, contents, session, device, logger)
         } catch {
             control?.removeSocket()
@@ -71,21 +79,6 @@ final class Daemon: Sendable {
             throw error
         }
         logWarnings()
-    }
-
-    private static func open(
-        _ request: MountRequest, _ secret: SecretBytes, _ announcer: MountAnnouncer, _ logger: Logger
-    ) throws -> MountContents {
-        switch request.subject {
-        case .vault(let slot):
-            try MountContents(
-                vault: request, slot: slot, masterKey: secret, log: { logger.notice("\($0)") },
-                report: {
-                    logger.notice("\($0)")
-                    announcer.announce(.problem($0, isAtEnd: false))
-                })
-        case .view(let arguments): try MountContents(view: request, arguments, secret: secret, logger: logger)
-        }
     }
 
     /// Nil on failure: without a control socket only status and waiting do not work.
@@ -170,8 +163,8 @@ final class Daemon: Sendable {
         }
     }
 
-    private static func handleSignals(_ lock: MountLock, _ session: FuseSession) throws(CommandFailure) {
-        do throws(CommandFailure) {
+    private static func handleSignals(_ lock: MountLock, _ session: FuseSession) throws(MountError) {
+        do throws(MountError) {
             try Signals.onArrival(of: Signals.ending + Signals.locking) { number in
                 switch number {
                 case SIGUSR1: lock.lock(.signal)
@@ -214,7 +207,7 @@ final class Daemon: Sendable {
         // Nothing is read through this session any more.
         let missing = contents.fileSystem.missingData
         for problem in missing {
-            logger.error("\(request.mountpoint.shown): \(FailureCode.notKnownInPlace): \(problem)")
+            logger.error("\(request.mountpoint.shown): \(MountError.notKnownInPlace): \(problem)")
             announcer.announce(.problem(problem, isAtEnd: true))
         }
         // Without this, the unmount command takes it that the daemon was killed.
@@ -225,6 +218,6 @@ final class Daemon: Sendable {
         try served.get()
         logger.info("unmounted \(request.mountpoint.shown)")
         // Not exit(3): other threads may still use what it cleans up (libcrypto's state).
-        _exit(missing.isEmpty ? 0 : FailureCode.notDurable.rawValue)
+        _exit(missing.isEmpty ? 0 : MountError.Kind.notDurable.rawValue)
     }
 }

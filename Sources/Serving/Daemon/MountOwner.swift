@@ -1,26 +1,26 @@
-internal import Control
-internal import Glibc
+package import Glibc
+internal import LinuxSystem
 
 /// The user whose daemon serves a mount, for messages.
-struct MountOwner {
+package struct MountOwner {
     let userID: UInt32
 
     /// Nil if the mount belongs to the user who runs the command, or if that user is root, who may use every mount.
     /// - Parameter user: runs the command.
-    init?(of entry: MountTable.Entry, for user: uid_t = geteuid()) {
+    package init?(of entry: MountTable.Entry, for user: uid_t = geteuid()) {
         guard user != 0, let userID = entry.userID, userID != user else { return nil }
         self.userID = userID
     }
 
     /// `mounted by bob: only bob or root can lock it`
     /// - Parameter action: the rest of "only they can", such as "lock it".
-    func refusal(to action: String) -> String {
+    package func refusal(to action: String) -> String {
         let name = Self.name(of: userID)
         return "mounted by \(name): only \(userID == 0 ? name : "\(name) or root") can \(action)"
     }
 
     /// The user's name, or if they have none, `user 1000`.
-    static func name(of userID: UInt32) -> String {
+    package static func name(of userID: UInt32) -> String {
         var entry = passwd()
         var found: UnsafeMutablePointer<passwd>?
         // A directory service may have long entries.
@@ -29,28 +29,7 @@ struct MountOwner {
             guard let start = buffer.baseAddress,
                 getpwuid_r(userID, &entry, start, buffer.count, &found) == 0, found != nil, let name = entry.pw_name
             else { return "user \(userID)" }
-            return Console.shown(String(cString: name))
-        }
-    }
-}
-
-extension FoundMount {
-    /// The reason why nobody answered, for people: that it is another user's mount, or the error itself.
-    /// - Parameter action: `lock it`.
-    func reason(_ error: ControlError, to action: String) -> String {
-        MountOwner(of: entry)?.refusal(to: action) ?? "\(error)"
-    }
-}
-
-extension ControlRequest {
-    /// The request in a message after "can".
-    var action: String {
-        switch self {
-        case .status: "see its status"
-        case .sync: "synchronize it"
-        case .lock: "lock it"
-        case .unlock: "unlock it"
-        case .events: "follow its events"
+            return String(cString: name).withoutControlCharacters
         }
     }
 }

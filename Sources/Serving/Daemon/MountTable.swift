@@ -1,37 +1,38 @@
 internal import CLinux
-internal import Glibc
+package import FuseSession
+package import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// The mounts of this mount namespace, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-struct MountTable {
-    struct Entry: Equatable {
-        let mountpoint: [UInt8]
+package struct MountTable: Sendable {
+    package struct Entry: Equatable, Sendable {
+        package let mountpoint: [UInt8]
         /// `st_dev` of the file system's files.
-        let device: dev_t?
+        package let device: dev_t?
         /// Such as `fuse.vaultfs`.
-        let type: String
-        /// For FUSE the value of `fsname`: the vault's path.
-        let source: [UInt8]
+        package let type: String
+        /// For FUSE the value of `fsname`: the path that is mounted.
+        package let source: [UInt8]
         /// The file system's own options, such as `user_id=1000`.
         let options: [String]
 
-        var isVault: Bool { type == "fuse.vaultfs" }
-        var isReadOnly: Bool { options.contains("ro") }
+        package var isOurs: Bool { type == "fuse.vaultfs" }
+        package var isReadOnly: Bool { options.contains("ro") }
         /// The user whose daemon serves a FUSE mount.
-        var userID: UInt32? { number("user_id=") }
+        package var userID: UInt32? { number("user_id=") }
         /// The daemon's group.
-        var groupID: UInt32? { number("group_id=") }
+        package var groupID: UInt32? { number("group_id=") }
 
         private func number(_ prefix: String) -> UInt32? {
             options.lazy.compactMap { $0.hasPrefix(prefix) ? UInt32($0.dropFirst(prefix.count)) : nil }.first
         }
     }
 
-    let entries: [Entry]
+    package let entries: [Entry]
 
-    static func read() throws(CommandFailure) -> MountTable {
+    /// - Throws: kind `failure`.
+    package static func read() throws(MountError) -> MountTable {
         let path = "/proc/self/mountinfo"
         do throws(StoreError) {
             guard let bytes = try Descriptor(path: FilePath(path), flags: O_RDONLY).readToEnd(limit: 1 << 24) else {
@@ -39,19 +40,19 @@ struct MountTable {
             }
             return MountTable(parsing: bytes)
         } catch {
-            throw CommandFailure(.failure, "cannot read \(path): \(error.errno)")
+            throw MountError(.failure, reason: "cannot read \(path): \(error.errno)")
         }
     }
 
     /// Leaves out invalid lines.
-    init(parsing bytes: [UInt8]) { entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry) }
+    package init(parsing bytes: [UInt8]) { entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry) }
 
     /// The topmost mount at `mountpoint`, an absolute path without links.
-    func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
+    package func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
 
     /// True for an NFS mount whose calls end with an error if the server does not answer (nfs(5)).
     /// - Parameter device: `st_dev` of its files.
-    func isSoft(_ device: dev_t) -> Bool {
+    package func isSoft(_ device: dev_t) -> Bool {
         entries.contains { entry in
             entry.device == device && entry.type.hasPrefix("nfs")
                 && entry.options.contains { ["soft", "softerr"].contains($0) }
@@ -60,18 +61,18 @@ struct MountTable {
 
     /// The topmost mount of the file system with these files.
     /// - Parameter device: `st_dev` of the files.
-    func entry(of device: dev_t) -> Entry? { entries.last { $0.device == device } }
+    package func entry(of device: dev_t) -> Entry? { entries.last { $0.device == device } }
 
-    /// The mounts of a vault or of a view's source, by its absolute path without links. Leaves out those that another mount
+    /// Our mounts of a source, by its absolute path without links. Leaves out those that another mount
     /// covers. Any user can mount something with this path as its source: look at `userID` before you trust one.
-    func vaults(from source: [UInt8]) -> [Entry] {
-        entries.filter { $0.isVault && $0.source == source && $0 == entry(at: $0.mountpoint) }
+    package func mounts(from source: [UInt8]) -> [Entry] {
+        entries.filter { $0.isOurs && $0.source == source && $0 == entry(at: $0.mountpoint) }
     }
 
-    /// The mounts of vaults and views that concern this user: their own, or for root all users'.
-    var vaultsOfThisUser: [Entry] {
+    /// Our mounts that concern this user: their own, or for root all users'.
+    package var mountsOfThisUser: [Entry] {
         let isRoot = geteuid() == 0
-        return entries.filter { $0.isVault && (isRoot || $0.userID == geteuid()) }
+        return entries.filter { $0.isOurs && (isRoot || $0.userID == geteuid()) }
     }
 
     /// `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
@@ -123,7 +124,7 @@ extension MountTable.Entry {
 
     /// Returns true if the daemon has died: the mount stays in the table without keys. Returns false if the daemon does not
     /// answer.
-    func isDead() -> Bool {
+    package func isDead() -> Bool {
         let answer = Monitor<Bool?>(nil)
         // Not joined: it may hang in the mount, and then ends with this process.
         let thread = try? BackgroundThread {

@@ -1,20 +1,22 @@
-internal import Glibc
+package import FuseSession
+package import Glibc
 internal import LinuxSystem
 
 /// The signals of a daemon: SIGTERM, SIGINT and SIGHUP end it in good order, SIGUSR1 locks, SIGUSR2 unlocks. One thread takes
 /// them with sigwait(3), so that their effects may lock and allocate.
-enum Signals {
-    static let ending = [SIGTERM, SIGINT, SIGHUP]
-    static let locking = [SIGUSR1, SIGUSR2]
+package enum Signals {
+    package static let ending = [SIGTERM, SIGINT, SIGHUP]
+    package static let locking = [SIGUSR1, SIGUSR2]
 
     /// Blocks signals in this thread and all that it makes later.
-    static func block(_ numbers: [Int32]) {
+    package static func block(_ numbers: [Int32]) {
         var set = Self.set(of: numbers)
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
     /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
-    static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) throws(CommandFailure) {
+    /// - Throws: kind `failure`.
+    package static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) throws(MountError) {
         do throws(StoreError) {
             _ = try BackgroundThread {
                 var set = Self.set(of: numbers)
@@ -22,12 +24,12 @@ enum Signals {
                 while sigwait(&set, &number) == 0 { body(number) }
             }
         } catch {
-            throw CommandFailure(.failure, "cannot start a thread for signals: \(error.errno)")
+            throw MountError(.failure, reason: "cannot start a thread for signals: \(error.errno)")
         }
     }
 
     /// Ends this process by the signal, so that its parent sees the signal.
-    static func end(by number: Int32) -> Never {
+    package static func end(by number: Int32) -> Never {
         signal(number, SIG_DFL)
         kill(getpid(), number)
         var set = Self.set(of: [number])
@@ -35,7 +37,7 @@ enum Signals {
         exit(128 + number)
     }
 
-    static func set(of numbers: [Int32]) -> sigset_t {
+    package static func set(of numbers: [Int32]) -> sigset_t {
         var set = sigset_t()
         sigemptyset(&set)
         for number in numbers { sigaddset(&set, number) }

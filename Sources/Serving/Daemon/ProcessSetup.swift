@@ -1,16 +1,16 @@
 internal import CLinux
-internal import Control
+package import Control
 internal import Glibc
 internal import VaultCrypto
 
 /// Prepares a process that will hold keys.
-enum ProcessSetup {
+package enum ProcessSetup {
     /// The signals of a program error (signal(7)).
     private static let crashSignals = [SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
 
     /// Turns off core dumps, debuggers and memory access by other processes of the user, and reserves memory for keys that is
     /// never swapped out. Called before the first secret is read. `MemoryProtection` has the result.
-    static func protectMemory() {
+    package static func protectMemory() {
         // Swift's handlers print the memory that registers point to. It may be a key, and stderr may be a log.
         for number in crashSignals { signal(number, SIG_DFL) }
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
@@ -35,9 +35,9 @@ enum ProcessSetup {
         close(fd)
     }
 
-    /// Opens /dev/null as stdin, stdout or stderr if the caller has closed it. Otherwise a vault's descriptor would get that
-    /// number, and output would be written to the vault.
-    static func completeStandardDescriptors() {
+    /// Opens /dev/null as stdin, stdout or stderr if the caller has closed it. Otherwise a file of the store would get that
+    /// number, and output would be written to it.
+    package static func completeStandardDescriptors() {
         // open(2) returns the lowest free number.
         for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
             _ = open("/dev/null", O_RDWR)
@@ -45,7 +45,7 @@ enum ProcessSetup {
     }
 
     /// Raises the limits of open files and of file sizes to their maximum: programs on the mount have limits of their own.
-    static func raiseLimits() {
+    package static func raiseLimits() {
         raise(RLIMIT_NOFILE)
         raise(RLIMIT_FSIZE)
     }
@@ -72,7 +72,7 @@ enum ProcessSetup {
 
 extension MemoryProtection {
     /// The protection now.
-    init(cacheIsLocked: Bool) {
+    package init(cacheIsLocked: Bool) {
         self.init(
             keys: SecretMemory.kind, cache: cacheIsLocked ? .locked : .unlocked,
             coreDumpsOff: ProcessSetup.isWithoutCoreDumps, notDumpable: linux_is_dumpable() == 0)

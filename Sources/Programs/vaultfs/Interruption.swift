@@ -1,3 +1,5 @@
+internal import Daemon
+internal import FuseSession
 internal import Synchronization
 
 /// The arrival of a signal that ends the process, for work that must stop in good order. A second signal ends it at once. Any
@@ -6,7 +8,7 @@ final class Interruption: Sendable {
     private let number = Atomic<Int32>(0)
 
     /// - Parameter onArrival: called once, on another thread.
-    init(_ onArrival: @escaping @Sendable () -> Void = {}) throws(CommandFailure) {
+    init(_ onArrival: @escaping @Sendable () -> Void = {}) throws(MountError) {
         Signals.block(Signals.ending)
         try Signals.onArrival(of: Signals.ending) { [self] number in
             guard self.number.exchange(number, ordering: .sequentiallyConsistent) == 0 else { Signals.end(by: number) }

@@ -10,6 +10,7 @@ internal import VaultCrypto
 
 /// Answers the control socket's requests for one mount. Any thread.
 struct StatusReporter: Sendable {
+    let version: String
     let request: MountRequest
     let contents: MountContents
     let lock: MountLock
@@ -25,11 +26,11 @@ struct StatusReporter: Sendable {
         case .status: reply(.status(status()))
         case .sync: synchronize(reply)
         case .lock(let forgetsKeys):
-            do throws(CommandFailure) {
-                if forgetsKeys, case .view(let arguments) = self.request.subject { try arguments.checkKeyFileStays() }
+            do throws(ControlFailure) {
+                if forgetsKeys { try contents.checkForgetting() }
                 lock.lock(forgetsKeys: forgetsKeys, reply: reply)
             } catch {
-                reply(.error(ControlFailure(.notSupported, error.message)))
+                reply(.error(error))
             }
         case .unlock(let secret): lock.unlock(secret, reply: reply)
         case .events:
@@ -63,21 +64,19 @@ struct StatusReporter: Sendable {
         let lock = lock.status()
         let problems = contents.problems() + Self.lines(session.damage)
         var status = MountStatus(
-            version: VaultFS.version, pid: getpid(), vaultPath: (contents.vault?.currentPath ?? request.source).string,
-            vaultID: contents.vaultID,
+            version: version, pid: getpid(), vaultPath: request.source.string, vaultID: "",
             mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
             mounted: mounted)
         status.uptimeSeconds = (ContinuousClock.now - start).components.seconds
         status.keysNeverSwapped = SecretMemory.allLocked
         status.cacheNeverSwapped = statistics.cacheNeverSwapped
-        status.view = contents.view
         status.lock = lock
         status.memory = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked)
         status.statistics = statistics
         status.requests = session.statistics
-        status.store = contents.traits
         status.madeMountpoint = request.options.makesMountpoint ? true : nil
-        status.problems = contents.view == nil && problems.isEmpty ? nil : problems
+        status.problems = problems.isEmpty ? nil : problems
+        contents.completeStatus(&status)
         return status
     }
 
@@ -85,7 +84,7 @@ struct StatusReporter: Sendable {
     private static func lines(_ damage: [Damage]) -> [String] {
         let rest = damage.count - shownDamage
         return damage.suffix(shownDamage).map(\.message)
-            + (rest > 0 ? ["damaged: \(AmountText.counted(rest, "more object")): 'vaultfs verify' lists them"] : [])
+            + (rest > 0 ? ["damaged: \(rest) more object\(rest == 1 ? "" : "s"): 'vaultfs verify' lists them"] : [])
     }
 }
 

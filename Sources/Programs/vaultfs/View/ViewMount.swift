@@ -1,5 +1,6 @@
 internal import CLinux
 internal import Control
+internal import Daemon
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -9,12 +10,16 @@ internal import VaultCrypto
 internal import ViewFileSystem
 internal import ViewFormats
 
-extension MountContents {
-    /// Opens a view.
+/// A view to be mounted.
+struct ViewMount: Codable, Sendable {
+    let arguments: ViewArguments
+    let cacheSize: Int
+    /// True to fetch or derive all keys in the background.
+    let prewarms: Bool
+
+    /// Opens the view.
     /// - Parameter secret: its passphrase or key. Empty if it has none.
-    init(
-        view request: MountRequest, _ arguments: ViewArguments, secret: SecretBytes, logger: Logger
-    ) throws {
+    func open(_ request: MountRequest, secret: SecretBytes, logger: Logger) throws -> MountContents {
         let location = try ViewLocation(request.source)
         // A copy: callers keep theirs while this process serves.
         let own = secret.subrange(0..<secret.count)
@@ -22,26 +27,35 @@ extension MountContents {
         let secrets = try ViewSecrets(arguments.origin, secret: own.count > 0 ? own : nil)
         let source = try arguments.source(location, secrets: secrets, keyFile: own) { logger.notice("\($0)") }
         let fileSystem = try ViewFileSystem(
-            source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: request.cacheSize,
+            source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: cacheSize,
             logger: logger)
-        if request.options.prewarms { fileSystem.prefetchAll() }
-        self.init(
-            fileSystem: fileSystem, vaultID: "", view: source.format.name.rawValue, problems: { fileSystem.problems() },
-            secretSource: { secret in
-                { () throws(UnlockRefusal) in
-                    guard secret.kind == "passphrase" else {
-                        throw .wrongSecret("a view is unlocked with its passphrase")
-                    }
-                    try secrets.check(secret.bytes)
-                    return UnlockSecret(secret.bytes)
+        if prewarms { fileSystem.prefetchAll() }
+        var contents = MountContents(fileSystem: fileSystem) { secret in
+            { () throws(UnlockRefusal) in
+                guard secret.kind == "passphrase" else {
+                    throw .wrongSecret("a view is unlocked with its passphrase")
                 }
-            })
-        let left = source.left.map { "\(FilePath(bytes: $0.path).shown): \($0.text)" }
-        warnings = Self.warnings(source.missingKeys(), more: "more key", end: " missing")
-        warnings += Self.warnings(left, more: "more line", end: " in 'vaultfs status'")
-        if source.lacksPlaylists {
-            warnings.append("no playlist (.m3u8, .m3u) is in \(request.source.shown): nothing is decrypted")
+                try secrets.check(secret.bytes)
+                return UnlockSecret(secret.bytes)
+            }
         }
+        contents.checkForgetting = { [arguments] () throws(ControlFailure) in
+            do throws(CommandFailure) { try arguments.checkKeyFileStays() } catch {
+                throw ControlFailure(.notSupported, error.message)
+            }
+        }
+        contents.problems = { fileSystem.problems() }
+        contents.completeStatus = { status in
+            status.view = source.format.name.rawValue
+            status.problems = status.problems ?? []
+        }
+        let left = source.left.map { "\(FilePath(bytes: $0.path).shown): \($0.text)" }
+        contents.warnings = Self.warnings(source.missingKeys(), more: "more key", end: " missing")
+        contents.warnings += Self.warnings(left, more: "more line", end: " in 'vaultfs status'")
+        if source.lacksPlaylists {
+            contents.warnings.append("no playlist (.m3u8, .m3u) is in \(request.source.shown): nothing is decrypted")
+        }
+        return contents
     }
 
     /// The first lines, and the number of the others.

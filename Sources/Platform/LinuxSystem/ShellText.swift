@@ -1,10 +1,9 @@
-internal import LinuxSystem
-internal import SystemPackage
+package import SystemPackage
 
 /// Paths in command lines that a message offers for pasting.
 extension FilePath {
     /// The path as a shell reads it.
-    var quotedForShell: String {
+    package var quotedForShell: String {
         let text = shown
         // It would be taken for an option.
         if text.hasPrefix("-") { return FilePath("./").appending(components).quotedForShell }

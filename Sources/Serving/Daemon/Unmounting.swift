@@ -1,42 +1,51 @@
 internal import CLinux
+package import FuseSession
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
+package import SystemPackage
+
+extension MountError {
+    /// The beginning of the reason of `notDurable`.
+    package static let notKnownInPlace = "unmounted, but not everything that was written is known to be in place"
+}
 
 /// Takes a mount away. Any thread.
-enum Unmounting {
+package enum Unmounting {
     /// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root. If root uses force, programs
     /// that wait for the daemon get an error now, otherwise when the daemon ends.
     /// - Parameter force: also a mount that is in use.
-    /// - Throws: code `inUse`, naming the programs that use it; `failure`, `cannotMount`.
-    static func unmount(_ mountpoint: FilePath, force: Bool) throws(CommandFailure) {
+    /// - Throws: kind `inUse`, naming the programs that use it; `failure`, `cannotMount`.
+    package static func unmount(_ mountpoint: FilePath, force: Bool) throws(MountError) {
         if geteuid() == 0 {
             // UMOUNT_NOFOLLOW of <sys/mount.h>, which Swift's Glibc lacks, with MNT_FORCE and MNT_DETACH.
             if mountpoint.withPlatformString({ umount2($0, force ? 8 | 1 | 2 : 8) }) == 0 { return }
             let error = currentErrno()
             if error == .resourceBusy, !force { throw busy(mountpoint) }
-            if !force { throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): \(error)") }
+            if !force { throw MountError(.failure, reason: "cannot unmount \(mountpoint.shown): \(error)") }
         }
         let (outcome, message) = try runHelper(mountpoint, force ? ["-u", "-z", "--"] : ["-u", "--"])
         guard outcome != .exited(0) else { return }
         // fusermount3 prints strerror(3)'s text and sets no locale.
         if message.contains("busy"), !force { throw busy(mountpoint) }
-        throw CommandFailure(.failure, "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
+        throw MountError(.failure, reason: "cannot unmount \(mountpoint.shown): fusermount3 \(outcome): \(message)")
     }
 
-    private static func busy(_ mountpoint: FilePath) -> CommandFailure {
+    private static func busy(_ mountpoint: FilePath) -> MountError {
         let users = MountUsers.names(of: mountpoint)
-        return CommandFailure(
+        return MountError(
             .inUse,
-            "\(mountpoint.shown) is in use\(users.isEmpty ? "" : " by \(users)"): close what uses it, or --force")
+            reason:
+                "\(mountpoint.shown) is in use\(users.isEmpty ? "" : " by \(users)"): close what uses it, or --force")
     }
 
     /// Returns fusermount3's outcome and the last line it wrote to stderr.
     private static func runHelper(
         _ mountpoint: FilePath, _ options: [String]
-    ) throws(CommandFailure) -> (ChildProcess.Outcome, String) {
+    ) throws(MountError) -> (ChildProcess.Outcome, String) {
         var ends: [Int32] = [-1, -1]
-        guard linux_pipe(&ends) == 0 else { throw CommandFailure(.failure, "cannot make a pipe: \(currentErrno())") }
+        guard linux_pipe(&ends) == 0 else {
+            throw MountError(.failure, reason: "cannot make a pipe: \(currentErrno())")
+        }
         let printed = Descriptor(owning: ends[0])
         let child: pid_t
         do throws(Errno) {
@@ -46,7 +55,7 @@ enum Unmounting {
                 arguments: (["fusermount3"] + options).map { Array($0.utf8) } + [mountpoint.bytes],
                 descriptors: [(ends[1], STDERR_FILENO)])
         } catch {
-            throw CommandFailure(.cannotMount, "cannot run fusermount3: \(error); it comes with the package fuse3")
+            throw MountError(.cannotMount, reason: "cannot run fusermount3: \(error); it comes with the package fuse3")
         }
         let output = (try? printed.readToEnd(limit: 65536)) ?? []
         let lines = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isNewline)

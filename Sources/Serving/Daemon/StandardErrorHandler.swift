@@ -19,7 +19,7 @@ struct StandardErrorHandler: LogHandler {
             Self.isJournal
             ? "<\(event.level.priority)>\(event.message)"
             : "\(UtcTime.now()) vaultfs: \(Self.prefix(event.level))\(event.message)"
-        Console.writeToStandardError(line + "\n")
+        try? writeAll(Array("\(line)\n".utf8), to: STDERR_FILENO)
     }
 
     private static func prefix(_ level: Logger.Level) -> String {

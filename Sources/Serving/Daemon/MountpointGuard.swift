@@ -1,4 +1,5 @@
 internal import CLinux
+internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -19,8 +20,8 @@ struct MountpointGuard {
     /// - Parameters:
     ///   - mountpoint: an open directory.
     ///   - path: its path, for messages.
-    /// - Throws: code `mountpoint`.
-    init(_ mountpoint: Descriptor, _ path: FilePath, makesImmutable: Bool) throws(CommandFailure) {
+    /// - Throws: kind `mountpoint`.
+    init(_ mountpoint: Descriptor, _ path: FilePath, makesImmutable: Bool) throws(MountError) {
         self.path = path
         self.makesImmutable = makesImmutable
         directory = try Self.mapping(path) { () throws(StoreError) in
@@ -30,9 +31,9 @@ struct MountpointGuard {
 
     private static func mapping<Result>(
         _ path: FilePath, _ body: () throws(StoreError) -> Result
-    ) throws(CommandFailure) -> Result {
+    ) throws(MountError) -> Result {
         do throws(StoreError) { return try body() } catch {
-            throw CommandFailure(.mountpoint, "mountpoint \(path.shown) cannot be guarded: \(error.errno)")
+            throw MountError(.mountpoint, reason: "mountpoint \(path.shown) cannot be guarded: \(error.errno)")
         }
     }
 
@@ -45,20 +46,20 @@ struct MountpointGuard {
             try directory.status().st_dev != directory.status(of: Array("..".utf8)).st_dev
         }
         guard !isMount else {
-            throw CommandFailure(
-                .mountpoint, "mountpoint \(path.shown) cannot be guarded: something is mounted there already")
+            throw MountError(
+                .mountpoint, reason: "mountpoint \(path.shown) cannot be guarded: something is mounted there already")
         }
         try Mountpoint.checkEmptiness(directory, path)
         try raiseGuard(log: log)
         guard geteuid() != 0 else { return try mount() }
         try setMode { $0 | S_IWUSR }
         defer {
-            do throws(CommandFailure) { try raiseGuard(log: log) } catch { log(error.message) }
+            do throws(MountError) { try raiseGuard(log: log) } catch { log(error.reason) }
         }
         return try mount()
     }
 
-    private func raiseGuard(log: (String) -> Void) throws(CommandFailure) {
+    private func raiseGuard(log: (String) -> Void) throws(MountError) {
         // The mode of an immutable directory cannot be changed.
         if linux_is_immutable(directory.fd) == 1 { return }
         try setMode { $0 & ~(S_IWUSR | S_IWGRP | S_IWOTH) }
@@ -70,7 +71,7 @@ struct MountpointGuard {
         }
     }
 
-    private func setMode(_ change: (mode_t) -> mode_t) throws(CommandFailure) {
+    private func setMode(_ change: (mode_t) -> mode_t) throws(MountError) {
         try Self.mapping(path) { () throws(StoreError) in
             let mode = try directory.status().st_mode & 0o7777
             guard change(mode) != mode else { return }

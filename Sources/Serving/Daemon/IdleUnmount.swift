@@ -1,3 +1,4 @@
+internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
 internal import Locking
@@ -51,13 +52,13 @@ final class IdleUnmount: Sendable {
             start = monotonicMilliseconds()
             // Another mount may cover it for a while.
             guard isServed else { continue }
-            do throws(CommandFailure) {
+            do throws(MountError) {
                 try Unmounting.unmount(mountpoint, force: false)
                 logger.info("unused: unmounted \(mountpoint.shown)")
                 return end()
             } catch {
                 // An open file or a working directory is a use too.
-                if error.code != .inUse { logger.warning("\(error.message)") }
+                if error.kind != .inUse { logger.warning("\(error.reason)") }
             }
         }
     }

@@ -1,0 +1,57 @@
+internal import CLinux
+internal import Glibc
+package import SystemPackage
+
+extension FilePath {
+    package init(bytes: [UInt8]) {
+        self = (bytes + [0]).withUnsafeBufferPointer { buffer in
+            buffer.withMemoryRebound(to: CChar.self) { FilePath(platformString: Array($0)) }
+        }
+    }
+
+    /// The path's bytes, without a NUL.
+    package var bytes: [UInt8] { withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) } }
+}
+
+/// Absolute paths without links, as the kernel spells them.
+package enum ResolvedPath {
+    /// realpath(3).
+    /// - Throws: its errno.
+    package static func of(_ path: FilePath) throws(Errno) -> FilePath {
+        let resolved = path.withPlatformString { realpath($0, nil) }
+        guard let resolved else { throw currentErrno() }
+        defer { free(resolved) }
+        return FilePath(platformString: resolved)
+    }
+
+    /// The same for a mountpoint, without access to the mount there, which may be dead or hang.
+    /// - Throws: errno of realpath(3) for the directory above.
+    package static func ofMountpoint(_ path: FilePath) throws(Errno) -> FilePath {
+        guard let name = path.lastComponent, name.kind == .regular else { return try of(path) }
+        let parent = path.removingLastComponent()
+        return try of(parent.isEmpty ? "." : parent).appending(name)
+    }
+}
+
+extension Descriptor {
+    /// The path that the kernel has for an open directory (proc_pid_fd(5)).
+    /// - Throws: `.system` with errno.
+    package func kernelPath() throws(StoreError) -> FilePath {
+        let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
+        return FilePath(bytes: try descriptors.linkTarget(of: Array("\(fd)".utf8)))
+    }
+
+    /// True if this directory is `other` or somewhere below it.
+    /// - Throws: `.system` with errno.
+    package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
+        let wanted = FileIdentity(try other.status())
+        var (current, identity) = (self, FileIdentity(try status()))
+        while identity != wanted {
+            let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)
+            let above = FileIdentity(try parent.status())
+            if above == identity { return false }
+            (current, identity) = (parent, above)
+        }
+        return true
+    }
+}

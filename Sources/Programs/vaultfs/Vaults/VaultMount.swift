@@ -1,0 +1,140 @@
+internal import Control
+internal import Daemon
+internal import Glibc
+internal import LinuxSystem
+internal import Locking
+internal import Logging
+internal import Synchronization
+internal import SystemPackage
+internal import VaultCrypto
+internal import VaultFileSystem
+internal import VaultFormat
+internal import VaultStore
+
+/// A vault to be mounted.
+struct VaultMount: Codable, Sendable {
+    /// The id of the slot that was opened.
+    let slot: Int
+    /// True if another mount may write the vault.
+    let isShared: Bool
+    let accessTimes: AccessTimes
+    let cacheSize: Int
+    /// For prefetching the vault's secret (`--prewarm`).
+    let provider: KeyProvider?
+
+    /// Opens the vault.
+    func open(
+        _ request: MountRequest, masterKey: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
+    ) throws -> MountContents {
+        let (path, options, slot) = (request.source, request.options, slot)
+        let prefetch = try provider.map { try SecretPrefetch($0, for: path, logger: logger) }
+        let sharing = VaultDirectory.Sharing(isShared: isShared, isReadOnly: options.isReadOnly)
+        let locked = try LockedVault(
+            VaultDirectory.open(path), sharing, isReadOnly: options.isReadOnly, slot: slot,
+            masterKey: masterKey, log: { logger.notice("\($0)") })
+        let (directory, keyRing, lease) = (locked.directory, locked.keyRing, locked.lease)
+        if !options.isReadOnly { try directory.claim() }
+        let (store, lack): (Store, String?)
+        let fileSystem: VaultFileSystem
+        do {
+            (store, lack) = try openStore(directory, keyRing, isReadOnly: options.isReadOnly)
+            fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
+        } catch {
+            // Nothing was written. A writer's record would look like an unclean end.
+            directory.releaseWriterLock()
+            throw error
+        }
+        directory.writerLock?.onLoss.set { store.addWriterLockFault() }
+        var status = stat()
+        if fstat(directory.root.rawValue, &status) == 0, (try? MountTable.read())?.isSoft(status.st_dev) == true {
+            directory.writerLock?.limitChecks(seconds: 20)
+        }
+        // The log has been recovered by now.
+        store.reportProblems(to: report) { fileSystem.report($0) }
+        var contents = MountContents(fileSystem: fileSystem) { [weak directory] (given) throws(ControlFailure) in
+            let secret: SlotSecret
+            do throws(FormatError) { secret = try SlotSecret(given) } catch {
+                throw ControlRequest.notARequest(error.reason)
+            }
+            return { [weak directory] () throws(UnlockRefusal) in
+                try Self.open(directory?.currentPath ?? path, with: secret, for: lease, knownSlot: slot)
+            }
+        }
+        contents.prefetch = prefetch
+        contents.lease = lease
+        contents.isReadOnly = store.isReadOnly
+        contents.problems = {
+            let isRekeying = keyRing.epochs.previous != nil
+            return [lack].compactMap(\.self) + store.problems
+                + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
+        }
+        contents.warnings =
+            [lack].compactMap(\.self) + StoreText.warnings(store.traits, directory.descriptor, path)
+        contents.problemsAtStart = store.problems
+        // The vault is locked until the last reference to its directory goes.
+        contents.completeStatus = { [traits = store.traits] status in
+            status.vaultPath = directory.currentPath.string
+            status.vaultID = keyRing.vault.hex
+            status.store = traits
+        }
+        return contents
+    }
+
+    /// Opens the store of a vault. If it lacks what it takes to put the log's changes in place, it is opened read-only: everything
+    /// can be read, with these changes. Also returns the reason.
+    private func openStore(
+        _ directory: VaultDirectory, _ keyRing: KeyRing, isReadOnly: Bool
+    ) throws -> (Store, String?) {
+        let open = { (isReadOnly: Bool) throws(StoreError) in
+            try Store(
+                root: directory.root, keyRing: keyRing, cacheSize: cacheSize, isReadOnly: isReadOnly,
+                followsWriter: isShared, accessTimes: accessTimes, writerLock: directory.writerLock,
+                traits: directory.traits)
+        }
+        let lack: String
+        do throws(StoreError) { return (try open(isReadOnly), nil) } catch {
+            guard case .unavailable(_, let reason) = error, !isReadOnly else { throw error }
+            lack = "mounted read-only: \(reason)"
+        }
+        try directory.shareInsteadOfWriting()
+        return (try open(true), lack)
+    }
+
+    /// Opens a slot of the present configuration. A slot that was removed after the mount no longer opens the vault.
+    /// - Parameter knownSlot: the id of the mount's slot. Its cost was accepted at the mount.
+    private static func open(
+        _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease, knownSlot: Int
+    ) throws(UnlockRefusal) -> UnlockSecret {
+        do throws(VaultError) {
+            let directory = try VaultDirectory.open(vaultPath)
+            let opened = try directory.openSlot(with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
+            let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
+            return UnlockSecret(opened.masterKey) { lease.adopt(term) }
+        } catch {
+            switch error {
+            case .wrongSecret, .noSlot: throw .wrongSecret(error.description)
+            case .tooCostly(let path, let reason):
+                throw .failed("\(path.shown): \(reason): unmount the vault, and mount it with that slot")
+            case .slotEnded: throw .slotExpired(error.description)
+            default: throw .failed(error.description)
+            }
+        }
+    }
+}
+
+extension VaultDirectory.Sharing {
+    /// The lock that a mount takes on its vault. Nil for none.
+    init?(isShared: Bool, isReadOnly: Bool) {
+        if isShared { return nil }
+        self = isReadOnly ? .shared : .exclusive
+    }
+}
+
+extension VaultDirectory {
+    /// The vault's path now: it may have been moved since it was opened. Does not ask the store, which may not answer.
+    var currentPath: FilePath {
+        // The kernel adds this to the path of a directory that was removed.
+        guard let now = try? descriptor.kernelPath(), !now.string.hasSuffix(" (deleted)") else { return path }
+        return now
+    }
+}
