@@ -97,6 +97,9 @@ let package = Package(
             "CLinux",
             system, logging, arguments),
         program(
+            "secret-file", path: "Sources/Serving/Daemon/Daemon.docc/SecretFile", "Daemon", "FuseSession", "Control",
+            "FileSystem", "Locking", "LinuxSystem", "VaultCrypto", system, logging),
+        program(
             "null-server", path: "Benchmarks/NullServer", "FuseSession", "FileSystem", "Locking", "LinuxSystem",
             "VaultCrypto", "CLinux", system, logging, arguments),
         program("vaultfs-micro", path: "Benchmarks/Micro", "FileSystem", "VaultFormat", "VaultCrypto", arguments),

@@ -59,14 +59,9 @@ extension NullFileSystem: FileSystem {
     func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) {}
 
     func makeWorkspace() -> NullWorkspace { NullWorkspace() }
-    func runInBackground() {}
     func shutDown() {}
     func synchronizeEverything() {}
-    func endDeferred() {}
     func openInodes() -> [UInt64] { [] }
-    func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
-    func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {}
-    func path(of id: NodeID) -> ObjectPath? { nil }
 
     func statistics() -> Statistics { Statistics(counters, cache: cache, nodes: 0) }
 
@@ -99,8 +94,6 @@ extension NullFileSystem: FileSystem {
         let length = handle.length.load(ordering: .relaxed)
         return plaintextOffset < length ? Int(min(UInt64(buffer.count), length - plaintextOffset)) : 0
     }
-
-    func readAhead(_ handle: NullNode, at plaintextOffset: UInt64, workspace: NullWorkspace) -> UInt64? { nil }
 
     func write(
         _ handle: NullNode, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool,
@@ -288,15 +281,11 @@ extension NullFileSystem: LockableFileSystem {
     var writingHandles: Int { 0 }
     var presentKeys: [String] { [] }
     var needsSecret: Bool { false }
-    var missingData: [String] { [] }
 
     func setLockController(_ controller: LockController) {}
     func inodesToDrop() -> [UInt64] { [] }
     func knownNames() -> [KnownName] { [] }
-    func closeDirectories() {}
     func sealEverything() {}
     func forgetKeys(everything: Bool) -> [String] { [] }
     func restoreKeys(_ secret: SecretBytes?) {}
-    func detachedDirectories(all: Bool) -> [[UInt8]] { [] }
-    func attachedDirectories() {}
 }

@@ -33,11 +33,7 @@ struct VaultFS: ParsableCommand {
     static let version = "0.1.0"
 
     static func main() {
-        ProcessSetup.completeStandardDescriptors()
-        // Writing to a closed pipe or socket is an error to handle.
-        signal(SIGPIPE, SIG_IGN)
-        // So is a file over its limit (setrlimit(2), RLIMIT_FSIZE).
-        signal(SIGXFSZ, SIG_IGN)
+        ProcessSetup.begin()
         do {
             let arguments = try HelpText.resolve(Console.takingQuiet(from: ProcessArguments.current()))
             if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(MountedSource.self) }

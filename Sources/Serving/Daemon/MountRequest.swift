@@ -1,5 +1,5 @@
 package import Control
-package import FuseSession
+internal import FuseSession
 package import Locking
 package import Logging
 package import SystemPackage
@@ -71,8 +71,11 @@ package protocol MountSubject: Codable, Sendable {
 
 extension MountSubject {
     package static func failure(_ error: any Error) -> DaemonFailure {
-        guard let error = error as? MountError else { return DaemonFailure(exitCode: 1, message: "\(error)") }
-        return DaemonFailure(exitCode: error.kind.rawValue, message: error.reason)
+        switch error {
+        case let failure as DaemonFailure: failure
+        case let error as MountError: DaemonFailure(exitCode: error.kind.rawValue, message: error.reason)
+        default: DaemonFailure(exitCode: MountError.Kind.failure.rawValue, message: "\(error)")
+        }
     }
 }
 

@@ -35,9 +35,18 @@ package enum ProcessSetup {
         close(fd)
     }
 
+    /// Call it before anything else in the program, which is the daemon too.
+    package static func begin() {
+        completeStandardDescriptors()
+        // Writing to a closed pipe or socket is an error to handle.
+        signal(SIGPIPE, SIG_IGN)
+        // So is a file over its limit (setrlimit(2), RLIMIT_FSIZE).
+        signal(SIGXFSZ, SIG_IGN)
+    }
+
     /// Opens /dev/null as stdin, stdout or stderr if the caller has closed it. Otherwise a file of the store would get that
     /// number, and output would be written to it.
-    package static func completeStandardDescriptors() {
+    private static func completeStandardDescriptors() {
         // open(2) returns the lowest free number.
         for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
             _ = open("/dev/null", O_RDWR)

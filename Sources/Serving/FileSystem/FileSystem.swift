@@ -195,8 +195,18 @@ package struct ListedEntry {
     }
 }
 
+/// The answers of a file system without background work, deferred opens, and changes or damage that it finds by itself.
 extension FileSystem {
+    package func runInBackground() {}
+    package func endDeferred() {}
     package func failed(_ error: StoreError) {}
+    package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
+    package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {}
+    package func path(of id: NodeID) -> ObjectPath? { nil }
+    package func readAhead(_ handle: File, at plaintextOffset: UInt64, workspace: Workspace) -> UInt64? { nil }
+}
+
+extension FileSystem {
 
     /// Lists a backing directory, as `list`. Returns true at its end.
     /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes an entry the one

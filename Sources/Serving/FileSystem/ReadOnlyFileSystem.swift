@@ -15,7 +15,6 @@ extension ReadOnlyFileSystem {
     package var writingHandles: Int { 0 }
     package func sealEverything() {}
     package func synchronizeEverything() {}
-    package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {}
 
     package func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace

@@ -60,7 +60,12 @@ package protocol LockableFileSystem: FileSystem {
     func endArrivals()
 }
 
+/// The answers of a file system that keeps no directories open, and takes in nothing while it is locked.
 extension LockableFileSystem {
+    package func closeDirectories() {}
+    package var missingData: [String] { [] }
+    package func detachedDirectories(all: Bool) -> [[UInt8]] { [] }
+    package func attachedDirectories() {}
     package func sealClosed() {}
     package var unsealedFiles: (withKeys: Int, withoutKeys: Int) { (0, 0) }
     package func checkStore() {}

@@ -7,7 +7,6 @@ internal import ViewFormats
 
 /// Locks and unlocks open files, all of the class complete. Called by the lock controller's thread.
 extension ViewFileSystem: LockableFileSystem {
-    package var missingData: [String] { [] }
     /// How long an unlock waits for the keys of open files, in seconds. A key command can take much longer.
     private static let keyTimeout = 2
 
