@@ -76,7 +76,6 @@ final class NullWorkspace: WorkerBuffers {
     private static let size = 1 << 20
 
     let reply: UnsafeMutableRawBufferPointer
-    var helper: RequestHelper?
 
     init() {
         reply = .allocate(byteCount: Self.size, alignment: 4096)

@@ -147,10 +147,17 @@ package enum PageCaching: Sendable {
 package protocol WorkerBuffers: AnyObject, SendableMetatype {
     /// Plaintext for a reply.
     var reply: UnsafeMutableRawBufferPointer { get }
-    /// Does a part of a large request. Nil if the thread serves each alone.
+    /// Does a part of a large request. Nil if the thread serves each alone, as it does by default.
     var helper: RequestHelper? { get set }
     /// Zeroes the buffers and the key schedules. Called between requests.
     func wipe()
+}
+
+extension WorkerBuffers {
+    package var helper: RequestHelper? {
+        get { nil }
+        set { _ = newValue }
+    }
 }
 
 /// The user and groups of a program that makes a request.
