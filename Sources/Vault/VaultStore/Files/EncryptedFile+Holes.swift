@@ -15,8 +15,8 @@ extension EncryptedFile {
             let writer = try writer(&state)
             let inside = range.clamped(to: 0..<length)
             if !inside.isEmpty { return try punch(&state, writer, inside, workspace) }
-            records.log.raiseTime()
             try punchPastEnd(writer)
+            records.log.raiseTime()
         }
     }
 

@@ -27,8 +27,8 @@ extension EncryptedFile {
                 try shrink(&state, writer, to: newLength, workspace)
             } else if isLogged {
                 // POSIX: the times change even then. ctime is the backing file's.
-                records.log.raiseTime()
                 try? punchPastEnd(writer)
+                records.log.raiseTime()
             } else {
                 try writer.truncate(to: layout.backingSize(ofPlaintextLength: length))
             }
