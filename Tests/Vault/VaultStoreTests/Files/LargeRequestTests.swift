@@ -10,7 +10,7 @@ import VaultFormat
 
 /// Large requests that a helper serves beside the worker. They return and leave what they do without one, also when they
 /// fail.
-@Suite(.timeLimit(.minutes(5))) struct LargeRequestTests {
+@Suite(.timeLimit(.minutes(20))) struct LargeRequestTests {
     private static let size = 1 << 20
 
     struct Write: Sendable, CustomTestStringConvertible {
