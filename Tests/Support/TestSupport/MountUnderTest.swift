@@ -155,13 +155,14 @@ package class MountUnderTest {
 
 /// Waits until the kernel's clock for the times of files has advanced.
 package func awaitTick() {
-    func now() -> Int {
+    func now(_ clock: clockid_t) -> Int {
         var time = timespec()
-        clock_gettime(CLOCK_REALTIME_COARSE, &time)
+        clock_gettime(clock, &time)
         return time.tv_sec * 1_000_000_000 + time.tv_nsec
     }
-    let begin = now()
-    while now() == begin { usleep(1000) }
+    // The coarse clock can be several ticks late on a virtual machine.
+    let begin = now(CLOCK_REALTIME)
+    while now(CLOCK_REALTIME_COARSE) <= begin { usleep(1000) }
 }
 
 /// Repeats `condition` every 5 ms until it is true. Throws after `timeout`.
