@@ -304,14 +304,15 @@ import VaultFormat
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 71)
         #expect(unlink(place.vault.path("b")) == 0)
-        let calls = Mutex<[String]>([])
+        let removed = place.vault.path("b") + " (deleted)"
+        let calls = Mutex<[WatchedCall]>([])
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            calls.withLock { $0.append("\(call.kind) \(call.path.split(separator: "/").last ?? "")") }
+            calls.withLock { $0.append(call) }
             return 0
         }
         try CallWatcher.watch(place.vault.path, answer) { try place.store.log.checkpoint(.due) }
         let made = calls.withLock { $0 }
-        #expect(!made.contains { $0.hasPrefix("write b") } && made.contains { $0.hasPrefix("synchronizeAll") })
+        #expect(!made.contains { $0.path == removed } && made.contains { $0.kind == .synchronizeAll })
         #expect(place.store.log.usedSize == 0)
         // A program that gets at it all the same finds no older version.
         damage { _ = try place.files[1].get(10, at: LogPlace.c) }
