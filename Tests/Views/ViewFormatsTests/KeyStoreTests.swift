@@ -68,6 +68,21 @@ import VaultCrypto
         #expect(throws: StoreError.self) { try place.read("runs") }
     }
 
+    @Test("A given key that cannot be read is named once, also if no playlist names its URI")
+    func missingUnnamed() throws {
+        try place.write("good", [UInt8](repeating: 7, count: 32))
+        let files = [
+            [UInt8]("skd://good".utf8): place.file("good"), [UInt8]("skd://bad".utf8): place.file("absent"),
+        ]
+        let store = KeyStore(place.sources(files))
+        defer { store.stop() }
+        let names = [[], [KeyName.uri([UInt8]("skd://bad".utf8), directory: [])]] as [Set<KeyName>]
+        for names in names {
+            let missing = store.missing(names)
+            #expect(missing.count == 1 && missing.first?.contains("absent") == true, "\(missing)")
+        }
+    }
+
     @Test("A failure is not kept, a success is")
     func retry() throws {
         let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat key")))

@@ -164,11 +164,19 @@ package struct KeySources: Sendable {
     /// True if the key command has the key.
     func asksCommand(for name: KeyName) -> Bool {
         switch name {
-        case .uri(let uri, _, _): command != nil && uriFiles[uri] == nil && !HlsURI.isData(uri)
+        case .uri(let uri, _, _): command != nil && givenFile(of: name) == nil && !HlsURI.isData(uri)
         case .path: command != nil
-        case .content(let id, let uri, let isOfURI, _):
-            command != nil && idFiles[id] == nil && !(isOfURI && uri.map { uriFiles[$0] != nil } ?? false)
+        case .content: command != nil && givenFile(of: name) == nil
         case .shared, .manifest, .derived: false
+        }
+    }
+
+    /// The file of `--key` for a key.
+    func givenFile(of name: KeyName) -> FilePath? {
+        switch name {
+        case .uri(let uri, _, _): uriFiles[uri]
+        case .content(let id, let uri, let isOfURI, _): idFiles[id] ?? (isOfURI ? uri.flatMap { uriFiles[$0] } : nil)
+        case .shared, .manifest, .path, .derived: nil
         }
     }
 

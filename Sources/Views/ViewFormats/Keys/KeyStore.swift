@@ -83,12 +83,20 @@ package final class KeyStore: Sendable {
     func missing(_ names: Set<KeyName>) -> [String] {
         let files = KeySources(root: sources.root, uriFiles: sources.uriFiles)
         var reasons: Set<String> = []
-        for name in names.union(given.map(KeyName.given)) where !sources.asksCommand(for: name) {
-            do throws(ViewError) { _ = try files.load(name) } catch .noKey(let reason) {
+        func attempt(_ body: () throws(ViewError) -> KeyMaterial) {
+            do throws(ViewError) { _ = try body() } catch .noKey(let reason) {
                 reasons.insert(reason)
             } catch {
                 // Any other failure may pass before the key is needed.
             }
+        }
+        let names = names.union(given.map(KeyName.given))
+        for name in names where !sources.asksCommand(for: name) {
+            attempt { () throws(ViewError) in try files.load(name) }
+        }
+        // Nothing says which cipher a key is for whose URI no playlist names.
+        for file in Set(files.uriFiles.values).subtracting(names.compactMap(files.givenFile)) {
+            attempt { () throws(ViewError) in try KeyFile.read(file, cipher: nil) }
         }
         return reasons.sorted()
     }
