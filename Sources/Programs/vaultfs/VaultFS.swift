@@ -39,6 +39,12 @@ struct VaultFS: ParsableCommand {
             if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(MountedSource.self) }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
+            if let mounting = command as? any MountingCommand {
+                // Its values in `-o` count as options, and the last value of an option counts.
+                let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
+                let ours = try MountOptionList(mounting.mount.options).ours
+                if !ours.isEmpty { command = try parseAsRoot(Array(arguments[..<end]) + ours + arguments[end...]) }
+            }
             try command.run()
         } catch {
             Glibc.exit(report(error))

@@ -72,7 +72,7 @@ import VaultStore
     func fstabOptions() throws {
         let list = try MountOptionList(["passfile=/p,cache_size=64M,keyfile=/k,extpass=cat /p"])
         #expect(
-            list.ours == ["passfile": "/p", "cache_size": "64M", "keyfile": "/k", "extpass": "cat /p"])
+            list.ours == ["--passfile=/p", "--cache-size=64M", "--keyfile=/k", "--extpass=cat /p"])
         #expect(list.serving.fuseOptions.isEmpty)
         #expect(try MountOptionList(["guard_mountpoint"]).serving.guardsMountpoint)
     }

@@ -7,6 +7,11 @@ internal import Logging
 internal import SystemPackage
 internal import VaultStore
 
+/// A command that mounts, `mount` or `view`.
+protocol MountingCommand: ParsableCommand {
+    var mount: MountArguments { get }
+}
+
 /// The options of every mount, vault or view.
 struct MountArguments: ParsableArguments {
     @Flag(name: [.customShort("f"), .long], help: "Stay in the foreground and log to stderr.")
@@ -54,8 +59,8 @@ struct MountArguments: ParsableArguments {
     private static let cacheSizes = (1 << 20)...(64 << 30)
     private static let readAheads = (4 << 10)...(64 << 20)
 
-    /// Applies the values from `-o`, and adds the flags to it.
-    mutating func apply(_ list: inout MountOptionList) throws(CommandFailure) {
+    /// Adds the options to those of `-o`.
+    func apply(_ list: inout MountOptionList) throws(CommandFailure) {
         for name in list.unknown {
             Console.report(
                 "unknown mount option '\(shown(name.utf8))' is left out: 'man vaultfs-system' lists the options")
@@ -65,21 +70,15 @@ struct MountArguments: ParsableArguments {
         guard !(list.serving.guardsMountpoint && list.serving.mayBeNonEmpty) else {
             throw CommandFailure(.usage, "--guard-mountpoint is for an empty mountpoint: leave '-o nonempty' out")
         }
-        cacheSize = try list.value("cache_size", otherwise: "is not \(ByteSize.form)") ?? cacheSize
-        list.serving.readAhead =
-            try list.value("read_ahead", otherwise: "is not \(ByteSize.form)").map { (size: ByteSize) in size.bytes }
-            ?? readAhead?.bytes
-        idleUnmount =
-            try list.value("idle_unmount", otherwise: "is not valid; it takes \(DurationArgument.form)") ?? idleUnmount
         guard idleUnmount?.milliseconds != 0 else {
             throw CommandFailure(.usage, "--idle-unmount 0 would always unmount")
         }
         list.serving.idleUnmountMilliseconds = idleUnmount?.milliseconds
         // Of the words about access times libfuse 3.14 knows this one.
         if list.accessTimes.keepsFiles { list.serving.fuseOptions.append("noatime") }
-        logLevel = try list.value("log_level", otherwise: "is not a level, such as warning") ?? logLevel
-        if let readAhead = list.serving.readAhead, !Self.readAheads.contains(readAhead) {
-            throw CommandFailure(.usage, "read-ahead \(ByteSize(readAhead)) is not in 4K…64M")
+        list.serving.readAhead = readAhead?.bytes
+        if let readAhead, !Self.readAheads.contains(readAhead.bytes) {
+            throw CommandFailure(.usage, "read-ahead \(readAhead) is not in 4K…64M")
         }
         guard Self.cacheSizes.contains(cacheSize.bytes) else {
             throw CommandFailure(.usage, "cache size \(cacheSize) is not in 1M…64G")
@@ -123,16 +122,8 @@ struct LockArguments: ParsableArguments {
             "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
     var grace = DurationArgument(milliseconds: 0)
 
-    /// Applies the values from `-o`.
-    mutating func apply(_ list: MountOptionList) throws(CommandFailure) {
-        let duration = "is not valid; it takes \(DurationArgument.form)"
-        if let path: PathArgument = try list.value("lock_file", otherwise: "is not valid; it takes a path") {
-            lockFile.append(path)
-        }
-        onLock = try list.value("on_lock", otherwise: "is not valid; it takes refuse or forget") ?? onLock
-        idleLock = try list.value("idle_lock", otherwise: duration) ?? idleLock
-        guard idleLock?.milliseconds != 0 else { throw CommandFailure(.usage, "--idle-lock 0 would always lock") }
-        grace = try list.value("grace", otherwise: duration) ?? grace
+    func validate() throws {
+        if idleLock?.milliseconds == 0 { throw ValidationError("--idle-lock 0 would always lock") }
     }
 
     /// Resolves and checks the lock files' directories.

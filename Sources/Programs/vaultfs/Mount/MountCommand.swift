@@ -8,7 +8,7 @@ internal import VaultFormat
 internal import VaultStore
 
 /// `vaultfs mount VAULT MOUNTPOINT`
-struct MountCommand: ParsableCommand {
+struct MountCommand: MountingCommand {
     static let configuration = CommandConfiguration(
         commandName: "mount", abstract: "Mount a vault.",
         discussion: """
@@ -56,8 +56,6 @@ struct MountCommand: ParsableCommand {
     mutating func run() throws {
         ProcessSetup.protectMemory()
         var list = try MountOptionList(mount.options)
-        try secret.options.apply(list)
-        try lock.apply(list)
         try mount.apply(&list)
         if list.prewarms { prewarm = true }
         if prewarm && (secret.options.provider == nil || lock.onLock != .forget) {

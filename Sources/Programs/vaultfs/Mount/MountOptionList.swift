@@ -1,4 +1,3 @@
-internal import ArgumentParser
 internal import Daemon
 internal import FuseSession
 internal import LinuxSystem
@@ -12,8 +11,8 @@ struct MountOptionList: Equatable {
     var prewarms = false
     private var isNoAtime = false
     private var isNoDirAtime = false
-    /// The values of the options in `own`. fstab(5) has no other field for them.
-    var ours: [String: String] = [:]
+    /// The command's own options, as on its command line: `--cache-size=64M`. fstab(5) has no other field for them.
+    var ours: [String] = []
 
     /// Names that are left out: fstab(5) may have options of other file systems or of a later vaultfs.
     var unknown: [String] = []
@@ -56,18 +55,6 @@ struct MountOptionList: Equatable {
 
     /// The objects whose access times stay. `noatime` includes directories (mount(8)).
     var accessTimes: AccessTimes { AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime) }
-
-    /// The value of one of our options. Nil if it is not given.
-    /// - Parameter problem: ends the message about an invalid one.
-    func value<Value: ExpressibleByArgument>(
-        _ name: String, otherwise problem: String = "is not valid"
-    ) throws(CommandFailure) -> Value? {
-        guard let text = ours[name] else { return nil }
-        guard let value = Value(argument: text) else {
-            throw CommandFailure(.usage, "mount option \(name)='\(shown(text.utf8))' \(problem)")
-        }
-        return value
-    }
 
     /// - Parameter lists: the value of each `-o`: words separated by commas. `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
@@ -115,7 +102,7 @@ struct MountOptionList: Equatable {
 
     private mutating func addSetting(_ name: String, value: String) throws(CommandFailure) {
         if Self.own.contains(name) {
-            ours[name] = value
+            ours.append("--\(name.replacing("_", with: "-"))=\(value)")
         } else if Self.settings.contains(name) {
             // The kernel accepts no less than a page (fuse_parse_param in fs/fuse/inode.c).
             if name == "max_read", !(4096...UInt32.max).contains(UInt32(value) ?? 0) {

@@ -36,15 +36,6 @@ struct PassphraseOptions: ParsableArguments {
 
     func validate() throws { try SecretSource.check(given) }
 
-    /// Applies the values from `-o`.
-    mutating func apply(_ list: MountOptionList) throws {
-        passfile = try list.value("passfile") ?? passfile
-        extpass = try list.value("extpass") ?? extpass
-        keyring = try list.value("keyring") ?? keyring
-        credential = try list.value("credential") ?? credential
-        try validate()
-    }
-
     /// Reads the passphrase, from the terminal if there is no source.
     /// - Parameter isFirstLine: true if only the first line of the secret counts.
     func read(isFirstLine: Bool = false) throws(CommandFailure) -> SlotSecret {
@@ -96,14 +87,6 @@ struct SecretOptions: ParsableArguments {
         let others = [keyfile.map { _ in "--keyfile" }, provider.map { _ in "--provider" }]
         try SecretSource.checkSingle(passphrase.given.map(\.option) + others)
         if recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
-    }
-
-    /// Applies the values from `-o`.
-    mutating func apply(_ list: MountOptionList) throws {
-        try passphrase.apply(list)
-        keyfile = try list.value("keyfile") ?? keyfile
-        provider = try list.value("provider") ?? provider
-        try validate()
     }
 
     /// Reads the secret.

@@ -42,8 +42,10 @@ enum UsageText {
 
     /// Replaces arguments in a message by what it may show of them: not over 256 bytes, and no control characters.
     static func showing(_ arguments: [String], in message: String) -> String {
-        // A message may name a part of `--option=value`.
-        let texts = arguments.flatMap { [$0] + $0.split(separator: "=", maxSplits: 1).map(String.init) }
+        // A message may name a part of `--option=value`, or of the words of `-o`.
+        let texts = arguments.flatMap { argument in
+            [argument] + (argument.split(separator: "=", maxSplits: 1) + argument.split { "=,".contains($0) }).map(String.init)
+        }
         return texts.sorted { $0.utf8.count > $1.utf8.count }.reduce(message) { message, text in
             let safe = shown(ProcessArguments.bytes(of: text))
             return safe == text ? message : message.replacing(text, with: safe)

@@ -7,7 +7,7 @@ internal import SystemPackage
 internal import ViewFormats
 
 /// `vaultfs view FORMAT SOURCE MOUNTPOINT`
-struct ViewCommand: ParsableCommand {
+struct ViewCommand: MountingCommand {
     static let configuration = CommandConfiguration(
         commandName: "view", abstract: "Mount other programs' AES-CBC files, read-only.",
         discussion: """
@@ -53,19 +53,20 @@ struct ViewCommand: ParsableCommand {
     @OptionGroup(title: "Secret options")
     var passphrase: PassphraseOptions
 
-    func validate() throws { try options.validate(for: formatName) }
+    func validate() throws {
+        try options.validate(for: formatName)
+        let ours = (try? MountOptionList(mount.options))?.ours ?? []
+        if ours.contains(where: { $0.hasPrefix("--keyfile=") }) {
+            throw ValidationError("mount option 'keyfile' is for vaults: give --key-file")
+        }
+    }
 
     mutating func run() throws {
         ProcessSetup.protectMemory()
         var list = try MountOptionList(mount.options)
-        if list.ours["keyfile"] != nil {
-            throw CommandFailure(.usage, "mount option 'keyfile' is for vaults: give --key-file")
-        }
         if list.isShared {
             throw CommandFailure(.usage, "mount option 'follow_writer' is for vaults: a view always follows its source")
         }
-        try passphrase.apply(list)
-        try lock.apply(list)
         try mount.apply(&list)
         list.serving.isReadOnly = true
         if prewarm { list.prewarms = true }

@@ -38,7 +38,7 @@ import Testing
         for (arguments, message) in [
             (["mount", "v", "m", "--cache-size", given], "--cache-size '\(shown)' is not \(ByteSize.form)"),
             (["mount", "v", "m", "--cache-size=\(given)"], "--cache-size '\(shown)' is not \(ByteSize.form)"),
-            (["mount", "v", "m", "-o", "cache_size=\(given)"], "cache_size='\(shown)' is not \(ByteSize.form)"),
+            (["mount", "v", "m", "-o", "cache_size=\(given)"], "--cache-size '\(shown)' is not \(ByteSize.form)"),
             (["lock", given, given], "unexpected argument '\(shown)'"), ([given], "unknown command '\(shown)'"),
             (["info", given], shown),
         ] {
