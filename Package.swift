@@ -127,8 +127,7 @@ let package = Package(
             "LinuxSystem",
             "VaultFormat", "VaultCrypto", "CLinux", "TestSupport", "DiskSimulation", system, logging),
         tests(
-            .views, "ViewFormatsTests", "ViewFormats", "FileSystem", "VaultStore", "LinuxSystem", "VaultCrypto",
-            "TestSupport",
+            .views, "ViewFormatsTests", "ViewFormats", "FileSystem", "LinuxSystem", "VaultCrypto", "TestSupport",
             system),
         tests(
             .views, "ViewFileSystemTests", "ViewFileSystem", "ViewFormats", "FileSystem", "Locking", "LinuxSystem",

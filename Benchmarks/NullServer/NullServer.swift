@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import FileSystem
 internal import FuseSession
 internal import Glibc
 internal import LinuxSystem

@@ -1,5 +1,4 @@
 internal import LinuxSystem
-internal import VaultStore
 
 /// Works on several items, each on its own thread, so that one that hangs delays no other.
 enum ParallelWork {

@@ -63,10 +63,6 @@ package final class NodeTable<Item: TableNode>: Sendable {
     /// All names of the node, the latest first.
     package func names(of node: Item) -> [NodeName<Item>] { state.withLock { _ in node.names.all.map { name($0) } } }
 
-    package func addName(_ node: Item, parent: Item, entry: [UInt8]) {
-        state.withLock { state in addName(node, parent, entry, &state) }
-    }
-
     private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
         if node === root { return }
         // A store can show a directory below itself. Its names would form a circle, so it keeps the one above. The kernel makes

@@ -1,7 +1,6 @@
 internal import CLinux
 internal import FileSystem
 internal import Glibc
-internal import LinuxSystem
 internal import Logging
 
 /// The steps of a lock, in order. Each closes a race that the one before leaves open. Runs on the lock thread.

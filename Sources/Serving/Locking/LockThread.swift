@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Logging

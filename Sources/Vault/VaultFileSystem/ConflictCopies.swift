@@ -1,6 +1,4 @@
-internal import LinuxSystem
 internal import Synchronization
-internal import VaultFormat
 
 /// The conflict copies that programs have seen in listings or by name, for `status`. Any thread. A leaf lock.
 final class ConflictCopies: Sendable {

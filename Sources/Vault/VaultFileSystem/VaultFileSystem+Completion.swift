@@ -3,7 +3,6 @@ internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import SystemPackage
-internal import VaultFormat
 internal import VaultStore
 
 /// Completes files without a header and directories without a record that an unclean end has left (`Completion`).

@@ -1,4 +1,3 @@
-internal import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import Synchronization

@@ -4,7 +4,6 @@ import LinuxSystem
 import Locking
 import Logging
 import Synchronization
-import SystemPackage
 import TestSupport
 import Testing
 import ViewFileSystem

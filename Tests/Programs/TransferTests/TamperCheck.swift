@@ -1,9 +1,7 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
 import Synchronization
-import SystemPackage
 import TestSupport
 import VaultStore
 

@@ -1,13 +1,7 @@
-import FileSystem
 import Foundation
 import Glibc
-import Synchronization
-import SystemPackage
 import TestSupport
 import Testing
-import Transfer
-import VaultFileSystem
-import VaultStore
 
 /// Backing files changed at random. Reads, copies that skip holes, and exports must give the results of `TamperModel`:
 /// an error or the right bytes, except for the changes that the format lists as not detected.

@@ -1,10 +1,8 @@
 import CLinux
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
 import TestSupport
-import VaultFormat
 
 /// A random change by an attacker who can write the vault's directory and has no key.
 struct Tampering {

@@ -1,9 +1,7 @@
 import CLinux
-import FileSystem
 import FoundationEssentials
 import Glibc
 import LinuxSystem
-import Synchronization
 import Testing
 
 @testable import FuseSession

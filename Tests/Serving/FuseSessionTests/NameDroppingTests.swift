@@ -1,5 +1,4 @@
 import FileSystem
-import FoundationEssentials
 import FuseSession
 import Glibc
 import LinuxSystem

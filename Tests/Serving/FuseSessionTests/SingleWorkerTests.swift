@@ -3,7 +3,6 @@ import FuseSession
 import Glibc
 import LinuxSystem
 import Locking
-import Synchronization
 import TestSupport
 import Testing
 

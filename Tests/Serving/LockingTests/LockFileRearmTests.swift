@@ -1,6 +1,4 @@
 import Foundation
-import SystemPackage
-import TestSupport
 import Testing
 
 @testable import Locking

@@ -1,7 +1,5 @@
-import CLinux
 import Foundation
 import SystemPackage
-import TestSupport
 import Testing
 
 @testable import Locking

@@ -13,13 +13,6 @@ package enum DiskEvent: Sendable {
     /// syncfs(2).
     case synchronizeAll
 
-    var isOfNames: Bool {
-        switch self {
-        case .name, .remove, .rename: true
-        default: false
-        }
-    }
-
     /// Returns true if fsync(2) of `object` makes this change of names durable: of a directory what changed in it, of a
     /// file the names that it got. (Of these, POSIX promises only the first. ext4, XFS and btrfs keep both.)
     func isKept(bySynchronizing object: Int) -> Bool {

@@ -13,7 +13,6 @@ package final class FullDisk: Sendable {
         var blocks: [UInt64: Set<Int>] = [:]
         var free: Int
         var keepsFreed: Bool
-        var drops = 0
     }
 
     private let state: Mutex<State>
@@ -26,11 +25,6 @@ package final class FullDisk: Sendable {
 
     /// Takes all free blocks, and those that are freed from now on.
     package func takeAll() { state.withLock { ($0.free, $0.keepsFreed) = (0, true) } }
-
-    package var free: Int { state.withLock { $0.free } }
-
-    /// Number of times that reserved space was taken away.
-    package var drops: Int { state.withLock { $0.drops } }
 
     /// Runs `body` with the files of a directory on this disk. Files that exist have no account until they are written.
     package func during(in directory: String, _ body: () throws -> Void) rethrows {
@@ -57,7 +51,7 @@ package final class FullDisk: Sendable {
             guard wanted.count <= state.free else {
                 if call.allocationMode == nil, call.range.upperBound > size {
                     let end = Self.blocks(of: 0..<size).upperBound
-                    if release(UInt64(status.st_ino), &state, where: { $0 >= end }) > 0 { state.drops += 1 }
+                    release(UInt64(status.st_ino), &state) { $0 >= end }
                 }
                 return ENOSPC
             }
@@ -67,13 +61,11 @@ package final class FullDisk: Sendable {
         }
     }
 
-    @discardableResult
-    private func release(_ file: UInt64, _ state: inout State, where isFreed: (Int) -> Bool) -> Int {
-        guard let blocks = state.blocks[file] else { return 0 }
+    private func release(_ file: UInt64, _ state: inout State, where isFreed: (Int) -> Bool) {
+        guard let blocks = state.blocks[file] else { return }
         let kept = blocks.filter { !isFreed($0) }
         state.blocks[file] = kept
         if !state.keepsFreed { state.free += blocks.count - kept.count }
-        return blocks.count - kept.count
     }
 
     private static func blocks(of range: Range<Int>) -> Range<Int> {

@@ -2,11 +2,9 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import Locking
-import SystemPackage
 import TestSupport
 import Testing
 import VaultFormat
-import VaultStore
 
 @testable import VaultFileSystem
 

@@ -1,8 +1,6 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
-import VaultStore
 
 /// The raw bytes of a backing file.
 enum Bytes {

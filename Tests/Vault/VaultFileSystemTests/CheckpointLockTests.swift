@@ -5,7 +5,6 @@ import Locking
 import Synchronization
 import TestSupport
 import Testing
-import VaultFormat
 import VaultStore
 
 @testable import VaultFileSystem

@@ -4,7 +4,6 @@ import Glibc
 import LinuxSystem
 import SystemPackage
 import TestSupport
-import VaultFormat
 import VaultStore
 
 @testable import VaultFileSystem

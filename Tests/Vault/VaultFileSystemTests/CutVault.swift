@@ -3,7 +3,6 @@ import Glibc
 import LinuxSystem
 import Locking
 import SystemPackage
-import TestSupport
 import VaultCrypto
 import VaultFormat
 

@@ -1,7 +1,6 @@
 import DiskSimulation
 import FileSystem
 import Glibc
-import LinuxSystem
 import TestSupport
 
 @testable import VaultFileSystem

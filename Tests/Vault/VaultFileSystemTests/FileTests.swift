@@ -5,7 +5,6 @@ import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 import VaultStore
 
 @testable import VaultFileSystem

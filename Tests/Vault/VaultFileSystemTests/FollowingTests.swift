@@ -1,12 +1,10 @@
 import FileSystem
-import FoundationEssentials
 import Glibc
 import LinuxSystem
 import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultFileSystem
 @testable import VaultStore

@@ -1,11 +1,9 @@
-import CLinux
 import FileSystem
 import Glibc
 import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultFileSystem
 @testable import VaultStore

@@ -6,7 +6,6 @@ import Locking
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 import VaultStore
 
 @testable import VaultFileSystem

@@ -2,7 +2,6 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import Locking
-import Synchronization
 import TestSupport
 import Testing
 import VaultFormat

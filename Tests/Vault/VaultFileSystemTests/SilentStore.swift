@@ -6,7 +6,6 @@ import VaultCrypto
 
 @testable import FileSystem
 @testable import Locking
-@testable import VaultFileSystem
 
 /// A vault with a lock controller that waits a second for operations of a store that does not respond. On a busy
 /// machine a working store may take longer too. Then a receipt that should be complete is followed by another.

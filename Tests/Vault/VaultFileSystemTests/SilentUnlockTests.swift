@@ -3,7 +3,6 @@ import LinuxSystem
 import Synchronization
 import TestSupport
 import Testing
-import VaultCrypto
 
 @testable import FileSystem
 @testable import Locking

@@ -1,12 +1,8 @@
 import DiskSimulation
 import Foundation
-import Synchronization
 import TestSupport
 import Testing
 import VaultFormat
-
-@testable import VaultFileSystem
-@testable import VaultStore
 
 /// Random operations, and the states that a kill or a power cut may leave of them at any moment, also during recovery.
 ///

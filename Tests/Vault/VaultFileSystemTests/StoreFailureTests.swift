@@ -1,13 +1,10 @@
-import CLinux
 import FileSystem
 import Glibc
 import LinuxSystem
 import Locking
-import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultFileSystem
 @testable import VaultStore

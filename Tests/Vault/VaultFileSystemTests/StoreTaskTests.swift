@@ -2,7 +2,6 @@ import LinuxSystem
 import Synchronization
 import Testing
 
-@testable import FileSystem
 @testable import Locking
 
 /// Tasks that a lock waits for only a limited time.

@@ -1,4 +1,3 @@
-import FileSystem
 import FoundationEssentials
 import Glibc
 import LinuxSystem

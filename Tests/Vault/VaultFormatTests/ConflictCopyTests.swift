@@ -1,6 +1,4 @@
-import LinuxSystem
 import Testing
-import VaultCrypto
 import VaultFormat
 
 @Suite struct ConflictCopyTests {

@@ -1,5 +1,4 @@
 import Testing
-import VaultCrypto
 
 @testable import VaultFormat
 

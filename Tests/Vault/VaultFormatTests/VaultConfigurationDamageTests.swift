@@ -1,5 +1,4 @@
 import Testing
-import VaultCrypto
 import VaultFormat
 
 /// Changes that are well-formed, or can be. Each must fail in parsing, at the slot, or at the MAC.

@@ -1,6 +1,5 @@
 import Foundation
 import Testing
-import VaultCrypto
 import VaultFormat
 
 /// Vaults that another implementation wrote, read completely.

@@ -1,6 +1,5 @@
 import LinuxSystem
 import Testing
-import VaultStore
 
 /// Runs all the bodies at once and returns when all have ended. An error of one is recorded as an issue.
 func concurrently(_ bodies: [@Sendable () throws -> Void]) throws {

@@ -1,5 +1,4 @@
 import CLinux
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
@@ -189,6 +188,3 @@ func damage(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws
 func makeFifo(_ path: String) { #expect(mkfifo(path, 0o600) == 0) }
 
 func makeDirectory(_ path: String) { #expect(mkdir(path, 0o700) == 0) }
-
-/// A link to an existing directory.
-func makeLink(_ path: String) { #expect(symlink("/tmp", path) == 0) }

@@ -1,11 +1,7 @@
-import FileSystem
 import Foundation
 import SystemPackage
 import TestSupport
-import VaultCrypto
 import VaultFormat
-
-@testable import VaultStore
 
 /// An empty directory for one test, removed with the object.
 final class VaultTestDirectory {

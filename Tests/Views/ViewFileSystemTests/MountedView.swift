@@ -4,7 +4,6 @@ import Glibc
 import LinuxSystem
 import Locking
 import Logging
-import SystemPackage
 import TestSupport
 import Testing
 import VaultCrypto

@@ -1,10 +1,8 @@
-import FileSystem
 import Glibc
 import LinuxSystem
 import TestSupport
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

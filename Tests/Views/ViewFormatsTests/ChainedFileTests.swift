@@ -3,7 +3,6 @@ import Glibc
 import LinuxSystem
 import TestSupport
 import Testing
-import VaultStore
 
 @testable import VaultCrypto
 @testable import ViewFormats

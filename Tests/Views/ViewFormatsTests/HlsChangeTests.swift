@@ -1,8 +1,6 @@
-import FileSystem
 import Foundation
 import LinuxSystem
 import SystemPackage
-import TestSupport
 import Testing
 
 @testable import ViewFormats

@@ -1,4 +1,3 @@
-import FileSystem
 import SystemPackage
 import Testing
 import VaultCrypto

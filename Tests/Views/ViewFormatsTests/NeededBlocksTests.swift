@@ -2,7 +2,6 @@ import FileSystem
 import TestSupport
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

@@ -1,5 +1,4 @@
 import Glibc
-import LinuxSystem
 import Testing
 
 @testable import ViewFormats

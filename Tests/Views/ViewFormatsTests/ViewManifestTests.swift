@@ -1,4 +1,3 @@
-import FileSystem
 import Glibc
 import TestSupport
 import Testing

@@ -6,7 +6,6 @@ import SystemPackage
 import TestSupport
 import Testing
 import VaultCrypto
-import VaultStore
 
 @testable import ViewFormats
 

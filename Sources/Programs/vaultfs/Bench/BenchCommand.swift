@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import Daemon
-internal import VaultStore
 
 /// `vaultfs bench PATH`
 struct BenchCommand: ParsableCommand {

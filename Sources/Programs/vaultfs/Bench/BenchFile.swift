@@ -4,7 +4,6 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
-internal import VaultStore
 
 /// The file that is read: an existing one, or a temporary one in a directory. Any thread.
 final class BenchFile: Sendable {

@@ -1,6 +1,5 @@
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// The result of a run. `--json` has the names of the fields.
 struct BenchResult: Encodable {

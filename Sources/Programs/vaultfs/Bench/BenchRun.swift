@@ -1,7 +1,6 @@
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultStore
 
 /// One measurement: random reads of one size by some threads, for a time.
 struct BenchRun: Sendable {

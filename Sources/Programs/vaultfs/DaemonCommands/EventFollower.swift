@@ -2,7 +2,6 @@ internal import Control
 internal import Daemon
 internal import Glibc
 internal import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 
 /// Prints the events of all the user's mounts, also of those made later. The kernel reports each change of the mount table

@@ -1,5 +1,4 @@
 internal import CLinux
-internal import Control
 internal import Daemon
 internal import Glibc
 internal import LinuxSystem

@@ -9,7 +9,6 @@ internal import Logging
 internal import SystemPackage
 internal import Transfer
 internal import VaultCrypto
-internal import VaultFileSystem
 internal import VaultStore
 internal import ViewFileSystem
 internal import ViewFormats

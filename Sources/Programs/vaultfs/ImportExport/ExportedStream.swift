@@ -1,7 +1,6 @@
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 internal import Transfer
 
 /// Writes one file to standard output. One thread.

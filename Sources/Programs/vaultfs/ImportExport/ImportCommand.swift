@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import Daemon
-internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer

@@ -1,7 +1,6 @@
 internal import CLinux
 internal import Control
 internal import Daemon
-internal import FileSystem
 internal import FoundationEssentials
 internal import LinuxSystem
 internal import Logging

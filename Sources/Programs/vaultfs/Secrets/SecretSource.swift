@@ -1,11 +1,9 @@
 internal import ArgumentParser
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
-internal import VaultStore
 
 /// A source of a secret, with the option that names it.
 struct SecretSource {

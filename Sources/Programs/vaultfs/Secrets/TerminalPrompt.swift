@@ -1,11 +1,9 @@
 internal import CLinux
 internal import Daemon
-internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultStore
 
 /// The terminal of this process: asks for secrets without echo, and for a yes or no.
 struct TerminalPrompt: ~Copyable {

@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import LinuxSystem
-internal import VaultCrypto
 internal import VaultFormat
 
 /// The source of a new slot's secret: one of these options, or the terminal, which asks for a passphrase twice.

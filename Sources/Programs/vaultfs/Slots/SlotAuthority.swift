@@ -1,6 +1,5 @@
 internal import LinuxSystem
 internal import VaultFormat
-internal import VaultStore
 
 /// The slots that the secret of a slot may change (FileFormat, Leases): only those that do not end later. `--force` does not
 /// lift this policy.

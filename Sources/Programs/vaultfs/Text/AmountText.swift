@@ -26,9 +26,6 @@ enum AmountText {
             + String(repeating: " ", count: 3 - percent.count) + percent + "%"
     }
 
-    /// `870 ms`
-    static func milliseconds(_ time: Duration) -> String { "\(Int64((time / .milliseconds(1)).rounded())) ms" }
-
     /// A time span in its two largest units.
     static func short(seconds: Int64) -> String {
         switch seconds {

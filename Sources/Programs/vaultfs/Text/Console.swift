@@ -2,8 +2,6 @@ internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
-internal import VaultStore
 
 /// The output of commands. Results go to stdout. A line for a failure, prompts and progress go to stderr.
 enum Console {

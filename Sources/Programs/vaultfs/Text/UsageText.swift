@@ -44,7 +44,8 @@ enum UsageText {
     static func showing(_ arguments: [String], in message: String) -> String {
         // A message may name a part of `--option=value`, or of the words of `-o`.
         let texts = arguments.flatMap { argument in
-            [argument] + (argument.split(separator: "=", maxSplits: 1) + argument.split { "=,".contains($0) }).map(String.init)
+            let parts = argument.split(separator: "=", maxSplits: 1) + argument.split { "=,".contains($0) }
+            return [argument] + parts.map(String.init)
         }
         return texts.sorted { $0.utf8.count > $1.utf8.count }.reduce(message) { message, text in
             let safe = shown(ProcessArguments.bytes(of: text))

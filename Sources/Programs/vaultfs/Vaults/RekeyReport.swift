@@ -1,9 +1,7 @@
-internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCare
 internal import VaultFormat
-internal import VaultStore
 
 /// The output of `rekey`: see ``WorkReport``.
 final class RekeyReport {

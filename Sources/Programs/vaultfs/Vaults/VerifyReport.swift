@@ -1,9 +1,7 @@
-internal import FileSystem
 internal import FoundationEssentials
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCare
-internal import VaultStore
 
 /// The output of `verify`: each finding at once, because there can be millions, and then the summary.
 final class VerifyReport {

@@ -2,7 +2,6 @@ internal import CLinux
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage
-internal import VaultFormat
 
 /// rename(2) over an existing object, on stores where an open file cannot be replaced.
 ///

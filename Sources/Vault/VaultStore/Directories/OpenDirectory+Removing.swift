@@ -1,7 +1,6 @@
 internal import CLinux
 internal import Glibc
 package import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 package import VaultFormat
 

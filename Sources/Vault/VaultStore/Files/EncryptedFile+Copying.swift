@@ -1,4 +1,3 @@
-internal import FileSystem
 package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat

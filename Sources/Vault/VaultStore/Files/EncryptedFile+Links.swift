@@ -19,11 +19,6 @@ extension EncryptedFile {
         }
     }
 
-    /// Returns true if other files may have this file's id, and the log's entries are theirs too.
-    func mayHaveCopies(_ status: stat) -> Bool {
-        status.st_nlink == 1 && writing.withLock { $0.header.isLinked }
-    }
-
     /// Gives a file that had several names and has one a new id, durably, before the log has an entry of it. Its secret, content
     /// and times stay.
     func replaceSharedID(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {

@@ -2,7 +2,6 @@ internal import CLinux
 internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 internal import VaultFormat
 
 /// Syncs of the backing file, and what follows if one fails (FileFormat: Store-9).

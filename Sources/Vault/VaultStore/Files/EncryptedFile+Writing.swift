@@ -4,7 +4,6 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 extension EncryptedFile {

@@ -2,7 +2,6 @@ internal import CLinux
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import SystemPackage
 internal import VaultFormat
 
 /// The changes of one open file that the log has and that are not in place (FileFormat, Log), and the times that they give it. Any

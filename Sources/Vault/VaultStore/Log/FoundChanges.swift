@@ -1,7 +1,6 @@
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import VaultFormat
 
 /// The changes that a read-only store has found in the log, which it does not put in place. Any thread.
 package final class FoundChanges: Sendable {

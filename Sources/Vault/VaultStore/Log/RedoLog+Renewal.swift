@@ -3,7 +3,6 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 
 /// A new log, when the old one cannot be trusted any more (FileFormat: Log-14). It gets every entry that is not in place and

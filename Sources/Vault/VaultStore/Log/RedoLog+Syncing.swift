@@ -1,7 +1,6 @@
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
-internal import VaultFormat
 
 /// Syncs of the log, and what follows if it does not work.
 extension RedoLog {

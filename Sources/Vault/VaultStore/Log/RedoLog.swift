@@ -1,4 +1,3 @@
-internal import CLinux
 package import FileSystem
 internal import Glibc
 internal import LinuxSystem

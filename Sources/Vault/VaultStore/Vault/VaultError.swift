@@ -1,4 +1,3 @@
-internal import FileSystem
 package import LinuxSystem
 package import SystemPackage
 package import VaultFormat

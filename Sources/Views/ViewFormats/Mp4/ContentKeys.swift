@@ -1,4 +1,3 @@
-internal import LinuxSystem
 internal import Synchronization
 internal import VaultCrypto
 

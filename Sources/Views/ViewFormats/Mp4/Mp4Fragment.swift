@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// The encrypted ranges and the changes of a part of a file: of a `moof` and the boxes after it, or of the part before
 /// the first one. Immutable. Any thread.
 final class Mp4Fragment: Sendable {

@@ -1,4 +1,3 @@
-internal import LinuxSystem
 internal import Synchronization
 
 /// Finds and parses the fragments of a file. Keeps where they are, and a bounded number of them. Any thread.

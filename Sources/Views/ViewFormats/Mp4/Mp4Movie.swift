@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// A track of a `moov`, as far as decryption needs it.
 struct Mp4Track: Equatable, Sendable {
     /// For each sample entry, the protection of its samples. Nil if they are clear.

@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// The boxes about encryption in a `traf` or an `stbl`: `senc`, `saiz`, `saio`, `sgpd`, `sbgp`. The view hides them.
 struct Mp4SampleProtection {
     /// PIFF's senc, which has a format of its own.

@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// The sizes, positions and protections of the samples of a track in a file or a fragment, in order.
 struct Mp4Samples {
     /// Consecutive samples in the file.

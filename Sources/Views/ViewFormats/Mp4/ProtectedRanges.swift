@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// The encrypted ranges of a file or of a fragment, in ascending order.
 struct ProtectedRanges: Equatable, Sendable {
     /// Maximum number of ranges in a fragment, or in a file without fragments: 64 MiB of them.

@@ -1,5 +1,3 @@
-internal import LinuxSystem
-
 /// An MP4 file whose samples are encrypted in place: the plaintext has the length of the file, and each byte its offset.
 /// Any thread.
 struct SampleMap: Sendable {

@@ -14,7 +14,6 @@ import Testing
         var isKeyfile: Bool { self == .keyfile || self == .newKeyfile }
         var isDescriptor: Bool { self == .descriptor || self == .newDescriptor }
         var isCommand: Bool { [.command, .provider].contains(self) }
-        var isFile: Bool { !isDescriptor && !isCommand }
     }
 
     private let place: SlotPlace

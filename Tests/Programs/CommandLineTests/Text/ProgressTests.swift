@@ -3,7 +3,6 @@ import TestSupport
 import Testing
 
 @testable import VaultCare
-@testable import VaultStore
 @testable import vaultfs
 
 /// The progress shown for long work.

@@ -4,7 +4,6 @@ import LinuxSystem
 import Synchronization
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultStore
 

@@ -1,4 +1,3 @@
-import FileSystem
 import LinuxSystem
 import Synchronization
 import TestSupport

@@ -1,9 +1,6 @@
-import FileSystem
 import Glibc
 import LinuxSystem
 import Testing
-
-@testable import VaultStore
 
 /// A tmpfs of a few pages, for root only. It is detached as soon as it is mounted, so that it is removed with its last
 /// descriptor.

@@ -1,5 +1,3 @@
-import CLinux
-import FileSystem
 import Glibc
 import LinuxSystem
 import SystemPackage

@@ -1,4 +1,3 @@
-import FileSystem
 import Glibc
 import LinuxSystem
 import Synchronization

@@ -1,10 +1,8 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultStore
 

@@ -1,9 +1,7 @@
-import FileSystem
 import Glibc
 import LinuxSystem
 import TestSupport
 import Testing
-import VaultCrypto
 import VaultFormat
 
 @testable import VaultStore

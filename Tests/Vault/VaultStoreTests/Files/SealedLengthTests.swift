@@ -4,7 +4,6 @@ import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore

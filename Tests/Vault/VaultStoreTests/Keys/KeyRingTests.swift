@@ -1,4 +1,3 @@
-import FileSystem
 import LinuxSystem
 import Testing
 import VaultCrypto

@@ -1,11 +1,9 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultStore
 

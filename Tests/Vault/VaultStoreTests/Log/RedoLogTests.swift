@@ -1,5 +1,4 @@
 import CLinux
-import FileSystem
 import Glibc
 import LinuxSystem
 import Synchronization

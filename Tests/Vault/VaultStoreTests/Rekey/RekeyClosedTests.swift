@@ -1,12 +1,9 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
-import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultCrypto
 import VaultFormat
 
 @testable import VaultCare

@@ -1,4 +1,3 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
@@ -6,8 +5,6 @@ import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultCrypto
-import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore

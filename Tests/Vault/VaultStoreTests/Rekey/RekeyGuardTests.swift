@@ -1,11 +1,9 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
 import Synchronization
 import SystemPackage
 import Testing
-import VaultCrypto
 import VaultFormat
 
 @testable import VaultCare

@@ -1,13 +1,8 @@
-import FileSystem
 import Foundation
 import Glibc
-import SystemPackage
 import Testing
-import VaultCrypto
-import VaultFormat
 
 @testable import VaultCare
-@testable import VaultStore
 
 /// Data of the old epoch that a finished rekey leaves outside the tree: none (FileFormat, Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyRemainsTests {

@@ -1,9 +1,6 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
-import Synchronization
-import SystemPackage
 import TestSupport
 import Testing
 import VaultFormat

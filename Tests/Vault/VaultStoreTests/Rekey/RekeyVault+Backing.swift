@@ -1,12 +1,9 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
-import SystemPackage
 import Testing
 import VaultFormat
 
-@testable import VaultCare
 @testable import VaultStore
 
 extension RekeyVault {

@@ -4,8 +4,6 @@ import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultCrypto
-import VaultFormat
 
 @testable import VaultCare
 @testable import VaultStore

@@ -1,11 +1,8 @@
-import FileSystem
 import Foundation
 import LinuxSystem
 import TestSupport
 import Testing
-import VaultFormat
 
-@testable import VaultCare
 @testable import VaultStore
 
 /// Files that are damaged on disk, repaired in place (FileFormat, Store-23). Afterwards a verifier finds only damage

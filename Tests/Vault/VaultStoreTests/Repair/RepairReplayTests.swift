@@ -1,10 +1,8 @@
-import FileSystem
 import Foundation
 import LinuxSystem
 import TestSupport
 import Testing
 
-@testable import VaultCare
 @testable import VaultStore
 
 /// Repairs stopped before each call that changes anything: the next repair completes them, and nothing is lost.

@@ -1,10 +1,8 @@
-import FileSystem
 import Foundation
 import LinuxSystem
 import Testing
 import VaultFormat
 
-@testable import VaultCare
 @testable import VaultStore
 
 /// Directories and names that are lost: their objects are in `lost+found`, and no data is lost (Store-24, Store-25).

@@ -1,5 +1,3 @@
-import CLinux
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem

@@ -1,8 +1,6 @@
-import FileSystem
 import Foundation
 import SystemPackage
 import Testing
-import VaultCrypto
 import VaultFormat
 
 @testable import VaultStore

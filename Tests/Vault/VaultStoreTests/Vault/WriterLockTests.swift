@@ -1,5 +1,4 @@
 import CLinux
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
@@ -7,7 +6,6 @@ import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
-import VaultFormat
 
 @testable import VaultStore
 

@@ -1,9 +1,7 @@
-import FileSystem
 import Foundation
 import Testing
 import VaultCare
 import VaultFormat
-import VaultStore
 
 /// Damage to files of the test vectors: each is found at its position, and nothing else is.
 struct VerifierFileTests {

@@ -1,11 +1,9 @@
-import FileSystem
 import Foundation
 import Glibc
 import LinuxSystem
 import SystemPackage
 import Testing
 import VaultCare
-import VaultFormat
 import VaultStore
 
 /// Damage to directories, names and links of the test vectors: each is found at its position, and nothing else is.

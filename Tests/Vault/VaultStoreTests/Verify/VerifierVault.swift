@@ -1,5 +1,4 @@
 import CLinux
-import FileSystem
 import Foundation
 import LinuxSystem
 import SystemPackage
