@@ -1,4 +1,5 @@
 internal import LinuxSystem
+internal import StrictJSON
 package import VaultCrypto
 
 /// `vaultfs.json`: the vault's parameters, and the slots that open its master key (FileFormat, vaultfs.json).
@@ -151,5 +152,430 @@ package struct VaultConfiguration: Sendable, Equatable {
     static func headLines(vault: VaultID, chunkSize: Int, features: [String]) -> String {
         let featureList = features.isEmpty ? "-" : features.sorted().joined(separator: ",")
         return "vaultfs 1\nvault \(vault.hex)\nchunk \(chunkSize)\nfeatures \(featureList)\n"
+    }
+}
+
+extension VaultConfiguration {
+    private typealias Members = JSONMembers<FormatError>
+
+    /// The largest `vaultfs.json` read, in bytes. 64 slots take about 20 KiB.
+    package static let maximumSize = 1 << 20
+    private static let context = "vaultfs.json"
+
+    /// Reads the bytes of a `vaultfs.json`, refusing anything that the format does not write.
+    /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation, `malformed` for the rest.
+    package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
+        var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
+        try require(
+            try members.removeString("format") == Array("vaultfs".utf8), .malformed,
+            "\(context): format is not vaultfs")
+        // Before anything else is judged: a newer version may mean anything by it.
+        let version = try members.removeInteger("version")
+        try require(version != 0, .malformed, "\(context): version 0")
+        guard version == 1 else { throw newer("version \(version)") }
+        let features = try parseFeatures(try members.removeArray("features"))
+
+        let vaultText = try members.removeString("vault")
+        guard let vault = VaultID(hex: vaultText) else {
+            throw FormatError(.malformed, "\(context): vault '\(shown(vaultText))' is not 32 lower-case hex digits")
+        }
+        let chunkSize = try members.removeInteger("chunkSize", in: ChunkLayout.chunkSizes)
+        try require(
+            ChunkLayout.isValid(chunkSize: chunkSize), .malformed,
+            "\(context): chunkSize \(chunkSize) is not a power of two")
+        let generation = try members.removeInteger("generation")
+        let epoch = features.contains(epochsFeature) ? try parseEpoch(&members) : nil
+        let slots = try parseSlots(try members.removeArray("slots"), features: features)
+        let configuration = VaultConfiguration(
+            vault: vault, chunkSize: chunkSize, generation: generation, epoch: epoch, slots: slots,
+            mac: try members.removeBytes("mac", count: 32))
+        try members.refuseRest()
+        try require(
+            configuration.features == features, .malformed,
+            "\(context): feature leases without a slot that has a window")
+        return configuration
+    }
+
+    private static func parseFeatures(_ values: [StrictJSON]) throws(FormatError) -> [String] {
+        var names: [[UInt8]] = []
+        for value in values {
+            guard case .string(let name) = value else {
+                throw FormatError(.malformed, "\(context): features are not all strings")
+            }
+            names.append(name)
+        }
+        let known = [epochsFeature, leasesFeature]
+        let unknown = names.filter { name in !known.contains { Array($0.utf8) == name } }
+        guard unknown.isEmpty else {
+            throw newer("features \(unknown.prefix(4).map { "'\(shown($0))'" }.joined(separator: ", "))")
+        }
+        try require(Set(names).count == names.count, .malformed, "\(context): a feature twice")
+        return known.filter { names.contains(Array($0.utf8)) }
+    }
+
+    private static func parseEpoch(_ members: inout Members) throws(FormatError) -> KeyEpoch {
+        let number = try members.removeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
+        guard members.peek("previous") == .null else {
+            return KeyEpoch(
+                number: UInt8(number), previous: try members.removeBytes("previous", count: KeyEpoch.sealedSize))
+        }
+        _ = try members.remove("previous")
+        return KeyEpoch(number: UInt8(number), previous: nil)
+    }
+
+    private static func parseSlots(_ values: [StrictJSON], features: [String]) throws(FormatError) -> [KeySlot] {
+        try require(
+            (1...maximumSlotCount).contains(values.count), .malformed,
+            "\(context): \(values.count) slots are not in 1…\(maximumSlotCount)")
+        var slots: [KeySlot] = []
+        for (index, value) in values.enumerated() {
+            var members = try Members(value, context: "\(context): slot at \(index)")
+            let slot = try parseSlot(&members, mayHaveWindow: features.contains(leasesFeature))
+            try require(
+                !slots.contains(where: { $0.id == slot.id }), .malformed,
+                "\(context): slot id \(slot.id) is not unique")
+            slots.append(slot)
+        }
+        return slots.sorted { $0.id < $1.id }
+    }
+
+    private static func parseSlot(_ members: inout Members, mayHaveWindow: Bool) throws(FormatError) -> KeySlot {
+        let id = try members.removeInteger("id", in: 0...Int.max)
+        let kindText = try members.removeString("kind")
+        guard let kind = SlotKind.allCases.first(where: { Array($0.rawValue.utf8) == kindText }) else {
+            throw newer("slot kind '\(shown(kindText))'")
+        }
+        let expires = try members.removeOptionalTime("expires")
+        let slot = KeySlot(
+            id: id, kind: kind, label: String(decoding: try members.removeString("label"), as: UTF8.self),
+            created: try members.removeTime("created"), expires: expires,
+            kdf: try parseKdf(try members.remove("kdf"), kind: kind, context: "\(members.context): kdf"),
+            sealed: try members.removeBytes("sealed", count: KeySlot.sealedSize),
+            // Without the feature it is an unknown key, as for readers that know no windows.
+            window: mayHaveWindow ? try parseWindow(&members) : nil)
+        try members.refuseRest()
+        return slot
+    }
+
+    private static func parseWindow(_ slot: inout Members) throws(FormatError) -> PlayWindow? {
+        guard slot.peek("window") != nil else { return nil }
+        let value = try slot.remove("window")
+        if value == .null { return nil }
+        var members = try Members(value, context: "\(slot.context): window")
+        let seconds = try members.removeInteger("seconds", in: PlayWindow.lengths)
+        let (started, seen) = (try members.removeOptionalTime("started"), try members.removeOptionalTime("seen"))
+        try members.refuseRest()
+        switch (started, seen) {
+        case (nil, nil): break
+        case (let started?, let seen?) where started <= seen: break
+        default: throw FormatError(.malformed, "\(members.context): started and seen do not go together")
+        }
+        return PlayWindow(seconds: seconds, started: started, seen: seen)
+    }
+
+    private static func parseKdf(
+        _ value: StrictJSON, kind: SlotKind, context: String
+    ) throws(FormatError) -> KdfParameters {
+        var members = try Members(value, context: context)
+        let name = try members.removeString("name")
+        let kdf: KdfParameters
+        switch (String(decoding: name, as: UTF8.self), kind) {
+        case ("scrypt", .passphrase):
+            let (logN, r, p) = (
+                try members.removeInteger("logN", in: ScryptCost.logNRange),
+                try members.removeInteger("r", in: ScryptCost.rRange),
+                try members.removeInteger("p", in: ScryptCost.pRange)
+            )
+            let salt = try members.removeBytes("salt", count: KdfParameters.saltSize)
+            do throws(FormatError) { kdf = .scrypt(try ScryptCost(logN: logN, r: r, p: p), salt: salt) } catch {
+                throw FormatError(.malformed, "\(context): \(error.reason)")
+            }
+        case ("hkdf-sha256", .keyfile), ("hkdf-sha256", .recovery):
+            kdf = .hkdfSha256(salt: try members.removeBytes("salt", count: KdfParameters.saltSize))
+        case ("scrypt", _), ("hkdf-sha256", _):
+            throw FormatError(.malformed, "\(context): '\(shown(name))' does not go with kind \(kind.rawValue)")
+        default: throw newer("key derivation '\(shown(name))'")
+        }
+        try members.refuseRest()
+        return kdf
+    }
+
+    private static func newer(_ what: String) -> FormatError {
+        FormatError(.newerVersion, "\(context): \(what) is unknown: written by a newer version of vaultfs")
+    }
+}
+
+extension JSONMembers where Failure == FormatError {
+    /// A valid time, as text.
+    mutating func removeTime(_ key: String) throws(FormatError) -> String {
+        let text = try removeString(key)
+        try require(
+            UtcTime.seconds(text) != nil, .malformed,
+            "\(context): \(key) '\(shown(text))' is not a time YYYY-MM-DDThh:mm:ssZ")
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// A valid time, as text, or nil if it is `null`.
+    mutating func removeOptionalTime(_ key: String) throws(FormatError) -> String? {
+        guard peek(key) == .null else { return try removeTime(key) }
+        _ = try remove(key)
+        return nil
+    }
+}
+
+extension VaultConfiguration {
+    /// The bytes of `vaultfs.json`: indented for people, and ending in LF. `parse` gives the same value back.
+    package func serialized() -> [UInt8] {
+        let featureList = features.map(Self.quoted).joined(separator: ", ")
+        let text = """
+            {
+              "format": "vaultfs",
+              "version": 1,
+              "vault": "\(vault.hex)",
+              "chunkSize": \(chunkSize),
+              "features": [\(featureList)],
+              "generation": \(generation),\(epoch.map(Self.text) ?? "")
+              "slots": [
+            \(slots.map(Self.text).joined(separator: ",\n"))
+              ],
+              "mac": "\(KdfParameters.text(mac))"
+            }
+
+            """
+        return Array(text.utf8)
+    }
+
+    private static func text(of epoch: KeyEpoch) -> String {
+        let previous = epoch.previous.map { quoted(KdfParameters.text($0)) } ?? "null"
+        return """
+
+              "epoch": \(epoch.number),
+              "previous": \(previous),
+            """
+    }
+
+    private static func text(of slot: KeySlot) -> String {
+        """
+            {
+              "id": \(slot.id),
+              "kind": "\(slot.kind.rawValue)",
+              "label": \(quoted(slot.label)),
+              "created": "\(slot.created)",
+              "expires": \(slot.expires.map(quoted) ?? "null"),
+              "kdf": { \(text(of: slot.kdf)) },
+              "sealed": "\(KdfParameters.text(slot.sealed))"\(slot.window.map(text) ?? "")
+            }
+        """
+    }
+
+    private static func text(of window: PlayWindow) -> String {
+        let (started, seen) = (window.started.map(quoted) ?? "null", window.seen.map(quoted) ?? "null")
+        return """
+            ,
+                  "window": { "seconds": \(window.seconds), "started": \(started), "seen": \(seen) }
+            """
+    }
+
+    private static func text(of kdf: KdfParameters) -> String {
+        switch kdf {
+        case .scrypt(let cost, let salt):
+            """
+            "name": "scrypt", "logN": \(cost.logN), "r": \(cost.r), "p": \(cost.p), "salt": "\(KdfParameters.text(salt))"
+            """
+        case .hkdfSha256(let salt):
+            """
+            "name": "hkdf-sha256", "salt": "\(KdfParameters.text(salt))"
+            """
+        }
+    }
+
+    /// A JSON string. Only quotes, backslashes and control characters are escaped.
+    private static func quoted(_ string: String) -> String {
+        var result = "\""
+        for scalar in string.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": result += "\\\(scalar)"
+            case "\u{0}"..<"\u{20}", "\u{7F}"..<"\u{A0}": result += "\\u00\(Hexadecimal.encode([UInt8(scalar.value)]))"
+            default: result.unicodeScalars.append(scalar)
+            }
+        }
+        return result + "\""
+    }
+}
+
+/// A changed configuration, not yet written.
+package struct ConfigurationChange: Sendable {
+    package let configuration: VaultConfiguration
+    /// The slot that was made, if one was.
+    package var made: KeySlot?
+    /// The secret that opens it.
+    var secret: SlotSecret?
+
+    /// The bytes of the new `vaultfs.json`, after checking what a reader will get: the configuration, whose MAC
+    /// verifies, and in which the new secret opens the master key. Takes as long as its key derivation.
+    /// Throws `invalidValue` if the file would be larger than the format allows.
+    package func checkedBytes(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
+        let bytes = try checkedBytes(
+            configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: configuration.vault))
+        guard let made, let secret else { return bytes }
+        guard let opened = try configuration.slot(made.id)?.open(with: secret, head: configuration.headLines),
+            opened.hasSameBytes(as: masterKey)
+        else { throw FormatError(.cryptography, "slot \(made.id): the new secret does not open it") }
+        return bytes
+    }
+
+    /// The same, without checking that the secret opens the slot.
+    /// - Throws: `invalidValue` if the file would be too large; `cryptography` if it does not verify.
+    package func checkedBytes(configurationKey: SecretBytes) throws(FormatError) -> [UInt8] {
+        let bytes = configuration.serialized()
+        try require(
+            bytes.count <= VaultConfiguration.maximumSize, .invalidValue,
+            "vaultfs.json would have over \(VaultConfiguration.maximumSize) bytes")
+        let reread = try VaultConfiguration.parse(bytes)
+        try require(
+            reread == configuration && reread.authenticates(configurationKey: configurationKey), .cryptography,
+            "vaultfs.json: the changed content is not valid")
+        return bytes
+    }
+}
+
+/// Changes of slots. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. A change that makes a slot takes as long as its key
+/// derivation.
+extension VaultConfiguration {
+    package func slot(_ id: Int) -> KeySlot? { slots.first { $0.id == id } }
+
+    /// With one slot more, in which the request's secret opens the master key. Throws `invalidValue` if there is no room
+    /// for another slot.
+    package func adding(
+        _ request: SlotRequest, created: String, masterKey: SecretBytes
+    ) throws(FormatError) -> ConfigurationChange {
+        try require(
+            slots.count < Self.maximumSlotCount, .invalidValue,
+            "the vault has \(slots.count) slots, and there is no room for more")
+        return try changed(keeping: slots, making: request, id: unusedID, created, masterKey)
+    }
+
+    /// With a new slot of the id `id` in the place of the one that has it. Throws `invalidValue` if there is no such slot.
+    package func replacingSlot(
+        _ id: Int, by request: SlotRequest, created: String, masterKey: SecretBytes
+    ) throws(FormatError) -> ConfigurationChange {
+        try require(slot(id) != nil, .invalidValue, "there is no slot \(id)")
+        return try changed(keeping: slots.filter { $0.id != id }, making: request, id: id, created, masterKey)
+    }
+
+    /// Without the slots of these ids. Throws `invalidValue` if none would be left: the format has no such vault.
+    package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
+        let slots = slots.filter { !ids.contains($0.id) }
+        try require(!slots.isEmpty, .invalidValue, "a vault has at least one slot")
+        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
+        return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: key))
+    }
+
+    /// With one slot alone, which nothing opens: its secret is drawn and forgotten. The format has no vault without
+    /// slots.
+    /// - Throws: `cryptography`; `keyForgotten`.
+    package func removingAllSlots(created: String, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
+        let key = try cryptography("slot \(unusedID)", SecretBytes.random(count: RecoveryKey.size))
+        let request = SlotRequest(secret: try SlotSecret(kind: .recovery, bytes: key), label: "nothing opens this slot")
+        return try changed(keeping: [], making: request, id: unusedID, created, masterKey)
+    }
+
+    /// With another window for the slot of this id, and another label unless that is nil. Nil removes the window. Needs
+    /// neither the slot's secret nor the master key. Throws `invalidValue` if there is no such slot.
+    package func settingWindow(
+        of id: Int, to window: PlayWindow?, label: String? = nil, configurationKey: SecretBytes
+    ) throws(FormatError) -> ConfigurationChange {
+        var slots = slots
+        guard let index = slots.firstIndex(where: { $0.id == id }) else {
+            throw FormatError(.invalidValue, "there is no slot \(id)")
+        }
+        slots[index].window = window
+        if let label { slots[index].label = label }
+        return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: configurationKey))
+    }
+
+    /// Not that of a slot removed before, as far as can be seen.
+    private var unusedID: Int {
+        let highest = slots.map(\.id).max() ?? 0
+        if highest < Int.max { return highest + 1 }
+        let used = Set(slots.map(\.id))
+        return (1...Self.maximumSlotCount + 1).first { !used.contains($0) } ?? 0
+    }
+
+    private func changed(
+        keeping kept: [KeySlot], making request: SlotRequest, id: Int, _ created: String, _ masterKey: SecretBytes
+    ) throws(FormatError) -> ConfigurationChange {
+        try Self.checkTimes([created] + [request.expires].compactMap { $0 })
+        let made = try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: headLines)
+        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
+        return ConfigurationChange(
+            configuration: try next(slots: kept + [made], epoch: epoch, key: key), made: made, secret: request.secret)
+    }
+}
+
+/// Changes of the key epoch.
+extension VaultConfiguration {
+    /// The first write of a rekey: the next epoch under `newMaster`, with one slot alone, `slot` encrypted again with
+    /// the secret that opened it. Takes as long as its key derivation.
+    /// Throws `invalidValue` if a rekey is unfinished or no epoch is left.
+    package func beginningEpoch(
+        keeping slot: KeySlot, secret: SlotSecret, created: String, masterKey: SecretBytes, newMaster: SecretBytes
+    ) throws(FormatError) -> ConfigurationChange {
+        try require(!isRekeying, .invalidValue, "a rekey is unfinished")
+        let number = epoch?.number ?? 0
+        try require(
+            number < KeyEpoch.maximum, .invalidValue,
+            "the vault was rekeyed \(number) times, and cannot be rekeyed again")
+        let head = Self.headLines(vault: vault, chunkSize: chunkSize, features: [Self.epochsFeature])
+        let request = SlotRequest(
+            secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,
+            window: slot.window)
+        // The clock must not be set back before the latest time of any slot, including the slots that are removed here.
+        let latest = slots.map(\.created).reduce(created, max)
+        let made = try KeySlot.make(id: slot.id, request: request, created: latest, masterKey: newMaster, head: head)
+        let epoch = try KeyEpoch.make(
+            number: number + 1, previousMaster: masterKey, master: newMaster, vault: vault, head: head)
+        guard let opened = try epoch.openPrevious(master: newMaster, vault: vault, head: head),
+            opened.hasSameBytes(as: masterKey)
+        else { throw FormatError(.cryptography, "vaultfs.json: previous does not open") }
+        let key = try KeyDerivation.configurationKey(master: newMaster, vault: vault)
+        return ConfigurationChange(
+            configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
+    }
+
+    /// The last write of a rekey: the key of the epoch before goes.
+    /// - Throws: `invalidValue` if no rekey is unfinished; `cryptography`.
+    package func finishingEpoch(masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
+        guard let epoch, epoch.previous != nil else { throw FormatError(.invalidValue, "no rekey is unfinished") }
+        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
+        return ConfigurationChange(
+            configuration: try next(slots: slots, epoch: KeyEpoch(number: epoch.number, previous: nil), key: key))
+    }
+}
+
+/// The key of the epoch before, encrypted.
+extension KeyEpoch {
+    /// An epoch with `previousMaster`, the key of the epoch before, encrypted under `master`.
+    fileprivate static func make(
+        number: UInt8, previousMaster: SecretBytes, master: SecretBytes, vault: VaultID, head: String
+    ) throws(FormatError) -> KeyEpoch {
+        let (key, data) = (try KeyDerivation.previousKey(master: master, vault: vault), associatedData(number, head))
+        let sealed = try cryptography(
+            "vaultfs.json: previous", SivCipher(key: key).encryptSecret(previousMaster, associatedData: data))
+        return KeyEpoch(number: number, previous: sealed)
+    }
+
+    /// The master key of the epoch before, if any.
+    func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
+        guard let previous else { return nil }
+        let (key, data) = (
+            try KeyDerivation.previousKey(master: master, vault: vault), Self.associatedData(number, head)
+        )
+        return try cryptography(
+            "vaultfs.json: previous", SivCipher(key: key).decryptSecret(previous, associatedData: data))
+    }
+
+    private static func associatedData(_ number: UInt8, _ head: String) -> [[UInt8]] {
+        [Array("\(head)previous \(number - 1)\n".utf8)]
     }
 }

@@ -200,3 +200,372 @@ package final class Rekeyer: Sendable {
         handle(error, about: directory.shownPath(of: entry))
     }
 }
+
+/// Replaces the files and links of the previous epoch.
+extension Rekeyer {
+    enum Kind {
+        /// An object of the current epoch, or of a type in which only the name is encrypted.
+        case current
+        /// A file of the previous epoch, open for reading.
+        case previousFile(Descriptor)
+        /// A symbolic link of the previous epoch.
+        case previousLink(stored: [UInt8], target: [UInt8], ProtectionClass)
+        /// Its name authenticates, and its content does not.
+        case damaged(String)
+        /// Neither its name nor its content authenticates: it does not belong to the vault.
+        case foreign
+    }
+
+    /// Replaces objects that have one name in the vault, with one thread for each workspace.
+    ///
+    /// Directories follow only when this is done: a step reserves space, which copies made beside it would take.
+    func rekeyFiles(_ names: Names, _ workspaces: [Workspace]) throws(StoreError) {
+        // The first item is nil: it finds the objects.
+        let pool = WorkPool<RekeyObject?>()
+        let bodies = workspaces.map { workspace -> @Sendable (RekeyObject?) -> Void in
+            // Each workspace is used by one thread only.
+            nonisolated(unsafe) let workspace = workspace
+            return { [self] object in
+                if let object { return replace(object, names, workspace) }
+                do throws(StoreError) {
+                    try walk(visit: { (object) throws(StoreError) in
+                        if !pool.offer(object) { replace(object, names, workspace) }
+                    })
+                } catch {
+                    handle(error, about: [])
+                }
+            }
+        }
+        try pool.run(nil, bodies, whileWaiting: showProgress)
+        try check()
+    }
+
+    private func replace(_ object: RekeyObject, _ names: Names, _ workspace: Workspace) {
+        do throws(StoreError) {
+            try check()
+            let directory = object.directory.descriptor
+            let temporary = try VaultDirectory.temporaryEntry()
+            guard let old = try makeCopy(of: object, as: temporary, names, workspace) else { return }
+            try directory.withTemporary(temporary) { () throws(StoreError) in try steps.before(.replaceEntry) }
+            try directory.replace(object.entry, by: temporary)
+            count(old)
+        } catch {
+            handle(error, about: object.shownPath)
+        }
+    }
+
+    /// Makes the new object. When this returns, the old one is not open any more, which SMB needs to replace it.
+    /// - Returns: the old object, or nil if it stays.
+    private func makeCopy(
+        of object: RekeyObject, as temporary: [UInt8], _ names: Names, _ workspace: Workspace
+    ) throws(StoreError) -> RekeyIntent.Identity? {
+        let kind = try kind(of: object)
+        switch kind {
+        case .current: return nil
+        case .foreign:
+            count { $0.foreign += 1 }
+            return nil
+        case .damaged(let reason): throw .damaged(reason)
+        case .previousFile, .previousLink:
+            guard object.status.st_nlink == 1 || names[object.identity]?.paths.count == 1 else { return nil }
+        }
+        object.directory.willChange()
+        return try copy(object, kind, to: temporary, in: object.directory.descriptor, workspace)
+    }
+
+    /// Counts an object that was replaced.
+    func count(_ old: RekeyIntent.Identity) {
+        count { totals in
+            if case .file = old { totals.files += 1 } else { totals.links += 1 }
+        }
+    }
+
+    func kind(of object: RekeyObject) throws(StoreError) -> Kind {
+        let keyRing = store.keyRing
+        do throws(StoreError) {
+            switch object.status.st_mode & S_IFMT {
+            case S_IFREG where object.status.st_size >= off_t(FileHeader.size):
+                let reader = try object.pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+                let header = try EncryptedFile.readHeader(of: reader, keyRing: keyRing).0
+                return header.epoch == keyRing.epochs.current ? .current : .previousFile(reader)
+            case S_IFLNK:
+                let stored = try object.pin.linkTarget(of: [])
+                let (target, protectionClass, isCurrent) = try keyRing.linkTarget(ofStored: stored)
+                return isCurrent ? .current : .previousLink(stored: stored, target: target, protectionClass)
+            default: return .current
+            }
+        } catch .damaged(let reason) {
+            return object.directory.name(of: object.entry) == nil ? .foreign : .damaged(reason)
+        }
+    }
+
+    /// Makes an object of the current epoch that has everything of the old one. A file is durable.
+    /// - Returns: the old object, or nil if there is nothing to replace.
+    /// - Throws: `.damaged` if anything of the old object does not verify. Then nothing is left of the new one.
+    func copy(
+        _ object: RekeyObject, _ kind: Kind, to temporary: [UInt8], in directory: Descriptor, _ workspace: Workspace
+    ) throws(StoreError) -> RekeyIntent.Identity? {
+        switch kind {
+        case .current, .foreign: return nil
+        case .damaged(let reason): throw .damaged(reason)
+        case .previousFile(let reader):
+            let old = try EncryptedFile.open(reader, in: store)
+            try makeFile(temporary, in: directory, from: old, reader, object.status, workspace)
+            return .file(old.fileID)
+        case .previousLink(let stored, let target, let protectionClass):
+            try makeLink(temporary, in: directory, to: target, protectionClass, from: object)
+            return .link(stored)
+        }
+    }
+
+    private func makeFile(
+        _ temporary: [UInt8], in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
+        _ status: stat, _ workspace: Workspace
+    ) throws(StoreError) {
+        guard !old.hasUnsealedTail else { throw .damaged("it is longer than its authenticated length") }
+        try steps.before(.makeObject)
+        let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
+        try directory.withTemporary(temporary) { () throws(StoreError) in
+            let new = try EncryptedFile.create(in: file, class: old.protectionClass, store: store)
+            let attributes = try RekeyedAttributes.read(
+                of: reader, from: old.keys.attributeKey, to: new.keys.attributeKey)
+            try steps.before(.fillObject)
+            try old.copyContents(to: new, workspace) { (size) throws(StoreError) in
+                count { $0.bytes += size }
+                try check()
+            }
+            // In this order, none of them undoes another.
+            try file.changeOwner(to: Owner(status))
+            try RekeyedAttributes.copyForeign(from: ExtendedAttributes(reader), to: ExtendedAttributes(file))
+            for attribute in attributes { try ExtendedAttributes(file).set(attribute.name, attribute.value, flags: 0) }
+            try retrying { fchmod(file.fd, status.st_mode & 0o7777) }
+            try retrying { futimens(file.fd, [status.st_atim, status.st_mtim]) }
+            try file.synchronize(dataOnly: false)
+        }
+    }
+
+    private func makeLink(
+        _ temporary: [UInt8], in directory: Descriptor, to target: [UInt8], _ protectionClass: ProtectionClass,
+        from object: RekeyObject
+    ) throws(StoreError) {
+        let cipher = try store.keyRing.linkCipher(protectionClass)
+        let stored = try StoreError.ofFormat(
+            LinkTarget.encode(target, class: protectionClass, linkCipher: cipher))
+        try steps.before(.makeObject)
+        try withCString(stored) { (stored) throws(StoreError) in
+            try withCString(temporary) { (name) throws(StoreError) in
+                _ = try retrying { symlinkat(stored, directory.fd, name) }
+            }
+        }
+        try directory.withTemporary(temporary) { () throws(StoreError) in
+            try steps.before(.fillObject)
+            let new = try Descriptor(at: directory.fd, temporary, flags: linux_O_PATH)
+            try new.changeOwner(to: Owner(object.status))
+            try RekeyedAttributes.copyForeign(from: ExtendedAttributes(object.pin), to: ExtendedAttributes(new))
+            // Best effort: sshfs sets the times of the link's target, which does not exist.
+            withCString(temporary) { name in
+                let times = [object.status.st_atim, object.status.st_mtim]
+                _ = utimensat(directory.fd, name, times, AT_SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+}
+
+/// Files and links with several names in the vault.
+extension Rekeyer {
+    /// The files and links of the previous epoch that have several names: the number of names, and the paths of
+    /// those in the vault. With one path, the others are outside of the vault.
+    typealias Names = [FileIdentity: (count: Int, paths: [[[UInt8]]])]
+
+    /// Removes each object of which a name may be in what could not be read: replacing the others would part it from them.
+    func checkNames(_ names: inout Names) {
+        let before = totals
+        for (identity, (count, paths)) in names where count > paths.count {
+            guard before.problems == 0 else {
+                names[identity] = nil
+                problem(
+                    shownPath(paths[0]),
+                    "\(count - paths.count) of its \(count) names may be in what could not be read",
+                    isDenied: before.denied == before.problems)
+                continue
+            }
+            self.count { $0.elsewhere += 1 }
+        }
+    }
+
+    /// Replaces them one after the other, by steps that keep all names of an object together.
+    func rekeyLinkSets(_ names: Names, _ workspaces: [Workspace]) throws(StoreError) {
+        guard let workspace = workspaces.first else { preconditionFailure("internal error: no workspace") }
+        for (_, paths) in names.values where paths.count > 1 {
+            try check()
+            showProgress()
+            do throws(StoreError) {
+                try rekeyLinkSet(paths, workspace)
+            } catch {
+                try checkStep(error)
+                handle(error, about: shownPath(paths[0]))
+            }
+        }
+    }
+
+    private func rekeyLinkSet(_ paths: [[[UInt8]]], _ workspace: Workspace) throws(StoreError) {
+        guard let entry = paths[0].last else { return }
+        let object = try RekeyObject(entry, in: steps.directory(at: paths[0].dropLast()))
+        let temporary = try VaultDirectory.temporaryEntry()
+        guard let old = try copy(object, try kind(of: object), to: temporary, in: store.root, workspace) else { return }
+        do throws(StoreError) {
+            try steps.carryOut(.links(RekeyIntent.Links(old: old, temporary: temporary, paths: paths)))
+        } catch {
+            // An incomplete step needs the copy.
+            if try !RekeySteps.isIncomplete(in: store.root) { store.root.removeQuietly(temporary) }
+            throw error
+        }
+        count(old)
+    }
+
+    /// The path of an object for messages, of backing entries if the directory cannot be opened.
+    private func shownPath(_ path: [[UInt8]]) -> [UInt8] {
+        guard let entry = path.last, let directory = try? steps.directory(at: path.dropLast()) else {
+            return Array(path.joined(separator: [UInt8(ascii: "/")]))
+        }
+        return directory.shownPath(of: entry)
+    }
+}
+
+/// Finds the work of a rekey, and gives the directories of the previous epoch new secrets.
+extension Rekeyer {
+    /// Removes the leftovers of interrupted operations, counts the work, and finds the names of each object.
+    func findWork() throws(StoreError) -> Names {
+        var names: Names = [:]
+        try walk(
+            visit: { (object) throws(StoreError) in
+                switch try kind(of: object) {
+                case .previousFile:
+                    survey {
+                        $0.files += 1
+                        // Holes are not copied.
+                        $0.bytes += UInt64(max(0, min(object.status.st_size, object.status.st_blocks * 512)))
+                    }
+                case .previousLink: break
+                case .current, .damaged, .foreign: return
+                }
+                if object.status.st_nlink > 1 {
+                    names[object.identity, default: (0, [])].paths.append(object.path)
+                    names[object.identity]?.count = Int(object.status.st_nlink)
+                }
+            },
+            leave: { (directory) throws(StoreError) in
+                // Only in directories of this vault: another vault may be inside.
+                guard directory.record != nil else { return }
+                for entry in try directory.leftovers() {
+                    try store.admitChange()
+                    directory.willChange()
+                    OpenDirectory.remove(entry, from: directory.descriptor)
+                }
+            })
+        checkNames(&names)
+        return names
+    }
+
+    /// Gives every directory of the previous epoch a new secret, the innermost first. So the backing paths of the directories
+    /// to come stay valid. Also looks for everything that is still of the previous epoch, or may be, and reports it.
+    /// - Returns: false if something is left.
+    func rekeyDirectories() throws(StoreError) -> Bool {
+        var left = 0
+        try walk(
+            visit: { (object) throws(StoreError) in
+                switch try kind(of: object) {
+                case .current, .foreign: return
+                case .previousFile, .previousLink, .damaged: left += 1
+                }
+            },
+            leave: { (directory) throws(StoreError) in
+                showProgress()
+                do throws(StoreError) {
+                    if let old = directory.record, old.epoch == store.keyRing.epochs.previous {
+                        try rekey(directory, old)
+                        count { $0.directories += 1 }
+                    }
+                    if try isLeft(directory.reread()) { left += 1 }
+                    // Everything is durable before the old key goes. Files are already.
+                    if store.isOnFuse { try directory.descriptor.synchronize(dataOnly: false) }
+                } catch {
+                    try checkStep(error)
+                    handle(error, about: directory.shown)
+                }
+            })
+        return left == 0 && totals.problems == 0
+    }
+
+    private func rekey(_ directory: RekeyDirectory, _ old: DirectoryRecord) throws(StoreError) {
+        guard let oldKeys = directory.keys else { return }
+        let made = try store.keyRing.makeRecord(old.protectionClass, isRoot: old.isRoot)
+        guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
+        // Do not begin a step that could only be undone.
+        let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid
+        if ![0, owner].contains(geteuid()), try owner != ownerOfNewFiles() {
+            throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
+        }
+        let entries = try directory.descriptor.allEntries()
+        for entry in entries { try directory.checkName(of: entry, under: oldKeys) }
+        let attributes = try RekeyedAttributes.read(
+            of: directory.descriptor, from: oldKeys.attributeKey, to: made.keys.attributeKey)
+        let step = RekeyIntent.Directory(
+            path: directory.path, oldRecord: old.bytes, newRecord: made.bytes, times: directory.times,
+            attributes: attributes)
+        // A block for each sidecar and for each attribute.
+        let longNames = entries.count { EntryName.kind(of: $0) == .longName }
+        let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
+        try steps.carryOut(.directory(step), space: space)
+    }
+
+    /// The owner that the store shows for our files, which is not this user with sshfs.
+    private func ownerOfNewFiles() throws(StoreError) -> uid_t {
+        let temporary = try VaultDirectory.temporaryEntry()
+        let file = try Descriptor(at: store.root.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
+        defer { store.root.removeQuietly(temporary) }
+        return try file.status().st_uid
+    }
+
+    /// Reports what is wrong with a directory. Returns true if it is of the previous epoch.
+    private func isLeft(_ directory: RekeyDirectory) throws(StoreError) -> Bool {
+        if let error = directory.unread { handle(error, about: directory.shown) }
+        guard let record = directory.record, let keys = directory.keys else {
+            if directory.isNamed {
+                problem(directory.shown, "vaultfs.dir: missing or damaged")
+            }
+            return false
+        }
+        for entry in try directory.leftovers() {
+            problem(
+                directory.shownPath(of: entry),
+                "a leftover that cannot be removed, and may hold old objects: move it out of the vault")
+        }
+        // A directory of the previous epoch is reported as a whole.
+        guard record.epoch == store.keyRing.epochs.current else { return true }
+        for entry in try directory.descriptor.allEntries() {
+            do throws(StoreError) {
+                try directory.checkName(of: entry, under: keys)
+                if EntryName.kind(of: entry) == .sidecar { try removeOrphan(entry, directory) }
+            } catch {
+                handle(error, about: directory.shownPath(of: entry))
+            }
+        }
+        return false
+    }
+
+    /// Removes a sidecar whose entry is gone. An interrupted operation can leave one, of either key.
+    private func removeOrphan(_ sidecar: [UInt8], _ directory: RekeyDirectory) throws(StoreError) {
+        guard try directory.descriptor.isSidecarOrphaned(sidecar) else { return }
+        try store.admitChange()
+        directory.willChange()
+        try directory.descriptor.remove(sidecar)
+        try directory.descriptor.synchronize(dataOnly: false)
+    }
+
+    /// Throws an error of a step that ends the rekey: no step can begin while one is incomplete.
+    func checkStep(_ error: StoreError) throws(StoreError) {
+        if error.endsRekey { throw error }
+        if try RekeySteps.isIncomplete(in: store.root) { throw error }
+    }
+}
