@@ -37,46 +37,43 @@ struct PrometheusText {
 
     private mutating func addStatistics() {
         add("requests_total", .counter, "Requests of the kernel.") { $0.requests?.served }
-        add("cache_hits_total", .counter, "Chunks taken from the block cache.") { $0.statistics?.cacheHits }
-        add("cache_misses_total", .counter, "Chunks read from the store and decrypted.") { $0.statistics?.cacheMisses }
-        add("cache_size_bytes", .gauge, "Memory that the block cache may use.") { $0.statistics?.cacheSize }
-        add("cache_used_bytes", .gauge, "Memory that the block cache uses.") { $0.statistics?.cacheUsed }
-        add("aes_blocks_decrypted_total", .counter, "AES blocks decrypted.") { $0.statistics?.aesBlocksDecrypted }
-        add("ciphertext_read_bytes_total", .counter, "Ciphertext read from the store.") {
-            $0.statistics?.ciphertextBytesRead
-        }
-        add("ciphertext_written_bytes_total", .counter, "Ciphertext written to the store.") {
-            $0.statistics?.ciphertextBytesWritten
-        }
-        add("crypto_seconds_total", .counter, "Time of all threads in cryptography.", factor: 1e-6) {
-            $0.statistics?.cryptoMicroseconds
-        }
-        add("store_seconds_total", .counter, "Time of all threads in the store.", factor: 1e-6) {
-            $0.statistics?.storeMicroseconds
-        }
-        add("damaged_reads_total", .counter, "Reads refused because authentication failed.") {
-            $0.statistics?.damagedReads
-        }
-        add("hidden_names_total", .counter, "Names hidden because they are damaged or were moved, each time.") {
-            $0.statistics?.hiddenNames
-        }
-        add("conflict_copies", .gauge, "Conflict copies of sync clients that were seen and are there.") {
-            $0.statistics?.conflictCopies
-        }
-        add("files_sealed_total", .counter, "Files whose length was authenticated.") { $0.statistics?.filesSealed }
-        add("completed_objects_total", .counter, "Objects completed after an unclean end.") {
-            $0.statistics?.completedObjects
-        }
+        add("cache_hits_total", .counter, "Chunks taken from the block cache.", \.cacheHits)
+        add("cache_misses_total", .counter, "Chunks read from the store and decrypted.", \.cacheMisses)
+        add("cache_size_bytes", .gauge, "Memory that the block cache may use.", \.cacheSize)
+        add("cache_used_bytes", .gauge, "Memory that the block cache uses.", \.cacheUsed)
+        add("aes_blocks_decrypted_total", .counter, "AES blocks decrypted.", \.aesBlocksDecrypted)
+        add("ciphertext_read_bytes_total", .counter, "Ciphertext read from the store.", \.ciphertextBytesRead)
+        add("ciphertext_written_bytes_total", .counter, "Ciphertext written to the store.", \.ciphertextBytesWritten)
+        add(
+            "crypto_seconds_total", .counter, "Time of all threads in cryptography.", \.cryptoMicroseconds, factor: 1e-6
+        )
+        add("store_seconds_total", .counter, "Time of all threads in the store.", \.storeMicroseconds, factor: 1e-6)
+        add("damaged_reads_total", .counter, "Reads refused because authentication failed.", \.damagedReads)
+        add(
+            "hidden_names_total", .counter, "Names hidden because they are damaged or were moved, each time.",
+            \.hiddenNames)
+        add(
+            "conflict_copies", .gauge, "Conflict copies of sync clients that were seen and are there.", \.conflictCopies
+        )
+        add("files_sealed_total", .counter, "Files whose length was authenticated.", \.filesSealed)
+        add("completed_objects_total", .counter, "Objects completed after an unclean end.", \.completedObjects)
         add("completing", .gauge, "1 while a walk completes what an unclean end left.") {
             $0.statistics?.isCompleting.map { $0 ? 1 : 0 }
         }
-        add("nodes", .gauge, "Files and directories that the kernel knows.") { $0.statistics?.nodes }
-        add("log_size_bytes", .gauge, "Size that the redo log can have.") { $0.statistics?.log?.size }
-        add("log_used_bytes", .gauge, "Bytes of the redo log that are not in place.") { $0.statistics?.log?.used }
-        add("log_index_memory_bytes", .gauge, "Memory of the redo log's index.") { $0.statistics?.log?.indexMemory }
+        add("nodes", .gauge, "Files and directories that the kernel knows.", \.nodes)
+        add("log_size_bytes", .gauge, "Size that the redo log can have.", \.log?.size)
+        add("log_used_bytes", .gauge, "Bytes of the redo log that are not in place.", \.log?.used)
+        add("log_index_memory_bytes", .gauge, "Memory of the redo log's index.", \.log?.indexMemory)
     }
 
     private static func labels(_ mount: MountStatus) -> Labels { [("mountpoint", mount.mountpoint)] }
+
+    /// - Parameter figure: nil for a mount that does not have it.
+    private mutating func add<Number: BinaryInteger>(
+        _ name: String, _ kind: Kind, _ help: String, _ figure: KeyPath<Statistics, Number?>, factor: Double = 1
+    ) {
+        add(name, kind, help, factor: factor) { $0.statistics?[keyPath: figure] }
+    }
 
     /// - Parameter value: returns nil for a mount that does not have the metric.
     private mutating func add<Number: BinaryInteger>(

@@ -107,10 +107,8 @@ struct SecretSource {
     }
 
     private static func read(path: FilePath, limit: Int) throws(CommandFailure) -> WipedBytes {
-        let file: Descriptor
-        do throws(StoreError) { file = try Descriptor(path: path, flags: O_RDONLY | O_NOCTTY) } catch {
-            throw CommandFailure(.failure, "cannot open \(path.shown): \(error.errno)")
-        }
+        let file = try CommandFailure.wrapping(
+            "cannot open", path, try Descriptor(path: path, flags: O_RDONLY | O_NOCTTY))
         SecretWarning.checkMode(of: file, path: path)
         return try read(descriptor: file.fd, name: path.shown, limit: limit)
     }
