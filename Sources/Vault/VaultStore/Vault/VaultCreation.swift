@@ -13,12 +13,17 @@ package enum VaultCreation {
     /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
     /// - Throws: as `create`.
     package static func check(at path: FilePath) throws(VaultError) {
+        var written = path
         do throws(VaultError) {
             _ = try findRemains(in: VaultDirectory.openDirectory(path), path: path)
         } catch {
             guard case .notFound = error else { throw error }
             // Its parent must exist.
-            _ = try VaultDirectory.openDirectory(parent(of: path))
+            written = parent(of: path)
+        }
+        let directory = try VaultDirectory.openDirectory(written)
+        try VaultError.wrapping("cannot write", written) { () throws(StoreError) in
+            try directory.checkAccess(W_OK | X_OK)
         }
     }
 

@@ -63,6 +63,24 @@ extension PlainMountTests {
             try vault.mount()
         }
 
+        @Test(
+            "init where it cannot write shows no recovery key",
+            .enabled(if: Account.ordinary != nil, "takes an ordinary user"))
+        func initWithoutAccess() throws {
+            let vault = try VaultUnderTest(try #require(Account.ordinary))
+            try vault.account.run(["mkdir", "\(vault.plain)/mine"]).succeeded()
+            try Command(["chmod", "555", vault.plain, "\(vault.plain)/mine"]).run().succeeded()
+            for (path, directory) in [
+                ("\(vault.plain)/mine", "\(vault.plain)/mine"), ("\(vault.plain)/new", vault.plain),
+            ] {
+                let result = try vault.vaultfs(
+                    ["init", path, "--passfile", vault.passfile, "--scrypt-logn", "10"])
+                expectFailure(result, .failure, naming: "cannot write \(directory): Permission denied")
+                #expect(result.output.isEmpty)
+            }
+            try Command(["chmod", "755", vault.plain]).run().succeeded()
+        }
+
         /// A change of vaultfs.json, as a regular expression and its replacement, and the resulting error of `mount`.
         static let configurations: [(String, String, Failure)] = [
             (#""version": *1"#, #""version": 2"#, .notAVault),
