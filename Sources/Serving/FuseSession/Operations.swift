@@ -145,10 +145,10 @@ extension fuse_lowlevel_ops {
                 if known == 0, try !request.mayClearSetID(id) {
                     return request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
                 }
-                if known & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0 {
-                    // The daemon runs chown(2) on the store, and may keep a setgid bit that the caller may not.
-                    try request.dropSetIDUnlessRoot(id)
-                }
+                let isOwnerChange = known & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0
+                // chown(2) on the store clears the bits, unless it refuses. But the daemon may keep a setgid bit that its caller
+                // may not.
+                if isOwnerChange, known == 0 || request.server.kernelChecks { try request.dropSetIDUnlessRoot(id) }
                 let changes = AttributeChanges(attributes, known)
                 let changed = try request.fileSystem.change(request, NodeID(id), changes, info)
                 if changes.mode != nil, changed.deniesSearch { request.permissionsHaveChanged(id) }

@@ -67,6 +67,7 @@ ACTIONS = {
     # A stranger gets EPERM for these, or no error, but the bits stay.
     "chown -1": lambda: err(os.chown, "f", -1, -1) and None,
     "chown group": lambda: err(os.chown, "f", -1, GROUP if os.geteuid() == 0 or GROUP in os.getgroups() else os.getegid()),
+    "chown user": lambda: err(os.chown, "f", 20009, -1),
     "utime": lambda: err(os.utime, "f"),
     "acl": lambda: err(os.setxattr, "f", "system.posix_acl_access", SHORT_ACL),
     "long acl": lambda: err(os.setxattr, "f", "system.posix_acl_access", LONG_ACL),
