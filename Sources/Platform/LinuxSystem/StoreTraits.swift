@@ -23,6 +23,7 @@ package struct StoreTraits: Codable, Equatable, Sendable {
     package var keepsModes: Bool?
     /// Files can have `user.*` attributes.
     package var keepsUserAttributes: Bool?
+    /// Also false if each name of a file has an inode number of its own (unionfs-fuse).
     package var makesHardLinks: Bool?
     package var makesSymbolicLinks: Bool?
     /// A renamed file keeps its inode number.
@@ -130,7 +131,8 @@ extension StoreTraits {
             _ = try withCString(entry) { (old) throws(StoreError) in
                 try retrying(Self.link) { linkat(directory.fd, old, directory.fd, $0, 0) }
             }
-            return try directory.status(of: Self.link).st_nlink == 2
+            let (old, new) = (try directory.status(of: entry), try directory.status(of: Self.link))
+            return new.st_nlink == 2 && new.st_ino == old.st_ino
         }
         let file = try Descriptor(at: directory.fd, entry, flags: overwritesInPlace == true ? O_RDWR : O_RDONLY)
         locks = Self.locks(of: file, entry, in: directory)

@@ -25,8 +25,9 @@ enum StoreText {
         add(traits.makesHardLinks, "hard links")
         add(traits.makesSymbolicLinks, "symbolic links")
         add(traits.keepsInodeNumbers, "constant inode numbers")
-        if let grain = traits.timeGrain, grain > 1_000_000 {
-            lacks.append("times finer than \(FieldText.rounded(Double(grain) / 1e9)) s")
+        if let grain = traits.timeGrain, grain > 1 {
+            let shown = grain < 1_000_000 ? "\(grain) ns" : "\(FieldText.rounded(Double(grain) / 1e9)) s"
+            lacks.append("times finer than \(shown)")
         }
         if let name = longestName(traits) { lacks.append("names over \(name) bytes") }
         let known = lacks.joined(separator: ", ")

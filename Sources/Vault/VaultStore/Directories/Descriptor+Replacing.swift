@@ -13,7 +13,8 @@ extension Descriptor {
     private static let refusals: [StoreError] = [
         .system(.permissionDenied), .system(.resourceBusy), .system(.textFileBusy),
     ]
-    /// Timeout for those who have the old file open.
+    /// Timeout for those who have the old file open. There is nothing to await: the store notifies of no close, least of all on
+    /// another machine. In a mount only `vaultfs protect` replaces so, and a lock waits longer for running requests.
     private static let timeout: Duration = .seconds(5)
 
     /// Gives `entry` to the object `temporary`, which is complete, by rename(2).
