@@ -131,6 +131,11 @@ uint64_t linux_known_device(int fd) {
     return makedev(s.stx_dev_major, s.stx_dev_minor);
 }
 
+int linux_refresh_status(int fd, const char *path) {
+    struct statx s;
+    return statx(fd, path, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &s);
+}
+
 int linux_eventfd(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
 
 int linux_timer(int clock) { return timerfd_create(clock, TFD_CLOEXEC | TFD_NONBLOCK); }

@@ -55,6 +55,22 @@ package final class Descriptor: Sendable {
         return result
     }
 
+    /// The same, or fstat(2) for no entry. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and
+    /// for a second remembers the size from before a change under another name. So asks the store about a file with several names.
+    /// - Throws: `.system` with errno.
+    package func currentStatus(of entry: [UInt8] = []) throws(StoreError) -> stat {
+        let known = entry.isEmpty ? try status() : try status(of: entry)
+        guard known.st_mode & S_IFMT == S_IFREG, known.st_nlink > 1 else { return known }
+        try refreshStatus(of: entry)
+        return entry.isEmpty ? try status() : try status(of: entry)
+    }
+
+    /// Makes the kernel forget the attributes that it remembers of an entry, or of this file.
+    /// - Throws: `.system` with errno.
+    package func refreshStatus(of entry: [UInt8] = []) throws(StoreError) {
+        try retrying(entry) { linux_refresh_status(fd, $0) }
+    }
+
     /// readlinkat(2): the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX).
     /// - Throws: `.system` with errno.
     package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {

@@ -26,7 +26,7 @@ extension VaultFileSystem {
 
     private func statusByName(_ node: Node) throws(StoreError) -> stat {
         try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> stat in
-            let status = try directory.status(of: entry)
+            let status = try store.status(of: entry, in: directory)
             // Another object may have been given the name since.
             guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
             return status

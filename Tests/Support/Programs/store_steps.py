@@ -33,7 +33,12 @@ VAULT, MOUNT, LOCK = f"{STORE}/vault", f"{WORK}/mount", f"{WORK}/lock"
 PASS, NEW = f"{WORK}/pass", f"{WORK}/new"
 FILES, OWN = [], []
 QUICK_FILES = ("create", "overwrite", "rename", "directories", "symlink", "hardlink", "fifo", "chmod", "chown", "times")
-QUICK_OWN = ("second_writer", "lock_unlock", "remount", "kill", "rekey", "remove_all")
+QUICK_OWN = ("second_writer", "lock_unlock", "remount", "links", "kill", "rekey", "remove_all")
+# Words of status for what the store lacks if a step is absent.
+LACKS = {
+    "hardlink": "hard links", "symlink": "symbolic links", "chmod": "modes", "xattr": "extended attributes",
+    "times": "times finer than",
+}
 
 
 class Absent(Exception):
@@ -381,11 +386,30 @@ def remount():
     unmount()
     remount_store()
     detail = verify()
+    equal("unsealed" in detail, False, f"files that the unmount has not sealed: {detail}")
     mount()
     equal(os.stat(f"{MOUNT}/timed").st_mtime_ns, shown, "a file's time")
     after = manifest()
     equal([name for name in before if after.get(name) != before[name]], [], "files that differ")
     return detail
+
+
+@own
+def links():
+    """A file changed under one of its names is the same under the other, in the next mount too."""
+    first, second = f"{MOUNT}/first", f"{MOUNT}/second"
+    put(first, b"x")
+    try:
+        os.link(first, second)
+    except OSError as error:
+        return f"none: {error.strerror}"
+    for size in (5000, 9000, 3):
+        equal([os.stat(name).st_nlink for name in (first, second)], [2, 2], "the numbers of links")
+        put(second, blob(size))
+        unmount()
+        mount()
+        for name in (first, second):
+            equal((os.stat(name).st_size, get(name)), (size, blob(size)), "size and content")
 
 
 @own
@@ -527,7 +551,7 @@ def show(step, result, detail):
 
 
 def compare(step, plain):
-    """A step in the plain directory and in the mount."""
+    """A step in the plain directory and in the mount. Returns true if it works."""
     (expected, _), (found, detail) = outcome(step, plain), outcome(step, MOUNT)
     if found == "ok":
         show(step, "ok", detail)
@@ -537,6 +561,16 @@ def compare(step, plain):
         show(step, "absent", "EPERM, and the store does not keep it")
     else:
         show(step, "FAILED", f"{found}: {detail}; on the store: {expected}")
+    return found == "ok"
+
+
+def shown_lacks(works):
+    """status names what the store lacks, and nothing else."""
+    text = subprocess.run([VAULTFS, "status", "--verbose", MOUNT], capture_output=True, text=True, check=True).stdout
+    line = next(line for line in text.splitlines() if line.startswith("store lacks"))
+    equal({step: words not in line for step, words in LACKS.items() if step in works},
+          {step: works[step] for step in works if step in LACKS}, line)
+    return line
 
 
 def main():
@@ -554,9 +588,9 @@ def main():
         return
     try:
         print("mount\tok\t" + mount(), flush=True)
-        for step in FILES:
-            if not QUICK or step.__name__ in QUICK_FILES:
-                compare(step, plain)
+        works = {step.__name__: compare(step, plain) for step in FILES if not QUICK or step.__name__ in QUICK_FILES}
+        found, detail = outcome(shown_lacks, works)
+        show(shown_lacks, "ok" if found == "ok" else "FAILED", detail)
         for step in OWN:
             if step is disk_full and not FULL or QUICK and step.__name__ not in QUICK_OWN:
                 continue

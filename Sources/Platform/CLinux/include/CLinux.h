@@ -93,6 +93,9 @@ struct linux_file_identity {
 int linux_identify(const char *path, struct linux_file_identity *identity);
 // st_dev of an open file, or 0. Without a request to a FUSE daemon, which may have ended (statx(2), AT_STATX_DONT_SYNC).
 uint64_t linux_known_device(int fd);
+// Makes the kernel ask a network or FUSE file system for the attributes of an entry, or of the file itself for "" (statx(2),
+// AT_STATX_FORCE_SYNC).
+int linux_refresh_status(int fd, const char *path);
 // eventfd(2), close-on-exec, not blocking.
 int linux_eventfd(void);
 // timerfd_create(2), close-on-exec, not blocking.

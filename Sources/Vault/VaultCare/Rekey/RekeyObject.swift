@@ -15,7 +15,7 @@ struct RekeyObject {
         self.entry = entry
         self.directory = directory
         pin = try Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
-        status = try pin.status()
+        status = try pin.currentStatus()
     }
 
     var identity: FileIdentity { FileIdentity(status) }

@@ -135,7 +135,7 @@ extension Verifier {
     private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
-            let status = try pin.status()
+            let status = try pin.currentStatus()
             switch status.st_mode & S_IFMT {
             case S_IFDIR: return object
             case S_IFREG:

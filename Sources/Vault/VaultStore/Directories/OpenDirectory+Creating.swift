@@ -252,7 +252,9 @@ extension OpenDirectory {
             try directory.link(existing, to: descriptor, as: entry)
             // Some FUSE stores give each name an inode number of its own. The mount would take the file for two, and keep two
             // lengths of it. EPERM as where there are no links (link(2)).
-            guard store.isOnFuse, let made = try? status(of: entry), let old = try? directory.status(of: existing),
+            guard store.isOnFuse else { return }
+            try? directory.refreshStatus(of: existing)
+            guard let made = try? status(of: entry), let old = try? directory.status(of: existing),
                 FileIdentity(made) != FileIdentity(old)
             else { return }
             descriptor.removeQuietly(entry)

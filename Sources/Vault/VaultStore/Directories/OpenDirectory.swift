@@ -131,7 +131,7 @@ package final class OpenDirectory: Sendable {
 
     /// fstatat(2) of a backing entry, not following a link.
     /// - Throws: `.system` with errno.
-    package func status(of entry: [UInt8]) throws(StoreError) -> stat { try descriptor.status(of: entry) }
+    package func status(of entry: [UInt8]) throws(StoreError) -> stat { try store.status(of: entry, in: descriptor) }
 
     /// The content of a long name's sidecar. Nil if it cannot be read.
     package func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }

@@ -1,6 +1,6 @@
 internal import CLinux
 package import FileSystem
-internal import Glibc
+package import Glibc
 package import LinuxSystem
 internal import Synchronization
 package import SystemPackage
@@ -172,6 +172,13 @@ package final class Store: Sendable {
         if let error = writerLock?.release(isClean: isClean), isClean {
             faults.add(.end, "a clean end cannot be recorded in vaultfs.lock (\(error.reason))")
         }
+    }
+
+    /// The status of an entry, or of the file `directory` for no entry. Asks a FUSE store about files with several names.
+    /// - Throws: `.system` with errno.
+    package func status(of entry: [UInt8] = [], in directory: Descriptor) throws(StoreError) -> stat {
+        if isOnFuse { return try directory.currentStatus(of: entry) }
+        return entry.isEmpty ? try directory.status() : try directory.status(of: entry)
     }
 
     /// A number that no other open file has had.
