@@ -15,16 +15,31 @@ struct CipherContext: ~Copyable {
         self.encrypts = encrypts
     }
 
+    /// A context with the key schedule of another one, which no thread changes meanwhile (EVP_CIPHER_CTX_copy).
+    init(copying other: borrowing CipherContext) throws(CryptoError) {
+        guard let handle = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
+        guard EVP_CIPHER_CTX_copy(handle, other.handle) == 1 else {
+            EVP_CIPHER_CTX_free(handle)
+            throw .failed("EVP_CIPHER_CTX_copy")
+        }
+        self.handle = handle
+        algorithm = other.algorithm
+        encrypts = other.encrypts
+    }
+
     deinit { EVP_CIPHER_CTX_free(handle) }
 
     /// Replaces the key schedule. The initial vector is zero until one is set. Throws `.keyForgotten`, `.library`.
     func setKey(_ key: SecretBytes) throws(CryptoError) {
-        let keyed = try key.withKey { (key) throws(CryptoError) in
-            withUnsafeBytes(of: Block.zero) { vector in
-                EVP_CipherInit_ex2(
-                    handle, algorithm, key.bindMemory(to: UInt8.self).baseAddress,
-                    vector.bindMemory(to: UInt8.self).baseAddress, encrypts ? 1 : 0, nil)
-            }
+        try key.withKey { (bytes) throws(CryptoError) in try setKey(bytes) }
+    }
+
+    /// The same for the bytes of a key.
+    func setKey(_ key: UnsafeRawBufferPointer) throws(CryptoError) {
+        let keyed = withUnsafeBytes(of: Block.zero) { vector in
+            EVP_CipherInit_ex2(
+                handle, algorithm, key.bindMemory(to: UInt8.self).baseAddress,
+                vector.bindMemory(to: UInt8.self).baseAddress, encrypts ? 1 : 0, nil)
         }
         guard keyed == 1, EVP_CIPHER_CTX_set_padding(handle, 0) == 1 else { throw .failed("EVP_CipherInit_ex2 key") }
     }
@@ -32,7 +47,7 @@ struct CipherContext: ~Copyable {
     /// Wipes the key schedule, the vector and the last block (EVP_CIPHER_CTX_reset).
     func forgetKey() { EVP_CIPHER_CTX_reset(handle) }
 
-    /// Sets the 16-byte initial vector of the next CBC chain.
+    /// Sets the 16-byte initial vector of the next CBC chain, or the first counter of a CTR stream.
     @inline(__always)
     func setVector(_ vector: UnsafeRawPointer) throws(CryptoError) {
         let bytes = vector.assumingMemoryBound(to: UInt8.self)
@@ -50,7 +65,7 @@ struct CipherContext: ~Copyable {
         }
     }
 
-    /// Transforms `size` bytes, whole blocks. `output` may be `input`.
+    /// Transforms `size` bytes, whole blocks unless in CTR mode. `output` may be `input`.
     @inline(__always)
     func transform(_ input: UnsafeRawPointer, into output: UnsafeMutableRawPointer, size: Int) throws(CryptoError) {
         let from = input.assumingMemoryBound(to: UInt8.self)

@@ -13,7 +13,7 @@ final class Library: @unchecked Sendable {
 
     /// AES in CBC mode, by the size of its key in bytes.
     private let aesCBC: [Int: OpaquePointer]
-    let aes256ECB, aes256SIV, poly1305, sha256, hkdf, scrypt: OpaquePointer
+    let aes256ECB, aes256CTR, poly1305, sha256, hkdf, scrypt: OpaquePointer
     /// An EVP_MAC_CTX for HMAC-SHA256 under a key of no importance, to be copied: naming the digest for each
     /// message would fetch it each time.
     let hmacTemplate: OpaquePointer
@@ -27,7 +27,7 @@ final class Library: @unchecked Sendable {
             32: try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CBC", nil), "EVP_CIPHER_fetch AES-256-CBC"),
         ]
         aes256ECB = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "EVP_CIPHER_fetch AES-256-ECB")
-        aes256SIV = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-SIV", nil), "EVP_CIPHER_fetch AES-256-SIV")
+        aes256CTR = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CTR", nil), "EVP_CIPHER_fetch AES-256-CTR")
         poly1305 = try Self.found(EVP_MAC_fetch(nil, "POLY1305", nil), "EVP_MAC_fetch POLY1305")
         sha256 = try Self.found(EVP_MD_fetch(nil, "SHA2-256", nil), "EVP_MD_fetch SHA2-256")
         hkdf = try Self.found(EVP_KDF_fetch(nil, "HKDF", nil), "EVP_KDF_fetch HKDF")

@@ -2,34 +2,48 @@ internal import COpenSSL
 
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
-/// `@unchecked Sendable`: the template is only ever copied from (EVP_CIPHER_CTX_copy), changed only while `use` is
-/// closed, when no thread copies it, and freed by the last owner.
-/// Each message has a context of its own, because one of OpenSSL 3.0 does a single message.
+/// It is made here of AES-CBC and AES-CTR. OpenSSL 3.0 has it too, but one of its contexts does a single message, and a copy
+/// of one takes three times as long as all of this for a name.
+///
+/// `@unchecked Sendable`: the keyed contexts are only ever copied from (EVP_CIPHER_CTX_copy). They and the subkeys are
+/// changed only while `use` is closed, when no thread reads them.
 package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of V, which precedes the ciphertext.
     package static let tagSize = 16
     /// The size in bytes of a key.
     package static let keySize = 64
 
-    /// Keyed once. A copy costs a third of setting a key.
-    private let template: OpaquePointer
-    /// Entered for each message, so that no copy of the template outlives ``forget()``.
+    /// What CMAC and S2V derive from the first half of the key.
+    private struct Subkeys {
+        /// K1 and K2 of CMAC, for a message of whole blocks and for any other (NIST SP 800-38B section 6.1).
+        var whole = Block.zero, padded = Block.zero
+        /// CMAC of a zero block, with which S2V begins.
+        var start = Block.zero
+    }
+
+    /// CBC encryption under the first half of the key, for CMAC, and CTR under the second.
+    private let chain, stream: CipherContext
+    private var subkeys = Subkeys()
+    /// Entered for each message, so that no copy of a key outlives ``forget()``.
     private let use = KeyUse()
 
     /// A cipher under a 64-byte key. Throws `.invalidInput` for any other size, `.keyForgotten`.
     package init(key: SecretBytes) throws(CryptoError) {
-        guard let template = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
-        self.template = template
+        let library = try Library.loaded()
+        chain = try CipherContext(library.aesCBC(keySize: 32), encrypts: true)
+        stream = try CipherContext(library.aes256CTR, encrypts: true)
         try setKey(key)
     }
 
-    deinit { EVP_CIPHER_CTX_free(template) }
+    deinit { wipeSubkeys() }
 
-    /// Wipes the key schedule in place, and waits for the messages under way to be done: from then on every message
+    /// Wipes the key schedules in place, and waits for the messages under way to be done: from then on every message
     /// throws `.keyForgotten`. This and ``rekey(_:)``: one thread at a time.
     package func forget() {
         use.close()
-        EVP_CIPHER_CTX_reset(template)
+        chain.forgetKey()
+        stream.forgetKey()
+        wipeSubkeys()
     }
 
     /// Makes this a cipher under a 64-byte key again. Throws as the initialiser, and is then without a key.
@@ -39,13 +53,28 @@ package final class SivCipher: @unchecked Sendable {
         use.reopen()
     }
 
+    private func wipeSubkeys() { withUnsafeMutableBytes(of: &subkeys) { OPENSSL_cleanse($0.baseAddress, $0.count) } }
+
     private func setKey(_ key: SecretBytes) throws(CryptoError) {
         guard key.count == Self.keySize else { throw .invalidInput("an AES-256-SIV key of \(key.count) bytes") }
-        let algorithm = try Library.loaded().aes256SIV
-        let keyed = try key.withKey { (key) throws(CryptoError) in
-            EVP_EncryptInit_ex2(template, algorithm, key.bindMemory(to: UInt8.self).baseAddress, nil, nil)
+        try key.withKey { (key) throws(CryptoError) in
+            try chain.setKey(UnsafeRawBufferPointer(rebasing: key[..<32]))
+            try stream.setKey(UnsafeRawBufferPointer(rebasing: key[32...]))
         }
-        guard keyed == 1 else { throw .failed("EVP_EncryptInit_ex2 AES-256-SIV") }
+        subkeys.whole = try encrypted(.zero).doubled
+        subkeys.padded = subkeys.whole.doubled
+        subkeys.start = try encrypted(subkeys.whole)
+    }
+
+    /// AES of one block under the first half of the key.
+    private func encrypted(_ block: Block) throws(CryptoError) -> Block {
+        let copy = try CipherContext(copying: chain)
+        var block = block
+        try withUnsafeMutableBytes(of: &block) { (bytes) throws(CryptoError) in
+            guard let base = bytes.baseAddress else { return }
+            try copy.transform(base, into: base, size: Self.tagSize)
+        }
+        return block
     }
 
     /// V ‖ C for a plaintext, with one S2V component for each item of `associatedData`, in order. Any thread.
@@ -83,16 +112,15 @@ package final class SivCipher: @unchecked Sendable {
     }
 
     private func encrypt(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try withContext(encrypts: true, plaintext.count, data) { (context) throws(CryptoError) in
+        try withKeys(plaintext.count, data) { () throws(CryptoError) in
+            let vector = try vector(of: plaintext, data)
             var ciphertext = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
-            var size: Int32 = 0
-            let done = ciphertext.withUnsafeMutableBufferPointer { output in
-                guard let base = output.baseAddress else { return false }
-                let input = plaintext.bindMemory(to: UInt8.self).baseAddress
-                return EVP_EncryptUpdate(context, base + Self.tagSize, &size, input, Int32(plaintext.count)) == 1
-                    && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), base) == 1
+            try ciphertext.withUnsafeMutableBufferPointer { (bytes) throws(CryptoError) in
+                let output = UnsafeMutableRawBufferPointer(bytes)
+                output.storeBytes(of: vector, as: Block.self)
+                try applyStream(
+                    vector, to: plaintext, into: UnsafeMutableRawBufferPointer(rebasing: output[Self.tagSize...]))
             }
-            guard done, Int(size) == plaintext.count else { throw .failed("EVP_EncryptUpdate AES-256-SIV") }
             return ciphertext
         }
     }
@@ -100,51 +128,98 @@ package final class SivCipher: @unchecked Sendable {
     private func decrypt(
         _ ciphertext: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
-        try withContext(encrypts: false, plaintext.count, data) { (context) throws(CryptoError) in
-            var size: Int32 = 0
-            let isAuthentic = try ciphertext.withUnsafeBufferPointer { (input) throws(CryptoError) in
-                guard let base = input.baseAddress, let output = plaintext.bindMemory(to: UInt8.self).baseAddress
-                else { return false }
-                // The control takes a pointer to non-const, but reads only.
-                let tag = UnsafeMutableRawPointer(mutating: base)
-                guard EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize), tag) == 1 else {
-                    throw .failed("EVP_CTRL_AEAD_SET_TAG")
-                }
-                return EVP_DecryptUpdate(context, output, &size, base + Self.tagSize, Int32(plaintext.count)) == 1
+        try withKeys(plaintext.count, data) { () throws(CryptoError) in
+            var isAuthentic = false
+            defer { if !isAuthentic, let base = plaintext.baseAddress { OPENSSL_cleanse(base, plaintext.count) } }
+            try ciphertext.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
+                let input = UnsafeRawBufferPointer(bytes)
+                var stated = input.loadUnaligned(as: Block.self)
+                try applyStream(stated, to: UnsafeRawBufferPointer(rebasing: input[Self.tagSize...]), into: plaintext)
+                var computed = try vector(of: UnsafeRawBufferPointer(plaintext), data)
+                isAuthentic = CRYPTO_memcmp(&stated, &computed, Self.tagSize) == 0
             }
-            guard isAuthentic, Int(size) == plaintext.count else {
-                if let base = plaintext.baseAddress { OPENSSL_cleanse(base, plaintext.count) }
-                ERR_clear_error()
-                throw .doesNotAuthenticate
-            }
+            if !isAuthentic { throw .doesNotAuthenticate }
         }
     }
 
-    /// Calls `body` with a copy of the template that has taken the associated data of one message.
+    /// Calls `body` while the keys stay.
     @inline(__always)
-    private func withContext<Result>(
-        encrypts: Bool, _ plaintextSize: Int, _ data: [[UInt8]],
-        _ body: (OpaquePointer) throws(CryptoError) -> Result
+    private func withKeys<Result>(
+        _ plaintextSize: Int, _ data: [[UInt8]], _ body: () throws(CryptoError) -> Result
     ) throws(CryptoError) -> Result {
         try refuseEmpty(plaintextSize, data)
         guard use.enter() else { throw .keyForgotten }
         defer { use.leave() }
-        guard let context = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
-        defer { EVP_CIPHER_CTX_free(context) }
-        guard EVP_CIPHER_CTX_copy(context, template) == 1,
-            EVP_CipherInit_ex2(context, nil, nil, nil, encrypts ? 1 : 0, nil) == 1
-        else { throw .failed("EVP_CIPHER_CTX_copy AES-256-SIV") }
-        var size: Int32 = 0
-        for item in data {
-            guard EVP_CipherUpdate(context, nil, &size, item, Int32(item.count)) == 1 else {
-                throw .failed("EVP_CipherUpdate of associated data")
-            }
-        }
-        return try body(context)
+        return try body()
     }
 
-    /// OpenSSL 3.0 gives a zero V for an empty plaintext, and before 3.0.10 leaves empty data out of V, both without an
-    /// error. The format has neither.
+    /// S2V of the data and the plaintext (RFC 5297 section 2.4).
+    private func vector(of plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> Block {
+        let chain = try CipherContext(copying: chain)
+        var sum = subkeys.start
+        for item in data {
+            let authenticator = try item.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
+                try mac(UnsafeRawBufferPointer(bytes), with: chain)
+            }
+            sum = sum.doubled ^ authenticator
+        }
+        return try mac(plaintext, combinedWith: sum, with: chain)
+    }
+
+    /// CMAC (NIST SP 800-38B section 6.2) of a message that is not empty. With `sum`, of what S2V makes of the two: of
+    /// `message` xorend `sum`, or of the double of `sum` XOR the padded message if that is shorter than a block.
+    private func mac(
+        _ message: UnsafeRawBufferPointer, combinedWith sum: Block? = nil, with chain: borrowing CipherContext
+    ) throws(CryptoError) -> Block {
+        let size = Self.tagSize
+        let whole = (message.count + size - 1) / size * size
+        // It is encrypted in place, so nothing of the message stays there.
+        return try withUnsafeTemporaryAllocation(byteCount: whole, alignment: size) {
+            (blocks) throws(CryptoError) -> Block in
+            blocks.copyMemory(from: message)
+            let isPadded = message.count < whole
+            if isPadded {
+                blocks[message.count] = 0x80
+                for index in (message.count + 1)..<whole { blocks[index] = 0 }
+            }
+            var subkey = isPadded ? subkeys.padded : subkeys.whole
+            if let sum {
+                if message.count < size {
+                    // A whole block by now.
+                    subkey = subkeys.whole ^ sum.doubled
+                } else {
+                    blocks.combine(sum, at: message.count - size)
+                }
+            }
+            blocks.combine(subkey, at: whole - size)
+            guard let base = blocks.baseAddress else { preconditionFailure("internal error: an empty message") }
+            do throws(CryptoError) {
+                try withUnsafeBytes(of: Block.zero) { (zero) throws(CryptoError) in
+                    if let zero = zero.baseAddress { try chain.setVector(zero) }
+                }
+                try chain.transform(base, into: base, size: whole)
+            } catch {
+                OPENSSL_cleanse(base, whole)
+                throw error
+            }
+            return blocks.loadUnaligned(fromByteOffset: whole - size, as: Block.self)
+        }
+    }
+
+    /// CTR from the vector, two bits of which are cleared (RFC 5297 section 2.5).
+    private func applyStream(
+        _ vector: Block, to input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
+    ) throws(CryptoError) {
+        guard let from = input.baseAddress, let to = output.baseAddress else { return }
+        let stream = try CipherContext(copying: stream)
+        let counter = Block(vector.x, vector.y & UInt64(0x7FFF_FFFF_7FFF_FFFF).bigEndian)
+        try withUnsafeBytes(of: counter) { (counter) throws(CryptoError) in
+            if let counter = counter.baseAddress { try stream.setVector(counter) }
+        }
+        try stream.transform(from, into: to, size: input.count)
+    }
+
+    /// The format has neither an empty plaintext nor empty data, with which OpenSSL 3.0 is wrong without an error.
     private func refuseEmpty(_ plaintextSize: Int, _ data: [[UInt8]]) throws(CryptoError) {
         guard plaintextSize > 0 else { throw .invalidInput("an empty plaintext for AES-256-SIV") }
         guard Int32(exactly: plaintextSize) != nil else {
@@ -154,5 +229,23 @@ package final class SivCipher: @unchecked Sendable {
         guard data.count <= 126, data.allSatisfy({ !$0.isEmpty && Int32(exactly: $0.count) != nil }) else {
             throw .invalidInput("empty, overlong or over 126 items of associated data for AES-256-SIV")
         }
+    }
+}
+
+extension Block {
+    /// The product with x in GF(2^128), the bytes being a polynomial from its highest coefficient on ("dbl", RFC 5297
+    /// section 2.3). In constant time.
+    fileprivate var doubled: Block {
+        let (high, low) = (UInt64(bigEndian: x), UInt64(bigEndian: y))
+        return Block((high << 1 | low >> 63).bigEndian, (low << 1 ^ (high >> 63) &* 0x87).bigEndian)
+    }
+
+}
+
+extension UnsafeMutableRawBufferPointer {
+    /// XORs 16 bytes with a block.
+    fileprivate func combine(_ block: Block, at offset: Int) {
+        storeBytes(
+            of: loadUnaligned(fromByteOffset: offset, as: Block.self) ^ block, toByteOffset: offset, as: Block.self)
     }
 }

@@ -58,6 +58,21 @@ import VaultCrypto
         #expect(content(opened) == vector.plaintext)
     }
 
+    @Test("encrypts every length around the blocks as the reference, and decrypts it")
+    func lengths() throws {
+        var sealed: [UInt8] = []
+        for count in 1...100 {
+            let plaintext = (0..<count).map { UInt8($0) }
+            for data in [[], [[UInt8(count)]], [plaintext, [UInt8](repeating: 0, count: 16)]] {
+                let one = try cipher.encrypt(plaintext, associatedData: data)
+                #expect(try cipher.decrypt(one, associatedData: data) == plaintext)
+                sealed += one
+            }
+        }
+        // SHA-256 of all of them by Python cryptography 48.
+        #expect(hex(try Sha256.digest(sealed)) == "da13434eb556f36d18dbaac68b4a856a8443f17c0a8ba17413c34a6645785d79")
+    }
+
     @Test("every change is refused", arguments: vectors)
     func everyChangeIsRefused(vector: Vector) {
         let sealed = bytes(hex: vector.sealed)
