@@ -67,7 +67,8 @@ def use(files):
 
 daemon = find_daemon(mountpoint)
 path, link = os.path.join(mountpoint, "file"), os.path.join(mountpoint, "link")
-content, note = os.urandom(32) * 8192, os.urandom(24)
+# Two threads share a request of this size.
+content, note = os.urandom(32) * (1 << 15), os.urandom(24)
 target, name = os.urandom(16).hex(), os.urandom(16).hex()
 with open(path, "wb") as file:
     file.write(content)
@@ -80,7 +81,7 @@ directory = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY)
 secrets = Secrets()
 markers = {"content": [content[:32]], "attribute": [note], "link target": [target.encode()], "name": [name.encode()]}
 use(files)
-os.pwrite(files[0], content[:4096], 4096)
+os.pwrite(files[0], content, 0)
 report("unlocked", secrets.kinds | markers)
 run("lock", mountpoint)
 report("locked", secrets.kinds | markers)

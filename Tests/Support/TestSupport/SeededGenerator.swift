@@ -33,6 +33,17 @@ package func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     return generator.bytes(count)
 }
 
+/// Bytes that repeat a word: `count` bytes, a multiple of 8.
+package func repeating(_ word: UInt64, count: Int) -> [UInt8] {
+    [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+        let bytes = UnsafeMutableRawBufferPointer(buffer)
+        for offset in stride(from: 0, to: count, by: 8) {
+            bytes.storeBytes(of: word, toByteOffset: offset, as: UInt64.self)
+        }
+        initialized = count
+    }
+}
+
 /// Compares bytes fast also for tests, which are not optimized (memcmp(3)).
 package func same(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>) -> Bool {
     guard one.count == other.count else { return false }
@@ -43,4 +54,15 @@ package func same(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>
         }
     }
     return (result ?? nil) ?? one.elementsEqual(other)
+}
+
+/// The same for arrays. The standard library's operator is generic, and a test that is not optimized calls it for each byte.
+package func == (one: [UInt8], other: [UInt8]) -> Bool { same(one, other) }
+
+package func == (one: [UInt8]?, other: [UInt8]?) -> Bool {
+    switch (one, other) {
+    case (nil, nil): true
+    case (let one?, let other?): same(one, other)
+    default: false
+    }
 }

@@ -18,7 +18,7 @@ import VaultFormat
         ProcessInfo.processInfo.environment[name].flatMap { UInt64($0) }
     }
 
-    private static let count = Int(setting("VAULTFS_CUT_COUNT") ?? 12_000)
+    private static let count = Int(setting("VAULTFS_CUT_COUNT") ?? 8_000)
     private static let seed = setting("VAULTFS_CUT_SEED") ?? 1
     private static let onlyNumber = setting("VAULTFS_CUT_NUMBER").map { Int($0) }
     private static let mostFailures = Int(setting("VAULTFS_CUT_FAILURES") ?? 3)

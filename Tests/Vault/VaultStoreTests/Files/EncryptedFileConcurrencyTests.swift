@@ -13,8 +13,7 @@ import VaultFormat
 
     /// A chunk that repeats its index and version in all of its bytes.
     private static func chunk(_ index: Int, version: UInt64) -> [UInt8] {
-        var word = UInt64(index) << 40 | version
-        return withUnsafeBytes(of: &word) { word in (0..<(c / 8)).flatMap { _ in Array(word) } }
+        repeating(UInt64(index) << 40 | version, count: c)
     }
 
     /// The version of a chunk if the whole chunk has it.

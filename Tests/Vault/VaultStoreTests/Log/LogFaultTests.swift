@@ -26,7 +26,7 @@ import Testing
         "Log-14: an error at any call loses nothing that was acknowledged without a report",
         arguments: CallFaults.Kind.allCases, [4096, 1 << 20])
     func everyCall(_ kind: CallFaults.Kind, _ chunkSize: Int) throws {
-        let step = Self.step ?? (chunkSize == 4096 ? 5 : 41)
+        let step = Self.step ?? (chunkSize == 4096 ? 11 : 83)
         for (index, count) in counts(kind).enumerated() {
             for ends in [false, true] {
                 // Not the same calls for each count.
