@@ -13,7 +13,7 @@ package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of a key.
     package static let keySize = 64
 
-    /// What CMAC and S2V derive from the first half of the key.
+    /// Derived from the first half of the key, by CMAC and S2V.
     private struct Subkeys {
         /// K1 and K2 of CMAC, for a message of whole blocks and for any other (NIST SP 800-38B section 6.1).
         var whole = Block.zero, padded = Block.zero

@@ -44,7 +44,7 @@ promise() {
 }
 
 installing='installing with apt:( [a-z0-9.+-]+)+'
-# What the linker says of mktemp: one line, or three from binutils 2.44 on.
+# The linker's lines about mktemp: one, or three from binutils 2.44 on.
 building='building, which takes .*|.*warning: .*mktemp.*|.*/libFoundationEssentials\.a\(.*: (note: .*|in function .*)'
 build='(Fetching|Fetched|Updating|Updated|Computing version for|Computed|Creating working copy for|Working copy of) .*
 (\[[0-9/]+\] .*|Building for production\.\.\.|Build (of product )?.*complete! .*)'
