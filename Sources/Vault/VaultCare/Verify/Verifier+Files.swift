@@ -1,5 +1,8 @@
+internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
+internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
@@ -115,5 +118,221 @@ extension Verifier {
         return try StoreError.ofCrypto(
             workspace.cipher.decrypt(
                 record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece)) == 1
+    }
+}
+
+extension Verifier {
+    private static let zeroed = "data is zeroed, in a file without holes"
+    private static let unverified = "data is damaged"
+    /// Batches that are checked before the next progress.
+    private static let mostShared: UInt64 = 64
+
+    /// Checks the first `end` chunks of a file, batch by batch.
+    private func checkChunks(of content: inout VerifierContent, upTo end: UInt64) throws(StoreError) {
+        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        var chunk: UInt64 = 0
+        var mayBeHole = true
+        while chunk < end {
+            if mayBeHole {
+                let next = try endOfHole(at: chunk, of: content, upTo: end)
+                if next > chunk {
+                    checkHole(chunk..<next, of: &content, length)
+                    chunk = next
+                    mayBeHole = false
+                    continue
+                }
+            }
+            let undamaged = endOfUndamaged(from: chunk, of: content, upTo: end, length)
+            if undamaged > chunk {
+                count(chunk..<undamaged, length)
+                progress()
+                chunk = undamaged
+                mayBeHole = false
+                continue
+            }
+            let count = min(UInt64(workspace.batchChunks), end - chunk)
+            mayBeHole = try checkBatch(chunk..<(chunk + count), of: &content, length)
+            chunk += count
+            progress()
+        }
+        reportRun(of: &content)
+    }
+
+    /// Checks several batches by two threads. Returns the end of those before the first in which something is to be
+    /// reported or skipped.
+    private func endOfUndamaged(
+        from start: UInt64, of content: VerifierContent, upTo end: UInt64, _ length: UInt64
+    ) -> UInt64 {
+        let size = UInt64(workspace.batchChunks)
+        guard let helper, end - start > size else { return start }
+        @Sendable func chunks(_ index: Int) -> Range<UInt64> {
+            let first = start + UInt64(index) * size
+            return first..<min(first + size, end)
+        }
+        let batches = Int(min(Self.mostShared, (end - start + size - 1) / size))
+        let layout = self.layout
+        let (done, _) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
+            let chunks = chunks(index)
+            let records = try Self.read(chunks, of: content, length, layout, workspace)
+            let plaintext = workspace.assembly.slice(..<(records.count - chunks.count * ChunkLayout.recordOverhead))
+            let good = try StoreError.ofCrypto(
+                workspace.cipher.decrypt(
+                    records, firstChunkIndex: chunks.lowerBound, chunkSize: layout.chunkSize, keys: content.keys.chunk,
+                    into: plaintext))
+            guard good == chunks.count else { throw .damaged("") }
+        }
+        return done == 0 ? start : chunks(done - 1).upperBound
+    }
+
+    /// Returns the end of the hole that begins at a chunk, or the chunk itself. So a huge hole takes no time.
+    private func endOfHole(
+        at chunk: UInt64, of content: VerifierContent, upTo end: UInt64
+    ) throws(StoreError) -> UInt64 {
+        let offset = layout.recordOffset(ofChunk: chunk)
+        let data: UInt64
+        do {
+            data = UInt64(try retrying { lseek(content.descriptor.fd, off_t(clamping: offset), linux_SEEK_DATA) })
+        } catch .system(.noSuchAddressOrDevice) {
+            // A hole up to the end of the file, lseek(2).
+            data = layout.recordOffset(ofChunk: end)
+        } catch .system(.invalidArgument) {
+            return chunk
+        }
+        let whole = (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
+        let nextLogged = content.logged?.changes.records.keys.filter { $0 >= chunk }.min() ?? end
+        return max(chunk, min(whole, end, nextLogged))
+    }
+
+    private func checkHole(_ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64) {
+        count(chunks, length)
+        if !content.header.isSparse { addToRun(chunks, Self.zeroed, of: &content) }
+    }
+
+    private func count(_ chunks: Range<UInt64>, _ length: UInt64) {
+        totals.chunks += UInt64(chunks.count)
+        totals.bytes +=
+            min(length, layout.plaintextOffset(ofChunk: chunks.upperBound))
+            - layout.plaintextOffset(ofChunk: chunks.lowerBound)
+    }
+
+    /// Reads and checks one batch. Returns true if it ended with zeros: a hole may follow.
+    private func checkBatch(
+        _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
+    ) throws(StoreError) -> Bool {
+        let records: UnsafeRawBufferPointer
+        do throws(StoreError) { records = try Self.read(chunks, of: content, length, layout, workspace) } catch {
+            guard chunks.count > 1 else {
+                let offset = layout.plaintextOffset(ofChunk: chunks.lowerBound)
+                report(error, content.object, "chunk \(chunks.lowerBound)", at: offset)
+                return false
+            }
+            // A bad block of the disk: read the chunks around it one by one.
+            for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
+            return false
+        }
+        count(chunks, length)
+        return try checkRecords(records, chunks, of: &content, length)
+    }
+
+    /// Reads the records of one batch into the workspace, as they are with the log.
+    private static func read(
+        _ chunks: Range<UInt64>, of content: VerifierContent, _ length: UInt64, _ layout: ChunkLayout,
+        _ workspace: Workspace
+    ) throws(StoreError) -> UnsafeRawBufferPointer {
+        let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
+        let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
+        let records = workspace.records.slice(..<size)
+        let had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
+        // Records past the end of the file are only in the log.
+        records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
+        if let logged = content.logged {
+            try LoggedChanges.replace(chunks.lowerBound, in: records, layout) { chunk in
+                logged.changes.source(ofChunk: chunk).map { ($0, logged.log) }
+            }
+        }
+        return UnsafeRawBufferPointer(records)
+    }
+
+    private func checkRecords(
+        _ records: UnsafeRawBufferPointer, _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
+    ) throws(StoreError) -> Bool {
+        var chunk = chunks.lowerBound
+        var endedWithZeros = false
+        while chunk < chunks.upperBound {
+            let begin = Int(chunk - chunks.lowerBound) * layout.recordSize
+            let rest = records.slice(begin...)
+            let plaintextSize = rest.count - Int(chunks.upperBound - chunk) * ChunkLayout.recordOverhead
+            let plaintext = workspace.assembly.slice(..<plaintextSize)
+            let keys = content.keys.chunk
+            let good = try StoreError.ofCrypto(
+                workspace.cipher.decrypt(
+                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys, into: plaintext))
+            if good > 0 { endedWithZeros = false }
+            chunk += UInt64(good)
+            guard chunk < chunks.upperBound else { break }
+            let start = good * layout.recordSize
+            let record = rest.slice(start..<min(start + layout.recordSize, rest.count))
+            endedWithZeros = record.allSatisfy { $0 == 0 }
+            try checkUnverified(record, chunk, isZero: endedWithZeros, of: &content, length)
+            chunk += 1
+        }
+        return endedWithZeros
+    }
+
+    /// Reports a record that does not verify, unless it is a hole, was never durable, or ends where the header says.
+    private func checkUnverified(
+        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent,
+        _ length: UInt64
+    ) throws(StoreError) {
+        if isZero && content.header.isSparse { return }
+        if try endsAsSealed(record, chunk, of: content, length) { return }
+        let reason = isZero ? Self.zeroed : Self.unverified
+        if !content.header.isSealed, isCompleted || isInConflictCopy(content.object),
+            chunk >= layout.chunkCount(ofLength: content.header.length)
+        {
+            guard !content.isTorn else { return }
+            content.isTorn = true
+            reportRun(of: &content)
+            return report(
+                .tornTail, content.object,
+                "chunk \(chunk): was being written at an unclean end; a mount ends the file here",
+                at: layout.plaintextOffset(ofChunk: chunk), count: length - layout.plaintextOffset(ofChunk: chunk),
+                remedy: .cutTail)
+        }
+        addToRun(chunk..<(chunk + 1), reason, of: &content)
+    }
+
+    /// Returns true for the last chunk of a sealed file to which bytes were appended. Its record is shorter than the
+    /// backing size implies.
+    private func endsAsSealed(
+        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent, _ length: UInt64
+    ) throws(StoreError) -> Bool {
+        guard content.header.isSealed, content.header.length < length else { return false }
+        let size = layout.plaintextSize(ofChunk: chunk, length: content.header.length) + ChunkLayout.recordOverhead
+        guard size < record.count else { return false }
+        let sealed = record.slice(..<size)
+        if content.header.isSparse && sealed.allSatisfy({ $0 == 0 }) { return true }
+        return try verifies(sealed, chunk: chunk, keys: content.keys)
+    }
+
+    private func addToRun(_ chunks: Range<UInt64>, _ reason: String, of content: inout VerifierContent) {
+        if let run = content.run, run.chunks.upperBound == chunks.lowerBound, run.reason == reason {
+            content.run = (run.chunks.lowerBound..<chunks.upperBound, reason)
+        } else {
+            reportRun(of: &content)
+            content.run = (chunks, reason)
+        }
+    }
+
+    private func reportRun(of content: inout VerifierContent) {
+        guard let run = content.run else { return }
+        content.run = nil
+        let first = run.chunks.lowerBound
+        let last = run.chunks.upperBound - 1
+        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        let offset = layout.plaintextOffset(ofChunk: first)
+        let end = min(length, layout.plaintextOffset(ofChunk: run.chunks.upperBound))
+        let which = first == last ? "chunk \(first): its" : "chunks \(first)…\(last): their"
+        report(.damaged, content.object, "\(which) \(run.reason)", at: offset, count: end - offset)
     }
 }
