@@ -59,6 +59,16 @@ struct ViewFileSystemTests {
         #expect(try view.open(entry.id).caching == .keep)
     }
 
+    @Test("A read of a file that was cut after it was opened counts once as damaged")
+    func cut() throws {
+        let view = try MountedView()
+        try view.write(pattern(5000), to: "f")
+        let handle = try view.open(view.lookUp("f").id)
+        try #require(truncate(view.directory.appending("f"), 4000) == 0)
+        #expect(throws: StoreError.system(.ioError)) { try view.read(handle) }
+        #expect(view.system.statistics().damagedReads == 1)
+    }
+
     @Test("Keys are forgotten when one that is being derived has ended too")
     func derivedMeanwhile() throws {
         let (isHeld, isDeriving, isForgotten) = (Monitor(true), Monitor(false), Monitor(false))

@@ -118,7 +118,6 @@ import Testing
         #expect(malformed { _ = try place.read(file, 100_000, at: 0) } == said)
         #expect(
             malformed { _ = try place.read(file, 10, at: 60_000) }?.hasPrefix("the file ends after ") == true)
-        #expect(place.counters.damagedReads.total == 4)
         #expect(try place.read(file, 4096, at: 4096) == Array(plaintext[4096..<8192]))
     }
 

@@ -45,7 +45,7 @@ extension EncryptedFile {
             let size = Int(min(UInt64(workspace.reply.count), range.upperBound - offset))
             let piece = workspace.reply.slice(..<size)
             guard try read(at: offset, into: piece, workspace: workspace) == size else {
-                throw damaged("it ends before its length")
+                throw .damaged("it ends before its length")
             }
             try copyPiece(UnsafeRawBufferPointer(piece), at: offset, to: copy, workspace)
             offset += UInt64(size)

@@ -24,10 +24,7 @@ extension EncryptedFile {
             // The page cache may have one page from before a write and one from after it.
             posix_fadvise(reader.fd, 0, 0, POSIX_FADV_DONTNEED)
         }
-        do throws(StoreError) { return try body() } catch .damaged(let reason) {
-            store.counters.damagedReads.count()
-            throw .damaged(reason)
-        }
+        return try body()
     }
 
     /// Reads plaintext from the store as it is now.

@@ -19,9 +19,11 @@ extension EncryptedFile {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
         workspace: Workspace
     ) throws(StoreError) -> Int {
-        store.followsWriter
-            ? try readFollowing(at: plaintextOffset, into: buffer, workspace: workspace)
-            : try readKnown(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace: workspace)
+        try countingDamage { () throws(StoreError) in
+            store.followsWriter
+                ? try readFollowing(at: plaintextOffset, into: buffer, workspace: workspace)
+                : try readKnown(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace: workspace)
+        }
     }
 
     /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end, or `.max` at
@@ -49,7 +51,7 @@ extension EncryptedFile {
         let authentic = authenticLength
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
         if plaintextOffset >= authentic {
-            throw damaged("it should be \(authentic) bytes long, read at \(plaintextOffset)")
+            throw .damaged("it should be \(authentic) bytes long, read at \(plaintextOffset)")
         }
         let count = Int(min(UInt64(buffer.count), min(length, authentic) - plaintextOffset))
         let wanted = buffer.slice(..<count)
@@ -141,7 +143,7 @@ extension EncryptedFile {
             let run = Int((plaintextOffset + UInt64(left) - 1) / chunkSize - first) + 1
             let seen = isCached ? changes.value : nil
             guard try tryRun(first, run, skipped, destination.slice(..<left), seen, workspace) else {
-                throw damaged("chunk \(first): the file ends early")
+                throw .damaged("chunk \(first): the file ends early")
             }
             return left
         }
@@ -262,7 +264,7 @@ extension EncryptedFile {
         if now != started || ChangeCounter.isChanging(now) { return false }
         if try decryptAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
         if try decryptAsStored(chunk, into: piece, workspace) { return true }
-        throw damaged("chunk \(chunk): its data is damaged")
+        throw .damaged("chunk \(chunk): its data is damaged")
     }
 
     /// Decrypts the last chunk of the sealed length in a file that is longer. Its record is shorter than the layout of
@@ -301,9 +303,12 @@ extension EncryptedFile {
         return true
     }
 
-    /// Counts damage and returns its error.
-    func damaged(_ reason: String) -> StoreError {
-        if !store.followsWriter { store.counters.damagedReads.count() }
-        return .damaged(reason)
+    /// Runs `body`, a read for a request, and counts it if it meets damage. Its parts and retries may meet it several times.
+    @inline(__always)
+    func countingDamage<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        do throws(StoreError) { return try body() } catch {
+            if case .damaged = error { store.counters.damagedReads.count() }
+            throw error
+        }
     }
 }

@@ -237,10 +237,12 @@ extension EncryptedFile {
         let record = workspace.records.slice(..<(n + ChunkLayout.recordOverhead))
         try records.read(chunk, into: record)
         let edge = workspace.edge.slice(..<n)
-        guard
-            try decryptOrSubstitute(
-                UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
-        else { throw damaged("chunk \(chunk): its data is damaged") }
+        try countingDamage { () throws(StoreError) in
+            guard
+                try decryptOrSubstitute(
+                    UnsafeRawBufferPointer(record), first: chunk, into: edge, started: changes.value, workspace)
+            else { throw .damaged("chunk \(chunk): its data is damaged") }
+        }
         plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }
 

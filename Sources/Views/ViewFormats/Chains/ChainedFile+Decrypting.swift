@@ -59,12 +59,7 @@ extension ChainedFile {
 
     func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
         counters.ciphertextBytesRead.count(buffer.count)
-        do throws(ViewError) {
-            try counters.storeTime.time { () throws(ViewError) in try source.read(at: ciphertextOffset, into: buffer) }
-        } catch {
-            if case .malformed = error { counters.damagedReads.count() }
-            throw error
-        }
+        try counters.storeTime.time { () throws(ViewError) in try source.read(at: ciphertextOffset, into: buffer) }
     }
 
     /// Decrypts or copies one part. `target` has exactly its size.
