@@ -147,17 +147,14 @@ package enum PageCaching: Sendable {
 package protocol WorkerBuffers: AnyObject, SendableMetatype {
     /// Plaintext for a reply.
     var reply: UnsafeMutableRawBufferPointer { get }
-    /// Does a part of a large request. Nil if the thread serves each alone, as it does by default.
-    var helper: RequestHelper? { get set }
     /// Zeroes the buffers and the key schedules. Called between requests.
     func wipe()
 }
 
-extension WorkerBuffers {
-    package var helper: RequestHelper? {
-        get { nil }
-        set { _ = newValue }
-    }
+/// The buffers of a file system that shares large requests with a helper.
+package protocol SharingWorkerBuffers: WorkerBuffers {
+    /// Does a part of a large request. Nil if the thread serves each alone.
+    var helper: RequestHelper? { get set }
 }
 
 /// The user and groups of a program that makes a request.

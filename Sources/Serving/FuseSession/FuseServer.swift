@@ -127,7 +127,7 @@ final class FuseServer: Sendable {
         // Otherwise callers' umasks would mix.
         guard linux_unshare_fs() == 0 else { return logger.critical("unshare: \(currentErrno())") }
         asWorker { worker in
-            worker.workspace.helper = helper
+            (worker.workspace as? any SharingWorkerBuffers)?.helper = helper
             serveRequests(session, worker)
         }
     }

@@ -7,7 +7,7 @@ package import VaultCrypto
 package import VaultFormat
 
 /// The buffers and cipher contexts of one thread. They are made once, so that a request allocates nothing.
-package final class Workspace: WorkerBuffers {
+package final class Workspace: SharingWorkerBuffers {
     /// Bytes of plaintext that are encrypted or decrypted at a time. Their ciphertext stays in the L2 cache.
     private static let batchSize = 128 << 10
     /// The size of the largest read or write that FUSE passes on.

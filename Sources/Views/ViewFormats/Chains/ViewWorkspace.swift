@@ -6,7 +6,7 @@ internal import SystemPackage
 package import VaultCrypto
 
 /// One thread's buffers and cipher contexts for reads, allocated once, so that a request allocates nothing.
-package final class ViewWorkspace: WorkerBuffers {
+package final class ViewWorkspace: SharingWorkerBuffers {
     /// Bytes of one block of the cache.
     package static let pageSize = 4096
     /// Reads of more pages bypass the block cache, because they would evict the pages of random reads.
