@@ -288,8 +288,6 @@ extension VaultFileSystem: FileSystem {
         let isKnown = entry == nil && gate.state == .unlocked
         return ObjectPath(stored: Array(stored), plaintext: isKnown ? plaintextPath(names) : nil)
     }
-
-    package func endDeferred() {}
 }
 
 /// The space of the store. Deleted files and the log keep theirs until a checkpoint.

@@ -112,41 +112,12 @@ import VaultStore
         #expect(try system.attributes(entry.id).st_nlink == 2)
     }
 
-    @Test("A file that could not be removed, or replaced, is the same node", arguments: [1, 2], [false, true])
-    func failedRemoval(links: Int, isReplaced: Bool) throws {
-        let file = try vault.file("f", [1]).id
-        if links > 1 { _ = try system.make(ascii("g"), in: .root, .hardLink(of: file), for: vault.caller) }
-        _ = try vault.file("new", [2])
+    /// Removes f, or replaces it by new. The store's call fails after `meanwhile`.
+    private func failRemoval(isReplaced: Bool, _ meanwhile: @escaping @Sendable () -> Void) {
         system.store.durability.sealer.sealAll()
-        let system = self.system
-        let refuse = { @Sendable (call: WatchedCall) -> Int32 in [.remove, .rename].contains(call.kind) ? EIO : 0 }
-        CallWatcher.watch(vault.path, refuse) {
-            expect(.ioError) {
-                if isReplaced {
-                    try system.rename(
-                        ascii("new"), in: .root, to: ascii("f"), in: .root, flags: 0, for: vault.caller)
-                } else {
-                    try system.remove(ascii("f"), in: .root, isDirectory: false)
-                }
-            }
-        }
-        #expect(try system.lookUp(ascii("f"), in: .root).id == file)
-        #expect(try vault.content(file) == [1])
-        try system.remove(ascii("f"), in: .root, isDirectory: false)
-        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: .root) }
-    }
-
-    @Test(
-        "A file that is looked up while its removal fails keeps its node, and stays open once",
-        arguments: [false, true])
-    func lookedUpWhileLeaving(isReplaced: Bool) throws {
-        let file = try vault.file("f", [1]).id
-        _ = try vault.file("new", [2])
-        system.store.durability.sealer.sealAll()
-        let system = self.system
         let refuse = { @Sendable (call: WatchedCall) -> Int32 in
             guard [.remove, .rename].contains(call.kind) else { return 0 }
-            #expect((try? system.lookUp(ascii("f"), in: .root).id) == file)
+            meanwhile()
             return EIO
         }
         CallWatcher.watch(vault.path, refuse) {
@@ -159,6 +130,28 @@ import VaultStore
                 }
             }
         }
+    }
+
+    @Test("A file that could not be removed, or replaced, is the same node", arguments: [1, 2], [false, true])
+    func failedRemoval(links: Int, isReplaced: Bool) throws {
+        let file = try vault.file("f", [1]).id
+        if links > 1 { _ = try system.make(ascii("g"), in: .root, .hardLink(of: file), for: vault.caller) }
+        _ = try vault.file("new", [2])
+        failRemoval(isReplaced: isReplaced) {}
+        #expect(try system.lookUp(ascii("f"), in: .root).id == file)
+        #expect(try vault.content(file) == [1])
+        try system.remove(ascii("f"), in: .root, isDirectory: false)
+        expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("f"), in: .root) }
+    }
+
+    @Test(
+        "A file that is looked up while its removal fails keeps its node, and stays open once",
+        arguments: [false, true])
+    func lookedUpWhileLeaving(isReplaced: Bool) throws {
+        let file = try vault.file("f", [1]).id
+        _ = try vault.file("new", [2])
+        let system = self.system
+        failRemoval(isReplaced: isReplaced) { #expect((try? system.lookUp(ascii("f"), in: .root).id) == file) }
         #expect(try system.lookUp(ascii("f"), in: .root).id == file)
         #expect(try vault.content(file) == [1])
     }

@@ -4,7 +4,6 @@ internal import Glibc
 internal import LinuxSystem
 internal import Locking
 internal import Logging
-internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFileSystem

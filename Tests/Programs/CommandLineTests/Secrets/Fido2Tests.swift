@@ -4,7 +4,6 @@ import Testing
 
 /// `vaultfs-fido2`, the key provider over fido2-tools, with security keys in software.
 @Suite(.timeLimit(.minutes(20))) struct Fido2Tests {
-    private static let packaging = "\(Products.root)/packaging"
     private static let prompt = "Enter PIN for \(SecurityKeys.first): "
     private let place: SlotPlace
     private let keys: SecurityKeys
@@ -20,9 +19,7 @@ import Testing
 
     /// All programs by name, those of fido2-tools from `programs`, and a run-time directory to inspect.
     private func environment(programs: String? = nil) -> [String: String] {
-        let binaries = URL(fileURLWithPath: Products.binary).deletingLastPathComponent().path
-        let path = "\(programs ?? keys.programs):\(Self.packaging):\(binaries):/usr/bin:/bin"
-        return ["PATH": path, "XDG_RUNTIME_DIR": place.file("run")]
+        ["PATH": SlotPlace.path(after: programs ?? keys.programs), "XDG_RUNTIME_DIR": place.file("run")]
     }
 
     /// Runs the command without a terminal.
@@ -43,14 +40,7 @@ import Testing
     private func onTerminal(
         _ answers: [String], _ command: [String]
     ) throws -> (code: String?, shown: String, errors: String) {
-        let errors = place.file("errors")
-        let result = try Command(
-            [Products.python, Products.program("terminal.py"), errors] + answers + ["--", "env"] + command,
-            environment: environment()
-        ).run().succeeded()
-        #expect(result.output.contains("echo on"), "\(result)")
-        let code = result.output.split(separator: "\n").last.map(String.init)
-        return (code, result.output, try String(contentsOfFile: errors, encoding: .utf8))
+        try place.onTerminal(answers, command, environment: environment())
     }
 
     /// Expects that the provider refuses in one line, with the exit code of a wrong secret, and leaves no file.
@@ -59,11 +49,7 @@ import Testing
         sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
         let result = try run(opening(options), programs: programs)
-        #expect(result.exitCode == 4, "\(result)", sourceLocation: sourceLocation)
-        let isOneLine = result.errors.split(separator: "\n").count == 1
-        #expect(
-            isOneLine && result.errors.hasPrefix("vaultfs: the --provider command refused: ")
-                && result.errors.contains(words), "\(result)", sourceLocation: sourceLocation)
+        place.expectRefused(result, words, sourceLocation: sourceLocation)
         try expectNothingLeft(sourceLocation: sourceLocation)
     }
 
@@ -82,8 +68,7 @@ import Testing
     }
 
     private func expectNothingLeft(sourceLocation: SourceLocation = #_sourceLocation) throws {
-        let left = try FileManager.default.contentsOfDirectory(atPath: place.file("run"))
-        #expect(left.filter { $0.hasPrefix("vaultfs-fido2") } == [], sourceLocation: sourceLocation)
+        try place.expectNothingLeft(of: "vaultfs-fido2", sourceLocation: sourceLocation)
     }
 
     @Test("a secret that this key computes opens the vault, and another key's does not")
@@ -111,7 +96,7 @@ import Testing
         let calls = "trace=execve,read,write,readv,writev,pread64,pwrite64,sendto,sendmsg"
         let watching = ["strace", "-ff", "-v", "-y", "-xx", "-s", "65536", "-e", calls, "-o", trace]
         try run(watching + enrolling()).succeeded()
-        let request = "{\"request\":\"secret\",\"slots\":[],\"vault\":\"\(try vaultID())\"}"
+        let request = "{\"request\":\"secret\",\"slots\":[],\"vault\":\"\(try place.vaultID())\"}"
         // Through a pipe, because the output of a test's command is a file.
         let piped = ["sh", "-c", "\"$@\" | cat", "sh", "vaultfs-fido2", "secret", file]
         let answer = try run(piped, input: request).succeeded().output
@@ -201,7 +186,7 @@ import Testing
             try place.directory.write("key", (lines + [line]).joined(separator: "\n"))
             try expectRefusal("is damaged")
         }
-        let id = try vaultID()
+        let id = try place.vaultID()
         let other = lines.joined(separator: "\n")
             .replacingOccurrences(of: id, with: String(id.reversed()))
         try place.directory.write("key", other)
@@ -252,11 +237,10 @@ import Testing
         }
         let few = place.file("few")
         let names = ["env", "sh", "realpath", "dirname", "basename", "tr", "sed", "grep"]
-        let binaries = URL(fileURLWithPath: Products.binary).deletingLastPathComponent().path
         try Command(["mkdir", few]).run().succeeded()
         for name in names { try Command(["ln", "-s", "/usr/bin/\(name)", few]).run().succeeded() }
         let result = try Command(
-            ["env"] + enrolling(), environment: ["PATH": "\(Self.packaging):\(binaries):\(few)"]
+            ["env"] + enrolling(), environment: ["PATH": SlotPlace.path(before: few)]
         ).run()
         #expect(result.errors == "vaultfs-fido2: fido2-token is missing (Debian: apt install fido2-tools)\n")
     }
@@ -270,9 +254,5 @@ import Testing
             input: "#!/bin/sh\nreal='\(keys.programs)/\(program)'\n\(script)\n"
         ).run().succeeded()
         return directory
-    }
-
-    private func vaultID() throws -> String {
-        try #require(place.fields(place.run(["info", "--json", place.vault]).succeeded())["vaultID"] as? String)
     }
 }

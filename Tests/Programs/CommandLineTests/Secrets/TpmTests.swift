@@ -4,7 +4,6 @@ import Testing
 
 /// `vaultfs-tpm2`, the key provider over tpm2-tools, with a TPM in software.
 @Suite(.timeLimit(.minutes(20))) struct TpmTests {
-    private static let packaging = "\(Products.root)/packaging"
     private let place: SlotPlace
     private let tpm: SoftwareTpm
     private let sealed: String
@@ -18,9 +17,7 @@ import Testing
 
     /// Both programs by name, this TPM (or none), and a run-time directory to inspect.
     private func environment(_ more: [String: String] = [:]) -> [String: String] {
-        let binaries = URL(fileURLWithPath: Products.binary).deletingLastPathComponent().path
-        let path = "\(Self.packaging):\(binaries):/usr/bin:/bin"
-        return ["PATH": path, "TPM2TOOLS_TCTI": tpm.address, "XDG_RUNTIME_DIR": place.file("run")]
+        ["PATH": SlotPlace.path(), "TPM2TOOLS_TCTI": tpm.address, "XDG_RUNTIME_DIR": place.file("run")]
             .merging(more) { $1 }
     }
 
@@ -39,34 +36,20 @@ import Testing
 
     /// The same on a terminal, with this answer to the prompt for a PIN. Returns the exit code and the output.
     private func onTerminal(_ answers: [String], _ command: [String]) throws -> (code: String?, errors: String) {
-        let errors = place.file("errors")
-        let result = try Command(
-            [Products.python, Products.program("terminal.py"), errors] + answers + ["--", "env"] + command,
-            environment: environment()
-        ).run().succeeded()
-        #expect(result.output.contains("echo on"), "\(result)")
-        let code = result.output.split(separator: "\n").last.map(String.init)
-        return (code, try String(contentsOfFile: errors, encoding: .utf8))
+        let outcome = try place.onTerminal(answers, command, environment: environment())
+        return (outcome.code, outcome.errors)
     }
 
     /// Expects that the provider refuses in one line, with the exit code of a wrong secret, and leaves nothing behind.
     private func expectRefusal(
         _ words: String, _ more: [String: String] = [:], sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
-        let result = try open(more)
-        #expect(result.exitCode == 4, "\(result)", sourceLocation: sourceLocation)
-        let lines = result.errors.split(separator: "\n")
-        #expect(lines.count == 1, "\(result)", sourceLocation: sourceLocation)
-        #expect(
-            lines.first?.hasPrefix("vaultfs: the --provider command refused: ") == true
-                && result.errors.contains(words),
-            "\(result)", sourceLocation: sourceLocation)
+        place.expectRefused(try open(more), words, sourceLocation: sourceLocation)
         try expectNothingLeft(sourceLocation: sourceLocation)
     }
 
     private func expectNothingLeft(sourceLocation: SourceLocation = #_sourceLocation) throws {
-        let left = try FileManager.default.contentsOfDirectory(atPath: place.file("run"))
-        #expect(left.filter { $0.hasPrefix("vaultfs-tpm2") } == [], sourceLocation: sourceLocation)
+        try place.expectNothingLeft(of: "vaultfs-tpm2", sourceLocation: sourceLocation)
     }
 
     @Test("a secret that this TPM sealed opens the vault, also after the machine has started anew")
@@ -86,7 +69,7 @@ import Testing
     @Test("the secret does not cross to the TPM and back in the clear")
     func secretDoesNotCross() throws {
         try enroll().succeeded()
-        let request = "{\"request\":\"secret\",\"slots\":[],\"vault\":\"\(try vaultID())\"}"
+        let request = "{\"request\":\"secret\",\"slots\":[],\"vault\":\"\(try place.vaultID())\"}"
         let answer = try Command(
             ["env", "vaultfs-tpm2", "secret", sealed], environment: environment(), input: request
         ).run().succeeded().output
@@ -255,17 +238,12 @@ import Testing
         #expect(result.exitCode == 4 && result.errors.contains("\(sealed) is for another vault"), "\(result)")
     }
 
-    private func vaultID() throws -> String {
-        try #require(place.fields(place.run(["info", "--json", place.vault]).succeeded())["vaultID"] as? String)
-    }
-
     /// Everything except tpm2-tools.
     private func pathWithoutTools() throws -> String {
         let directory = place.file("few")
         let names = ["env", "sh", "sed", "tr", "grep", "head", "cat", "rm", "base64", "sha256sum", "timeout"]
-        let binaries = URL(fileURLWithPath: Products.binary).deletingLastPathComponent().path
         try Command(["mkdir", directory]).run().succeeded()
         for name in names { try Command(["ln", "-s", "/usr/bin/\(name)", directory]).run().succeeded() }
-        return "\(Self.packaging):\(binaries):\(directory)"
+        return SlotPlace.path(before: directory)
     }
 }

@@ -76,16 +76,19 @@ extension PlainMountTests {
             return try Command(command).run().output.split(separator: "\n").first.map { "\(directory)/\($0)" }
         }
 
-        @Test("the mount of a gocryptfs directory moves into a vault")
-        func mountOfGocryptfsDirectoryMoves() throws {
+        @Test("the mount of another program's directory moves into a vault", arguments: ["gocryptfs", "encfs"])
+        func mountOfOtherProgramMoves(program: String) throws {
             let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
             try Command(["mkdir", cipher, plain]).run().succeeded()
             let secret = try directory.write("secret", "correct horse")
-            let options = ["-q", "-passfile", secret]
-            try Command(["gocryptfs", "-init", "-scryptn", "10"] + options + [cipher]).run().succeeded()
-            try Command(["gocryptfs"] + options + [cipher, plain]).run().succeeded()
+            var (options, longest) = (["--standard", "--extpass=cat '\(secret)'"], 150)
+            if program == "gocryptfs" {
+                (options, longest) = (["-q", "-passfile", secret], 200)
+                try Command([program, "-init", "-scryptn", "10"] + options + [cipher]).run().succeeded()
+            }
+            try Command([program] + options + [cipher, plain]).run().succeeded()
             defer { _ = try? Command(["fusermount3", "-u", plain]).run() }
-            try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: 200))"]).run().succeeded()
+            try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: longest))"]).run().succeeded()
             try directory.write("plain/letters/to Ada", "Meet me at noon", mode: 0o640)
             try Command(["ln", "-s", "letters/to Ada", "\(plain)/newest"]).run().succeeded()
             try importing(plain, ["--verify"]).succeeded()
@@ -119,22 +122,6 @@ extension PlainMountTests {
                 ]
             ).run().succeeded()
             #expect(try String(contentsOfFile: directory.appending("out/file"), encoding: .utf8) == "text\n")
-        }
-
-        @Test("the mount of an EncFS directory moves into a vault")
-        func mountOfEncfsDirectoryMoves() throws {
-            let (cipher, plain) = (directory.appending("cipher"), directory.appending("plain"))
-            try Command(["mkdir", cipher, plain]).run().succeeded()
-            let options = ["--standard", "--extpass=cat '\(try directory.write("secret", "correct horse"))'"]
-            try Command(["encfs"] + options + [cipher, plain]).run().succeeded()
-            defer { _ = try? Command(["fusermount3", "-u", plain]).run() }
-            try Command(["mkdir", "-p", "\(plain)/letters/\(String(repeating: "n", count: 150))"]).run().succeeded()
-            try directory.write("plain/letters/to Ada", "Meet me at noon", mode: 0o640)
-            try Command(["ln", "-s", "letters/to Ada", "\(plain)/newest"]).run().succeeded()
-            try importing(plain, ["--verify"]).succeeded()
-            try vault.mount()
-            try expectSame(plain, vault.mountpoint)
-            try vault.unmount()
         }
 
         @Test("an ordinary user gets a list of what could not be kept")
