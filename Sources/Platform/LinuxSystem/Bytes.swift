@@ -27,6 +27,9 @@ extension UnsafeRawBufferPointer {
 }
 
 extension UnsafeMutableRawBufferPointer {
+    @inlinable @inline(__always)
+    package static var empty: UnsafeMutableRawBufferPointer { UnsafeMutableRawBufferPointer(start: nil, count: 0) }
+
     /// The bytes of `range` as a buffer that starts at index 0. Does not copy.
     @inlinable @inline(__always)
     package func slice(_ range: some RangeExpression<Int>) -> UnsafeMutableRawBufferPointer {

@@ -98,6 +98,35 @@ package final class Descriptor: Sendable {
         return done
     }
 
+    /// preadv(2) of consecutive bytes until all buffers are full or the file ends. Returns the number of bytes read.
+    /// - Throws: `.system` with errno.
+    package func read(
+        at ciphertextOffset: UInt64, before: UnsafeMutableRawBufferPointer, into buffer: UnsafeMutableRawBufferPointer,
+        after: UnsafeMutableRawBufferPointer
+    ) throws(StoreError) -> Int {
+        let parts = (Self.vector(before), Self.vector(buffer), Self.vector(after))
+        var done = try retrying {
+            withUnsafeBytes(of: parts) {
+                preadv(fd, $0.assumingMemoryBound(to: iovec.self).baseAddress, 3, off_t(ciphertextOffset))
+            }
+        }
+        // A signal can end it early, in any buffer.
+        var start = 0
+        func complete(_ buffer: UnsafeMutableRawBufferPointer) throws(StoreError) {
+            defer { start += buffer.count }
+            guard done < start + buffer.count, done >= start else { return }
+            done += try read(at: ciphertextOffset + UInt64(done), into: buffer.slice((done - start)...))
+        }
+        try complete(before)
+        try complete(buffer)
+        try complete(after)
+        return done
+    }
+
+    private static func vector(_ buffer: UnsafeMutableRawBufferPointer) -> iovec {
+        iovec(iov_base: buffer.baseAddress, iov_len: buffer.count)
+    }
+
     /// pwrite(2) of all of `buffer`. On failure some leading part may have been written.
     /// - Throws: `.system` with errno.
     package func write(_ buffer: UnsafeRawBufferPointer, at ciphertextOffset: UInt64) throws(StoreError) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static _Atomic(read_watch) current;
@@ -31,6 +32,21 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
     int answer = ask(READ_BYTES, fd, NULL, count);
     if (answer > 0) return -1;
     return NEXT(pread)(fd, bytes, answer == CALL_IN_PART && count > 1 ? count / 2 : count, offset);
+}
+
+ssize_t preadv(int fd, const struct iovec *buffers, int count, off_t offset) {
+    struct iovec parts[count];
+    size_t size = 0;
+    for (int i = 0; i < count; i++) size += buffers[i].iov_len;
+    int answer = ask(READ_BYTES, fd, NULL, size);
+    if (answer > 0) return -1;
+    size_t left = answer == CALL_IN_PART && size > 1 ? size / 2 : size;
+    for (int i = 0; i < count; i++) {
+        parts[i] = buffers[i];
+        if (parts[i].iov_len > left) parts[i].iov_len = left;
+        left -= parts[i].iov_len;
+    }
+    return NEXT(preadv)(fd, parts, count, offset);
 }
 
 ssize_t getdents64(int fd, void *bytes, size_t count) {

@@ -96,6 +96,27 @@ private final class Film {
     }
 
     @Test(
+        "ranges that begin and end inside blocks, with reads that a signal ends early",
+        arguments: ["h264", "both", "pattern-5-5", "pattern-10-0", "cbc1", "rotation", "whole"])
+    func edges(kind: String) throws {
+        let film = try Film(kind)
+        let file = try #require(try film.open(film.source()))
+        var generator = SeededGenerator(seed: 2)
+        for number in 0..<400 {
+            let offset = Int.random(in: 0..<film.bytes.count, using: &generator)
+            let end = Int.random(in: (offset + 1)...min(film.bytes.count, offset + 3000), using: &generator)
+            let answer = number % 2 == 0 ? 0 : CallWatcher.inPart
+            var found = [UInt8](repeating: 0xEE, count: end - offset)
+            try found.withUnsafeMutableBytes { bytes in
+                try ReadFault.during(
+                    in: film.place.directory.path, { _, _ in answer },
+                    { try file.decrypt(at: UInt64(offset), into: bytes, film.place.workspace) })
+            }
+            #expect(same(found[...], film.plaintext[offset..<end]), "\(offset)-\(end)")
+        }
+    }
+
+    @Test(
         "every cut and every changed byte of a moov and a moof: an error or as many bytes",
         arguments: ["h264", "cbc1", "rotation", "auxiliary", "whole"])
     func hostile(kind: String) throws {

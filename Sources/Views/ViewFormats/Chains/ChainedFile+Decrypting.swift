@@ -57,9 +57,15 @@ extension ChainedFile {
         return (source, reached)
     }
 
-    func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
-        counters.ciphertextBytesRead.count(buffer.count)
-        try counters.storeTime.time { () throws(ViewError) in try source.read(at: ciphertextOffset, into: buffer) }
+    /// Fills the buffers, one after another.
+    func read(
+        at ciphertextOffset: UInt64, before: UnsafeMutableRawBufferPointer = .empty,
+        into buffer: UnsafeMutableRawBufferPointer, after: UnsafeMutableRawBufferPointer = .empty
+    ) throws(ViewError) {
+        counters.ciphertextBytesRead.count(before.count + buffer.count + after.count)
+        try counters.storeTime.time { () throws(ViewError) in
+            try source.read(at: ciphertextOffset, before: before, into: buffer, after: after)
+        }
     }
 
     /// Decrypts or copies one part. `target` has exactly its size.

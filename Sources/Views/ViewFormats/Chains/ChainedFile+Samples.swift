@@ -24,84 +24,118 @@ extension ChainedFile {
         _ fragment: Mp4Fragment, _ keys: ContentKeys, _ wanted: Range<UInt64>,
         into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
     ) throws(ViewError) {
-        let ranges = fragment.ranges.overlapping(wanted)
-        let ciphers = fragment.ranges.ciphers
-        func blocks(_ range: ProtectedRanges.Bytes) -> PatternBlocks {
-            PatternBlocks(range, ciphers[Int(range.cipher)], for: wanted)
-        }
+        let ranges = fragment.ranges
+        var positions = ranges.overlapping(wanted)
         // Only the first range can need bytes before, and only the last one bytes after.
-        let first = ranges.first.flatMap { blocks($0).source }
-        let last = ranges.last.flatMap { blocks($0).source }
-        let from = min(wanted.lowerBound, first?.lowerBound ?? .max)
-        let to = max(wanted.upperBound, last?.upperBound ?? 0)
-        guard first != nil || last != nil || ranges.count > 2 else {
-            try read(at: wanted.lowerBound, into: target)
-            return fragment.patch(target, at: wanted)
-        }
-        let source = workspace.ciphertext.slice(..<Int(to - from))
-        try read(at: from, into: source)
-        target.copyMemory(
-            from: UnsafeRawBufferPointer(source.slice(Int(wanted.lowerBound - from)..<Int(wanted.upperBound - from))))
+        let first = positions.first.flatMap { ranges.blocks(at: $0, for: wanted).source?.lowerBound } ?? .max
+        let last = positions.last.flatMap { ranges.blocks(at: $0, for: wanted).source?.upperBound } ?? 0
+        let before = Int(wanted.lowerBound - min(first, wanted.lowerBound))
+        let edges = before + Int(max(last, wanted.upperBound) - wanted.upperBound)
+        let bytes = FileBytes(
+            wanted: wanted, before: workspace.ciphertext.slice(..<before), target: target,
+            after: workspace.ciphertext.slice(before..<edges))
+        try read(at: bytes.start, before: bytes.before, into: target, after: bytes.after)
         // Backwards: the vector of a range can be the last block of the one before, which decryption overwrites.
-        for range in ranges.reversed() {
-            try decrypt(
-                blocks(range), ciphers[Int(range.cipher)], keys, Ciphertext(bytes: source, start: from), into: target,
-                at: wanted, workspace)
+        while !positions.isEmpty {
+            let left = try decryptLast(
+                positions, of: ranges, keys, bytes, gathering: workspace.ciphertext.slice(edges...), workspace)
+            positions = positions.lowerBound..<left
         }
         fragment.patch(target, at: wanted)
     }
 
-    /// Ciphertext in memory, and its offset in the file.
-    private struct Ciphertext {
-        let bytes: UnsafeMutableRawBufferPointer
-        let start: UInt64
-
-        func slice(_ offset: UInt64, _ count: Int) -> UnsafeMutableRawBufferPointer {
-            let first = Int(offset - start)
-            return bytes.slice(first..<(first + count))
-        }
-    }
-
-    private func decrypt(
-        _ blocks: PatternBlocks, _ cipher: ProtectedRanges.Cipher, _ keys: ContentKeys, _ source: Ciphertext,
-        into target: UnsafeMutableRawBufferPointer, at wanted: Range<UInt64>, _ workspace: ViewWorkspace
-    ) throws(ViewError) {
-        guard let first = blocks.numbers.first else { return }
-        let key = try keys.key(cipher.key)
-        let vector: UnsafeRawBufferPointer
-        if first > 0 {
-            vector = UnsafeRawBufferPointer(source.slice(blocks.offset(first - 1), 16))
-        } else {
-            if case .inFile(let offset) = cipher.vector, offset >= source.start {
-                vector = UnsafeRawBufferPointer(source.slice(offset, 16))
+    /// Decrypts the last of these ranges: as many as have the same key and fit into `gathered`. All are one chain for
+    /// libcrypto, because their vectors are decrypted as if they were blocks before theirs.
+    /// - Returns: the position after the ranges that are left.
+    private func decryptLast(
+        _ positions: Range<Int>, of ranges: ProtectedRanges, _ keys: ContentKeys, _ bytes: FileBytes,
+        gathering gathered: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
+    ) throws(ViewError) -> Int {
+        let key = ranges.cipher(at: positions.upperBound - 1).key
+        var (first, size) = (positions.upperBound, 0)
+        while first > positions.lowerBound {
+            let cipher = ranges.cipher(at: first - 1)
+            let blocks = ranges.blocks(at: first - 1, for: bytes.wanted)
+            guard cipher.key == key, size + blocks.gatheredSize <= gathered.count else { break }
+            first -= 1
+            guard let number = blocks.numbers.first else { continue }
+            let target = gathered.slice(size..<(size + blocks.gatheredSize))
+            if number > 0 {
+                bytes.copy(blocks.offset(number - 1), to: target.slice(..<16))
+            } else if case .inFile(let offset) = cipher.vector, offset >= bytes.start {
+                bytes.copy(offset, to: target.slice(..<16))
             } else {
-                try readVector(cipher.vector, into: workspace.vector)
-                vector = UnsafeRawBufferPointer(workspace.vector)
+                try readVector(cipher.vector, into: target.slice(..<16))
             }
+            blocks.forEachRun { offset, done, count in
+                bytes.copy(offset, to: target.slice((16 + done)..<(16 + done + count)))
+            }
+            size += blocks.gatheredSize
         }
-        // Gathered where the first block is: blocks only move down, so none is overwritten before it has moved.
-        let gathered = source.slice(blocks.offset(first), 16 * blocks.numbers.count)
-        blocks.forEachRun { offset, done, count in
-            gathered.slice(done..<(done + count)).copyBlocks(from: UnsafeRawBufferPointer(source.slice(offset, count)))
-        }
-        guard let vector = vector.baseAddress else { return }
+        guard size > 0, let vector = UnsafeRawPointer(gathered.baseAddress) else { return first }
+        let found = try keys.key(key)
+        let chain = gathered.slice(16..<size)
         do throws(CryptoError) {
             try counters.cryptoTime.time { () throws(CryptoError) in
-                try workspace.decryptor.decrypt(
-                    UnsafeRawBufferPointer(gathered), vector: vector, key: key, into: gathered)
+                try workspace.decryptor.decrypt(UnsafeRawBufferPointer(chain), vector: vector, key: found, into: chain)
             }
         } catch {
             throw .store(StoreError(error))
         }
-        blocks.forEachRun { offset, done, count in
-            // The first and the last block can be wanted in part.
-            let start = max(offset, wanted.lowerBound)
-            let end = min(offset + UInt64(count), wanted.upperBound)
-            guard start < end else { return }
-            let (from, to, count) = (done + Int(start - offset), Int(start - wanted.lowerBound), Int(end - start))
-            target.slice(to..<(to + count))
-                .copyBlocks(from: UnsafeRawBufferPointer(gathered.slice(from..<(from + count))))
+        size = 0
+        for position in (first..<positions.upperBound).reversed() {
+            let blocks = ranges.blocks(at: position, for: bytes.wanted)
+            let plaintext = UnsafeRawBufferPointer(gathered.slice(size..<(size + blocks.gatheredSize)))
+            blocks.forEachRun { offset, done, count in
+                bytes.replace(offset, by: plaintext.slice((16 + done)..<(16 + done + count)))
+            }
+            size += blocks.gatheredSize
         }
+        return first
+    }
+}
+
+/// Consecutive bytes of a file in memory: those that a read wants, and those around them that their blocks need.
+private struct FileBytes {
+    let wanted: Range<UInt64>
+    /// Adjacent in the file, not in memory.
+    let before, target, after: UnsafeMutableRawBufferPointer
+
+    /// Offset in the file.
+    var start: UInt64 { wanted.lowerBound - UInt64(before.count) }
+
+    /// Copies bytes of the file, as many as `blocks` has.
+    @inline(__always)
+    func copy(_ offset: UInt64, to blocks: UnsafeMutableRawBufferPointer) {
+        if offset >= wanted.lowerBound, offset + UInt64(blocks.count) <= wanted.upperBound {
+            let first = Int(offset - wanted.lowerBound)
+            blocks.copyBlocks(from: UnsafeRawBufferPointer(target.slice(first..<(first + blocks.count))))
+        } else {
+            copyParts(offset, to: blocks)
+        }
+    }
+
+    private func copyParts(_ offset: UInt64, to blocks: UnsafeMutableRawBufferPointer) {
+        func copy(_ part: UnsafeMutableRawBufferPointer, at start: UInt64) {
+            let from = max(offset, start)
+            let to = min(offset + UInt64(blocks.count), start + UInt64(part.count))
+            guard from < to else { return }
+            blocks.slice(Int(from - offset)...).copyMemory(
+                from: UnsafeRawBufferPointer(part.slice(Int(from - start)..<Int(to - start))))
+        }
+        copy(before, at: start)
+        copy(target, at: wanted.lowerBound)
+        copy(after, at: wanted.upperBound)
+    }
+
+    /// Replaces bytes of the file, as far as they are wanted.
+    @inline(__always)
+    func replace(_ offset: UInt64, by blocks: UnsafeRawBufferPointer) {
+        let from = max(offset, wanted.lowerBound)
+        let to = min(offset + UInt64(blocks.count), wanted.upperBound)
+        guard from < to else { return }
+        target.slice(Int(from - wanted.lowerBound)..<Int(to - wanted.lowerBound))
+            .copyBlocks(from: blocks.slice(Int(from - offset)..<Int(to - offset)))
     }
 }
 

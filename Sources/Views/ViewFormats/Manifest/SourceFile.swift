@@ -20,14 +20,19 @@ package struct SourceFile: Sendable {
         self.init(descriptor, size: UInt64(max(0, status.st_size)))
     }
 
-    /// Fills `buffer` from a ciphertext offset (pread(2)).
+    /// Fills the buffers, one after another, from a ciphertext offset (pread(2), preadv(2)).
     ///
     /// Throws `.malformed` if the file has been cut since the open and ends before.
-    func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(ViewError) {
+    func read(
+        at ciphertextOffset: UInt64, before: UnsafeMutableRawBufferPointer = .empty,
+        into buffer: UnsafeMutableRawBufferPointer, after: UnsafeMutableRawBufferPointer = .empty
+    ) throws(ViewError) {
         let had = try ViewError.ofStore { () throws(StoreError) in
-            try descriptor.read(at: ciphertextOffset, into: buffer)
+            before.isEmpty && after.isEmpty
+                ? try descriptor.read(at: ciphertextOffset, into: buffer)
+                : try descriptor.read(at: ciphertextOffset, before: before, into: buffer, after: after)
         }
-        guard had == buffer.count else {
+        guard had == before.count + buffer.count + after.count else {
             let end = ciphertextOffset + UInt64(had)
             throw .malformed("the file ends after \(end) bytes, of the \(size) it had when it was opened")
         }

@@ -24,8 +24,8 @@ final class Mp4Index: Sendable {
         var known: [Extent] = []
         /// The end of the part before the first `moof`.
         var headEnd: UInt64?
-        /// Fragments in memory, in ascending order, and their last use.
-        var loaded: [(fragment: Mp4Fragment, use: UInt64)] = []
+        /// Fragments in memory, in ascending order, and their last use. The start is the fragment's, for the search.
+        var loaded: [(start: UInt64, fragment: Mp4Fragment, use: UInt64)] = []
         var clock: UInt64 = 0
         /// Offsets where `sidx` says that boxes begin, in ascending order. Nil if it was not read yet.
         var hints: [UInt64]?
@@ -36,7 +36,7 @@ final class Mp4Index: Sendable {
         func knownCount(upTo offset: UInt64) -> Int { Self.count(known.count) { known[$0].bytes.lowerBound <= offset } }
 
         private func loadedCount(upTo offset: UInt64) -> Int {
-            Self.count(loaded.count) { loaded[$0].fragment.bytes.lowerBound <= offset }
+            Self.count(loaded.count) { loaded[$0].start <= offset }
         }
 
         /// The number of leading positions for which `isBefore` is true, as it is for none after them.
@@ -74,12 +74,12 @@ final class Mp4Index: Sendable {
             let position = loadedCount(upTo: fragment.bytes.lowerBound)
             if position > 0, loaded[position - 1].fragment.bytes == fragment.bytes { return }
             clock += 1
-            loaded.insert((fragment, clock), at: position)
+            loaded.insert((fragment.bytes.lowerBound, fragment, clock), at: position)
         }
     }
 
     private let source: SourceFile
-    private let movie: Mp4Movie
+    let movie: Mp4Movie
     /// True if the file has the `moov` itself. False for a segment with an init segment.
     private let isOwn: Bool
     private let state: Mutex<State>

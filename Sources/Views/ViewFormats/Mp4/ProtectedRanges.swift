@@ -65,21 +65,22 @@ struct ProtectedRanges: Equatable, Sendable {
         }
     }
 
-    /// The ranges that have bytes in `bytes`.
-    func overlapping(_ bytes: Range<UInt64>) -> ArraySlice<Bytes> {
-        let first = position { $0.end > bytes.lowerBound }
-        let end = position { $0.start >= bytes.upperBound }
-        return first < end ? all[first..<end] : []
+    /// The positions of the ranges that have bytes in `bytes`.
+    func overlapping(_ bytes: Range<UInt64>) -> Range<Int> {
+        var (first, end) = (0, all.count)
+        while first < end {
+            let middle = (first + end) / 2
+            if all[middle].end > bytes.lowerBound { end = middle } else { first = middle + 1 }
+        }
+        while end < all.count, all[end].start < bytes.upperBound { end += 1 }
+        return first..<end
     }
 
-    /// The position of the first range for which `isAfter` is true, as it is for all after it.
-    private func position(where isAfter: (Bytes) -> Bool) -> Int {
-        var range = 0..<all.count
-        while !range.isEmpty {
-            let middle = (range.lowerBound + range.upperBound) / 2
-            range = isAfter(all[middle]) ? range.lowerBound..<middle : (middle + 1)..<range.upperBound
-        }
-        return range.lowerBound
+    func cipher(at position: Int) -> Cipher { ciphers[Int(all[position].cipher)] }
+
+    /// The blocks of a range for bytes of the file, which overlap it.
+    func blocks(at position: Int, for wanted: Range<UInt64>) -> PatternBlocks {
+        PatternBlocks(all[position], cipher(at: position), for: wanted)
     }
 }
 
@@ -115,6 +116,9 @@ struct PatternBlocks {
         guard let first = numbers.first, let last = numbers.last else { return nil }
         return offset(first > 0 ? first - 1 : 0)..<(offset(last) + 16)
     }
+
+    /// Bytes of the blocks, and of a vector in front of them.
+    var gatheredSize: Int { numbers.isEmpty ? 0 : 16 + 16 * numbers.count }
 
     /// Calls `body` for each run without a gap: with its offset in the file, its offset among all the blocks, and its size, in
     /// bytes. Adds instead of dividing, because a run often has one block only.

@@ -5,8 +5,6 @@ struct SampleMap: Sendable {
     let keys: ContentKeys
     /// Bytes of the file.
     let length: UInt64
-    /// For `export`, which goes on only with the same decryption.
-    let movie: Mp4Movie
 }
 
 /// An MP4 file's description, from which it is opened. Any thread.
@@ -96,7 +94,7 @@ package struct Mp4Plan: Equatable, Sendable {
     }
 
     func map(_ source: SourceFile, _ keys: ContentKeys) -> SampleMap {
-        SampleMap(index: Mp4Index(of: source, movie, isOwn: isOwn), keys: keys, length: source.size, movie: movie)
+        SampleMap(index: Mp4Index(of: source, movie, isOwn: isOwn), keys: keys, length: source.size)
     }
 }
 

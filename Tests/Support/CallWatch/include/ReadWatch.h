@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 enum read_kind {
-    /// pread(2).
+    /// pread(2), preadv(2).
     READ_BYTES,
     /// getdents64(2).
     READ_ENTRIES,
