@@ -67,9 +67,7 @@ extension ChainedFile {
             } else {
                 try readVector(cipher.vector, into: target.slice(..<16))
             }
-            blocks.forEachRun { offset, done, count in
-                bytes.copy(offset, to: target.slice((16 + done)..<(16 + done + count)))
-            }
+            bytes.copy(blocks, to: target.slice(16...))
             size += blocks.gatheredSize
         }
         guard size > 0, let vector = UnsafeRawPointer(gathered.baseAddress) else { return first }
@@ -85,10 +83,8 @@ extension ChainedFile {
         size = 0
         for position in (first..<positions.upperBound).reversed() {
             let blocks = ranges.blocks(at: position, for: bytes.wanted)
-            let plaintext = UnsafeRawBufferPointer(gathered.slice(size..<(size + blocks.gatheredSize)))
-            blocks.forEachRun { offset, done, count in
-                bytes.replace(offset, by: plaintext.slice((16 + done)..<(16 + done + count)))
-            }
+            if blocks.numbers.isEmpty { continue }
+            bytes.replace(blocks, by: gathered.slice((size + 16)..<(size + blocks.gatheredSize)))
             size += blocks.gatheredSize
         }
         return first
@@ -104,47 +100,72 @@ private struct FileBytes {
     /// Offset in the file.
     var start: UInt64 { wanted.lowerBound - UInt64(before.count) }
 
-    /// Copies bytes of the file, as many as `blocks` has.
-    @inline(__always)
-    func copy(_ offset: UInt64, to blocks: UnsafeMutableRawBufferPointer) {
-        if offset >= wanted.lowerBound, offset + UInt64(blocks.count) <= wanted.upperBound {
-            let first = Int(offset - wanted.lowerBound)
-            blocks.copyBlocks(from: UnsafeRawBufferPointer(target.slice(first..<(first + blocks.count))))
-        } else {
-            copyParts(offset, to: blocks)
-        }
-    }
-
-    private func copyParts(_ offset: UInt64, to blocks: UnsafeMutableRawBufferPointer) {
-        func copy(_ part: UnsafeMutableRawBufferPointer, at start: UInt64) {
+    /// Copies bytes of the file, as many as `copy` has.
+    func copy(_ offset: UInt64, to copy: UnsafeMutableRawBufferPointer) {
+        func add(_ part: UnsafeMutableRawBufferPointer, at start: UInt64) {
             let from = max(offset, start)
-            let to = min(offset + UInt64(blocks.count), start + UInt64(part.count))
+            let to = min(offset + UInt64(copy.count), start + UInt64(part.count))
             guard from < to else { return }
-            blocks.slice(Int(from - offset)...).copyMemory(
+            copy.slice(Int(from - offset)...).copyMemory(
                 from: UnsafeRawBufferPointer(part.slice(Int(from - start)..<Int(to - start))))
         }
-        copy(before, at: start)
-        copy(target, at: wanted.lowerBound)
-        copy(after, at: wanted.upperBound)
+        add(before, at: start)
+        add(target, at: wanted.lowerBound)
+        add(after, at: wanted.upperBound)
     }
 
-    /// Replaces bytes of the file, as far as they are wanted.
-    @inline(__always)
-    func replace(_ offset: UInt64, by blocks: UnsafeRawBufferPointer) {
-        let from = max(offset, wanted.lowerBound)
-        let to = min(offset + UInt64(blocks.count), wanted.upperBound)
-        guard from < to else { return }
-        target.slice(Int(from - wanted.lowerBound)..<Int(to - wanted.lowerBound))
-            .copyBlocks(from: blocks.slice(Int(from - offset)..<Int(to - offset)))
+    /// Copies all of the blocks.
+    func copy(_ blocks: PatternBlocks, to gathered: UnsafeMutableRawBufferPointer) {
+        forEach(blocks, gathered) { offset, block in
+            copy(offset, to: block)
+        } run: { file, gathered, count in
+            Self.copy(file, to: gathered, count)
+        }
     }
-}
 
-extension UnsafeMutableRawBufferPointer {
-    /// Copies as many bytes, most often one block, without a call for that.
+    /// Replaces the blocks, as far as they are wanted.
+    func replace(_ blocks: PatternBlocks, by gathered: UnsafeMutableRawBufferPointer) {
+        forEach(blocks, gathered) { offset, block in
+            let from = max(offset, wanted.lowerBound)
+            let to = min(offset + 16, wanted.upperBound)
+            target.slice(Int(from - wanted.lowerBound)..<Int(to - wanted.lowerBound))
+                .copyMemory(from: UnsafeRawBufferPointer(block.slice(Int(from - offset)..<Int(to - offset))))
+        } run: { file, gathered, count in
+            Self.copy(gathered, to: file, count)
+        }
+    }
+
+    /// Calls `edge` for each block that is wanted in part, with its offset in the file and the gathered block. Calls `run`
+    /// for each run of whole blocks, with its bytes of the file, the gathered ones, and their number.
     @inline(__always)
-    fileprivate func copyBlocks(from source: UnsafeRawBufferPointer) {
-        guard count == 16 else { return copyMemory(from: source) }
-        storeBytes(of: source.loadUnaligned(as: SIMD16<UInt8>.self), as: SIMD16<UInt8>.self)
+    private func forEach(
+        _ blocks: PatternBlocks, _ gathered: UnsafeMutableRawBufferPointer,
+        edge: (UInt64, UnsafeMutableRawBufferPointer) -> Void,
+        run: (UnsafeMutableRawPointer, UnsafeMutableRawPointer, Int) -> Void
+    ) {
+        let (all, whole) = (blocks.numbers, blocks.whole)
+        func edges(_ numbers: Range<Int>) {
+            for number in numbers {
+                let offset = 16 * (number - all.lowerBound)
+                edge(blocks.offset(number), gathered.slice(offset..<(offset + 16)))
+            }
+        }
+        edges(all.lowerBound..<whole.lowerBound)
+        edges(whole.upperBound..<all.upperBound)
+        guard let first = whole.first, let last = whole.last else { return }
+        let offset = 16 * (first - all.lowerBound)
+        let inFile = Int(blocks.offset(first) - wanted.lowerBound)..<Int(blocks.offset(last) + 16 - wanted.lowerBound)
+        guard let file = target.slice(inFile).baseAddress,
+            let gathered = gathered.slice(offset..<(offset + 16 * whole.count)).baseAddress
+        else { return }
+        blocks.forEachRun { distance, done, count in run(file + distance, gathered + done, count) }
+    }
+
+    /// Copies a run, most often of one block, without a call for that.
+    @inline(__always)
+    private static func copy(_ source: UnsafeMutableRawPointer, to target: UnsafeMutableRawPointer, _ count: Int) {
+        guard count == 16 else { return target.copyMemory(from: source, byteCount: count) }
+        target.storeBytes(of: source.loadUnaligned(as: SIMD16<UInt8>.self), as: SIMD16<UInt8>.self)
     }
 }
 

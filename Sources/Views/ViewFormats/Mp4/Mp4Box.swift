@@ -89,10 +89,14 @@ struct Mp4Fields {
     var remaining: Int { end - position }
 
     mutating func integer<Number: FixedWidthInteger>(_ type: Number.Type = Number.self) throws(ViewError) -> Number {
-        let size = Number.bitWidth / 8
-        try check(size)
-        defer { position += size }
-        return buffer.bytes[position..<(position + size)].reduce(0) { $0 << 8 | Number(truncatingIfNeeded: $1) }
+        let end = position + Number.bitWidth / 8
+        try check(end - position)
+        var value: Number = 0
+        while position < end {
+            value = value << 8 | Number(truncatingIfNeeded: buffer.bytes[position])
+            position += 1
+        }
+        return value
     }
 
     mutating func skip(_ count: Int) throws(ViewError) {

@@ -90,15 +90,24 @@ struct PatternBlocks {
     let start: UInt64
     /// Numbers of encrypted blocks, counted from the beginning of the range.
     let numbers: Range<Int>
+    /// Those of them that are wanted as a whole: all but the first or the last one at most.
+    private(set) var whole: Range<Int>
 
     /// - Parameter wanted: bytes of the file, which overlap the range.
     init(_ range: ProtectedRanges.Bytes, _ cipher: ProtectedRanges.Cipher, for wanted: Range<UInt64>) {
         (crypt, skip, start) = (cipher.crypt, cipher.skip, range.start)
-        let whole = Int(range.count / 16)
+        let count = Int(range.count / 16)
         let from = Int(max(wanted.lowerBound, start) - start) / 16
-        let to = min(Int(min(wanted.upperBound, range.end) - start + 15) / 16, whole)
+        let to = min(Int(min(wanted.upperBound, range.end) - start + 15) / 16, count)
         let first = Self.encrypted(before: from, crypt, skip)
         numbers = first..<max(first, Self.encrypted(before: max(from, to), crypt, skip))
+        whole = numbers
+        if start < wanted.lowerBound, let first = whole.first, offset(first) < wanted.lowerBound {
+            whole = whole.dropFirst()
+        }
+        if range.end > wanted.upperBound, let last = whole.last, offset(last) + 16 > wanted.upperBound {
+            whole = whole.dropLast()
+        }
     }
 
     /// The number of encrypted blocks before a block of the range.
@@ -120,20 +129,20 @@ struct PatternBlocks {
     /// Bytes of the blocks, and of a vector in front of them.
     var gatheredSize: Int { numbers.isEmpty ? 0 : 16 + 16 * numbers.count }
 
-    /// Calls `body` for each run without a gap: with its offset in the file, its offset among all the blocks, and its size, in
-    /// bytes. Adds instead of dividing, because a run often has one block only.
+    /// Calls `body` for each run of the whole blocks without a gap: with its distance from the first of them in the file, its
+    /// distance among the blocks alone, and its size, in bytes. Does not divide, because a run often has one block only.
     @inline(__always)
-    func forEachRun(_ body: (UInt64, Int, Int) -> Void) {
-        guard let first = numbers.first else { return }
-        let size = 16 * numbers.count
-        var (offset, done) = (offset(first), 0)
+    func forEachRun(_ body: (Int, Int, Int) -> Void) {
+        let size = 16 * whole.count
+        var (distance, done) = (0, 0)
         // The first run can begin inside the pattern.
-        var run = skip == 0 ? size : 16 * (crypt - first % crypt)
+        var run = skip == 0 ? size : 16 * (crypt - whole.lowerBound % crypt)
         while done < size {
-            body(offset, done, min(run, size - done))
-            done += run
-            offset += UInt64(run + 16 * skip)
-            run = 16 * crypt
+            let count = min(run, size &- done)
+            body(distance, done, count)
+            done &+= count
+            distance &+= run &+ 16 &* skip
+            run = 16 &* crypt
         }
     }
 }
