@@ -14,7 +14,8 @@ for directory in "$@"; do
     mount -o remount,bind,ro ".$directory"
 done
 mount -t proc proc proc
-mount -t sysfs -o ro sysfs sys
+# Not read-only: root sets the read-ahead of its own mounts there.
+mount -t sysfs sysfs sys
 mountpoint -q sys/fs/fuse/connections || mount -t fusectl fusectl sys/fs/fuse/connections
 mount -t tmpfs -o mode=755 none dev
 # New device nodes, open to all as udev makes them.
@@ -22,6 +23,9 @@ for node in "null 1 3" "zero 1 5" "full 1 7" "random 1 8" "urandom 1 9" "tty 5 0
     read -r name major minor <<<"$node"
     mknod -m 666 "dev/$name" c "$major" "$minor"
 done
+# Loop devices are the kernel's, and of the whole machine.
+mknod -m 660 dev/loop-control c 10 237
+for ((number = 0; number < 64; number++)); do mknod -m 660 "dev/loop$number" b 7 "$number"; done
 for number in 0 1 2; do ln -s "/proc/self/fd/$number" "dev/$(cut -d ' ' -f $((number + 1)) <<<"stdin stdout stderr")"; done
 ln -s /proc/self/fd dev/fd
 mkdir dev/pts

@@ -40,22 +40,22 @@ findmnt -n -o FSTYPE private | grep -qx fuse.vaultfs
 vaultfs unmount private
 
 # An ordinary user, through fusermount3.
-useradd --create-home ada
-install -d -o ada /home/ada/vault /home/ada/private
-install -o ada -m 600 passphrase /home/ada/passphrase
-as_ada() { setpriv --reuid=ada --regid=ada --init-groups env -C /home/ada HOME=/home/ada "$@"; }
-as_ada vaultfs init vault --passfile passphrase --scrypt-logn 10 --no-recovery-key
-as_ada vaultfs mount vault private --passfile passphrase --guard-mountpoint
-as_ada sh -c 'echo content >private/file'
-as_ada vaultfs unmount private
-as_ada vaultfs mount vault private --passfile passphrase --guard-mountpoint
-[ "$(as_ada cat private/file)" = content ]
-as_ada vaultfs unmount private
-if as_ada touch private/file 2>/dev/null; then exit 1; fi
+useradd --create-home vaultfs-reader
+install -d -o vaultfs-reader /home/vaultfs-reader/vault /home/vaultfs-reader/private
+install -o vaultfs-reader -m 600 passphrase /home/vaultfs-reader/passphrase
+as_user() { setpriv --reuid=vaultfs-reader --regid=vaultfs-reader --init-groups env -C /home/vaultfs-reader HOME=/home/vaultfs-reader "$@"; }
+as_user vaultfs init vault --passfile passphrase --scrypt-logn 10 --no-recovery-key
+as_user vaultfs mount vault private --passfile passphrase --guard-mountpoint
+as_user sh -c 'echo content >private/file'
+as_user vaultfs unmount private
+as_user vaultfs mount vault private --passfile passphrase --guard-mountpoint
+[ "$(as_user cat private/file)" = content ]
+as_user vaultfs unmount private
+if as_user touch private/file 2>/dev/null; then exit 1; fi
 
 # fstab lets her mount her own entry. While nothing is mounted, writes to the mountpoint are refused to
 # everyone except root.
-echo "/home/ada/vault /home/ada/private fuse.vaultfs user,noauto,guard_mountpoint,passfile=/home/ada/passphrase 0 0" >/etc/fstab
-as_ada mount private
-[ "$(as_ada cat private/file)" = content ]
-as_ada vaultfs unmount private
+echo "/home/vaultfs-reader/vault /home/vaultfs-reader/private fuse.vaultfs user,noauto,guard_mountpoint,passfile=/home/vaultfs-reader/passphrase 0 0" >/etc/fstab
+as_user mount private
+[ "$(as_user cat private/file)" = content ]
+as_user vaultfs unmount private

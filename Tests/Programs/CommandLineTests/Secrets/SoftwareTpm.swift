@@ -26,7 +26,10 @@ final class SoftwareTpm {
     deinit { stop() }
 
     /// The address for tpm2-tools.
-    var address: String { "swtpm:port=\(port)" }
+    var address: String { Self.address(port) }
+
+    /// By number: a container may have no /etc/hosts, and then no localhost.
+    private static func address(_ port: Int) -> String { "swtpm:host=127.0.0.1,port=\(port)" }
 
     /// Nil if another process has the port.
     private static func start(_ port: Int, state: String, log: String) throws -> RunningProcess? {
@@ -40,7 +43,7 @@ final class SoftwareTpm {
         for _ in 0..<500 {
             if process.wait(timeout: .milliseconds(20)) != nil { return nil }
             let probe = Command(
-                ["tpm2_getcap", "handles-transient"], environment: ["TPM2TOOLS_TCTI": "swtpm:port=\(port)"])
+                ["tpm2_getcap", "handles-transient"], environment: ["TPM2TOOLS_TCTI": address(port)])
             // Another process that has the port may have replied, while this TPM is about to end.
             if try probe.run().exitCode == 0 { return process.wait(timeout: .milliseconds(50)) == nil ? process : nil }
         }

@@ -7,13 +7,19 @@ extension PlainMountTests {
         @Test("each block of commands does what the page says")
         func blocks() throws {
             let account = try Setting.userOnTmpfs.account()
-            let home = try TemporaryDirectory()
-            try account.own(home.path)
+            let (home, source) = (try TemporaryDirectory(), try TemporaryDirectory())
+            // The user may not be allowed to read the checkout, which can be in root's home.
+            let program = "Tests/Support/Programs/manual_blocks.py"
+            try Command([
+                "bash", "-c", #"cd "$0"/../.. && cp -R --parents README.md Manual Reader "$1" "$2""#, Products.support,
+                program,
+                source.path,
+            ]).run().succeeded()
+            for directory in [home, source] { try account.own(directory.path) }
             Products.countMount()
             try account.run(
                 [
-                    Products.python, Products.program("manual_blocks.py"), "--binary", account.binary, "--directory",
-                    home.path,
+                    Products.python, "\(source.path)/\(program)", "--binary", account.binary, "--directory", home.path,
                 ], timeout: .seconds(300)
             ).succeeded()
         }
