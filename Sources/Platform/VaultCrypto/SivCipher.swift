@@ -2,8 +2,8 @@ internal import COpenSSL
 
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
-/// It is made here of AES-CBC and AES-CTR. OpenSSL 3.0 has it too, but one of its contexts does a single message, and a copy
-/// of one takes three times as long as all of this for a name.
+/// It is made here of AES-CBC and AES-CTR. OpenSSL 3.0 has it too, but one of its contexts does a single message. There,
+/// setting a key takes twice as long (3.7 µs), and a name a sixth longer (1.9 µs).
 ///
 /// `@unchecked Sendable`: the keyed contexts are only ever copied from (EVP_CIPHER_CTX_copy). They and the subkeys are
 /// changed only while `use` is closed, when no thread reads them.
