@@ -70,6 +70,7 @@ extension ChainedFile {
             bytes.copy(blocks, to: target.slice(16...))
             size += blocks.gatheredSize
         }
+        precondition(first < positions.upperBound, "internal error: no room for \(positions.count) encrypted ranges")
         guard size > 0, let vector = UnsafeRawPointer(gathered.baseAddress) else { return first }
         let found = try keys.key(key)
         let chain = gathered.slice(16..<size)
