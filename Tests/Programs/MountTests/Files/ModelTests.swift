@@ -18,7 +18,7 @@ extension PlainMountTests {
             try vault.lockProgram(
                 "model.py",
                 [
-                    "--seconds", "9", "--chunk-size", chunkSize, "--log-size", logSize, "--events", events,
+                    "--seconds", "6", "--chunk-size", chunkSize, "--log-size", logSize, "--events", events,
                     "--policy", logSize == "64M" ? "forget" : "refuse",
                 ], timeout: .seconds(180))
         }

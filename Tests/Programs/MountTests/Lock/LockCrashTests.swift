@@ -19,13 +19,11 @@ extension MountTests {
         }
 
         @Test(
-            "operations in progress during a lock, and operations in each state of a lock", arguments: LockLoad.policies
-        )
-        func hangs(policy: String) throws {
-            for setting in [Setting.rootOnTmpfs, .userOnTmpfs].filter(Settings.available.contains) {
-                try setting.vault(initialise: false).lockProgram(
-                    "lock_hangs.py", ["--policy", policy], timeout: .seconds(500))
-            }
+            "operations in progress during a lock, and operations in each state of a lock (scripts/torture/lock is the long form)",
+            arguments: zip([Setting.rootOnTmpfs, .userOnTmpfs].filter(Settings.available.contains), LockLoad.policies))
+        func hangs(setting: Setting, policy: String) throws {
+            try setting.vault(initialise: false).lockProgram(
+                "lock_hangs.py", ["--policy", policy], timeout: .seconds(500))
         }
     }
 }

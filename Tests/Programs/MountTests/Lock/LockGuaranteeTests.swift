@@ -16,9 +16,10 @@ extension MountTests {
                 }
             }
 
-            /// The full figures of the guarantee once for each account, smaller figures for the other forms.
-            var amount: [String] {
-                let (mebibytes, tries) = self == .refuse ? ("300", "1000") : ("48", "100")
+            /// The full figures of the guarantee once, smaller figures for the other accounts and forms.
+            func amount(_ setting: Setting) -> [String] {
+                let isFull = self == .refuse && setting == Settings.accounts.first
+                let (mebibytes, tries) = isFull ? ("300", "1000") : ("48", "100")
                 return ["--mebibytes", mebibytes, "--tries", tries]
             }
 
@@ -47,7 +48,7 @@ extension MountTests {
         func guarantee(setting: Setting, form: Form) throws {
             let vault = try setting.vault()
             try vault.mount(["--lock-file", "\(vault.plain)/lock"] + form.mountArguments)
-            try guarantee(vault, form.arguments(vault) + form.amount)
+            try guarantee(vault, form.arguments(vault) + form.amount(setting))
             try vault.unmount()
             let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
             #expect(verify.exitCode == 0, "\(verify)")

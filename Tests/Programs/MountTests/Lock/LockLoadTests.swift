@@ -7,11 +7,11 @@ extension MountTests {
         static let policies = ["refuse", "forget"]
 
         @Test(
-            "readers, writers, names and a database over 100 locks (scripts/torture/lock is the long form)",
+            "readers, writers, names and a database over 40 locks (scripts/torture/lock is the long form)",
             arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), policies)
         func load(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).lockProgram(
-                "lock_load.py", ["--policy", policy, "--rounds", "100"])
+                "lock_load.py", ["--policy", policy, "--rounds", "40"])
         }
 
         @Test("dirty pages of mappings when a lock comes", arguments: Settings.accounts, policies)

@@ -4,13 +4,13 @@ import Testing
 extension PlainMountTests {
     /// Resources of a daemon that has done something very often.
     @Suite struct Days {
-        /// 15,000 checkpoints, because a closure that grew with each one once filled the stack after 12,000. 5,000 locks that
+        /// 13,000 checkpoints, because a closure that grew with each one once filled the stack after 12,000. 4,000 locks that
         /// forget, because the allocator takes up to 2,000 of them to reach its size (61.7 MB after 2,500, 62.9 after 5,000).
         @Test(
             "memory, stacks, descriptors and time stay the same (scripts/torture/days is the long form)",
             arguments: [
-                ["--checkpoints", "15000"], ["--locks", "500"], ["--locks", "5000", "--policy", "forget"],
-                ["--opens", "30000"], ["--operations", "30000"],
+                ["--checkpoints", "13000"], ["--locks", "500"], ["--locks", "4000", "--policy", "forget"],
+                ["--opens", "12000"], ["--operations", "12000"],
             ])
         func days(arguments: [String]) throws {
             let programs = try TemporaryDirectory()
