@@ -135,28 +135,6 @@ import VaultStore
     }
 
     @Test(
-        "names and habits of other programs",
-        arguments: [
-            (["passwd", "v"], "slot change"), (["-passwd", "v"], "slot change"), (["--init", "v"], "init"),
-            (["-init", "v"], "init"), (["-fsck", "v"], "verify"), (["-version"], "--version"), (["-V"], "--version"),
-            (["lok"], "lock"), (["usr", "Private"], "mount usr Private"),
-            (["usr", "my files"], "mount usr 'my files'"),
-        ])
-    func habits(arguments: [String], command: String) throws {
-        // In `/`, where `usr` is a directory.
-        let result = try Command(["env", "-C", "/", Products.binary] + arguments).run()
-        let message = "vaultfs: unknown command '\(arguments[0])'; did you mean 'vaultfs \(command)'?\n"
-        #expect(result.exitCode == 2 && result.errors == message, "\(result)")
-    }
-
-    @Test("a missing argument is named with the usage")
-    func missingArgument() throws {
-        let result = try Command([Products.binary, "mount", "Vault"]).run()
-        let usage = "missing expected argument '<mountpoint>' of 'vaultfs mount [<options>] <vault> <mountpoint>'"
-        #expect(result.exitCode == 2 && result.errors == "vaultfs: \(usage)\n", "\(result)")
-    }
-
-    @Test(
         "others are left to the parser",
         arguments: [
             ["mount", "a", "b"], ["slot", "add", "v"], ["help", "x"], ["--version"], [], ["slot"], ["slot", "--help"],
@@ -165,16 +143,6 @@ import VaultStore
     )
     func othersAreLeftToParser(arguments: [String]) {
         #expect(VaultFS.unknownCommand(arguments) == nil)
-    }
-}
-
-@Suite struct VersionTests {
-    @Test("the version, the commit if known, and the libraries")
-    func versionCommit() throws {
-        let line = try Command([Products.binary, "--version"]).run().succeeded().output
-        #expect(
-            line.contains(/^vaultfs \d+\.\d+\.\d+ \((commit [0-9a-f]{7,40}, )?libfuse 3\.\S+, OpenSSL 3\.\S+\)\n$/),
-            "\(line)")
     }
 }
 

@@ -14,7 +14,7 @@ import Testing
         try watched.expect(.absent)
         try place.removeDirectory(place.locks)
         try watched.expect(.parentChanged)
-        #expect(try watched.sleep() == (hasInotify ? -1 : 50))
+        #expect(try watched.nextTimeout() == (hasInotify ? -1 : 50))
         try place.makeDirectory(place.locks)
         // Another directory. The lock file in it counts nevertheless.
         try place.create(place.lock)
@@ -30,7 +30,7 @@ import Testing
         let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
         let (place, file) = (watched.place, watched.files[0])
         try watched.expect(.absent)
-        #expect(try watched.sleep() == (hasInotify ? -1 : 50))
+        #expect(try watched.nextTimeout() == (hasInotify ? -1 : 50))
         try watched.holdingReports {
             try place.create(place.lock)
             #expect(file.glance() == .present)
@@ -81,7 +81,7 @@ import Testing
         try watched.expect(.parentChanged)
         for directory in [place.ancestor, place.parent, place.locks] {
             try place.makeDirectory(directory)
-            #expect(try watched.sleep() == -1)
+            #expect(try watched.nextTimeout() == -1)
         }
         try place.create(place.lock)
         try watched.expect(.present)
@@ -144,13 +144,13 @@ import Testing
         try watched.expect(.parentChanged)
         try place.check(symlink("real", place.parent), "symlink", place.parent)
         try watched.expect(.absent)
-        #expect(try watched.sleep() == 50)
+        #expect(try watched.nextTimeout() == 50)
         try place.move("\(place.ancestor)/real", "\(place.ancestor)/away")
         try watched.expect(.parentChanged)
         try place.remove(place.parent)
         try place.move("\(place.ancestor)/away", place.parent)
         try watched.expect(.absent)
-        #expect(try watched.sleep() == -1)
+        #expect(try watched.nextTimeout() == -1)
     }
 
     @Test("closed to this user and opened")
@@ -168,10 +168,10 @@ import Testing
             chmod(closed, 0o755)
             try found.expect(.absent)
         }
-        #expect(try found.sleep() == -1)
+        #expect(try found.nextTimeout() == -1)
         // A directory that can be searched but not read cannot be watched.
         chmod(place.ancestor, 0o711)
-        if Products.isRoot { #expect(try found.sleep() == 50) }
+        if Products.isRoot { #expect(try found.nextTimeout() == 50) }
         try place.create(place.lock)
         try found.expect(.present)
     }

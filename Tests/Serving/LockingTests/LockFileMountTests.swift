@@ -35,7 +35,7 @@ import Testing
         let watched = try WatchedPlace(system: WatchSystem())
         let place = watched.place
         try watched.expect(.absent)
-        #expect(try watched.sleep() == -1)
+        #expect(try watched.nextTimeout() == -1)
         for target in [place.locks, place.ancestor] {
             try Self.mount(at: target, of: place.temporary.path)
             defer { Self.cleanUp(target) }
@@ -72,7 +72,7 @@ import Testing
         defer { _ = try? Command(["fusermount3", "-uz", place.parent]).run() }
         let watched = try WatchedPlace(in: place, system: WatchSystem())
         try watched.expect(.absent)
-        #expect(try watched.sleep() == 50)
+        #expect(try watched.nextTimeout() == 50)
         // Past the mount, where its inotify sees no change.
         try place.create("\(source)/locks/device.lock")
         try watched.expect(.present)
@@ -83,7 +83,7 @@ import Testing
     @Test("without the mount table it looks by the clock")
     func withoutTheMountTableItLooksByTheClock() throws {
         let watched = try WatchedPlace(system: WatchSystem(mountTable: "/nonexistent"))
-        #expect(try watched.sleep() == 50)
+        #expect(try watched.nextTimeout() == 50)
     }
 
     @Test("a watch that cannot wait says so")

@@ -61,7 +61,7 @@ import Testing
             try place.create(place.lock)
             try place.remove(place.lock)
         }
-        _ = try watched.sleep()
+        _ = try watched.nextTimeout()
         try watched.expect(.absent)
         for _ in 0..<10_000 {
             try place.create(place.lock)
@@ -95,7 +95,7 @@ import Testing
         let watched = try WatchedPlace()
         try watched.expect(.absent)
         let count = watched.reportCount
-        _ = try watched.sleep()
+        _ = try watched.nextTimeout()
         #expect(watched.reportCount == count + 1)
         try watched.expect(.absent)
     }
@@ -116,7 +116,7 @@ import Testing
     func anIdleWatchDoesNotWake() throws {
         let watched = try WatchedPlace()
         let place = watched.place
-        #expect(try watched.sleep() == -1)
+        #expect(try watched.nextTimeout() == -1)
         let count = watched.sleepCount
         // A busy directory further up, and new entries beside the lock files' directory.
         for number in 0..<2000 {

@@ -78,7 +78,7 @@ final class WatchedPlace {
     }
 
     /// Makes the watch check and report, waits until it sleeps again, and returns the timeout of that sleep.
-    func sleep() throws -> Int32 {
+    func nextTimeout() throws -> Int32 {
         let count = reportCount
         watch.refresh()
         try log.wait(for: "sleep", within: 10) { $0.reports.count > count && $0.isAsleep }

@@ -12,6 +12,7 @@ import sys
 import time
 
 import cached_pages
+from locking import until
 from mounting import Mount
 
 GOAL = 100.0
@@ -123,11 +124,11 @@ class Bench:
 
     def receipt(self, locks):
         """Returns the receipt of the lock after `locks` others."""
-        while True:
+        def locked():
             status = json.loads(self.mount.run(self.options.binary, "status", "--json", self.mount.mountpoint))
-            if status["lock"]["locks"] > locks and status["lock"]["state"] == "locked":
-                return status["lock"]
-            time.sleep(0.005)
+            return status["lock"] if status["lock"]["locks"] > locks and status["lock"]["state"] == "locked" else None
+
+        return until("the receipt", locked)
 
     def refused(self, probe):
         try:
@@ -164,11 +165,7 @@ class Bench:
         os.unlink(self.lock)
         if case.forget:
             self.mount.run(self.options.binary, "unlock", self.mount.mountpoint, "--passfile", self.mount.passfile)
-        deadline = time.monotonic() + 30
-        while self.refused(lambda: os.listdir(self.mount.mountpoint)):
-            if time.monotonic() > deadline:
-                sys.exit("not unlocked after 30 s")
-            time.sleep(0.002)
+        until("the unlock", lambda: not self.refused(lambda: os.listdir(self.mount.mountpoint)))
 
     def run(self, case):
         self.mount.mount("--lock-file", self.lock, "--on-lock", "forget" if case.forget else "refuse")

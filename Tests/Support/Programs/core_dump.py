@@ -11,9 +11,8 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 
-PATIENCE = 60
+from locking import until
 
 
 def main():
@@ -39,9 +38,7 @@ def main():
         os.write(writing, bytes(4097))
         os.kill(child, number)
     if mountpoint:
-        deadline = time.monotonic() + PATIENCE
-        while not os.path.ismount(mountpoint) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until("the mount", lambda: os.path.ismount(mountpoint))
         os.kill(child, number)
     _, status = os.waitpid(child, 0)
     if mountpoint:

@@ -10,8 +10,8 @@ import os
 import random
 import subprocess
 import sys
-import time
 
+from locking import until
 from mounting import HERE, Mount
 
 CHUNK = 4096
@@ -133,11 +133,7 @@ def fail(mount, files, rng):
 
 def heal(mount, files):
     """Waits until the mount works again by itself."""
-    deadline = time.monotonic() + 30
-    while problems(mount) or not all([file.sync() for file in files]):
-        if time.monotonic() > deadline:
-            sys.exit(f"the mount does not work again: {problems(mount)}")
-        time.sleep(0.2)
+    until("a mount that works again", lambda: not problems(mount) and all([file.sync() for file in files]))
 
 
 def comes_back(mount, outage, rng):

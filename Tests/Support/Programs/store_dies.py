@@ -14,8 +14,8 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 
+from locking import until
 from mounting import Mount
 
 NOT_DURABLE = 15
@@ -29,13 +29,6 @@ def run(*arguments):
 def expect(condition, what):
     if not condition:
         sys.exit(what)
-
-
-def poll(what, condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        expect(time.monotonic() < deadline, f"waited for {what}")
-        time.sleep(0.01)
 
 
 class Store:
@@ -96,7 +89,7 @@ class Served(Store):
 
     def attach(self):
         self.server = subprocess.Popen(["bindfs", "-f", self.below, self.path])
-        poll("bindfs", lambda: os.path.ismount(self.path))
+        until("bindfs", lambda: os.path.ismount(self.path))
 
     def die(self):
         self.server.kill()
@@ -143,7 +136,7 @@ class Daemon(Mount):
                 [self.binary, "mount", "-f", self.vault, self.mountpoint, "--passfile", self.passfile, "--lock-file", lock, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.daemon = self.process.pid
-        poll("the mount", lambda: self.command("status").returncode in (0, 16) or self.process.poll() is not None)
+        until("the mount", lambda: self.command("status").returncode in (0, 16) or self.process.poll() is not None)
         expect(self.process.poll() is None, f"no mount: {self.messages()}")
 
     def messages(self):
@@ -271,7 +264,7 @@ def detached(mount, store):
     put(os.path.join(mount.mountpoint, "more"), "more\n")
     mount.command("unmount").check_returncode()
     mount.expect_end(0)
-    poll("the loop device", lambda: store.image not in subprocess.check_output(["losetup", "-a"], text=True))
+    until("the loop device", lambda: store.image not in subprocess.check_output(["losetup", "-a"], text=True))
     store.attach()
     mount.start()
     for name in "important", "more":

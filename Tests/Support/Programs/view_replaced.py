@@ -7,8 +7,8 @@ import mmap
 import os
 import random
 import sys
-import time
 
+from locking import until
 from view_files import VECTOR, chunks
 
 directory = sys.argv[1]
@@ -130,9 +130,7 @@ def gone():
     os.mkdir(os.path.join(source, "kind"))
     store("kind/below", version(2))
     # The kernel may keep the old meaning of a name for a second.
-    deadline = time.monotonic() + 10
-    while not os.path.isdir(path("kind")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until("the directory", lambda: os.path.isdir(path("kind")))
     expect("below a directory", read_now("kind/below"), version(2))
 
 

@@ -12,54 +12,9 @@ import Testing
 
 /// Behaviour of `lock`, `unlock` and `events` before and after they send a request to a daemon.
 @Suite(.timeLimit(.minutes(20))) struct LockCommandTests {
-    private static func run(_ arguments: String...) throws -> CommandResult {
-        try Command([Products.binary] + arguments).run()
-    }
-
-    @Test(
-        "wrong usage is one line and exit code 2",
-        arguments: [
-            (["lock", "/a", "--all"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-            (["unlock", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-            (
-                ["unlock", "--passfile", "a", "--keyfile", "b"],
-                "vaultfs: only one of --passfile, --keyfile can be given\n"
-            ),
-            (["unlock", "--passphrase-fd", "0"], "vaultfs: unknown option '--passphrase-fd'"),
-            (["lock", "--passfile", "a"], "vaultfs: unknown option '--passfile'\n"),
-            (["events", "--all", "/a"], "vaultfs: only one of MOUNTPOINT, --all can be given\n"),
-            (["events", "/a", "/b"], "vaultfs: unexpected argument '/b'; give one mountpoint, or --all\n"),
-            (["lock", "/a", "/b", "/c"], "vaultfs: 2 unexpected arguments: '/b', '/c'; give one mountpoint"),
-            (["sync", "--nonsense"], "vaultfs: unknown option '--nonsense'\n"),
-            (["unlock", ""], ""),
-        ])
-    func wrongUsageOneLine(arguments: [String], message: String) throws {
-        let result = try Command([Products.binary] + arguments).run()
-        #expect(result.exitCode == FailureCode.usage.rawValue, "\(result)")
-        #expect(result.errors.hasPrefix(message), "\(result)")
-        #expect(result.errors.split(separator: "\n").count == 1, "\(result)")
-        #expect(result.output == "")
-    }
-
-    @Test("a path that is no vault's mount is refused", arguments: ["lock", "unlock", "events"])
-    func pathThatIsNoVaults(command: String) throws {
-        let directory = try TemporaryDirectory()
-        for (path, reason) in [
-            (directory.path, "not mounted: \(directory.path)"), ("/proc", "not a vault: /proc is a mount of type proc"),
-            (
-                directory.appending("none"),
-                "nothing is mounted at \(directory.path)/none, which does not exist: 'vaultfs status' lists your mounts"
-            ),
-        ] {
-            let result = try Self.run(command, path)
-            #expect(result.exitCode == FailureCode.mountpoint.rawValue, "\(result)")
-            #expect(result.errors == "vaultfs: \(reason)\n", "\(result)")
-        }
-    }
-
     @Test("the help lists every exit code")
     func helpListsEveryExitCode() throws {
-        let help = try Self.run("--help").output
+        let help = try Command([Products.binary, "--help"]).run().output
         for code in FailureCode.allCases { #expect(help.contains("\(code.rawValue)  \(code.explanation)\n")) }
     }
 

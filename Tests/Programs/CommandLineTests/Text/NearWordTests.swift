@@ -1,4 +1,3 @@
-import TestSupport
 import Testing
 
 @testable import vaultfs
@@ -16,24 +15,5 @@ import Testing
     func near(word: String, known: String, isNear: Bool) {
         #expect(NearWord.isNear(word, known) == isNear)
         #expect(NearWord.guess(for: word, among: ["something else", known]) == (isNear ? known : nil))
-    }
-
-    @Test(
-        "only a near word is suggested",
-        arguments: [
-            (["mout"], "unknown command 'mout'; did you mean 'vaultfs mount'?"),
-            (["unmuont"], "unknown command 'unmuont'; did you mean 'vaultfs unmount'?"),
-            (["slot", "ad"], "unknown command 'ad'; did you mean 'vaultfs slot add'?"),
-            (["slot", "show"], "unknown command 'show'; there are list, add, remove, change"),
-            (["lock", "--forgot"], "unknown option '--forgot'; did you mean '--forget'?"),
-            (["lock", "--josn"], "unknown option '--josn'; did you mean '--json'?"),
-            (["mount", "--help-me"], "unknown option '--help-me'"), (["slot", "add", "--x"], "unknown option '--x'"),
-            (["mount", "v", "--forground"], "unknown option '--forground'; did you mean '--foreground'?"),
-            (["lock", "--ask"], "unknown option '--ask'"), (["lock", "--fork"], "unknown option '--fork'"),
-        ])
-    func suggestion(arguments: [String], message: String) throws {
-        let result = try Command([Products.binary] + arguments).run()
-        #expect(result.exitCode == FailureCode.usage.rawValue)
-        #expect(result.errors == "vaultfs: \(message)\n", "\(result)")
     }
 }

@@ -93,7 +93,7 @@ extension PlainMountTests {
                 let process = try Command(
                     [vault.account.binary, "verify", vault.vault, "--passfile", vault.passfile, "--repair", "--yes"]
                 ).start()
-                usleep(UInt32(moment) * 8000)
+                _ = process.wait(timeout: .milliseconds(8 * moment))
                 process.kill(SIGKILL)
                 _ = process.wait(timeout: .seconds(20))
             }
