@@ -94,7 +94,7 @@ package final class Verifier {
             let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
             let changes = FoundChanges(root, keyRing, isFollowing: isInUse)
             if let fault = changes.current.fault {
-                report(.damaged, VerifierObject(RedoLog.entry), fault, remedy: .clearLog)
+                report(.damaged, VerifierObject(RedoLog.fileName), fault, remedy: .clearLog)
             }
             self.changes = changes
             let layout = self.layout
@@ -107,12 +107,12 @@ package final class Verifier {
             }
             if hasLostChanges {
                 report(
-                    .damaged, VerifierObject(RedoLog.entry), "has changes of a file whose header is damaged",
+                    .damaged, VerifierObject(RedoLog.fileName), "has changes of a file whose header is damaged",
                     remedy: .clearLog)
             }
             // A writer may have sealed a file since.
             if hasOutdatedEntries && !isInUse {
-                report(.damaged, VerifierObject(RedoLog.entry), LogRecovery.outdated, remedy: .clearLog)
+                report(.damaged, VerifierObject(RedoLog.fileName), LogRecovery.outdated, remedy: .clearLog)
             }
         }
         return totals

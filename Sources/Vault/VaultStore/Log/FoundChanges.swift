@@ -52,7 +52,7 @@ package final class FoundChanges: Sendable {
 
     private func refresh(_ state: inout State) {
         state.lastCheck = monotonicMilliseconds()
-        let stamp = (try? root.statusIfPresent(of: RedoLog.entry))?.map(FileStamp.init)
+        let stamp = (try? root.statusIfPresent(of: RedoLog.fileName))?.map(FileStamp.init)
         if isFollowing && state.found.number > 0 && stamp == state.stamp { return }
         state.stamp = stamp
         let number = state.found.number + 1

@@ -40,9 +40,10 @@ struct LogReader {
     /// Offset in `buffer` of a computed tag, and so the size of the largest entry.
     private var largestSize: Int { buffer.count - LogEntry.tagSize }
 
-    /// The bytes of an entry that was just read: its head, body and tag.
-    mutating func withEntry<Result>(
-        _ entry: LogEntry, _ body: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Result
+    /// Runs `body` with the bytes of an entry that was just read, which it may change: head, body and tag.
+    /// - Throws: the error of `body`.
+    mutating func withBytes<Result>(
+        of entry: LogEntry, _ body: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try buffer.withMutableBytes { (bytes) throws(StoreError) -> Result in try body(bytes.slice(..<entry.size)) }
     }

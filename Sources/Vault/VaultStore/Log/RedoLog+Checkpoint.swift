@@ -226,7 +226,7 @@ extension RedoLog {
             guard let descriptor = state.phase.log?.descriptor, state.used == 0 else { return }
             try descriptor.truncate(to: LogHeader.areaSize)
             state.prepared = 0
-            state.phase = .absent
+            state.phase = .unopened
             (state.sequence, state.offset) = (1, LogHeader.areaSize)
             state.unsynced.forget()
             durable.store(0, ordering: .releasing)

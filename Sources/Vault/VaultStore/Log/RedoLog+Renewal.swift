@@ -104,14 +104,14 @@ extension RedoLog {
             // Twice, because a moment ago the store may not have answered.
             var isThere = needsBody ? isReadable(old, &reader) || isReadable(old, &reader) : true
             if !isThere {
-                isThere = try reader.withEntry(old.entry) { (bytes) throws(StoreError) in
+                isThere = try reader.withBytes(of: old.entry) { (bytes) throws(StoreError) in
                     unsynced.copy(old.entry, into: bytes.slice(LogEntry.headSize..<(bytes.count - LogEntry.tagSize)))
                 }
             }
             var entry = isThere ? old.entry : old.entry.lost
             entry.sequence = header.startSequence + UInt64(index)
             entry.durable = entry.sequence - 1
-            try reader.withEntry(entry) { (bytes) throws(StoreError) in
+            try reader.withBytes(of: entry) { (bytes) throws(StoreError) in
                 try Self.write(entry, in: bytes, to: log, at: offset, header.salt, cipher, keys)
             }
             copied.append(CopiedEntry(logged: LoggedEntry(entry: entry, offset: offset), isNewlyLost: !isThere))
@@ -136,17 +136,17 @@ extension RedoLog {
     /// Gives the new log its name.
     /// - Parameter keepsOld: what has the name gets another one.
     private func giveName(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
-        if keepsOld, (try? root.rename(temporary, as: Self.entry, flags: linux_RENAME_EXCHANGE)) != nil {
+        if keepsOld, (try? root.rename(temporary, as: Self.fileName, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
             try? DamagedRoot.keepLog(temporary, in: root)
         } else if refusesReplacingOpenFiles {
             // The old log is open, so it steps aside first.
-            let aside = Self.entry + (try Descriptor.keptAddition())
+            let aside = Self.fileName + (try Descriptor.keptAddition())
             do throws(StoreError) {
-                try root.rename(Self.entry, as: aside, flags: linux_RENAME_NOREPLACE)
+                try root.rename(Self.fileName, as: aside, flags: linux_RENAME_NOREPLACE)
             } catch .system(.noSuchFileOrDirectory) {}
-            do throws(StoreError) { try root.rename(temporary, as: Self.entry) } catch {
-                try? root.rename(aside, as: Self.entry, flags: linux_RENAME_NOREPLACE)
+            do throws(StoreError) { try root.rename(temporary, as: Self.fileName) } catch {
+                try? root.rename(aside, as: Self.fileName, flags: linux_RENAME_NOREPLACE)
                 throw error
             }
             if keepsOld {
@@ -155,7 +155,7 @@ extension RedoLog {
                 root.removeQuietly(aside)
             }
         } else {
-            try root.rename(temporary, as: Self.entry)
+            try root.rename(temporary, as: Self.fileName)
         }
     }
 

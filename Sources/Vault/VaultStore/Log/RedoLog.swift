@@ -35,7 +35,7 @@ package final class RedoLog: Sendable {
     /// ARCHITECTURE (The life of a chunk) shows what leads from one to another.
     enum Phase {
         /// No file is open. The next entry opens or makes one.
-        case absent
+        case unopened
         case working(OpenLog)
         /// A part of an entry was written before the store was full. Its number gives a nonce that must not be used again, so a
         /// checkpoint changes the salt before the next entry.
@@ -45,7 +45,7 @@ package final class RedoLog: Sendable {
 
         var log: OpenLog? {
             switch self {
-            case .absent: nil
+            case .unopened: nil
             case .working(let log), .needsSalt(let log), .failed(let log, _): log
             }
         }
@@ -56,7 +56,7 @@ package final class RedoLog: Sendable {
     }
 
     struct State {
-        var phase = Phase.absent
+        var phase = Phase.unopened
         var header: LogHeader
         /// Number and offset of the next entry.
         var sequence: UInt64 = 1
@@ -76,7 +76,7 @@ package final class RedoLog: Sendable {
         var closed: Set<UInt64> = []
     }
 
-    package static let entry = Array("vaultfs.log".utf8)
+    package static let fileName = Array("vaultfs.log".utf8)
     /// Bytes that are prepared at once, and if there is no space for that.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
     /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.
@@ -271,7 +271,7 @@ package final class RedoLog: Sendable {
     /// Makes the log's file if there is none, durably.
     func makeFile() throws(StoreError) {
         try state.access { (state) throws(StoreError) in
-            if case .absent = state.phase { _ = try Self.openToWrite(root, size: state.header.logSize) }
+            if case .unopened = state.phase { _ = try Self.openToWrite(root, size: state.header.logSize) }
         }
     }
 
@@ -404,7 +404,7 @@ extension RedoLog {
 
     /// True if the log's name leads to this file, with all of its bytes.
     func hasItsName(_ log: OpenLog, size: UInt64) -> Bool {
-        guard let named = try? root.status(of: Self.entry) else { return false }
+        guard let named = try? root.status(of: Self.fileName) else { return false }
         return FileIdentity(named) == log.identity && UInt64(clamping: named.st_size) >= size
     }
 
@@ -425,7 +425,7 @@ extension RedoLog {
     /// Returns false if the log did not work before, or has no file: the next append tries to make one.
     private func setFault(_ error: StoreError, _ state: inout State) -> Bool {
         switch state.phase {
-        case .absent, .failed: return false
+        case .unopened, .failed: return false
         case .working(let log), .needsSalt(let log): state.phase = .failed(log, error)
         }
         return true

@@ -21,7 +21,7 @@ package enum DamagedRoot {
 
     /// Renames the log, durably.
     static func setLogAside(in root: Descriptor) throws(StoreError) {
-        try keepLog(RedoLog.entry, in: root)
+        try keepLog(RedoLog.fileName, in: root)
         try root.synchronize(dataOnly: false)
     }
 

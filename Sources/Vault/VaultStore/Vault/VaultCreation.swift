@@ -7,7 +7,7 @@ package import VaultFormat
 /// Makes a new vault: a directory with a log if it has a size of its own, `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
 package enum VaultCreation {
     private static let recordEntry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)
-    private static let logEntry = String(decoding: RedoLog.entry, as: UTF8.self)
+    private static let logName = String(decoding: RedoLog.fileName, as: UTF8.self)
     private static let lockEntry = String(decoding: WriterLockFile.entry, as: UTF8.self)
 
     /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
@@ -126,7 +126,7 @@ package enum VaultCreation {
         _ root: Descriptor, path: FilePath, _ record: [UInt8], _ log: LogHeader?, _ configuration: VaultConfiguration
     ) throws(VaultError) {
         var files = [(recordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized())]
-        if let log { files.insert((logEntry, log.bytes), at: 0) }
+        if let log { files.insert((logName, log.bytes), at: 0) }
         do throws(VaultError) {
             for (entry, contents) in files {
                 try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
@@ -193,7 +193,7 @@ extension VaultCreation {
         switch entry {
         // A writer of a vault writes to this file first.
         case WriterLockFile.entry: return bytes.isEmpty
-        case RedoLog.entry: return LogHeader(parsing: bytes) != nil
+        case RedoLog.fileName: return LogHeader(parsing: bytes) != nil
         case OpenDirectory.recordEntry: return (try? DirectoryRecord.parse(bytes))?.isRoot == true
         default: return isTemporary(entry) && isBeginning(bytes)
         }
