@@ -55,19 +55,28 @@ package final class Descriptor: Sendable {
         return result
     }
 
-    /// The same, or fstat(2) for no entry. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and
-    /// for a second remembers the size from before a change under another name. So asks the store about a file with several names.
+    /// The same. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and for a second remembers
+    /// the size from before a change under another name. So asks the store about a file with several names.
     /// - Throws: `.system` with errno.
-    package func currentStatus(of entry: [UInt8] = []) throws(StoreError) -> stat {
-        let known = entry.isEmpty ? try status() : try status(of: entry)
-        guard known.st_mode & S_IFMT == S_IFREG, known.st_nlink > 1 else { return known }
+    package func currentStatus(of entry: [UInt8]) throws(StoreError) -> stat {
+        let known = try status(of: entry)
+        guard known.hasSeveralNames else { return known }
         try refreshStatus(of: entry)
-        return entry.isEmpty ? try status() : try status(of: entry)
+        return try status(of: entry)
     }
 
-    /// Makes the kernel forget the attributes that it remembers of an entry, or of this file.
+    /// fstat(2), which asks the store in the same way.
     /// - Throws: `.system` with errno.
-    package func refreshStatus(of entry: [UInt8] = []) throws(StoreError) {
+    package func currentStatus() throws(StoreError) -> stat {
+        let known = try status()
+        guard known.hasSeveralNames else { return known }
+        try retrying { linux_refresh_status(fd, "") }
+        return try status()
+    }
+
+    /// Makes the kernel forget the attributes that it remembers of an entry.
+    /// - Throws: `.system` with errno.
+    package func refreshStatus(of entry: [UInt8]) throws(StoreError) {
         try retrying(entry) { linux_refresh_status(fd, $0) }
     }
 
@@ -184,4 +193,9 @@ extension Descriptor {
             if bytes.count > limit { return nil }
         }
     }
+}
+
+extension stat {
+    /// True for a file with hard links.
+    fileprivate var hasSeveralNames: Bool { st_mode & S_IFMT == S_IFREG && st_nlink > 1 }
 }

@@ -97,7 +97,7 @@ extension VaultFileSystem {
         try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
             // O_NONBLOCK, because a fifo may have replaced the file.
             let descriptor = try Descriptor(at: directory.fd, entry, flags: flags | O_NONBLOCK)
-            guard FileIdentity(try store.status(in: descriptor)) == node.key else { throw .system(.staleNFSFileHandle) }
+            guard FileIdentity(try store.status(of: descriptor)) == node.key else { throw .system(.staleNFSFileHandle) }
             store.accessTimes.prepare(file: descriptor)
             return descriptor
         }

@@ -46,6 +46,9 @@ package final class CallFaults: Sendable {
     /// True if a call has failed.
     package var isReached: Bool { state.withLock { $0.isReached } }
 
+    /// Number of calls that could have failed.
+    package var calls: Int { state.withLock { $0.number } }
+
     /// - Parameters:
     ///   - directory: an absolute path without links.
     ///   - onCall: called before each change or sync.

@@ -175,11 +175,10 @@ extension Verifier {
             let chunks = chunks(index)
             let records = try Self.read(chunks, of: content, length, layout, workspace)
             let plaintext = workspace.assembly.slice(..<(records.count - chunks.count * ChunkLayout.recordOverhead))
-            let good = try StoreError.ofCrypto(
-                workspace.cipher.decrypt(
-                    records, firstChunkIndex: chunks.lowerBound, chunkSize: layout.chunkSize, keys: content.keys.chunk,
-                    into: plaintext))
-            guard good == chunks.count else { throw .damaged("") }
+            let isWhole = try workspace.scan(
+                records, first: chunks.lowerBound, layout, content.keys.chunk, into: plaintext
+            ) { (_, _, _) in false }
+            guard isWhole else { throw .damaged("") }
         }
         return done == 0 ? start : chunks(done - 1).upperBound
     }
@@ -253,30 +252,20 @@ extension Verifier {
         return UnsafeRawBufferPointer(records)
     }
 
+    /// Reports the records of one batch that do not verify. Returns true if it ended with zeros.
     private func checkRecords(
         _ records: UnsafeRawBufferPointer, _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {
-        var chunk = chunks.lowerBound
-        var endedWithZeros = false
-        while chunk < chunks.upperBound {
-            let begin = Int(chunk - chunks.lowerBound) * layout.recordSize
-            let rest = records.slice(begin...)
-            let plaintextSize = rest.count - Int(chunks.upperBound - chunk) * ChunkLayout.recordOverhead
-            let plaintext = workspace.assembly.slice(..<plaintextSize)
-            let keys = content.keys.chunk
-            let good = try StoreError.ofCrypto(
-                workspace.cipher.decrypt(
-                    rest, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys, into: plaintext))
-            if good > 0 { endedWithZeros = false }
-            chunk += UInt64(good)
-            guard chunk < chunks.upperBound else { break }
-            let start = good * layout.recordSize
-            let record = rest.slice(start..<min(start + layout.recordSize, rest.count))
-            endedWithZeros = record.allSatisfy { $0 == 0 }
-            try checkUnverified(record, chunk, isZero: endedWithZeros, of: &content, length)
-            chunk += 1
+        let plaintext = workspace.assembly.slice(..<(records.count - chunks.count * ChunkLayout.recordOverhead))
+        var lastZero: UInt64?
+        _ = try workspace.scan(records, first: chunks.lowerBound, layout, content.keys.chunk, into: plaintext) {
+            (chunk, record, _) throws(StoreError) in
+            let isZero = record.allSatisfy { $0 == 0 }
+            if isZero { lastZero = chunk }
+            try checkUnverified(record, chunk, isZero: isZero, of: &content, length)
+            return true
         }
-        return endedWithZeros
+        return lastZero == chunks.upperBound - 1
     }
 
     /// Reports a record that does not verify, unless it is a hole, was never durable, or ends where the header says.

@@ -35,6 +35,13 @@ package struct ChunkRecords: ~Copyable, Sendable {
         protectionClass = Atomic(header.protectionClass)
     }
 
+    /// Adopts what the header says now. The caller holds the write lock.
+    func adopt(_ header: FileHeader) {
+        fileID.store(header.fileID, ordering: .releasing)
+        isSparse.store(header.isSparse, ordering: .releasing)
+        protectionClass.store(header.protectionClass, ordering: .releasing)
+    }
+
     /// Reads the records of adjacent chunks. Returns the number of bytes that are in place. Records that the file is too short
     /// for neither verify nor pass for a hole.
     @discardableResult

@@ -25,14 +25,10 @@ extension EncryptedFile {
             offset = end
         }
         try copy.skip(to: length)
-        let isLinked = writing.withLock { $0.header.isLinked }
+        if writing.withLock({ $0.header.isLinked }) { try copy.markLinked() }
         try copy.writing.withLock { (state) throws(StoreError) in
             let writer = try copy.writer(&state)
-            try copy.writeHeader(&state, writer) {
-                $0.isSealed = true
-                $0.isLinked = isLinked
-                $0.length = copy.length
-            }
+            try copy.writeSeal(&state, writer)
         }
     }
 
@@ -64,15 +60,15 @@ extension EncryptedFile {
             let end = min(position + chunkSize, piece.count)
             let chunk = (offset + UInt64(position)) / UInt64(chunkSize)
             if piece[position..<end].allSatisfy({ $0 == 0 }),
-                try isHole(chunk, records.isSparse.load(ordering: .acquiring), workspace)
+                try isHole(chunk, size: end - position, workspace)
             {
-                try copy.append(piece.slice(start..<position), workspace)
+                try copy.writeAtEnd(piece.slice(start..<position), workspace)
                 try copy.skip(to: offset + UInt64(end))
                 start = end
             }
             position = end
         }
-        try copy.append(piece.slice(start...), workspace)
+        try copy.writeAtEnd(piece.slice(start...), workspace)
     }
 
     /// Compares the content with a plain file of the same length.
@@ -87,8 +83,8 @@ extension EncryptedFile {
         return true
     }
 
-    /// Appends to a file that ends with a whole chunk.
-    func append(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
+    /// Writes at the end of a file that ends with a whole chunk.
+    func writeAtEnd(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
         var done = 0
         while done < bytes.count { done += try write(bytes.slice(done...), at: length, workspace: workspace) }
     }
@@ -135,25 +131,19 @@ extension EncryptedFile {
 
     /// Opens a file that may be shorter than its sealed header says. Such a file is sealed at the length that is left.
     private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        let layout = store.layout
         let rest = try EncryptedFile(descriptor, in: store)
         // Left longer here also after an unclean end, so that the first writer keeps the tail.
         if rest.hasUnsealedTail { return try open(descriptor, in: store, cutsTornTail: false) }
-        guard let sealed = rest.missedLength else { return try open(descriptor, in: store) }
-        let left = layout.plaintextLength(ofBackingSize: UInt64(clamping: try descriptor.status().st_size))
-        if left < sealed { try rest.sealRest(left) }
+        if rest.missedLength != nil { try rest.sealRest() }
         return try open(descriptor, in: store)
     }
 
-    private func sealRest(_ length: UInt64) throws(StoreError) {
+    private func sealRest() throws(StoreError) {
         try writing.withLock { (state) throws(StoreError) in
             let writer = try writer(&state, evenIfClosed: true)
             // The file's size must be on disk before the header that authenticates it.
             try writer.synchronize(dataOnly: false)
-            try writeHeader(&state, writer) {
-                $0.length = length
-                $0.sealCounter += 1
-            }
+            try writeSeal(&state, writer)
         }
     }
 

@@ -32,7 +32,7 @@ extension EncryptedFile {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int {
         try following { () throws(StoreError) in
-            try readKnown(at: plaintextOffset, into: buffer, workspace: workspace)
+            try readKnown(at: plaintextOffset, into: buffer, mayCache: false, workspace: workspace)
         }
     }
 
@@ -62,11 +62,11 @@ extension EncryptedFile {
     /// - Throws: `ESTALE` if it is another file by now.
     package func follow(_ status: stat, isRetry: Bool = false) throws(StoreError) {
         guard store.followsWriter else { return }
-        let stamp = FileStamp(status)
         let found = store.foundChanges?.refreshed(isRetry: isRetry)
         try writing.withLock { (state) throws(StoreError) in
-            if state.followed.stamp == stamp && state.followed.logNumber == found?.number && !isRetry { return }
-            let header: FileHeader
+            let now = WriteState.Followed(stamp: FileStamp(status), logNumber: found?.number ?? 0)
+            if case .reading(let followed) = state.phase, followed == now, !isRetry { return }
+            var header: FileHeader
             do throws(StoreError) {
                 header = try Self.readHeader(of: reader, keyRing: store.keyRing).0
             } catch .locked {
@@ -79,13 +79,10 @@ extension EncryptedFile {
             if isCut, found?.files[fileID]?.exactLength == nil {
                 throw .damaged(Self.wrongLength(newLength, expected: header.length))
             }
-            state.header = header
-            state.followed.stamp = stamp
             lengths.set(newLength, by: header)
-            records.isSparse.store(header.isSparse, ordering: .releasing)
-            records.protectionClass.store(header.protectionClass, ordering: .releasing)
-            state.followed.logNumber = found?.number ?? 0
-            if let found { adopt(found, UInt64(clamping: status.st_size), &state) }
+            records.adopt(header)
+            if let found { adopt(found, UInt64(clamping: status.st_size), &header) }
+            state.follow(header, now)
         }
     }
 

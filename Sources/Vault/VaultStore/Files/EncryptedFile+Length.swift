@@ -151,21 +151,14 @@ extension EncryptedFile {
         // The checkpoint frees what is past the end.
         state.space.end = 0
         // The next checkpoint makes it durable.
-        state.tail.chunk = layout.partialChunk(of: newLength)
+        state.tail = WriteState.Tail(layout.partialChunk(of: newLength))
         store.cache.removeAll(file: token, from: last)
     }
 
-    /// True if the file is sparse and the chunk's record is all zero.
-    func isHole(_ chunk: UInt64, _ isSparse: Bool, _ workspace: Workspace) throws(StoreError) -> Bool {
-        try isZeroRecord(chunk, size: layout.plaintextSize(ofChunk: chunk, length: length), isSparse, workspace)
-    }
-
-    private func isZeroRecord(
-        _ chunk: UInt64, size: Int, _ isSparse: Bool, _ workspace: Workspace
-    ) throws(StoreError) -> Bool {
-        guard isSparse else { return false }
-        let record = try records.read(chunk, size: size, workspace)
-        return record.allSatisfy { $0 == 0 }
+    /// True if the file is sparse and the record of a chunk with `size` bytes of plaintext is all zero.
+    func isHole(_ chunk: UInt64, size: Int, _ workspace: Workspace) throws(StoreError) -> Bool {
+        guard records.isSparse.load(ordering: .acquiring) else { return false }
+        return try records.read(chunk, size: size, workspace).allSatisfy { $0 == 0 }
     }
 
     /// Cuts off what an unclean end may have left past the durable part of an unsealed file: new records that reached
@@ -218,22 +211,15 @@ extension EncryptedFile {
             let size = Int(end - 1 - chunk) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
             let records = workspace.records.slice(..<size)
             try self.records.read(chunk, into: records)
-            var start = 0
-            while start < size {
-                let rest = UnsafeRawBufferPointer(records.slice(start...))
-                let plaintextSize = rest.count - Int(end - chunk) * ChunkLayout.recordOverhead
-                let good = try self.records.decrypt(
-                    rest, first: chunk, into: workspace.assembly.slice(..<plaintextSize), workspace.cipher)
-                chunk += UInt64(good)
-                start += good * layout.recordSize
-                guard start < size else { break }
-                let record = records.slice(start..<min(start + layout.recordSize, size))
-                guard header.isSparse, record.count == layout.recordSize, record.allSatisfy({ $0 == 0 }) else {
-                    return chunk
-                }
-                chunk += 1
-                start += layout.recordSize
+            var torn: UInt64?
+            let plaintext = workspace.assembly.slice(..<(size - Int(end - chunk) * ChunkLayout.recordOverhead))
+            _ = try workspace.scan(UnsafeRawBufferPointer(records), first: chunk, layout, keys.chunk, into: plaintext) {
+                (chunk, record, _) in
+                let isHole = header.isSparse && record.count == layout.recordSize && record.allSatisfy { $0 == 0 }
+                if !isHole { torn = chunk }
+                return isHole
             }
+            if let torn { return torn }
             chunk = end
         }
         return nil
@@ -249,7 +235,7 @@ extension EncryptedFile {
             let n = Int(sealedLength % UInt64(layout.chunkSize))
             // A longer record must become the short one that the sealed length ends with. One that does not verify is not
             // replaced. Reading it stays an error.
-            let isHole = n > 0 ? try isZeroRecord(last, size: n, state.header.isSparse, workspace) : false
+            let isHole = n > 0 ? try isHole(last, size: n, workspace) : false
             if n > 0, !isHole, try !decryptStored(last, into: workspace.edge.slice(..<n), workspace) {
                 do throws(StoreError) {
                     return try shrinkBack(&state, writer, to: sealedLength, workspace)

@@ -37,12 +37,16 @@ extension EncryptedFile {
     /// Takes over the changes that a read-only store has found in the log.
     func adoptLoggedChanges() {
         guard let found = store.foundChanges?.current, let backingSize = try? reader.status().st_size else { return }
-        writing.withLock { adopt(found, UInt64(clamping: backingSize), &$0) }
+        writing.withLock { state in
+            var header = state.header
+            adopt(found, UInt64(clamping: backingSize), &header)
+            state.follow(header)
+        }
     }
 
-    /// The caller holds the write lock and has just read the header.
-    func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ state: inout WriteState) {
-        let sealCounter = state.header.sealCounter
+    /// The caller holds the write lock and has just read the header, which becomes the one that fits the changes.
+    func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ header: inout FileHeader) {
+        let sealCounter = header.sealCounter
         let changes = found.changes(of: fileID, sealCounter: sealCounter)
         // A writer may have sealed the file since the log was read.
         if !store.followsWriter, found.files[fileID]?.outdated(sealCounter) ?? 0 > 0 {
@@ -51,9 +55,9 @@ extension EncryptedFile {
         records.log.adopt(changes, in: found.log)
         if changes.isEmpty { return }
         let length = changes.length(backingSize, layout)
-        if changes.unseal(state.header, layout) { state.header.isSealed = false }
-        state.header.keepLost(changes, length, layout)
-        lengths.set(length, by: state.header)
+        if changes.unseal(header, layout) { header.isSealed = false }
+        header.keepLost(changes, length, layout)
+        lengths.set(length, by: header)
         if !changes.holes.isEmpty { records.isSparse.store(true, ordering: .releasing) }
     }
 }
@@ -61,12 +65,9 @@ extension EncryptedFile {
 /// Logged changes are put in place, by a checkpoint and after an unclean end (FileFormat: Log-6).
 extension EncryptedFile {
     /// Writes changes that are durable in the log to the backing file. Keeps its times. The caller syncs it.
-    func placeChanges(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
-        try placeChanges(changes, writer, before: nil, from: log)
-    }
-
-    private func placeChanges(
-        _ changes: LoggedChanges, _ writer: Descriptor, before: stat?, from log: Descriptor
+    /// - Parameter before: as for `keepingAttributes`.
+    func placeChanges(
+        _ changes: LoggedChanges, _ writer: Descriptor, before: stat? = nil, from log: Descriptor
     ) throws(StoreError) {
         try keepingAttributes(writer, before) { (_) throws(StoreError) in
             // The header, which no longer authenticates the former length, first.
@@ -139,6 +140,7 @@ extension EncryptedFile {
     /// Drops changes that are in place, durably.
     func dropLogged(through sequence: UInt64) {
         reportingTime { () throws(StoreError) in try records.log.drop(through: sequence, reader) }
+        if syncs.hasLostChunks.load(ordering: .acquiring) { _ = store.durability.schedule.addGrown(self) }
     }
 
     private func reportingTime(_ body: () throws(StoreError) -> Void) {

@@ -22,7 +22,8 @@ extension EncryptedFile {
         try countingDamage { () throws(StoreError) in
             store.followsWriter
                 ? try readFollowing(at: plaintextOffset, into: buffer, workspace: workspace)
-                : try readKnown(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace: workspace)
+                : try readKnown(
+                    at: plaintextOffset, into: buffer, isAhead: isAhead, mayCache: true, workspace: workspace)
         }
     }
 
@@ -43,8 +44,9 @@ extension EncryptedFile {
     }
 
     /// Reads by the known length.
+    /// - Parameter mayCache: false for data that another machine writes. It is read again each time.
     func readKnown(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false, mayCache: Bool,
         workspace: Workspace
     ) throws(StoreError) -> Int {
         let length = self.length
@@ -57,8 +59,7 @@ extension EncryptedFile {
         let wanted = buffer.slice(..<count)
         let chunkSize = UInt64(layout.chunkSize)
         let chunks = Int((plaintextOffset + UInt64(count) - 1) / chunkSize - plaintextOffset / chunkSize) + 1
-        // Data that another machine writes is read again each time.
-        let isCached = chunks <= Self.largestCachedRun && !store.followsWriter
+        let isCached = mayCache && chunks <= Self.largestCachedRun
         // After the first chunk that is missing, those after it are, too.
         var mayBeCached = isCached || isAhead
         var done = isCached || isAhead ? 0 : try readBeside(at: plaintextOffset, into: wanted, workspace)
@@ -216,30 +217,12 @@ extension EncryptedFile {
     ) throws(StoreError) -> Bool {
         let before = workspace.cipher.blocksDecrypted
         defer { store.counters.aesBlocksDecrypted.count(Int(workspace.cipher.blocksDecrypted - before)) }
-        var chunk = first
-        var recordStart = 0
-        var start = 0
-        while start < plaintext.count {
-            let good = try store.counters.cryptoTime.time { () throws(StoreError) in
-                try self.records.decrypt(
-                    records.slice(recordStart...), first: chunk, into: plaintext.slice(start...), workspace.cipher)
+        return try store.counters.cryptoTime.time { () throws(StoreError) in
+            try workspace.scan(records, first: first, layout, keys.chunk, into: plaintext) {
+                (chunk, record, piece) throws(StoreError) in
+                try substitute(for: record, chunk: chunk, into: piece, started: started, workspace)
             }
-            chunk += UInt64(good)
-            recordStart += good * layout.recordSize
-            start += good * layout.chunkSize
-            guard start < plaintext.count else { break }
-            let end = min(start + layout.chunkSize, plaintext.count)
-            let piece = plaintext.slice(start..<end)
-            let recordEnd = recordStart + piece.count + ChunkLayout.recordOverhead
-            let record = records.slice(recordStart..<recordEnd)
-            guard try substitute(for: record, chunk: chunk, into: piece, started: started, workspace) else {
-                return false
-            }
-            chunk += 1
-            recordStart = recordEnd
-            start = end
         }
-        return true
     }
 
     /// Decrypts the record of a chunk that fills `piece`. Returns false if it is cut short or does not verify.

@@ -16,7 +16,7 @@ extension EncryptedFile {
     package var hasWriter: Bool { writing.withLock { $0.writer != nil } }
 
     /// True if the file was opened for writing and is not sealed.
-    package var needsSeal: Bool { writing.withLock { $0.writer != nil && !$0.header.isSealed } }
+    package var needsSeal: Bool { writing.withLock { $0.isUnsealed } }
 
     /// True if the header authenticates the length. It does so only for durable data.
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
@@ -28,7 +28,7 @@ extension EncryptedFile {
         // A sync of the whole store proves nothing after one that has failed.
         if !isDurable || syncs.isDoubtful { try synchronize(dataOnly: true) }
         return try writing.withLock { (state) throws(StoreError) -> Bool in
-            guard let writer = state.writer, !state.header.isSealed else { return !isLogged }
+            guard case .unsealed(let writer, _) = state.phase else { return !isLogged }
             // After a lock has wiped its keys, it is sealed when they are back.
             guard hasKeys, state.lengthChanges == mark, !isLogged else { return false }
             try store.admitChange()
@@ -39,12 +39,7 @@ extension EncryptedFile {
                 let size = UInt64(clamping: before.st_size)
                 if state.space.end > size && !state.space.isAhead { try writer.truncate(to: size) }
                 state.space.end = 0
-                try writeHeader(&state, writer) {
-                    $0.isSealed = true
-                    $0.length = length
-                    $0.sealCounter += 1
-                }
-                state.tail.chunk = layout.partialChunk(of: length)
+                try writeSeal(&state, writer)
                 store.counters.filesSealed.count()
             }
             return true
@@ -57,15 +52,13 @@ extension EncryptedFile {
         defer { writing.withLock { $0.awaitedLength = nil } }
         try synchronize(dataOnly: true)
         try writing.withLock { (state) throws(StoreError) in
-            // A power cut must not make a torn tail of a chunk that was lost.
-            let awaited = state.awaitedLength ?? (syncs.hasLostChunks.load(ordering: .acquiring) ? length : nil)
-            guard let writer = state.writer, let durable = awaited, hasKeys, !state.header.isSealed,
-                !records.log.hasLength, durable > state.header.length
+            guard case .unsealed(let writer, let awaited) = state.phase, hasKeys, !records.log.hasLength,
+                // A power cut must not make a torn tail of a chunk that was lost.
+                let durable = awaited ?? (syncs.hasLostChunks.load(ordering: .acquiring) ? length : nil),
+                durable > state.header.length
             else { return }
             try store.admitChange()
-            try keepingAttributes(writer) { (_) throws(StoreError) in
-                try writeHeader(&state, writer) { $0.length = durable }
-            }
+            try writeHeader(&state, writer, isHidden: true) { $0.length = durable }
         }
     }
 
@@ -133,18 +126,33 @@ extension EncryptedFile {
         lengths.setAuthentic(.max)
     }
 
+    /// Makes the header authenticate the length, when nothing of the file is in the log and everything is durable, or none of
+    /// it has a name yet. The caller holds the write lock.
+    func writeSeal(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
+        precondition(!isLogged, "a file is in place before it is sealed")
+        try writeHeader(&state, writer) {
+            $0.isSealed = true
+            $0.length = length
+            $0.sealCounter += 1
+        }
+        state.tail = WriteState.Tail(layout.partialChunk(of: length))
+    }
+
     /// Sets the sparse flag, before a hole is made. The caller holds the write lock.
     func markSparse(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
         guard !state.header.isSparse else { return }
         try writeHeader(&state, writer) { $0.isSparse = true }
-        records.isSparse.store(true, ordering: .releasing)
     }
 
     /// Writes the header with a change: 128 bytes of one page, old or new. If that fails, the header in memory does not
     /// change.
+    /// - Parameter isHidden: true if programs must not notice. The backing file's attributes stay.
     func writeHeader(
-        _ state: inout WriteState, _ writer: Descriptor, _ change: (inout FileHeader) -> Void
+        _ state: inout WriteState, _ writer: Descriptor, isHidden: Bool = false, _ change: (inout FileHeader) -> Void
     ) throws(StoreError) {
+        if isHidden {
+            return try keepingAttributes(writer) { (_) throws(StoreError) in try writeHeader(&state, writer, change) }
+        }
         var header = state.header
         change(&header)
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
@@ -153,7 +161,8 @@ extension EncryptedFile {
             written = bytes
         }
         syncs.countWrite()
-        state.header = header
+        state.adopt(header)
+        records.adopt(header)
     }
 }
 

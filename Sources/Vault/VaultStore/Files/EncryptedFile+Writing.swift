@@ -165,15 +165,20 @@ extension EncryptedFile {
         _ workspace: Workspace
     ) throws(StoreError) {
         let chunks = (batch.plaintext.count + layout.chunkSize - 1) / layout.chunkSize
-        let records = ChunkRecords.encrypted(batch.plaintext.count, chunks: chunks, workspace)
+        let encrypted = ChunkRecords.encrypted(batch.plaintext.count, chunks: chunks, workspace)
         try changes.during { () throws(StoreError) in
             try store.counters.storeTime.time { () throws(StoreError) in
                 if batch.isLogged {
-                    let exact = batch.isLengthLogged ? newLength : nil
-                    try putInLog(
-                        &state, writer, records, first: batch.first, grows: newLength > length, exact, workspace)
+                    try append(
+                        .records, first: batch.first, bodySize: encrypted.count,
+                        exactLength: batch.isLengthLogged ? newLength : nil, &state, writer, workspace)
+                    if newLength > length { state.loggedGrowth += encrypted.count }
+                    if batch.isLengthLogged { state.loggedBytes += encrypted.count }
+                    if let tail = state.tail.chunk, batch.first..<(batch.first + UInt64(chunks)) ~= tail {
+                        state.tail = .replaced(tail, by: records.log.lastSequence)
+                    }
                 } else {
-                    try writePastEnd(&state, writer, records, first: batch.first)
+                    try writePastEnd(&state, writer, encrypted, first: batch.first)
                 }
             }
             setLength(&state, newLength)
@@ -259,54 +264,45 @@ extension EncryptedFile {
 
     /// True if few new chunks are written, and in place they would need a sync first: the durable tail is being replaced.
     private func logsGrowth(_ state: WriteState, from first: UInt64, _ count: Int) -> Bool {
-        guard count <= Self.largestLoggedGrowth, state.tail.loggedGrowth < Self.mostLoggedGrowth else { return false }
-        return state.tail.sequence > store.log.durableSequence || state.tail.chunk.map { $0 >= first } ?? false
+        guard count <= Self.largestLoggedGrowth, state.loggedGrowth < Self.mostLoggedGrowth else { return false }
+        switch state.tail {
+        case .free: return false
+        case .durable(let chunk): return chunk >= first
+        case .replaced(let chunk, let sequence): return chunk >= first || sequence > store.log.durableSequence
+        }
     }
 
     /// Puts everything in place, so that the backing file's size is that of the file again.
     func putEverythingInPlace(_ state: inout WriteState) throws(StoreError) {
         try store.log.checkpoint(.change)
-        state.loggedBytes = 0
-        state.tail.chunk = layout.partialChunk(of: length)
-        state.tail.sequence = 0
+        state.tail = WriteState.Tail(layout.partialChunk(of: length))
     }
 
     /// Makes sure, before a chunk is written past the end, that a power cut cannot leave it there without the current
     /// last chunk. Until then the durable tail's old record ends the file.
     func beginGrowth(_ state: inout WriteState) throws(StoreError) {
-        if state.tail.sequence > 0 {
+        switch state.tail {
+        case .free: break
+        case .durable: preconditionFailure("an entry replaces a partial chunk before another chunk follows it")
+        case .replaced(_, let sequence):
             store.log.awaitRenewal()
-            try store.log.synchronize(through: state.tail.sequence)
+            try store.log.synchronize(through: sequence)
         }
-        state.tail.sequence = 0
-        state.tail.chunk = nil
-        state.tail.loggedGrowth = 0
+        state.tail = .free
+        state.loggedGrowth = 0
     }
 
-    /// Appends a batch's records to the log.
-    private func putInLog(
-        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64, grows: Bool,
-        _ exactLength: UInt64?, _ workspace: Workspace
-    ) throws(StoreError) {
-        if grows { state.tail.loggedGrowth += records.count }
-        try append(
-            .records, first: first, bodySize: records.count, exactLength: exactLength, &state, writer, workspace)
-        if exactLength != nil { state.loggedBytes += records.count }
-        if let tail = state.tail.chunk, first...(first + UInt64(records.count / layout.recordSize)) ~= tail {
-            state.tail.sequence = self.records.log.lastSequence
-        }
-    }
-
-    /// Writes new records past the end of the file.
+    /// Writes new records past the end of the file, after `beginGrowth`.
     private func writePastEnd(
-        _ state: inout WriteState, _ writer: Descriptor, _ records: UnsafeRawBufferPointer, first: UInt64
+        _ state: inout WriteState, _ writer: Descriptor, _ encrypted: UnsafeRawBufferPointer, first: UInt64
     ) throws(StoreError) {
+        guard case .free = state.tail else { preconditionFailure("growth begins before new chunks are written") }
         let start = layout.recordOffset(ofChunk: first)
         // A write past the end that fails makes ext4 drop all space there, also that of records which the log has
         // (ext4_truncate_failed_write in fs/ext4/truncate.h, seen on 6.1). fallocate(2) fails without that.
-        if isLogged { try reserveAhead(&state, writer, start..<(start + UInt64(records.count))) }
+        if isLogged { try reserveAhead(&state, writer, start..<(start + UInt64(encrypted.count))) }
         do throws(StoreError) {
-            try writer.write(records, at: start)
+            try writer.write(encrypted, at: start)
         } catch {
             // Only bytes past the old end were written. They are removed again.
             _ = try? writer.truncate(to: start)
@@ -315,8 +311,8 @@ extension EncryptedFile {
             throw error
         }
         syncs.countWrite()
-        self.records.log.raiseTime()
-        store.counters.ciphertextBytesWritten.count(records.count)
+        records.log.raiseTime()
+        store.counters.ciphertextBytesWritten.count(encrypted.count)
     }
 
     /// Makes sure that the store can put an entry in place, before it is appended: a checkpoint must not run out of space for
@@ -375,11 +371,11 @@ extension EncryptedFile {
     /// Sets a new length. The caller holds the write lock.
     func setLength(_ state: inout WriteState, _ newLength: UInt64) {
         if newLength == length { return }
+        state.changeLength(to: newLength)
         lengths.set(newLength)
-        state.lengthChanges += 1
         let grown = Int64(clamping: newLength) - Int64(clamping: state.header.length)
-        if grown >= Self.mostUnproven && state.awaitedLength == nil && !records.log.hasLength
-            && store.durability.schedule.addGrown(self)
+        if grown >= Self.mostUnproven, case .unsealed(_, nil) = state.phase, !records.log.hasLength,
+            store.durability.schedule.addGrown(self)
         {
             state.awaitedLength = newLength - newLength % UInt64(layout.chunkSize)
         }

@@ -10,48 +10,6 @@ package import VaultFormat
 /// them several times in succession. Every change of chunks, length or header holds it. It is taken before any lock of the
 /// log or the cache.
 package final class EncryptedFile: Sendable {
-    struct WriteState {
-        var header: FileHeader
-        /// The descriptor for writing. Opened for the first writer.
-        var writer: Descriptor?
-        /// Counts the changes of length, so that a seal notices one since it synced the data.
-        var lengthChanges: UInt64 = 0
-        var tail: DurableTail
-        var space = AllocatedSpace()
-        /// The durable length that the header will have when a sync has covered it. Nil if no sync was asked for.
-        var awaitedLength: UInt64?
-        /// Bytes that were logged since the log has the file's length.
-        var loggedBytes = 0
-        var followed = Followed()
-    }
-
-    /// The last chunk, if it is a partial one that may be durable. Nothing is written after it before the log has made its
-    /// successor durable.
-    struct DurableTail {
-        var chunk: UInt64?
-        /// The entry that has replaced it. 0 if none has.
-        var sequence: UInt64 = 0
-        /// Bytes of new chunks that were logged since the last sync.
-        var loggedGrowth = 0
-    }
-
-    struct AllocatedSpace {
-        /// Backing offset up to which space was allocated.
-        var end: UInt64 = 0
-        /// The value of `FileLog.spaceReleases` then.
-        var releases = 0
-        /// True if a program has allocated space after the end, which stays.
-        var isAhead = false
-    }
-
-    /// The state of a file that another process writes, when its header was read.
-    struct Followed {
-        /// The stamp of the backing file.
-        var stamp: FileStamp?
-        /// The number of the log's changes that were adopted then.
-        var logNumber = 0
-    }
-
     let store: Store
     package let records: ChunkRecords
     package let lengths: FileLength
@@ -94,18 +52,15 @@ package final class EncryptedFile: Sendable {
     }
 
     init(
-        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64,
-        isNew: Bool = false
+        store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64
     ) {
         self.store = store
         records = ChunkRecords(header, keys, reader, in: store)
         lengths = FileLength(length, header)
         syncs = FileSyncs(hasUnknownWrites: !header.isSealed)
-        writing = Mutex(
-            WriteState(
-                header: header, writer: writer,
-                tail: DurableTail(chunk: isNew ? nil : store.layout.partialChunk(of: length)))
-        )
+        var state = WriteState(header)
+        if let writer { state.open(writer, partialChunk: store.layout.partialChunk(of: length)) }
+        writing = Mutex(state)
     }
 
     /// Opens a file without any check of its length.
@@ -120,10 +75,7 @@ package final class EncryptedFile: Sendable {
     /// - Parameter descriptor: of a regular file, open for reading.
     /// - Throws: `.damaged` if the header does not authenticate, or if the file is under 128 bytes or shorter than sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        guard let completion = store.completion, completion.isActive else {
-            return try open(descriptor, in: store, cutsTornTail: store.followsUncleanEnd)
-        }
-        return try completion.proving(descriptor) { (mustCheck) throws(StoreError) in
+        try proving(descriptor, in: store) { (mustCheck) throws(StoreError) in
             try open(descriptor, in: store, cutsTornTail: mustCheck)
         }
     }
@@ -156,7 +108,7 @@ package final class EncryptedFile: Sendable {
     package static func openTruncated(
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
-        try proving(descriptor, in: store) { () throws(StoreError) in
+        try proving(descriptor, in: store) { (_) throws(StoreError) in
             guard try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) else {
                 return try makeFile(in: descriptor, class: parentClass, in: store)
             }
@@ -171,17 +123,17 @@ package final class EncryptedFile: Sendable {
     package static func create(
         in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
     ) throws(StoreError) -> EncryptedFile {
-        try proving(descriptor, in: store) { () throws(StoreError) in
+        try proving(descriptor, in: store) { (_) throws(StoreError) in
             try makeFile(in: descriptor, class: protectionClass, in: store)
         }
     }
 
-    /// Runs `body`, which writes the file's content anew. After an unclean end nobody looks for a torn tail then.
+    /// Runs `body`, which cuts off a torn tail if it gets true, or writes the file's content anew. Nobody looks for one then.
     private static func proving(
-        _ descriptor: Descriptor, in store: Store, _ body: () throws(StoreError) -> EncryptedFile
+        _ descriptor: Descriptor, in store: Store, _ body: (Bool) throws(StoreError) -> EncryptedFile
     ) throws(StoreError) -> EncryptedFile {
-        guard let completion = store.completion, completion.isActive else { return try body() }
-        return try completion.proving(descriptor) { (_) throws(StoreError) in try body() }
+        guard let completion = store.completion, completion.isActive else { return try body(store.followsUncleanEnd) }
+        return try completion.proving(descriptor, body)
     }
 
     private static func makeFile(
@@ -191,7 +143,7 @@ package final class EncryptedFile: Sendable {
         let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
         try descriptor.write(bytes, at: 0)
         let file = EncryptedFile(
-            store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0, isNew: true)
+            store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0)
         file.syncs.writtenHeader.withLock { $0 = bytes }
         return file
     }
@@ -255,7 +207,7 @@ package final class EncryptedFile: Sendable {
             lengths.isCutBack.store(true, ordering: .releasing)
         }
         if state.header.isLinked { try replaceSharedID(&state, writer) }
-        state.writer = writer
+        state.open(writer, partialChunk: layout.partialChunk(of: length))
         return writer
     }
 
@@ -266,8 +218,8 @@ package final class EncryptedFile: Sendable {
     /// - Throws: `.system` with errno. All handles of the file report it then.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         let descriptor = writing.withLock { state in
-            state.tail.chunk = layout.partialChunk(of: length)
-            state.tail.loggedGrowth = 0
+            state.tail.beginSync(layout.partialChunk(of: length))
+            state.loggedGrowth = 0
             return state.writer ?? reader
         }
         do throws(StoreError) {
@@ -338,19 +290,13 @@ extension EncryptedFile {
             guard let newClass = choose(state.header) else { return false }
             // Not `writer`: the file is not opened for writing, so it must be neither cut back nor sealed.
             let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
-            let rewrapped = try rewrapped(state.header, as: newClass)
-            try keepingAttributes(writer) { (_) throws(StoreError) in
-                try writeHeader(&state, writer) { $0 = rewrapped }
-                records.protectionClass.store(newClass, ordering: .releasing)
-            }
+            let oldCipher = try store.keyRing.wrapCipher(of: state.header)
+            let newCipher = try store.keyRing.classCipher(newClass, epoch: state.header.epoch)
+            let header = try StoreError.ofFormat(
+                state.header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys))
+            try writeHeader(&state, writer, isHidden: true) { $0 = header }
             return true
         }
-    }
-
-    private func rewrapped(_ header: FileHeader, as newClass: ProtectionClass) throws(StoreError) -> FileHeader {
-        let oldCipher = try store.keyRing.wrapCipher(of: header)
-        let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
-        return try StoreError.ofFormat(header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys))
     }
 }
 
@@ -364,9 +310,7 @@ extension EncryptedFile {
         try writing.withLock { (state) throws(StoreError) in
             if state.header.isLinked { return }
             let writer = if let writer = state.writer { writer } else { try reader.reopenedForWriting() }
-            try keepingAttributes(writer) { (_) throws(StoreError) in
-                try writeHeader(&state, writer) { $0.isLinked = true }
-            }
+            try writeHeader(&state, writer, isHidden: true) { $0.isLinked = true }
         }
     }
 
@@ -376,10 +320,7 @@ extension EncryptedFile {
         guard !isLogged, try writer.status().st_nlink == 1 else { return }
         let cipher = try store.keyRing.wrapCipher(of: state.header)
         let header = try StoreError.ofFormat(state.header.withNewID(classCipher: cipher))
-        try keepingAttributes(writer) { (_) throws(StoreError) in
-            try writeHeader(&state, writer) { $0 = header }
-        }
-        records.fileID.store(header.fileID, ordering: .releasing)
+        try writeHeader(&state, writer, isHidden: true) { $0 = header }
         do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
             // The next sync writes the header again.
             countFailedBackingSync()

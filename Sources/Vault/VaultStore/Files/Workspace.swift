@@ -51,6 +51,39 @@ package final class Workspace: SharingWorkerBuffers {
         records = logEntry.slice(LogEntry.headSize..<(LogEntry.headSize + recordsSize))
     }
 
+    /// Decrypts adjacent records, the first of which is that of chunk `first`.
+    /// - Parameter onUnverified: called for each record that does not verify, with its chunk and with the plaintext to fill. Returns
+    ///   false to end the scan.
+    /// - Returns: false if it was ended.
+    /// - Throws: the error of libcrypto; the error of `onUnverified`.
+    package func scan(
+        _ records: UnsafeRawBufferPointer, first: UInt64, _ layout: ChunkLayout, _ keys: ChunkKeys,
+        into plaintext: UnsafeMutableRawBufferPointer,
+        _ onUnverified: (UInt64, UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer) throws(StoreError) -> Bool
+    ) throws(StoreError) -> Bool {
+        var chunk = first
+        var recordStart = 0
+        var start = 0
+        while start < plaintext.count {
+            let good = try StoreError.ofCrypto { () throws(CryptoError) in
+                try cipher.decrypt(
+                    records.slice(recordStart...), firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys,
+                    into: plaintext.slice(start...))
+            }
+            chunk += UInt64(good)
+            recordStart += good * layout.recordSize
+            start += good * layout.chunkSize
+            guard start < plaintext.count else { break }
+            let piece = plaintext.slice(start..<min(start + layout.chunkSize, plaintext.count))
+            let record = records.slice(recordStart..<(recordStart + piece.count + ChunkLayout.recordOverhead))
+            guard try onUnverified(chunk, record, piece) else { return false }
+            chunk += 1
+            recordStart += record.count
+            start += piece.count
+        }
+        return true
+    }
+
     /// Zeroes the buffers and forgets the keys last used. Called by its own thread, between requests.
     package func wipe() {
         memset(memory, 0, memorySize)

@@ -96,12 +96,7 @@ extension RedoLog {
             fail(error)
             throw error
         }
-        for target in now.targets.values {
-            target.file.dropLogged(through: now.sequence - 1)
-            if target.file.syncs.hasLostChunks.load(ordering: .acquiring) {
-                _ = schedule.addGrown(target.file)
-            }
-        }
+        for target in now.targets.values { target.file.dropLogged(through: now.sequence - 1) }
         state.access { state in
             state.header = header
             if case .needsSalt(let log) = state.phase, now.needsSalt { state.phase = .working(log) }

@@ -139,7 +139,7 @@ package struct LostAndFound {
             while true {
                 let count = try reader.read(at: file.length, into: workspace.reply)
                 if count == 0 { return }
-                try file.append(UnsafeRawBufferPointer(workspace.reply.slice(..<count)), workspace)
+                try file.writeAtEnd(UnsafeRawBufferPointer(workspace.reply.slice(..<count)), workspace)
             }
         }
     }
@@ -159,7 +159,7 @@ package struct LostAndFound {
     func keep(_ bytes: [UInt8], as name: [UInt8]) throws(StoreError) {
         try makeFile(name) { (file) throws(StoreError) in
             let workspace = try Workspace(layout: store.layout)
-            try bytes.withBytes { (bytes) throws(StoreError) in try file.append(bytes, workspace) }
+            try bytes.withBytes { (bytes) throws(StoreError) in try file.writeAtEnd(bytes, workspace) }
         }
     }
 

@@ -174,11 +174,16 @@ package final class Store: Sendable {
         }
     }
 
-    /// The status of an entry, or of the file `directory` for no entry. Asks a FUSE store about files with several names.
+    /// The status of an entry. Asks a FUSE store about a file with several names.
     /// - Throws: `.system` with errno.
-    package func status(of entry: [UInt8] = [], in directory: Descriptor) throws(StoreError) -> stat {
-        if isOnFuse { return try directory.currentStatus(of: entry) }
-        return entry.isEmpty ? try directory.status() : try directory.status(of: entry)
+    package func status(of entry: [UInt8], in directory: Descriptor) throws(StoreError) -> stat {
+        isOnFuse ? try directory.currentStatus(of: entry) : try directory.status(of: entry)
+    }
+
+    /// The same for an open file.
+    /// - Throws: `.system` with errno.
+    package func status(of file: Descriptor) throws(StoreError) -> stat {
+        isOnFuse ? try file.currentStatus() : try file.status()
     }
 
     /// A number that no other open file has had.

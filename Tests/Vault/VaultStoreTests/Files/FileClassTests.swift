@@ -119,13 +119,12 @@ import VaultFormat
         #expect(readOnly.protectionClass == .complete)
         let file = try fixture.reopen(in: try fixture.open())
         // Simulates a failure of the store: a descriptor that refuses writes.
-        file.writing.withLock { $0.writer = file.reader }
+        file.writing.withLock { $0.open(file.reader, partialChunk: nil) }
         #expect(throws: StoreError.system(.badFileDescriptor)) { try file.changeClass(to: .none) }
         #expect(file.protectionClass == .complete)
         #expect(file.writing.withLock { $0.header.protectionClass } == .complete)
         #expect(try fixture.bytes() == before)
-        file.writing.withLock { $0.writer = nil }
-        try file.changeClass(to: .none)
+        try fixture.reopen(in: try fixture.open()).changeClass(to: .none)
         #expect(try fixture.header().sealCounter == 1, "a change of class is no seal")
     }
 

@@ -31,21 +31,25 @@ import Testing
             for ends in [false, true] {
                 // Not the same calls for each count.
                 var first = step == 1 ? 0 : index % step
-                while try isReached(kind, first, count, chunkSize, ends: ends) { first += step }
-                #expect(first > 30)
+                var calls: Int?
+                while calls == nil {
+                    calls = try callsWithoutFault(kind, first, count, chunkSize, ends: ends)
+                    first += step
+                }
+                #expect(calls ?? 0 > 30)
             }
         }
     }
 
-    /// Returns false if there are fewer calls.
-    private func isReached(
+    /// Returns the number of calls if it is too small for the fault.
+    private func callsWithoutFault(
         _ kind: CallFaults.Kind, _ first: Int, _ count: Int, _ chunkSize: Int, ends: Bool
-    ) throws -> Bool {
+    ) throws -> Int? {
         let faults = CallFaults(kind, first: first, count: count)
         let context = "\(kind) \(count) times from call \(first), chunks of \(chunkSize), ends \(ends)"
         let run = try LogFaultRun(chunkSize: chunkSize, faults, context)
         run.run(ends: ends)
-        guard faults.isReached else { return false }
+        guard faults.isReached else { return faults.calls }
         if ends {
             if kind == .interrupted || kind == .short { #expect(run.isUnnoticed, "\(context)") }
             try run.checkEnded()
@@ -56,6 +60,6 @@ import Testing
             try run.checkKilled()
             try run.checkLiving()
         }
-        return true
+        return nil
     }
 }
