@@ -105,33 +105,6 @@ struct TamperModel {
         return nil
     }
 
-    /// Decides if a file's content is possible after changes that bring no authentic data to it. This uses only the
-    /// manual's rules, as a check of the model.
-    func isListed(_ whole: [UInt8], of file: Int) -> Bool {
-        guard let state = files[file].last else { return false }
-        let original = state.plaintext
-        // A sealed file has its length. An unsealed file may be cut between two chunks, or in a hole, and extended only
-        // if it has holes.
-        if state.isSealed && whole.count != original.count { return false }
-        if !state.isSparse && (whole.count > original.count || !isChunkEnd(whole.count, original.count)) {
-            return false
-        }
-        var start = 0
-        while start < whole.count {
-            let end = min(start + layout.chunkSize, whole.count)
-            let isZero = same(whole[start..<end], zeros[..<(end - start)])
-            let isOriginal = end <= original.count && same(whole[start..<end], original[start..<end])
-            // A chunk may be zeroed in a file with holes.
-            if !isOriginal && !(state.isSparse && isZero) { return false }
-            start = end
-        }
-        return true
-    }
-
-    private func isChunkEnd(_ length: Int, _ originalLength: Int) -> Bool {
-        length == originalLength || length % layout.chunkSize == 0
-    }
-
     private func record(_ index: Int, _ size: Int, _ backing: [UInt8]) -> ArraySlice<UInt8> {
         let start = Int(layout.recordOffset(ofChunk: UInt64(index)))
         return backing[start..<(start + size + 32)]

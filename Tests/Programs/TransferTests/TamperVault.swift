@@ -42,6 +42,8 @@ final class TamperVault {
     let chunkSize: Int
     let keyRing: KeyRing
     let model: TamperModel
+    /// The content of each file, as a check of `model`.
+    let expected: [FileModel]
     let names: [[UInt8]]
     /// The path of each file in the vault's directory, and a copy of its last state.
     let backing: [String]
@@ -73,7 +75,10 @@ final class TamperVault {
         names = plans.map { Array($0.name.utf8) }
 
         var random = SeededGenerator(seed: seed)
-        var plaintexts = plans.map { random.bytes(Int($0.lengths.0 * Double(chunkSize))) }
+        let expected = plans.map { plan in
+            FileModel(random.bytes(Int(plan.lengths.0 * Double(chunkSize))), chunkSize: chunkSize)
+        }
+        self.expected = expected
         var states = [[TamperState]](repeating: [], count: plans.count)
         let store = { [root] in try Store(root: root, keyRing: keyRing, cacheSize: 0, isReadOnly: false) }
         var open = try store()
@@ -84,12 +89,12 @@ final class TamperVault {
         self.backing = backing
         func note(_ index: Int) throws {
             let bytes = [UInt8](try Data(contentsOf: URL(filePath: backing[index])))
-            states[index].append(TamperState(backing: bytes, plaintext: plaintexts[index]))
+            states[index].append(TamperState(backing: bytes, plaintext: expected[index].bytes))
         }
         var tree = VaultTree(try VaultFileSystem(store: open))
         for index in plans.indices {
             let (_, content) = try tree.makeFile(names[index], in: tree.root)
-            try Self.write(plaintexts[index], at: 0, to: content, tree, workspace)
+            try Self.write(expected[index].bytes, at: 0, to: content, tree, workspace)
         }
         open.durability.sealer.sealAll()
         for index in plans.indices { try note(index) }
@@ -100,7 +105,7 @@ final class TamperVault {
         for isSealed in [true, false] {
             for index in plans.indices where plans[index].isSealed == isSealed {
                 let item = try #require(try tree.find(names[index], in: tree.root))
-                try Self.change(&plaintexts[index], plans[index], chunkSize, &random, item, tree, workspace)
+                try Self.change(expected[index], plans[index], &random, item, tree, workspace)
             }
             if isSealed { open.durability.sealer.sealAll() }
         }
@@ -129,31 +134,32 @@ final class TamperVault {
 
     /// Overwrites the first chunk, changes the length, and makes holes.
     private static func change(
-        _ plaintext: inout [UInt8], _ plan: Plan, _ chunkSize: Int, _ random: inout SeededGenerator,
+        _ expected: FileModel, _ plan: Plan, _ random: inout SeededGenerator,
         _ item: VaultTree.Item, _ tree: VaultTree, _ workspace: Workspace
     ) throws {
+        let chunkSize = expected.chunkSize
         let length = Int(plan.lengths.1 * Double(chunkSize))
         let content = try tree.open(item, flags: O_RDWR, workspace)
         let rewritten = random.bytes(min(chunkSize, length))
-        plaintext.replaceSubrange(..<min(rewritten.count, plaintext.count), with: rewritten)
         try write(rewritten, at: 0, to: content, tree, workspace)
-        if length > plaintext.count {
-            let added = random.bytes(length - plaintext.count)
-            try write(added, at: plaintext.count, to: content, tree, workspace)
-            plaintext += added
+        expected.write(rewritten, at: 0)
+        if length > expected.length {
+            let added = random.bytes(length - expected.length)
+            try write(added, at: expected.length, to: content, tree, workspace)
+            expected.write(added, at: expected.length)
         } else {
             try tree.setLength(UInt64(length), of: content, workspace)
-            plaintext.removeLast(plaintext.count - length)
+            expected.setLength(length)
         }
         if let hole = plan.hole {
             let range = (hole.lowerBound * chunkSize)..<(hole.upperBound * chunkSize)
             try content.handle.file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
-            plaintext.replaceSubrange(range, with: [UInt8](repeating: 0, count: range.count))
+            expected.clear(range)
         }
         if plan.hollowEnd > 0 {
             let added = max(plan.hollowEnd * chunkSize, 1 << 20)
-            plaintext += [UInt8](repeating: 0, count: added)
-            try tree.setLength(UInt64(plaintext.count), of: content, workspace)
+            expected.setLength(expected.length + added)
+            try tree.setLength(UInt64(expected.length), of: content, workspace)
         }
     }
 

@@ -11,7 +11,7 @@ import VaultStore
 /// A state that differs from every state that the guarantee allows.
 struct CutProblem: CustomStringConvertible {
     enum Kind: String {
-        case mount, names, open, read, length, oldChunk, unknownChunk, use, verify, silence
+        case mount, names, open, read, content, use, verify, silence
     }
 
     let kind: Kind
@@ -124,7 +124,11 @@ struct CutCheck {
                 guard let file, let result = contents[name] else { return [] }
                 switch result {
                 case .success(nil): return []
-                case .success(let content?): return differences(content, file, cut, name)
+                case .success(let content?):
+                    let window = file.window(before: cut.call, isKill: cut.isKill)
+                    return file.differences(of: content.bytes, in: window, lost: content.lost).map {
+                        CutProblem(kind: .content, text: "\(name): \($0)")
+                    }
                 case .failure(let failure): return [CutProblem(kind: failure.kind, text: "\(name): \(failure.text)")]
                 }
             }
@@ -236,57 +240,6 @@ struct CutCheck {
                 try system.write(
                     handle, UnsafeRawBufferPointer(rebasing: $0[done...]), at: UInt64(offset + done),
                     workspace: workspace)
-            }
-        }
-    }
-
-    private func differences(_ content: Content, _ file: CutFile, _ cut: Cut, _ name: String) -> [CutProblem] {
-        let bytes = content.bytes
-        let window = file.window(cut)
-        let versions = file.versions[window]
-        // Inside a lost last chunk the length is not known (FileFormat: Log-10).
-        let lostStart = content.lost.contains((bytes.count - 1) / vault.chunkSize) ? content.lost.lowerBound : nil
-        let inLost = lostStart.flatMap { start in versions.lastIndex { $0.length > start * vault.chunkSize } }
-        guard let last = lastVersion(of: bytes.count, versions) ?? inLost else {
-            let text = "\(name) has \(bytes.count) bytes, versions \(window) had \(versions.map(\.length))"
-            return [CutProblem(kind: .length, text: text)]
-        }
-        let hasHoles = versions.contains(where: \.hasHoles)
-        let count = (bytes.count + vault.chunkSize - 1) / vault.chunkSize
-        return (0..<count).compactMap { chunk in
-            if content.lost.contains(chunk) { return nil }
-            let range = (chunk * vault.chunkSize)..<min(bytes.count, (chunk + 1) * vault.chunkSize)
-            if versions.reversed().contains(where: { Self.has($0, chunk, bytes, range) }) { return nil }
-            let isZero = bytes[range].allSatisfy { $0 == 0 }
-            // In a file with holes, a size may be there without the data, if the chunk was not there or was a hole before.
-            if isZero && hasHoles && versions[...last].contains(where: { $0.isZero(chunk) }) { return nil }
-            let other = file.versions[..<window.lowerBound].lastIndex { Self.has($0, chunk, bytes, range) }
-            let what = other.map { "is of version \($0)" } ?? (isZero ? "is zeros" : "is of no version")
-            return CutProblem(
-                kind: other == nil ? .unknownChunk : .oldChunk,
-                text: "\(name): chunk \(chunk) of \(count) (\(range.count) bytes) \(what), not of \(window)")
-        }
-    }
-
-    /// The last version of this length, or that was growing over this boundary of chunks. Nil if there is none.
-    private func lastVersion(of length: Int, _ versions: ArraySlice<CutVersion>) -> Int? {
-        versions.indices.last { index in
-            if versions[index].length == length { return true }
-            guard length % vault.chunkSize == 0, index > versions.startIndex else { return false }
-            return versions[index - 1].length < length && length < versions[index].length
-        }
-    }
-
-    /// Returns true if a chunk is that of a version. The last one may be the beginning of it: of a write that made the file
-    /// longer, the bytes inside the old length may be there without the new length.
-    private static func has(_ version: CutVersion, _ chunk: Int, _ bytes: [UInt8], _ range: Range<Int>) -> Bool {
-        guard chunk < version.chunks.count else { return false }
-        let size = version.chunks[chunk].count
-        guard size == range.count || (size > range.count && range.upperBound == bytes.count) else { return false }
-        return version.chunks[chunk].withUnsafeBytes { expected in
-            bytes.withUnsafeBytes { found in
-                guard let one = expected.baseAddress, let other = found.baseAddress else { return false }
-                return memcmp(one, other + range.lowerBound, range.count) == 0
             }
         }
     }

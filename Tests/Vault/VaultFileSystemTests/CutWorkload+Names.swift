@@ -15,9 +15,9 @@ extension CutWorkload {
         return files.filter { path in arrived.contains { $0 === file(path) } }
     }
 
-    func file(_ path: String) -> CutFile? { model.entries[path].flatMap(\.self) }
+    func file(_ path: String) -> FileModel? { model.entries[path].flatMap(\.self) }
 
-    func name(_ file: CutFile) -> String { files.first { self.file($0) === file } ?? "removed" }
+    func name(_ file: FileModel) -> String { files.first { self.file($0) === file } ?? "removed" }
 
     private func split(_ path: String) throws -> (parent: NodeID, name: [UInt8]) {
         let directory = CutModel.parent(path)
@@ -47,8 +47,8 @@ extension CutWorkload {
             let flags = isDurable ? O_RDWR | O_DSYNC : O_RDWR
             handle = try system.create(name, in: parent, mode: 0o644, flags: flags, for: caller).handle
         }
-        let file = CutFile(namedIn: model.trees.count, begun: span.begun, returned: span.returned)
-        model.changeTree([path], span) { $0[path] = file }
+        let file = FileModel(chunkSize: chunkSize, span)
+        model.create(path, file, span)
         arrived?.append(file)
         if let handle { open.append((file, handle, isDurable)) }
     }
@@ -65,7 +65,7 @@ extension CutWorkload {
             let id = try system.lookUp(name, in: parent).id
             open.append((file, try system.open(id, flags: flags, for: caller, workspace: workspace), isDurable))
         }
-        if isTruncating { shrinkOrGrow(file, to: 0, span) }
+        if isTruncating { file.setLength(0, span) }
     }
 
     func close(_ index: Int) throws {
@@ -81,7 +81,7 @@ extension CutWorkload {
         try create(temporary)
         guard let (file, handle, isDurable) = open.last else { return }
         for _ in 0..<1 + random.below(2) {
-            try write(random.bytes(size()), at: file.latest.length, file, handle, isDurable)
+            try write(random.bytes(size()), at: file.length, file, handle, isDurable)
         }
         let span = try perform("fsync #\(name(file))") { try system.synchronize(handle, dataOnly: false) }
         model.noteSync(of: file, at: span.returned)
@@ -113,9 +113,9 @@ extension CutWorkload {
         guard files.count > 1, !changeable.isEmpty else { return }
         let path = changeable[random.below(changeable.count)]
         // A checkpoint may drop what it has in the log, unless it is still open.
-        if random.below(2) == 0, let last = open.last(where: { $0.file === file(path) }), last.file.latest.length > 0 {
+        if random.below(2) == 0, let last = open.last(where: { $0.file === file(path) }), last.file.length > 0 {
             try write(
-                random.bytes(100), at: random.below(last.file.latest.length), last.file, last.handle, last.isDurable)
+                random.bytes(100), at: random.below(last.file.length), last.file, last.handle, last.isDurable)
             let span = try perform("fsync #\(path)") { try system.synchronize(last.handle, dataOnly: true) }
             model.noteSync(of: last.file, at: span.returned)
         }

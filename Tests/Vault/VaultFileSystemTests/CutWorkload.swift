@@ -11,7 +11,7 @@ import VaultStore
 
 /// Random operations of programs on a mounted vault, recorded together with the calls that the store makes for them.
 final class CutWorkload {
-    typealias Open = (file: CutFile, handle: FileHandle, isDurable: Bool)
+    typealias Open = (file: FileModel, handle: FileHandle, isDurable: Bool)
 
     private let vault: CutVault
     private let path: String
@@ -24,8 +24,8 @@ final class CutWorkload {
     var model = CutModel()
     private var lock: CutLock?
     /// Files that were made during the lock. Nil while unlocked.
-    var arrived: [CutFile]?
-    private var chunkSize: Int { vault.chunkSize }
+    var arrived: [FileModel]?
+    var chunkSize: Int { vault.chunkSize }
 
     /// Makes a vault with some files, and ends its mount.
     init(_ vault: CutVault, at path: String, seed: UInt64) throws {
@@ -87,10 +87,10 @@ final class CutWorkload {
     }
 
     @discardableResult
-    func perform(_ text: String, _ body: () throws -> Void) throws -> CutSpan {
+    func perform(_ text: String, _ body: () throws -> Void) throws -> FileModel.Span {
         let begun = record?.count ?? 0
         do { try body() } catch { throw TestFailure("\(text): \(error)") }
-        let span = CutSpan(begun: begun, returned: record?.count ?? 0)
+        let span = FileModel.Span(begun: begun, returned: record?.count ?? 0)
         model.operations.append((text, span))
         return span
     }
@@ -110,17 +110,16 @@ final class CutWorkload {
     private func changeFile() throws {
         guard !open.isEmpty else { return try openFile() }
         let (file, handle, isDurable) = open[random.below(open.count)]
-        let latest = file.latest
-        let isLarge = latest.length > max(1 << 19, 4 * chunkSize)
-        let start = offset(latest.length)
+        let isLarge = file.length > max(1 << 19, 4 * chunkSize)
+        let start = offset(file.length)
         let range = start..<(start + size())
         switch random.below(100) {
         case 0..<70 where !isLarge:
             try write(
-                random.bytes(range.count), at: random.below(4) == 0 ? latest.length : start, file, handle, isDurable)
-        case 70..<80: try setLength(isLarge ? start : min(start, latest.length + chunkSize), file, handle)
+                random.bytes(range.count), at: random.below(4) == 0 ? file.length : start, file, handle, isDurable)
+        case 70..<80: try setLength(isLarge ? start : min(start, file.length + chunkSize), file, handle)
         case 80..<82 where !isLarge:
-            try setLength(latest.length + (1 << 20) + start, file, handle)
+            try setLength(file.length + (1 << 20) + start, file, handle)
         case 82..<90: try punch(range, file, handle, zeroing: false)
         case 90..<94: try punch(range, file, handle, zeroing: true)
         case 94..<97 where !isLarge: try allocate(range, file, handle)
@@ -128,7 +127,7 @@ final class CutWorkload {
         }
     }
 
-    func write(_ bytes: [UInt8], at offset: Int, _ file: CutFile, _ handle: FileHandle, _ isDurable: Bool) throws {
+    func write(_ bytes: [UInt8], at offset: Int, _ file: FileModel, _ handle: FileHandle, _ isDurable: Bool) throws {
         let span = try perform("write #\(name(file)) \(offset)..<\(offset + bytes.count)") {
             var done = 0
             while done < bytes.count {
@@ -139,48 +138,18 @@ final class CutWorkload {
                 }
             }
         }
-        if offset > file.latest.length { grow(file, to: offset, span) }
-        var version = file.latest
-        version.resize(to: max(version.length, offset + bytes.count), chunkSize: chunkSize)
-        version.write(bytes, at: offset, chunkSize: chunkSize)
-        file.add(version, span)
+        file.write(bytes, at: offset, span)
         if isDurable { model.noteSync(of: file, at: span.returned) }
     }
 
-    /// Adds the versions with zeros at the end. Up to 1 MiB they are written in pieces, each of which makes the file longer.
-    /// From 1 MiB on they are a hole of whole chunks, if the gap has one.
-    private func grow(_ file: CutFile, to length: Int, _ span: CutSpan) {
-        var version = file.latest
-        let (firstWhole, lastEnd) = (
-            (version.length + chunkSize - 1) / chunkSize * chunkSize, length / chunkSize * chunkSize
-        )
-        let isHole = length - version.length >= 1 << 20 && lastEnd > firstWhole
-        let end = isHole ? firstWhole : length
-        // After a hole, the last chunk is written as zeros again.
-        let holeEnd = isHole ? lastEnd : length
-        let pieces = Array(stride(from: version.length + (128 << 10), to: end, by: 128 << 10)) + [end, holeEnd]
-        for next in pieces + stride(from: holeEnd + (128 << 10), to: length, by: 128 << 10) + [length] {
-            if isHole { version.hasHoles = true }
-            version.resize(to: next, chunkSize: chunkSize)
-            file.add(version, span)
-        }
-    }
-
-    private func setLength(_ length: Int, _ file: CutFile, _ handle: FileHandle) throws {
+    private func setLength(_ length: Int, _ file: FileModel, _ handle: FileHandle) throws {
         let span = try perform("length #\(name(file)) \(length)") {
             try handle.file.setLength(UInt64(length), workspace: workspace)
         }
-        shrinkOrGrow(file, to: length, span)
+        file.setLength(length, span)
     }
 
-    func shrinkOrGrow(_ file: CutFile, to length: Int, _ span: CutSpan) {
-        if length > file.latest.length { return grow(file, to: length, span) }
-        var version = file.latest
-        version.resize(to: length, chunkSize: chunkSize)
-        file.add(version, span)
-    }
-
-    private func punch(_ range: Range<Int>, _ file: CutFile, _ handle: FileHandle, zeroing: Bool) throws {
+    private func punch(_ range: Range<Int>, _ file: FileModel, _ handle: FileHandle, zeroing: Bool) throws {
         let keepsSize = !zeroing || random.below(2) == 0
         let mode = zeroing ? linux_FALLOC_FL_ZERO_RANGE : linux_FALLOC_FL_PUNCH_HOLE
         let span = try perform("\(zeroing ? "zero" : "punch") #\(name(file)) \(range) \(keepsSize)") {
@@ -188,36 +157,15 @@ final class CutWorkload {
                 handle, mode: mode | (keepsSize ? linux_FALLOC_FL_KEEP_SIZE : 0), range: unsigned(range),
                 workspace: workspace)
         }
-        let inside = range.clamped(to: 0..<file.latest.length)
-        if !inside.isEmpty {
-            var version = file.latest
-            version.hasHoles = true
-            // Parts of chunks are written as zeros, in pieces.
-            for part in edges(of: inside) {
-                for start in stride(from: part.lowerBound, to: part.upperBound, by: 128 << 10) {
-                    let count = min(128 << 10, part.upperBound - start)
-                    version.write([UInt8](repeating: 0, count: count), at: start, chunkSize: chunkSize)
-                    file.add(version, span)
-                }
-            }
-            version.write([UInt8](repeating: 0, count: inside.count), at: inside.lowerBound, chunkSize: chunkSize)
-            file.add(version, span)
-        }
-        if !keepsSize && range.upperBound > file.latest.length { grow(file, to: range.upperBound, span) }
+        file.clear(range, span)
+        if !keepsSize && range.upperBound > file.length { file.setLength(range.upperBound, span) }
     }
 
-    /// The parts of a range before and after its whole chunks.
-    private func edges(of range: Range<Int>) -> [Range<Int>] {
-        let start = (range.lowerBound + chunkSize - 1) / chunkSize * chunkSize
-        let end = range.upperBound / chunkSize * chunkSize
-        return start < end ? [range.lowerBound..<start, end..<range.upperBound] : [range]
-    }
-
-    private func allocate(_ range: Range<Int>, _ file: CutFile, _ handle: FileHandle) throws {
+    private func allocate(_ range: Range<Int>, _ file: FileModel, _ handle: FileHandle) throws {
         let span = try perform("allocate #\(name(file)) \(range)") {
             try system.allocate(handle, mode: 0, range: unsigned(range), workspace: workspace)
         }
-        if range.upperBound > file.latest.length { grow(file, to: range.upperBound, span) }
+        if range.upperBound > file.length { file.setLength(range.upperBound, span) }
     }
 
     private func unsigned(_ range: Range<Int>) -> Range<UInt64> { UInt64(range.lowerBound)..<UInt64(range.upperBound) }

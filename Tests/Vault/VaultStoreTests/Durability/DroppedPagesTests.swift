@@ -89,12 +89,14 @@ import Testing
     private final class Model {
         let name: String
         let file: EncryptedFile
-        var content: [UInt8]
+        private let expected: FileModel
+        var content: [UInt8] { expected.bytes }
         /// The content of the last sync that succeeded.
         var synced: [UInt8]
 
         init(_ name: String, _ file: EncryptedFile, _ content: [UInt8]) {
-            (self.name, self.file, self.content, synced) = (name, file, content, content)
+            (self.name, self.file, synced) = (name, file, content)
+            expected = FileModel(content, chunkSize: DroppedPagesTests.c)
         }
 
         /// Writes as a program does, which is told how much was written before an error.
@@ -105,17 +107,14 @@ import Testing
                 let count = try bytes[done...].withUnsafeBytes {
                     try file.write($0, at: UInt64(offset + done), workspace: workspace)
                 }
-                let range = (offset + done)..<(offset + done + count)
-                content += [UInt8](repeating: 0, count: max(0, range.upperBound - content.count))
-                content.replaceSubrange(range, with: bytes[done..<(done + count)])
+                expected.write(Array(bytes[done..<(done + count)]), at: offset + done)
                 done += count
             }
         }
 
         func truncate(to length: Int) throws {
             try file.truncate(to: length)
-            content.removeLast(max(0, content.count - length))
-            content += [UInt8](repeating: 0, count: length - content.count)
+            expected.setLength(length)
         }
     }
 

@@ -47,11 +47,10 @@ private struct Model {
     private var store: Store
     private var file: EncryptedFile
     private var workspace: Workspace
-    private var bytes: [UInt8] = []
+    private let expected: FileModel
     private var generator: SeededGenerator
     /// The header's expected state, by the rules of the format.
     private var isSealed = false
-    private var isSparse = false
     private(set) var problem: String?
 
     init(chunkSize: Int, seed: UInt64) throws {
@@ -59,13 +58,16 @@ private struct Model {
         store = try fixture.open(cacheSize: 6 * chunkSize)
         file = try fixture.create(in: store)
         workspace = try Workspace(layout: store.layout)
+        expected = FileModel(chunkSize: chunkSize)
         generator = SeededGenerator(seed: seed)
     }
 
     /// A position on or near the grid of chunks, or anywhere.
     private mutating func place() -> Int {
         let c = fixture.layout.chunkSize
-        let grid = [0, 1, c - 1, c, c + 1, 2 * c, 2 * c + 500, 3 * c, 5 * c - 1, bytes.count, max(0, bytes.count - 1)]
+        let grid = [
+            0, 1, c - 1, c, c + 1, 2 * c, 2 * c + 500, 3 * c, 5 * c - 1, expected.length, max(0, expected.length - 1),
+        ]
         return Bool.random(using: &generator)
             ? grid.randomElement(using: &generator) ?? 0 : Int.random(in: 0..<(7 * c), using: &generator)
     }
@@ -92,55 +94,36 @@ private struct Model {
         case 82..<86: return .allocate(range(), Bool.random(using: &generator))
         case 86..<90: return .reopen
         case 90..<92: return .remount
-        case 92..<94: return .truncate(bytes.count + (1 << 20) + place())
+        case 92..<94: return .truncate(expected.length + (1 << 20) + place())
         default: return .seal
         }
     }
 
-    private mutating func grow(to length: Int) {
-        guard length > bytes.count else { return }
-        isSealed = false
-        if length - bytes.count >= 1 << 20 { isSparse = true }
-        bytes += [UInt8](repeating: 0, count: length - bytes.count)
-    }
-
-    private mutating func clear(_ range: Range<Int>) {
-        let range = range.clamped(to: 0..<bytes.count)
-        guard !range.isEmpty else { return }
-        let c = fixture.layout.chunkSize
-        let firstWhole = (range.lowerBound + c - 1) / c
-        let endWhole = range.upperBound / c
-        if firstWhole < endWhole { isSparse = true }
-        for index in range { bytes[index] = 0 }
-    }
-
     mutating func apply(_ operation: Operation) throws {
+        let former = expected.length
         switch operation {
         case .write(let offset, let count):
             let data = generator.bytes(count)
             try file.put(data, at: offset, workspace)
-            grow(to: offset)
-            if offset + count > bytes.count { isSealed = false }
-            bytes.replaceSubrange(offset..<min(bytes.count, offset + count), with: data)
+            expected.write(data, at: offset)
         case .read(let offset, let count):
-            let range = (offset..<(offset + count)).clamped(to: 0..<bytes.count)
+            let range = (offset..<(offset + count)).clamped(to: 0..<former)
             let found = try file.get(count, at: offset, workspace)
-            if found != Array(bytes[range]) { problem = "read differs at \(offset)" }
+            if found != Array(expected.bytes[range]) { problem = "read differs at \(offset)" }
         case .truncate(let length):
             try file.truncate(to: length, workspace)
-            if length != bytes.count || length == 0 { isSealed = false }
-            grow(to: length)
-            bytes.removeLast(bytes.count - length)
+            if length != former || length == 0 { isSealed = false }
+            expected.setLength(length)
         case .punch(let range):
             try file.punchHole(unsigned(range), workspace: workspace)
-            clear(range)
+            expected.clear(range)
         case .zero(let range, let keepsSize):
             try file.zeroRange(unsigned(range), keepsSize: keepsSize, workspace: workspace)
-            clear(range)
-            if !keepsSize { grow(to: range.upperBound) }
+            expected.clear(range)
+            if !keepsSize { expected.setLength(max(former, range.upperBound)) }
         case .allocate(let range, let keepsSize):
             try file.allocate(unsigned(range), keepsSize: keepsSize, workspace: workspace)
-            if !keepsSize { grow(to: range.upperBound) }
+            if !keepsSize { expected.setLength(max(former, range.upperBound)) }
         case .reopen: try reopen()
         case .remount:
             store = try fixture.open(cacheSize: 6 * fixture.layout.chunkSize)
@@ -151,7 +134,9 @@ private struct Model {
             // Nobody has opened the file for writing since it was opened, so there is no descriptor to seal with.
             if file.writing.withLock({ $0.writer != nil }) { isSealed = true }
         }
-        if bytes.count > 3 << 20 { try apply(.truncate(0)) }
+        if expected.length > former { isSealed = false }
+        expected.forget()
+        if expected.length > 3 << 20 { try apply(.truncate(0)) }
     }
 
     private mutating func reopen() throws {
@@ -162,26 +147,27 @@ private struct Model {
 
     /// Everything that can be observed of the file.
     mutating func check() throws {
-        if file.length != UInt64(bytes.count) { problem = "length \(file.length) is to be \(bytes.count)" }
-        if try file.contents(workspace) != bytes { problem = "contents differ" }
+        let length = UInt64(expected.length)
+        if file.length != length { problem = "length \(file.length) is to be \(length)" }
+        if try file.contents(workspace) != expected.bytes { problem = "contents differ" }
         // Before the checkpoint, with what the log has, and after it.
         try checkFresh()
         try store.log.checkpoint(.due)
         try checkFresh()
         let backing = try file.reader.status().st_size
-        if UInt64(backing) != store.layout.backingSize(ofPlaintextLength: UInt64(bytes.count)) {
-            problem = "backing size \(backing) for \(bytes.count)"
+        if UInt64(backing) != store.layout.backingSize(ofPlaintextLength: length) {
+            problem = "backing size \(backing) for \(length)"
         }
         let header = try fixture.header()
         if header.isSealed != isSealed { problem = "sealed: \(header.isSealed)" }
-        if header.isSparse != isSparse { problem = "sparse: \(header.isSparse)" }
-        if isSealed ? header.length != UInt64(bytes.count) : header.length > UInt64(bytes.count) {
+        if header.isSparse != expected.latest.hasHoles { problem = "sparse: \(header.isSparse)" }
+        if isSealed ? header.length != length : header.length > length {
             problem = "header's length \(header.length)"
         }
     }
 
     private mutating func checkFresh() throws {
         let fresh = try fixture.reopen(in: try fixture.open(cacheSize: 0, isReadOnly: true))
-        if try fresh.contents() != bytes { problem = "a fresh opening reads something else" }
+        if try fresh.contents() != expected.bytes { problem = "a fresh opening reads something else" }
     }
 }

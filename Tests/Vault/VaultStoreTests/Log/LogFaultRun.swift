@@ -15,7 +15,7 @@ final class LogFaultRun {
     private struct File {
         let name: String
         let file: EncryptedFile
-        var content: [UInt8]
+        let model: FileModel
         var isRemoved = false
     }
 
@@ -57,7 +57,9 @@ final class LogFaultRun {
             to: { _ in },
             lose: { [lost] loss in lost.access { $0[loss.file.fileID, default: []].formUnion(loss.chunks) } })
         for (name, length) in lengths {
-            files[name] = File(name: name, file: try vault.reopen(name, in: store), content: pattern(length))
+            files[name] = File(
+                name: name, file: try vault.reopen(name, in: store),
+                model: FileModel(pattern(length), chunkSize: chunkSize))
         }
         files["open"]?.file.openHandles.add(1, ordering: .relaxed)
     }
@@ -131,40 +133,30 @@ final class LogFaultRun {
         return pattern(count, seed: seed)
     }
 
-    private func length(_ name: String) -> Int { files[name]?.content.count ?? 0 }
+    private func length(_ name: String) -> Int { files[name]?.model.length ?? 0 }
 
     private func overwrite(_ name: String, chunk: Int) { change(name, .write(next(c), at: chunk * c)) }
 
     private func change(_ name: String, _ change: Change) {
         guard let file = files[name] else { return }
-        let new = Self.content(file.content, after: change)
+        let (model, old) = (file.model, file.model.bytes)
         do {
             switch change {
-            case .write(let bytes, let offset): try file.file.put(bytes, at: offset, workspace)
-            case .truncate(let length): try file.file.truncate(to: length, workspace)
+            case .write(let bytes, let offset):
+                model.write(bytes, at: offset)
+                try file.file.put(bytes, at: offset, workspace)
+            case .truncate(let length):
+                model.setLength(length)
+                try file.file.truncate(to: length, workspace)
             case .punch(let range):
+                model.clear(range)
                 try file.file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
             }
-            files[name]?.content = new
         } catch {
             failures += 1
-            files[name]?.content = faults.paused { settled(file, new) }
+            model.settle(faults.paused { settled(file, old, model.bytes) })
         }
-    }
-
-    private static func content(_ old: [UInt8], after change: Change) -> [UInt8] {
-        var new = old
-        switch change {
-        case .write(let bytes, let offset):
-            new += [UInt8](repeating: 0, count: max(0, offset + bytes.count - new.count))
-            new.replaceSubrange(offset..<(offset + bytes.count), with: bytes)
-        case .truncate(let length):
-            new.removeLast(max(0, new.count - length))
-            new += [UInt8](repeating: 0, count: length - new.count)
-        case .punch(let range):
-            new.replaceSubrange(range, with: [UInt8](repeating: 0, count: range.count))
-        }
-        return new
+        model.forget()
     }
 
     private func synchronize(_ names: String...) {
@@ -187,10 +179,10 @@ final class LogFaultRun {
     }
 
     private func read(_ name: String, _ range: Range<Int>) {
-        guard let file = files[name], range.upperBound <= file.content.count else { return }
+        guard let file = files[name], range.upperBound <= file.model.length else { return }
         attempt {
             let found = try file.file.get(range.count, at: range.lowerBound, workspace)
-            #expect(found == Array(file.content[range]), "\(context): a read of \(name)")
+            #expect(found == Array(file.model.bytes[range]), "\(context): a read of \(name)")
         }
     }
 
@@ -210,14 +202,14 @@ final class LogFaultRun {
     // MARK: Checks
 
     /// The content after an operation that has failed.
-    private func settled(_ file: File, _ new: [UInt8]) -> [UInt8] {
+    private func settled(_ file: File, _ old: [UInt8], _ new: [UInt8]) -> [UInt8] {
         let length = Int(file.file.length)
-        let lengths = min(file.content.count, new.count)...max(file.content.count, new.count)
+        let lengths = min(old.count, new.count)...max(old.count, new.count)
         #expect(lengths.contains(length), "\(context): \(file.name) has \(length) bytes, not \(lengths)")
         var content: [UInt8] = []
         for start in stride(from: 0, to: length, by: c) {
             let range = start..<min(start + c, length)
-            let versions = [file.content, new].map { Self.part($0, range) }
+            let versions = [old, new].map { Self.part($0, range) }
             let found = try? file.file.get(range.count, at: start, workspace)
             if let found {
                 #expect(
@@ -260,7 +252,7 @@ final class LogFaultRun {
         let next = try vault.open(cacheSize: 0)
         if !hasLosses { #expect(next.problems.isEmpty, "\(context), \(when): \(next.problems)") }
         for file in files.values where !file.isRemoved {
-            check(try vault.reopen(file.name, in: next), file.name, file.content, when)
+            check(try vault.reopen(file.name, in: next), file.name, file.model.bytes, when)
         }
     }
 
@@ -277,7 +269,7 @@ final class LogFaultRun {
         let problems = store.problems
         #expect(problems.count == (hasLosses ? 1 : 0), "\(context), living: \(problems)")
         #expect(store.faults.isDataMissing == hasLosses && store.log.usedSize == 0)
-        for file in left { check(file.file, file.name, file.content, "living") }
+        for file in left { check(file.file, file.name, file.model.bytes, "living") }
         try checkNext(TestStore(copying: vault), "killed later")
     }
 
