@@ -1,11 +1,53 @@
 internal import CLinux
 
-/// Finds out whether a worker's requests come from a single thread, and keeps the worker on that thread's core. Only
-/// the worker's thread uses it. Times in nanoseconds.
+/// Finds out, of a worker that shares no core with the program, if the next request comes sooner when it polls or when it
+/// sleeps: while other programs keep the cores busy, its polling keeps the program from running. Times in nanoseconds.
+struct PollTrial {
+    /// Number of requests in a row that are waited for in one way.
+    private static let window = 32
+    /// The worse way is tried again in each window of this number.
+    private static let interval = 64
+    /// Longer waits say more about the program, or about a moment, than about the way.
+    private static let longestWait = 100_000
+
+    private(set) var polls = false
+    /// Moving averages of a wait.
+    private var polling: Int?
+    private var sleeping: Int?
+    private var seen = 0
+    private var sum = 0
+    private var windows = 0
+
+    /// Notes how long a request was waited for.
+    mutating func received(waited: Int) {
+        sum += min(waited, Self.longestWait)
+        seen += 1
+        guard seen == Self.window else { return }
+        let wait = sum / Self.window
+        (seen, sum) = (0, 0)
+        windows += 1
+        if polls {
+            polling = polling.map { ($0 + wait) / 2 } ?? wait
+        } else {
+            sleeping = sleeping.map { ($0 + wait) / 2 } ?? wait
+        }
+        // It takes processor time, so it must be clearly better.
+        let isBetter = (polling ?? 0) * 5 < (sleeping ?? 0) * 4
+        polls = windows % Self.interval == 0 ? !isBetter : isBetter
+    }
+}
+
+/// Finds out whether a worker's requests come from a single thread, and keeps the worker near that thread. Only the
+/// worker's thread uses it. Times in nanoseconds.
 ///
 /// A program waits for its reply, and its worker for the next request, so the two never run at once. On one core the
 /// kernel switches between them. On two it must wake an idle core each time. (Measured in a virtual machine, random
 /// reads of 4 KiB: 14 µs each on one core, 36 to 75 µs on two.)
+///
+/// Where each core has a last-level cache of its own, the program stays on the core on which the worker wakes it, so the
+/// worker follows it there. From a core that shares the cache with an idle one, the kernel moves it to that one, every time
+/// (select_idle_sibling in kernel/sched/fair.c). There the worker polls for the next request instead of sleeping, if
+/// `PollTrial` finds that this is quicker.
 struct ClientAffinity {
     enum Finding {
         case nothing
@@ -31,6 +73,8 @@ struct ClientAffinity {
     /// Number of consecutive longer waits before the client's core is looked up.
     private static let initialLongWaitLimit = 2
     private static let maximumLongWaitLimit = 512
+    /// The worker polls for this long, if the last request came as soon.
+    static let longestPoll = 50_000
 
     private var client: UInt32 = 0
     private var seen = 0
@@ -38,8 +82,12 @@ struct ClientAffinity {
     private var moves = 0
     /// Moving average of a request's duration.
     private var cost = 0
-    /// The core that the worker is bound to.
+    /// The lowest of the cores that the worker is bound to. Nil if it may run on any.
     private var core: Int32?
+    /// The number of those cores.
+    private var coreCount: Int32 = 0
+    private var lastWait = 0
+    private var trial = PollTrial()
     private var longWaits = 0
     private(set) var longWaitLimit = initialLongWaitLimit
 
@@ -65,15 +113,20 @@ struct ClientAffinity {
             ? .severalClients : .oneClient
     }
 
-    /// Notes a request that the single worker has received. If requests come late, the program may run on another core:
-    /// looks up its core and follows it. Only now, while the program waits. If it were running, the kernel would move it
-    /// to the core that the worker leaves.
+    /// True if the worker should poll for the next request.
+    var polls: Bool { coreCount > 1 && trial.polls && lastWait <= Self.longestPoll }
+
+    /// Notes a request that the single worker has received. For the first one, and if requests come late, looks up the
+    /// program's core and follows it. Only now, while the program waits. If it were running, the kernel would move it to
+    /// the core that the worker leaves.
     /// - Parameters:
     ///   - thread: the sender.
     ///   - waited: time since the last reply.
     mutating func received(from thread: UInt32, waited: Int) {
         guard thread == client else { return }
-        if waited <= Self.shortWait {
+        lastWait = waited
+        trial.received(waited: waited)
+        if waited <= Self.shortWait, core != nil {
             longWaits = 0
             longWaitLimit = Self.initialLongWaitLimit
             return
@@ -81,10 +134,11 @@ struct ClientAffinity {
         longWaits += 1
         guard longWaits >= longWaitLimit else { return }
         longWaits = 0
-        let found = linux_core_of(Int32(bitPattern: client))
-        if found != core, linux_stay_on_core(found) == 0 {
-            moves += 1
-            core = found
+        var count: Int32 = 0
+        let found = linux_stay_near(Int32(bitPattern: client), &count)
+        if found >= 0, found != core {
+            if core != nil { moves += 1 }
+            (core, coreCount) = (found, count)
         } else {
             // The program itself is slow, or its core is unknown (hidepid, proc(5)) or closed to us (taskset(1)).
             longWaitLimit = min(longWaitLimit * 2, Self.maximumLongWaitLimit)
@@ -94,7 +148,7 @@ struct ClientAffinity {
     /// Lets the worker run on any core again.
     mutating func leave() {
         if core == nil { return }
-        core = nil
-        linux_leave_core()
+        (core, coreCount) = (nil, 0)
+        linux_leave_cores()
     }
 }

@@ -186,6 +186,7 @@ final class FuseServer: Sendable {
         while fuse_session_exited(session) == 0 {
             wipeIfAsked(worker, &wiped)
             if schedule.restIfNotNeeded() { continue }
+            schedule.poll { Self.isRequestThere(session) }
             let received = fuse_session_receive_buf(session, &worker.message)
             if received == -EINTR { continue }
             guard received > 0 else {
@@ -202,6 +203,12 @@ final class FuseServer: Sendable {
             worker.hasLeftGate.store(false, ordering: .releasing)
             schedule.ended()
         }
+    }
+
+    /// True if a worker would not wait in read(2), or if the poll was interrupted.
+    static func isRequestThere(_ session: OpaquePointer) -> Bool {
+        var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
+        return poll(&device, 1, 0) != 0
     }
 
     /// Wakes all workers until they have ended, after the session has exited.

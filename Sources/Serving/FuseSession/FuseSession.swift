@@ -203,10 +203,7 @@ package final class FuseSession: @unchecked Sendable {
     /// beside the workers.
     private func startHelpers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
-            server.scheduler.watch {
-                var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
-                return poll(&device, 1, 0) > 0
-            }
+            server.scheduler.watch { FuseServer.isRequestThere(session) }
         }
         // No worker may rest without the watch.
         if watch == nil { server.scheduler.dismiss() }

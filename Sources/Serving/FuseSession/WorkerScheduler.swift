@@ -153,6 +153,14 @@ struct WorkerSchedule {
         }
     }
 
+    /// Waits a little for the next request, without sleeping, if that is worth it.
+    /// - Parameter isRequestThere: must not wait.
+    func poll(_ isRequestThere: () -> Bool) {
+        guard isSingle, affinity.polls else { return }
+        let end = finished + ClientAffinity.longestPoll
+        while !isRequestThere(), monotonicNanoseconds() < end {}
+    }
+
     /// The worker has answered it.
     mutating func ended() {
         if isSingle { scheduler.singleEnded() }

@@ -2,6 +2,7 @@ import CLinux
 import FoundationEssentials
 import Glibc
 import LinuxSystem
+import TestSupport
 import Testing
 
 @testable import FuseSession
@@ -83,9 +84,9 @@ import Testing
 
     // MARK: The client's core
 
-    /// The state of the calling thread, proc_pid_status(5).
-    private static func status(_ field: String) -> String {
-        let text = (try? String(contentsOfFile: "/proc/thread-self/status", encoding: .utf8)) ?? ""
+    /// The state of a thread, by default the calling one, proc_pid_status(5).
+    private static func status(_ field: String, of thread: String = "thread-self") -> String {
+        let text = (try? String(contentsOfFile: "/proc/\(thread)/status", encoding: .utf8)) ?? ""
         let line = text.split(separator: "\n").first { $0.hasPrefix(field + ":\t") }
         return String(line?.dropFirst(field.count + 2) ?? "")
     }
@@ -111,27 +112,42 @@ import Testing
         for _ in 0..<count { affinity.received(from: thread, waited: waited) }
     }
 
+    /// Runs the body with a program that may use a single core only.
+    private func withBoundProgram(_ body: (_ thread: UInt32, _ core: Int32) throws -> Void) throws {
+        let core = try onThread { linux_core_of(Int32(bitPattern: Self.ownNumber())) }
+        let program = try Command(["taskset", "-c", "\(core)", "sleep", "300"]).start()
+        defer { program.kill(SIGKILL) }
+        // taskset binds itself before it becomes the program.
+        try poll("sleep") { Self.status("Cpus_allowed_list", of: "\(program.pid)") == "\(core)" }
+        try body(UInt32(program.pid), core)
+    }
+
     @Test("The worker moves to the client's core if the client returns late, and may run anywhere afterwards")
     func core() throws {
-        let (before, none, stays, after) = try onThread {
-            let before = Self.allowed()
-            let own = Self.ownNumber()
-            var affinity = ClientAffinity()
-            _ = affinity.served(own, duration: Self.quick, isSingle: false)
-            // One late return is not enough. Requests of other threads and quick returns do not count either.
-            Self.take(&affinity, 1, of: own, waited: Self.slow)
-            Self.take(&affinity, 9, of: own + 1, waited: Self.slow)
-            Self.take(&affinity, 1, of: own, waited: Self.quick)
-            Self.take(&affinity, 1, of: own, waited: Self.slow)
-            let none = Self.allowed()
-            Self.take(&affinity, 1, of: own, waited: Self.slow)
-            let stays = Self.allowed()
-            affinity.leave()
-            return (before, none, stays, Self.allowed())
+        try withBoundProgram { (thread, core) in
+            let (before, none, stays, polls, after) = try onThread {
+                let before = Self.allowed()
+                var affinity = ClientAffinity()
+                _ = affinity.served(thread, duration: Self.quick, isSingle: false)
+                // One late return is not enough. Requests of other threads do not count.
+                Self.take(&affinity, 1, of: thread, waited: Self.slow)
+                Self.take(&affinity, 9, of: thread + 1, waited: Self.slow)
+                let none = Self.allowed()
+                Self.take(&affinity, 1, of: thread, waited: Self.slow)
+                let stays = Self.allowed()
+                // There it leaves the core to the program.
+                let polls = (0..<320).contains { _ in
+                    affinity.received(from: thread, waited: affinity.polls ? 1_000 : 30_000)
+                    return affinity.polls
+                }
+                affinity.leave()
+                return (before, none, stays, polls, Self.allowed())
+            }
+            #expect(none == before)
+            #expect(Int32(stays) == core)
+            #expect(!polls)
+            #expect(after == before)
         }
-        #expect(none == before)
-        #expect(Int(stays) != nil)
-        #expect(after == before)
     }
 
     @Test("A program that /proc does not describe is not looked up again and again")
@@ -155,12 +171,63 @@ import Testing
         #expect(linux_core_of(1 << 22 + 1) == -1)
     }
 
-    @Test("A core that does not exist, or is not allowed for us, is refused")
-    func refusedCore() throws {
-        let (before, results, after) = try onThread {
-            (Self.allowed(), [-1, 1023, 1024, .max].map { linux_stay_on_core($0) }, Self.allowed())
+    @Test("A worker stays near a program where that may run, and nowhere near a thread that does not exist")
+    func coresOfThread() throws {
+        func stay(_ thread: Int32) throws -> (lowest: Int32, count: Int32) {
+            try onThread {
+                var count: Int32 = 0
+                let lowest = linux_stay_near(thread, &count)
+                return (lowest, count)
+            }
         }
-        #expect(results.allSatisfy { $0 == -1 })
-        #expect(after == before)
+        let gone = try stay(1 << 22 + 1)
+        #expect(gone.lowest == -1)
+        let own = try stay(getpid())
+        #expect(own.lowest >= 0 && own.count >= 1 && own.count <= sysconf(Int32(_SC_NPROCESSORS_CONF)))
+        try withBoundProgram { (thread, core) in
+            let bound = try stay(Int32(thread))
+            #expect(bound == (core, 1))
+        }
+    }
+
+    // MARK: Polling
+
+    /// How many of 10,000 requests are polled for, if the two ways take so long.
+    private func polled(_ trial: inout PollTrial, polling: Int, sleeping: Int) -> Int {
+        (0..<10_000).count { _ in
+            defer { trial.received(waited: trial.polls ? polling : sleeping) }
+            return trial.polls
+        }
+    }
+
+    @Test(
+        "A worker polls if requests come sooner then, tries the other way now and then, and notices that it has become better"
+    )
+    func trial() {
+        var trial = PollTrial()
+        #expect(polled(&trial, polling: 5_000, sleeping: 20_000) > 9_000)
+        #expect(polled(&trial, polling: 60_000, sleeping: 10_000) < 1_000)
+        #expect((1..<1_000).contains(polled(&trial, polling: 60_000, sleeping: 10_000)))
+        #expect(polled(&trial, polling: 5_000, sleeping: 20_000) > 5_000)
+    }
+
+    @Test("A worker does not poll for a program that is slow")
+    func slowProgram() throws {
+        let (count, quick, slow) = try onThread {
+            let own = Self.ownNumber()
+            func polls(waited: Int) -> Bool {
+                var affinity = ClientAffinity()
+                _ = affinity.served(own, duration: Self.quick, isSingle: false)
+                // Sleeping takes longer.
+                for _ in 0..<320 { affinity.received(from: own, waited: affinity.polls ? waited / 2 : waited) }
+                return affinity.polls
+            }
+            var count: Int32 = 0
+            _ = linux_stay_near(Int32(bitPattern: own), &count)
+            return (count, polls(waited: 30_000), polls(waited: 1_000_000))
+        }
+        // Where each core has a cache of its own, the worker follows the program instead.
+        #expect(quick == (count > 1))
+        #expect(!slow)
     }
 }
