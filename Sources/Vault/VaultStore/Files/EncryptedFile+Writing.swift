@@ -94,7 +94,7 @@ extension EncryptedFile {
         // A partial chunk among existing ones is read first, by the worker.
         let count = isNew ? data.count : data.count - data.count % chunkSize
         guard isNew || plaintextOffset + UInt64(count) <= length else { return (0, 0) }
-        let isLengthLogged = try hasLongLoggedLength(&state)
+        let isLengthLogged = try limitLoggedLength(&state)
         let isLogged = isLengthLogged || !isNew
         if !isLogged { try beginGrowth(&state) }
         let batchSize = workspace.batchChunks * chunkSize
@@ -133,7 +133,7 @@ extension EncryptedFile {
         let oldLength = length
         let first = plaintextOffset / chunkSize
         let existing = layout.chunkCount(ofLength: oldLength)
-        let isLengthLogged = try hasLongLoggedLength(&state)
+        let isLengthLogged = try limitLoggedLength(&state)
         // A batch is either logged or written in place.
         let logsGrowth = isLengthLogged || logsGrowth(state, from: first, data.count)
         let isLogged = first < existing || logsGrowth
@@ -251,8 +251,8 @@ extension EncryptedFile {
         plaintext.copyMemory(from: UnsafeRawBufferPointer(edge.slice(..<plaintext.count)))
     }
 
-    /// True if the log has the file's length. When much has been logged since then, a checkpoint ends that.
-    private func hasLongLoggedLength(_ state: inout WriteState) throws(StoreError) -> Bool {
+    /// Makes a checkpoint if much was logged since the log has the file's length. Returns true if it still has it.
+    private func limitLoggedLength(_ state: inout WriteState) throws(StoreError) -> Bool {
         guard records.log.hasLength else {
             state.loggedBytes = 0
             return false
