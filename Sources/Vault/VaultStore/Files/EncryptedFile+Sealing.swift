@@ -49,13 +49,21 @@ extension EncryptedFile {
     /// Makes what a growing file has durable, and writes its length into the header.
     func writeDurableLength() throws(StoreError) {
         guard try reader.status().st_nlink > 0 else { return }
-        defer { writing.withLock { $0.awaitedLength = nil } }
+        let (wanted, seals) = writing.withLock { state in
+            // A power cut must not make a torn tail of a chunk that was lost.
+            if case .unsealed(_, nil) = state.phase, syncs.hasLostChunks.load(ordering: .acquiring) {
+                state.awaitedLength = length
+            }
+            return (state.awaitedLength, state.header.sealCounter)
+        }
+        defer {
+            writing.withLock { if wanted != nil, $0.header.sealCounter == seals { $0.awaitedLength = nil } }
+        }
         try synchronize(dataOnly: true)
         try writing.withLock { (state) throws(StoreError) in
-            guard case .unsealed(let writer, let awaited) = state.phase, hasKeys, !records.log.hasLength,
-                // A power cut must not make a torn tail of a chunk that was lost.
-                let durable = awaited ?? (syncs.hasLostChunks.load(ordering: .acquiring) ? length : nil),
-                durable > state.header.length
+            // The sync has not covered what is awaited since then, or after a seal.
+            guard case .unsealed(let writer, let durable?) = state.phase, wanted != nil,
+                state.header.sealCounter == seals, hasKeys, !records.log.hasLength, durable > state.header.length
             else { return }
             try store.admitChange()
             try writeHeader(&state, writer, isHidden: true) { $0.length = durable }
@@ -144,8 +152,8 @@ extension EncryptedFile {
         try writeHeader(&state, writer) { $0.isSparse = true }
     }
 
-    /// Writes the header with a change: 128 bytes of one page, old or new. If that fails, the header in memory does not
-    /// change.
+    /// Writes the header with a change: 128 bytes of one page, old or new. If the write fails, the header in memory does
+    /// not change.
     /// - Parameter isHidden: true if programs must not notice. The backing file's attributes stay.
     func writeHeader(
         _ state: inout WriteState, _ writer: Descriptor, isHidden: Bool = false, _ change: (inout FileHeader) -> Void

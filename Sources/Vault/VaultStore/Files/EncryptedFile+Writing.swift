@@ -268,13 +268,15 @@ extension EncryptedFile {
         switch state.tail {
         case .free: return false
         case .durable(let chunk): return chunk >= first
-        case .replaced(let chunk, let sequence): return chunk >= first || sequence > store.log.durableSequence
+        case .replaced(let chunk, let sequence):
+            return sequence > store.log.durableSequence || chunk.map { $0 >= first } ?? false
         }
     }
 
     /// Puts everything in place, so that the backing file's size is that of the file again.
     func putEverythingInPlace(_ state: inout WriteState) throws(StoreError) {
         try store.log.checkpoint(.change)
+        state.loggedBytes = 0
         state.tail = WriteState.Tail(layout.partialChunk(of: length))
     }
 

@@ -21,27 +21,29 @@ struct WriteState {
         var logNumber = 0
     }
 
-    /// The last chunk, if it is a partial one that may be durable. Nothing is written after it before its successor is durable.
+    /// The chunk that may be durable as the last and partial one, since the last sync. Nothing is written after it before its
+    /// successor is durable.
     enum Tail {
         /// New chunks may be written past the end.
         case free
         case durable(UInt64)
-        /// An entry of the log has replaced it.
-        case replaced(UInt64, by: UInt64)
+        /// An entry of the log has replaced it. A sync may have begun since, and there may be another one, or none.
+        case replaced(UInt64?, by: UInt64)
 
         init(_ partialChunk: UInt64?) { self = if let partialChunk { .durable(partialChunk) } else { .free } }
 
         var chunk: UInt64? {
             switch self {
             case .free: nil
-            case .durable(let chunk), .replaced(let chunk, _): chunk
+            case .durable(let chunk): chunk
+            case .replaced(let chunk, _): chunk
             }
         }
 
         /// A sync begins, while the file ends with this partial chunk, if it does. It may fail, so an entry is still awaited.
         mutating func beginSync(_ partialChunk: UInt64?) {
-            if case .replaced(let former, let sequence) = self {
-                self = .replaced(partialChunk ?? former, by: sequence)
+            if case .replaced(_, let sequence) = self {
+                self = .replaced(partialChunk, by: sequence)
             } else {
                 self = Tail(partialChunk)
             }
