@@ -85,6 +85,7 @@ package struct ConfigurationReplacement {
     ///   has removed the old file. The text says where the new one is. Also throws if the new file cannot be made durable.
     ///   Then it is in place.
     package mutating func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
+        let leftovers = leftovers()
         let temporary = try write(bytes)
         do throws(VaultError) {
             try onReady()
@@ -98,18 +99,18 @@ package struct ConfigurationReplacement {
             throw error
         }
         try rename(temporary)
-        sweep()
+        for entry in leftovers { root.removeQuietly(entry) }
         try wrapping("the change is made, but may not outlive a power cut:") { () throws(StoreError) in
             try before(.synchronize)
             try root.synchronize(dataOnly: false)
         }
     }
 
-    /// Removes the temporary files of replacements that were killed. Such a file is a whole configuration, with slots
-    /// that may have been removed since. Only a process with the lock makes them. Not before the new file is in place: until
-    /// then one of them may be all that opens the vault. Best effort.
-    private func sweep() {
-        for entry in (try? root.allEntries()) ?? [] where entry.starts(with: Self.prefix) { root.removeQuietly(entry) }
+    /// The temporary files of replacements that were killed. Such a file is a whole configuration, with slots that may have been
+    /// removed since, so it is removed, but only when the new file is in place: until then it may be all that opens the vault.
+    /// Listed under the lock, before that: the next process locks the new file at once, and makes one of its own. Best effort.
+    private func leftovers() -> [[UInt8]] {
+        ((try? root.allEntries()) ?? []).filter { $0.starts(with: Self.prefix) }
     }
 
     /// The last version of a `vaultfs.json` that is gone, because a replacement has failed or was killed. Not authenticated.

@@ -55,6 +55,15 @@ import VaultFormat
         try expect(new: true)
     }
 
+    @Test("files of killed replacements are removed, but not that of the next one, which may have begun")
+    func leftovers() throws {
+        let (killed, next) = ("vaultfs.tmp.json-1", "vaultfs.tmp.json-2")
+        func make(_ name: String) throws { try Data().write(to: URL(filePath: "\(vault.path)/\(name)")) }
+        try make(killed)
+        try change { step in if step == .rename { do { try make(next) } catch { Issue.record(error) } } }
+        #expect(try vault.entries.filter { $0.contains(".tmp.") } == [next])
+    }
+
     @Test("before each call that changes anything, it opens with the old secret or the new")
     func beforeEachCallThatChanges() throws {
         let copies = DirectoryCopies(of: vault.path.string)
