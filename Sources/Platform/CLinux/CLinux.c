@@ -187,50 +187,20 @@ int linux_core_of(int thread) {
     return position ? atoi(position + 1) : -1;
 }
 
-// Reads the set of the cores that share the last-level cache with one (Documentation/ABI/testing/sysfs-devices-system-cpu).
-static int read_cache_set(int core, cpu_set_t *set) {
-    char path[96], text[1024];
-    int file = -1;
-    for (int level = 4; level >= 0 && file < 0; level--) {
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", core, level);
-        file = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    if (file < 0) return -1;
-    ssize_t size = read(file, text, sizeof text - 1);
-    close(file);
-    if (size <= 0) return -1;
-    text[size] = 0;
-    CPU_ZERO(set);
-    for (char *position = text; *position >= '0' && *position <= '9';) {
-        long first = strtol(position, &position, 10), last = first;
-        if (*position == '-') last = strtol(position + 1, &position, 10);
-        for (long each = first; each <= last && each < CPU_SETSIZE; each++) CPU_SET(each, set);
-        if (*position == ',') position++;
-    }
-    return 0;
-}
-
-int linux_stay_near(int thread, int *count) {
-    int core = linux_core_of(thread);
-    cpu_set_t allowed, near, others;
+int linux_stay_on_core(int core) {
+    cpu_set_t allowed, one;
     // The first thread is never bound to a core, so its set is the process's.
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
     if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed)) {
         errno = EINVAL;
         return -1;
     }
-    near = allowed;
-    if (read_cache_set(core, &others) == 0) CPU_AND(&near, &near, &others);
-    // A program may be bound to a core (taskset(1)).
-    if (sched_getaffinity(thread, sizeof others, &others) == 0) CPU_AND(&near, &near, &others);
-    CPU_SET(core, &near);
-    *count = CPU_COUNT(&near);
-    int lowest = 0;
-    while (!CPU_ISSET(lowest, &near)) lowest++;
-    return sched_setaffinity(0, sizeof near, &near) == 0 ? lowest : -1;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    return sched_setaffinity(0, sizeof one, &one);
 }
 
-int linux_leave_cores(void) {
+int linux_leave_core(void) {
     cpu_set_t allowed;
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
     return sched_setaffinity(0, sizeof allowed, &allowed);

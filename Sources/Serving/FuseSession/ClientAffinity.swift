@@ -1,53 +1,14 @@
 internal import CLinux
 
-/// Finds out, of a worker that shares no core with the program, if the next request comes sooner when it polls or when it
-/// sleeps: while other programs keep the cores busy, its polling keeps the program from running. Times in nanoseconds.
-struct PollTrial {
-    /// Number of requests in a row that are waited for in one way.
-    private static let window = 32
-    /// The worse way is tried again in each window of this number.
-    private static let interval = 64
-    /// Longer waits say more about the program, or about a moment, than about the way.
-    private static let longestWait = 100_000
-
-    private(set) var polls = false
-    /// Moving averages of a wait.
-    private var polling: Int?
-    private var sleeping: Int?
-    private var seen = 0
-    private var sum = 0
-    private var windows = 0
-
-    /// Notes how long a request was waited for.
-    mutating func received(waited: Int) {
-        sum += min(waited, Self.longestWait)
-        seen += 1
-        guard seen == Self.window else { return }
-        let wait = sum / Self.window
-        (seen, sum) = (0, 0)
-        windows += 1
-        if polls {
-            polling = polling.map { ($0 + wait) / 2 } ?? wait
-        } else {
-            sleeping = sleeping.map { ($0 + wait) / 2 } ?? wait
-        }
-        // It takes processor time, so it must be clearly better.
-        let isBetter = (polling ?? 0) * 5 < (sleeping ?? 0) * 4
-        polls = windows % Self.interval == 0 ? !isBetter : isBetter
-    }
-}
-
-/// Finds out whether a worker's requests come from a single thread, and keeps the worker near that thread. Only the
-/// worker's thread uses it. Times in nanoseconds.
+/// Finds out whether a worker's requests come from a single thread, and puts the worker where that thread is served
+/// soonest. Only the worker's thread uses it. Times in nanoseconds.
 ///
 /// A program waits for its reply, and its worker for the next request, so the two never run at once. On one core the
 /// kernel switches between them. On two it must wake an idle core each time. (Measured in a virtual machine, random
 /// reads of 4 KiB: 14 µs each on one core, 36 to 75 µs on two.)
 ///
-/// Where each core has a last-level cache of its own, the program stays on the core on which the worker wakes it, so the
-/// worker follows it there. From a core that shares the cache with an idle one, the kernel moves it to that one, every time
-/// (select_idle_sibling in kernel/sched/fair.c). There the worker polls for the next request instead of sleeping, if
-/// `PollTrial` finds that this is quicker.
+/// But the kernel may move the program, at each reply, to the core that the worker has left or will leave. Then the two
+/// change places for ever, and each request pays for two wakes. So the scheduler's `PlacementTrial` measures what is best.
 struct ClientAffinity {
     enum Finding {
         case nothing
@@ -64,7 +25,7 @@ struct ClientAffinity {
     private static let toleratedOthers = 4
     /// If the worker moves more often in a window, the scheduler makes the two change cores: it wakes the program on the
     /// idle core that the worker has left. Starting anew is then better (measured: otherwise less than half of the random
-    /// reads).
+    /// reads), because the other workers, which the kernel wakes in vain, keep that core from being idle.
     private static let maximumMoves = 1
     /// Requests that take longer are better served in parallel.
     private static let longestCost = 80_000
@@ -82,12 +43,11 @@ struct ClientAffinity {
     private var moves = 0
     /// Moving average of a request's duration.
     private var cost = 0
-    /// The lowest of the cores that the worker is bound to. Nil if it may run on any.
+    /// The core that the worker is bound to.
     private var core: Int32?
-    /// The number of those cores.
-    private var coreCount: Int32 = 0
     private var lastWait = 0
-    private var trial = PollTrial()
+    /// The placement that the scheduler's trial has chosen.
+    var placement = PlacementTrial.Placement.clientCore
     private var longWaits = 0
     private(set) var longWaitLimit = initialLongWaitLimit
 
@@ -114,18 +74,18 @@ struct ClientAffinity {
     }
 
     /// True if the worker should poll for the next request.
-    var polls: Bool { coreCount > 1 && trial.polls && lastWait <= Self.longestPoll }
+    var polls: Bool { placement == .polling && lastWait <= Self.longestPoll }
 
-    /// Notes a request that the single worker has received. For the first one, and if requests come late, looks up the
-    /// program's core and follows it. Only now, while the program waits. If it were running, the kernel would move it to
-    /// the core that the worker leaves.
+    /// Notes a request that the single worker has received. Looks up the program's core and follows it, if the worker is to
+    /// be there, for the first request and if requests come late. Only now, while the program waits. If it were running,
+    /// the kernel would move it to the core that the worker leaves.
     /// - Parameters:
     ///   - thread: the sender.
     ///   - waited: time since the last reply.
     mutating func received(from thread: UInt32, waited: Int) {
         guard thread == client else { return }
         lastWait = waited
-        trial.received(waited: waited)
+        guard placement == .clientCore else { return leave() }
         if waited <= Self.shortWait, core != nil {
             longWaits = 0
             longWaitLimit = Self.initialLongWaitLimit
@@ -134,11 +94,10 @@ struct ClientAffinity {
         longWaits += 1
         guard longWaits >= longWaitLimit else { return }
         longWaits = 0
-        var count: Int32 = 0
-        let found = linux_stay_near(Int32(bitPattern: client), &count)
-        if found >= 0, found != core {
+        let found = linux_core_of(Int32(bitPattern: client))
+        if found != core, linux_stay_on_core(found) == 0 {
             if core != nil { moves += 1 }
-            (core, coreCount) = (found, count)
+            core = found
         } else {
             // The program itself is slow, or its core is unknown (hidepid, proc(5)) or closed to us (taskset(1)).
             longWaitLimit = min(longWaitLimit * 2, Self.maximumLongWaitLimit)
@@ -148,7 +107,7 @@ struct ClientAffinity {
     /// Lets the worker run on any core again.
     mutating func leave() {
         if core == nil { return }
-        (core, coreCount) = (nil, 0)
-        linux_leave_cores()
+        core = nil
+        linux_leave_core()
     }
 }

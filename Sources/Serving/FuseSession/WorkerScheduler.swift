@@ -25,6 +25,7 @@ final class WorkerScheduler: Sendable {
     private let ended = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchWake = Semaphore()
+    private let trial = Mutex(PlacementTrial())
     /// Number of times that a worker has become the single one.
     let followed = Atomic<UInt64>(0)
 
@@ -34,6 +35,16 @@ final class WorkerScheduler: Sendable {
 
     /// True if the worker with this semaphore is the single one.
     func isSingle(_ wake: Semaphore) -> Bool { single.load(ordering: .sequentiallyConsistent) == Self.number(wake) }
+
+    /// Notes a request, and returns where a single worker should wait for the next one. Nil if another worker is here now, which
+    /// means that several programs send requests.
+    func received(from client: UInt32, at time: Int) -> PlacementTrial.Placement? {
+        if client == 0 { return nil }
+        return trial.withLockIfAvailable { trial in
+            trial.received(from: client, at: time)
+            return trial.placement
+        }
+    }
 
     /// Makes all other workers rest when they have served their requests. Does nothing if there is a single worker already.
     func beginSingle(_ wake: Semaphore) {
@@ -145,6 +156,7 @@ struct WorkerSchedule {
         synchronizes = linux_fuse_synchronizes(message.mem, message.size) != 0
         isSingle = scheduler.isSingle(wake)
         started = monotonicNanoseconds()
+        if let placement = scheduler.received(from: client, at: started) { affinity.placement = placement }
         if isSingle {
             scheduler.singleBegan()
             affinity.received(from: client, waited: started - finished)

@@ -125,7 +125,7 @@ import Testing
     @Test("The worker moves to the client's core if the client returns late, and may run anywhere afterwards")
     func core() throws {
         try withBoundProgram { (thread, core) in
-            let (before, none, stays, polls, after) = try onThread {
+            let (before, none, stays, away, after) = try onThread {
                 let before = Self.allowed()
                 var affinity = ClientAffinity()
                 _ = affinity.served(thread, duration: Self.quick, isSingle: false)
@@ -135,17 +135,17 @@ import Testing
                 let none = Self.allowed()
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
                 let stays = Self.allowed()
-                // There it leaves the core to the program.
-                let polls = (0..<320).contains { _ in
-                    affinity.received(from: thread, waited: affinity.polls ? 1_000 : 30_000)
-                    return affinity.polls
-                }
+                affinity.placement = .polling
+                Self.take(&affinity, 1, of: thread, waited: Self.slow)
+                let away = Self.allowed()
+                affinity.placement = .clientCore
+                Self.take(&affinity, 2, of: thread, waited: Self.slow)
                 affinity.leave()
-                return (before, none, stays, polls, Self.allowed())
+                return (before, none, stays, away, Self.allowed())
             }
             #expect(none == before)
             #expect(Int32(stays) == core)
-            #expect(!polls)
+            #expect(away == before)
             #expect(after == before)
         }
     }
@@ -171,63 +171,79 @@ import Testing
         #expect(linux_core_of(1 << 22 + 1) == -1)
     }
 
-    @Test("A worker stays near a program where that may run, and nowhere near a thread that does not exist")
-    func coresOfThread() throws {
-        func stay(_ thread: Int32) throws -> (lowest: Int32, count: Int32) {
-            try onThread {
-                var count: Int32 = 0
-                let lowest = linux_stay_near(thread, &count)
-                return (lowest, count)
+    @Test("A worker polls if that was found better, and only for a program whose last request came soon")
+    func polls() {
+        var affinity = ClientAffinity()
+        _ = affinity.served(7, duration: Self.quick, isSingle: false)
+        Self.take(&affinity, 1, of: 7, waited: Self.quick)
+        #expect(!affinity.polls)
+        affinity.placement = .polling
+        #expect(affinity.polls)
+        Self.take(&affinity, 1, of: 7, waited: Self.slow)
+        #expect(!affinity.polls)
+    }
+}
+
+/// The comparison of the placements of a single worker.
+@Suite struct PlacementTrialTests {
+    /// A program that sends the next request so long after the one before, in nanoseconds.
+    private struct Program {
+        var clientCore: Int
+        var polling: Int
+        var time = 0
+        var trial = PlacementTrial()
+
+        /// The number of `count` requests that are polled for.
+        mutating func polled(_ count: Int, from threads: [UInt32] = [7]) -> Int {
+            (0..<count).count { number in
+                time += trial.placement == .polling ? polling : clientCore
+                trial.received(from: threads[number % threads.count], at: time)
+                return trial.placement == .polling
             }
         }
-        let gone = try stay(1 << 22 + 1)
-        #expect(gone.lowest == -1)
-        let own = try stay(getpid())
-        #expect(own.lowest >= 0 && own.count >= 1 && own.count <= sysconf(Int32(_SC_NPROCESSORS_CONF)))
-        try withBoundProgram { (thread, core) in
-            let bound = try stay(Int32(thread))
-            #expect(bound == (core, 1))
-        }
     }
 
-    // MARK: Polling
+    /// Number of requests in which each placement is tried at least once.
+    private static let cycle = PlacementTrial.window * PlacementTrial.interval + 2 * PlacementTrial.settling
+    /// Those of them with which the worse placement is tried.
+    private static let attempt = PlacementTrial.window + PlacementTrial.settling
 
-    /// How many of 10,000 requests are polled for, if the two ways take so long.
-    private func polled(_ trial: inout PollTrial, polling: Int, sleeping: Int) -> Int {
-        (0..<10_000).count { _ in
-            defer { trial.received(waited: trial.polls ? polling : sleeping) }
-            return trial.polls
-        }
+    @Test("The quicker placement is used, and the other one is tried now and then")
+    func quicker() {
+        var core = Program(clientCore: 10_000, polling: 20_000)
+        #expect((1...2 * Self.attempt).contains(core.polled(2 * Self.cycle)))
+        var polling = Program(clientCore: 30_000, polling: 20_000)
+        #expect(polling.polled(Self.cycle) > Self.cycle - 2 * Self.attempt)
     }
 
-    @Test(
-        "A worker polls if requests come sooner then, tries the other way now and then, and notices that it has become better"
-    )
-    func trial() {
-        var trial = PollTrial()
-        #expect(polled(&trial, polling: 5_000, sleeping: 20_000) > 9_000)
-        #expect(polled(&trial, polling: 60_000, sleeping: 10_000) < 1_000)
-        #expect((1..<1_000).contains(polled(&trial, polling: 60_000, sleeping: 10_000)))
-        #expect(polled(&trial, polling: 5_000, sleeping: 20_000) > 5_000)
+    @Test("Polling must be quicker by a fifth")
+    func clearly() {
+        var little = Program(clientCore: 20_000, polling: 17_000)
+        #expect(little.polled(Self.cycle) <= Self.attempt)
+        var clearly = Program(clientCore: 20_000, polling: 15_000)
+        #expect(clearly.polled(Self.cycle) > Self.cycle / 2)
     }
 
-    @Test("A worker does not poll for a program that is slow")
-    func slowProgram() throws {
-        let (count, quick, slow) = try onThread {
-            let own = Self.ownNumber()
-            func polls(waited: Int) -> Bool {
-                var affinity = ClientAffinity()
-                _ = affinity.served(own, duration: Self.quick, isSingle: false)
-                // Sleeping takes longer.
-                for _ in 0..<320 { affinity.received(from: own, waited: affinity.polls ? waited / 2 : waited) }
-                return affinity.polls
-            }
-            var count: Int32 = 0
-            _ = linux_stay_near(Int32(bitPattern: own), &count)
-            return (count, polls(waited: 30_000), polls(waited: 1_000_000))
-        }
-        // Where each core has a cache of its own, the worker follows the program instead.
-        #expect(quick == (count > 1))
-        #expect(!slow)
+    @Test("A placement that has become worse is left, and one that has become better is found")
+    func changes() {
+        var program = Program(clientCore: 30_000, polling: 20_000)
+        _ = program.polled(Self.cycle)
+        program.polling = 90_000
+        #expect(program.polled(Self.cycle) < 8 * PlacementTrial.window)
+        program.polling = 5_000
+        _ = program.polled(2 * Self.cycle)
+        #expect(program.polled(Self.cycle) > Self.cycle / 2)
+    }
+
+    @Test("Requests that threads send in turns are not compared")
+    func severalClients() {
+        var program = Program(clientCore: 30_000, polling: 20_000)
+        #expect(program.polled(2 * Self.cycle, from: [7, 8]) == 0)
+    }
+
+    @Test("A program that computes for longer than a request takes is not polled for")
+    func slowProgram() {
+        var program = Program(clientCore: 1_020_000, polling: 1_000_000)
+        #expect(program.polled(Self.cycle) <= Self.attempt)
     }
 }

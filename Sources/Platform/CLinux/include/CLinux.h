@@ -141,11 +141,9 @@ int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
 
 // The core that a thread runs on or ran on last. -1 if unknown.
 int linux_core_of(int thread);
-// sched_setaffinity(2) of the calling thread, to the cores that the process and another thread may use, and that share the
-// last-level cache with that thread's core; and back to all cores of the process. The first returns the lowest number of those
-// cores, and sets `count` to how many there are. -1 if the thread's core is unknown or not for the process.
-int linux_stay_near(int thread, int *count);
-int linux_leave_cores(void);
+// sched_setaffinity(2) of the calling thread: to one core that the process may use, and back to all of them.
+int linux_stay_on_core(int core);
+int linux_leave_core(void);
 
 // The kernel's keyrings. request_key(2) of a key of type "user", then keyctl_search(3) of the user's keyring: its
 // serial number, or -1 with errno.
