@@ -22,13 +22,16 @@ COLUMNS = ("null", "bindfs", "gocryptfs", "securefs", "encfs", "vaultfs")
 
 
 def filled(page, results):
-    """The page with new figures. A row whose test was not run stays as it is."""
+    """The page with new figures in this table. A row whose test was not run stays as it is."""
     lines = page.split("\n")
+    inside = False
     for number, line in enumerate(lines):
+        # Another table can have a row of the same name.
+        inside = line.startswith("| | FUSE |") or inside and line.startswith("|")
         if line.startswith("| | FUSE |"):
             lines[number] = "| | " + " | ".join(heading(name, results["versions"]) for name in COLUMNS) + " |"
         words = line.split(" | ")[0].removeprefix("| ")
-        if ROWS.get(words) in results["tests"]:
+        if inside and ROWS.get(words) in results["tests"]:
             lines[number] = f"| {words} | " + " | ".join(cells(ROWS[words], results["medians"])) + " |"
     return "\n".join(lines)
 
@@ -45,3 +48,11 @@ def heading(name, versions):
     """A column's name. A peer that other people make has its version."""
     short = ".".join(versions.get(name, "").split(".")[:2])
     return "FUSE" if name == "null" else name if name in ("bindfs", "vaultfs") else f"{name} {short}".strip()
+
+
+def self_test():
+    """Fails if a row of another table gets figures."""
+    page = "| | FUSE |\n|---|--:|\n| untar, files/s | 1 |\n\n| | plain |\n|---|--:|\n| untar, files/s | 2 |"
+    results = {"tests": {"untar": {}}, "medians": {"vaultfs": {"untar": 3}}, "versions": {}}
+    lines = filled(page, results).split("\n")
+    assert lines[2].endswith("| **3** |") and lines[6] == "| untar, files/s | 2 |", lines

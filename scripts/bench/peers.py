@@ -13,6 +13,7 @@ import shutil
 import time
 
 import machine
+import pages
 import plot
 import table
 from goals import goal, self_test
@@ -33,7 +34,7 @@ def arguments():
     parser.add_argument("--work", default="/dev/shm", help="where the stores are made; on tmpfs no disk hides differences")
     parser.add_argument("--out", default=RESULTS)
     parser.add_argument("--tests", default=",".join(TESTS), help="some of: %(default)s")
-    parser.add_argument("--self-test", action="store_true", help="check how goals are computed, and end")
+    parser.add_argument("--self-test", action="store_true", help="check goals and the manual's table, and end")
     given = parser.parse_args()
     given.tests = given.tests.split(",")
     unknown = [name for name in given.tests if name not in TESTS]
@@ -133,6 +134,7 @@ def main():
     given = arguments()
     if given.self_test:
         self_test()
+        pages.self_test()
         return
     os.makedirs(given.out, exist_ok=True)
     say("measuring cryptography and the cache by themselves")
