@@ -31,7 +31,7 @@ import VaultFormat
         Write(testDescription: "after a partial chunk", before: 5000, offset: 5000, isShared: false),
         Write(testDescription: "past the end", before: 4096, offset: 3 * size),
         Write(testDescription: "a partial last chunk", before: 3 * 4096, offset: 3 * 4096, count: 700_001),
-        Write(testDescription: "few bytes", before: 0, offset: 0, count: 200_000, isShared: false),
+        Write(testDescription: "few bytes", before: 0, offset: 0, count: 400_000, isShared: false),
     ]
 
     struct Outcome: Equatable {
