@@ -108,6 +108,8 @@ struct ClientAffinity {
     mutating func leave() {
         if core == nil { return }
         core = nil
+        // It is looked up soon when the worker is to be there again, also if that was in vain before.
+        (longWaits, longWaitLimit) = (0, Self.initialLongWaitLimit)
         linux_leave_core()
     }
 }

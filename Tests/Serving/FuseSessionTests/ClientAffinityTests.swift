@@ -125,7 +125,7 @@ import Testing
     @Test("The worker moves to the client's core if the client returns late, and may run anywhere afterwards")
     func core() throws {
         try withBoundProgram { (thread, core) in
-            let (before, none, stays, away, after) = try onThread {
+            let (before, none, stays, away, again, after) = try onThread {
                 let before = Self.allowed()
                 var affinity = ClientAffinity()
                 _ = affinity.served(thread, duration: Self.quick, isSingle: false)
@@ -135,17 +135,21 @@ import Testing
                 let none = Self.allowed()
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
                 let stays = Self.allowed()
+                // Looking it up again and again would be in vain.
+                Self.take(&affinity, 1_000, of: thread, waited: Self.slow)
                 affinity.placement = .polling
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
                 let away = Self.allowed()
                 affinity.placement = .clientCore
                 Self.take(&affinity, 2, of: thread, waited: Self.slow)
+                let again = Self.allowed()
                 affinity.leave()
-                return (before, none, stays, away, Self.allowed())
+                return (before, none, stays, away, again, Self.allowed())
             }
             #expect(none == before)
             #expect(Int32(stays) == core)
             #expect(away == before)
+            #expect(Int32(again) == core)
             #expect(after == before)
         }
     }
@@ -239,6 +243,20 @@ import Testing
     func severalClients() {
         var program = Program(clientCore: 30_000, polling: 20_000)
         #expect(program.polled(2 * Self.cycle, from: [7, 8]) == 0)
+    }
+
+    @Test("The scheduler compares the requests that a program waits for")
+    func scheduler() {
+        let scheduler = WorkerScheduler()
+        var (time, polled, unawaited) = (0, 0, 0)
+        for _ in 0..<Self.cycle {
+            time += 10_000
+            if scheduler.received(from: 0, at: time) != nil { unawaited += 1 }
+            time += 10_000
+            if scheduler.received(from: 7, at: time) == .polling { polled += 1 }
+        }
+        #expect(unawaited == 0)
+        #expect(polled > 0)
     }
 
     @Test("A program that computes for longer than a request takes is not polled for")

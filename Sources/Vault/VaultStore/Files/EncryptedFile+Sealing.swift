@@ -49,21 +49,21 @@ extension EncryptedFile {
     /// Makes what a growing file has durable, and writes its length into the header.
     func writeDurableLength() throws(StoreError) {
         guard try reader.status().st_nlink > 0 else { return }
-        let (wanted, seals) = writing.withLock { state in
+        let sealsBefore = writing.withLock { state in
             // A power cut must not make a torn tail of a chunk that was lost.
             if case .unsealed(_, nil) = state.phase, syncs.hasLostChunks.load(ordering: .acquiring) {
                 state.awaitedLength = length
             }
-            return (state.awaitedLength, state.header.sealCounter)
+            return state.awaitedLength.map { _ in state.header.sealCounter }
         }
-        defer {
-            writing.withLock { if wanted != nil, $0.header.sealCounter == seals { $0.awaitedLength = nil } }
-        }
+        // It may have been sealed meanwhile.
+        guard let seals = sealsBefore else { return }
+        defer { writing.withLock { if $0.header.sealCounter == seals { $0.awaitedLength = nil } } }
         try synchronize(dataOnly: true)
         try writing.withLock { (state) throws(StoreError) in
-            // The sync has not covered what is awaited since then, or after a seal.
-            guard case .unsealed(let writer, let durable?) = state.phase, wanted != nil,
-                state.header.sealCounter == seals, hasKeys, !records.log.hasLength, durable > state.header.length
+            // The sync has not covered what is awaited since a seal.
+            guard case .unsealed(let writer, let durable?) = state.phase, state.header.sealCounter == seals, hasKeys,
+                !records.log.hasLength, durable > state.header.length
             else { return }
             try store.admitChange()
             try writeHeader(&state, writer, isHidden: true) { $0.length = durable }

@@ -58,22 +58,15 @@ import VaultFormat
         #expect(file.writing.withLock { $0.header.length } == 4 * 4096)
     }
 
-    /// How a length comes to be asked for while a sync is running.
-    enum During: CaseIterable {
-        case growth
-        /// A seal forgets the length that was asked for first.
-        case sealAndGrowth
-    }
-
-    @Test("a length that is asked for after its sync has begun waits for the next one", arguments: During.allCases)
-    func duringSync(_ during: During) throws {
+    @Test("a length that is asked for after a seal, while an earlier one is synced, waits for the next sync")
+    func sealDuringSync() throws {
         let vault = try TestStore()
         let store = try vault.open()
         let file = try vault.create(in: store)
         try file.put(pattern(4 * 4096), at: 0)
         try store.log.checkpoint(.due)
         file.writing.withLock { state in
-            state.awaitedLength = during == .growth ? nil : 2 * 4096
+            state.awaitedLength = 2 * 4096
             state.loggedGrowth = 1
         }
         let thread = try file.syncs.synced.withLock { _ in
@@ -81,20 +74,28 @@ import VaultFormat
             try poll("the sync") { file.writing.withLock { $0.loggedGrowth == 0 } }
             try file.writing.withLock { state in
                 let writer = try #require(state.writer)
-                if during == .sealAndGrowth {
-                    try file.writeSeal(&state, writer)
-                    try file.unseal(&state, writer, floor: 4096)
-                }
+                try file.writeSeal(&state, writer)
+                try file.unseal(&state, writer, floor: 4096)
                 state.awaitedLength = 3 * 4096
             }
             return thread
         }
         thread.join()
-        #expect(file.writing.withLock { $0.header.length } == (during == .growth ? 0 : 4096))
+        #expect(file.writing.withLock { $0.header.length } == 4096)
         #expect(file.writing.withLock { $0.awaitedLength } == 3 * 4096)
         try file.writeDurableLength()
         #expect(file.writing.withLock { $0.header.length } == 3 * 4096)
         #expect(file.writing.withLock { $0.awaitedLength } == nil)
+    }
+
+    @Test("a file that awaits no length is not synced")
+    func nothingAwaited() throws {
+        let vault = try TestStore()
+        let file = try vault.create(in: try vault.open())
+        try file.put(pattern(4096), at: 0)
+        file.writing.withLock { $0.loggedGrowth = 1 }
+        try file.writeDurableLength()
+        #expect(file.writing.withLock { ($0.loggedGrowth, $0.header.length) } == (1, 0))
     }
 }
 
