@@ -58,10 +58,10 @@ extension ChainedFile {
             let blocks = ranges.blocks(at: first - 1, for: bytes.wanted)
             guard cipher.key == key, size + blocks.gatheredSize <= gathered.count else { break }
             first -= 1
-            guard let number = blocks.numbers.first else { continue }
+            guard blocks.count > 0 else { continue }
             let target = gathered.slice(size..<(size + blocks.gatheredSize))
-            if number > 0 {
-                bytes.copy(blocks.offset(number - 1), to: target.slice(..<16))
+            if let previous = blocks.previous {
+                bytes.copy(previous, to: target.slice(..<16))
             } else if case .inFile(let offset) = cipher.vector, offset >= bytes.start {
                 bytes.copy(offset, to: target.slice(..<16))
             } else {
@@ -84,7 +84,7 @@ extension ChainedFile {
         size = 0
         for position in (first..<positions.upperBound).reversed() {
             let blocks = ranges.blocks(at: position, for: bytes.wanted)
-            if blocks.numbers.isEmpty { continue }
+            if blocks.count == 0 { continue }
             bytes.replace(blocks, by: gathered.slice((size + 16)..<(size + blocks.gatheredSize)))
             size += blocks.gatheredSize
         }
@@ -117,49 +117,25 @@ private struct FileBytes {
 
     /// Copies all of the blocks.
     func copy(_ blocks: PatternBlocks, to gathered: UnsafeMutableRawBufferPointer) {
-        forEach(blocks, gathered) { offset, block in
-            copy(offset, to: block)
-        } run: { file, gathered, count in
-            Self.copy(file, to: gathered, count)
+        guard let file = target.baseAddress, let blocksAlone = gathered.baseAddress else { return }
+        blocks.forEach { offset, distance in
+            copy(offset, to: gathered.slice(distance..<(distance + 16)))
+        } run: { offset, distance, size in
+            Self.copy(file + Int(offset - wanted.lowerBound), to: blocksAlone + distance, size)
         }
     }
 
     /// Replaces the blocks, as far as they are wanted.
     func replace(_ blocks: PatternBlocks, by gathered: UnsafeMutableRawBufferPointer) {
-        forEach(blocks, gathered) { offset, block in
+        guard let file = target.baseAddress, let blocksAlone = gathered.baseAddress else { return }
+        blocks.forEach { offset, distance in
             let from = max(offset, wanted.lowerBound)
             let to = min(offset + 16, wanted.upperBound)
-            target.slice(Int(from - wanted.lowerBound)..<Int(to - wanted.lowerBound))
-                .copyMemory(from: UnsafeRawBufferPointer(block.slice(Int(from - offset)..<Int(to - offset))))
-        } run: { file, gathered, count in
-            Self.copy(gathered, to: file, count)
+            (file + Int(from - wanted.lowerBound))
+                .copyMemory(from: blocksAlone + distance + Int(from - offset), byteCount: Int(to - from))
+        } run: { offset, distance, size in
+            Self.copy(blocksAlone + distance, to: file + Int(offset - wanted.lowerBound), size)
         }
-    }
-
-    /// Calls `edge` for each block that is wanted in part, with its offset in the file and the gathered block. Calls `run`
-    /// for each run of whole blocks, with its bytes of the file, the gathered ones, and their number.
-    @inline(__always)
-    private func forEach(
-        _ blocks: PatternBlocks, _ gathered: UnsafeMutableRawBufferPointer,
-        edge: (UInt64, UnsafeMutableRawBufferPointer) -> Void,
-        run: (UnsafeMutableRawPointer, UnsafeMutableRawPointer, Int) -> Void
-    ) {
-        let (all, whole) = (blocks.numbers, blocks.whole)
-        func edges(_ numbers: Range<Int>) {
-            for number in numbers {
-                let offset = 16 * (number - all.lowerBound)
-                edge(blocks.offset(number), gathered.slice(offset..<(offset + 16)))
-            }
-        }
-        edges(all.lowerBound..<whole.lowerBound)
-        edges(whole.upperBound..<all.upperBound)
-        guard let first = whole.first, let last = whole.last else { return }
-        let offset = 16 * (first - all.lowerBound)
-        let inFile = Int(blocks.offset(first) - wanted.lowerBound)..<Int(blocks.offset(last) + 16 - wanted.lowerBound)
-        guard let file = target.slice(inFile).baseAddress,
-            let gathered = gathered.slice(offset..<(offset + 16 * whole.count)).baseAddress
-        else { return }
-        blocks.forEachRun { distance, done, count in run(file + distance, gathered + done, count) }
     }
 
     /// Copies a run, most often of one block, without a call for that.
@@ -173,6 +149,7 @@ private struct FileBytes {
 extension Mp4Fragment {
     /// Writes the changed box types into bytes of the fragment.
     fileprivate func patch(_ bytes: UnsafeMutableRawBufferPointer, at offsets: Range<UInt64>) {
+        guard offsets.lowerBound < patchedEnd else { return }
         for patch in patches {
             for byte in 0..<4 where offsets.contains(patch.offset + UInt64(byte)) {
                 let value = UInt8(truncatingIfNeeded: patch.type.code >> UInt32(8 * (3 - byte)))

@@ -21,16 +21,23 @@ final class ContentKeys: Sendable {
         }
     }
 
+    private typealias Known = (id: KeyID, name: KeyName, key: CbcKey)
+
     private struct State {
-        var keys: [KeyID: (name: KeyName, key: CbcKey)]
+        /// Keys that the open did not know.
+        var keys: [Known] = []
         /// Why fetches have failed. Nil while one is running.
         var failures: [KeyID: String?] = [:]
+
+        func key(_ id: KeyID) -> CbcKey? { keys.first { $0.id == id }?.key }
     }
 
     private let naming: Naming
     private let store: KeyStore?
     private let waits: Bool
-    private let state: Mutex<State>
+    /// The keys that the open knew: one or two, which a search finds sooner than a dictionary, and without a lock.
+    private let opened: [Known]
+    private let state = Mutex(State())
 
     /// - Parameters:
     ///   - keys: known at the open.
@@ -40,27 +47,26 @@ final class ContentKeys: Sendable {
         self.naming = naming
         self.store = store
         self.waits = waits
-        var known: [KeyID: (name: KeyName, key: CbcKey)] = [:]
-        for (name, key) in keys {
-            if case .content(let id, _, _, _) = name { known[id] = (name, key) }
+        opened = keys.compactMap { name, key in
+            if case .content(let id, _, _, _) = name { (id, name, key) } else { nil }
         }
-        state = Mutex(State(keys: known))
     }
 
-    var all: [(name: KeyName, key: CbcKey)] { state.withLock { Array($0.keys.values) } }
+    var all: [(name: KeyName, key: CbcKey)] { (opened + state.withLock { $0.keys }).map { ($0.name, $0.key) } }
 
     /// Returns a key. Does not block, unless reads may wait.
     /// - Throws: `.noKey` if it is not in memory. It is fetched, so a later read can succeed.
     func key(_ id: KeyID) throws(ViewError) -> CbcKey {
-        if let known = state.withLock({ $0.keys[id]?.key }) { return known }
+        for known in opened where known.id == id { return known.key }
+        if let known = state.withLock({ $0.key(id) }) { return known }
         let name = naming.name(of: id)
         if let material = try waits ? store?.fetch(name) : store?.find(name) {
             let own = material.key.subrange(0..<material.key.count)
             let key = try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
             return state.withLock { state in
                 state.failures[id] = nil
-                if let known = state.keys[id]?.key { return known }
-                state.keys[id] = (name, key)
+                if let known = state.key(id) { return known }
+                state.keys.append((id, name, key))
                 return key
             }
         }

@@ -6,6 +6,8 @@ final class Mp4Fragment: Sendable {
     let ranges: ProtectedRanges
     /// In ascending order.
     let patches: [Mp4Patch]
+    /// The end of the last patch. Most bytes come after it.
+    let patchedEnd: UInt64
 
     /// The part before the first `moof`.
     init(before end: UInt64, ranges: ProtectedRanges, patches: [Mp4Patch]) throws(ViewError) {
@@ -14,11 +16,13 @@ final class Mp4Fragment: Sendable {
             throw .malformed("samples of the moov at \(last.end) are past the first moof")
         }
         (self.ranges, self.patches) = (ranges, patches)
+        patchedEnd = Self.end(of: patches)
     }
 
     /// Parses a `moof`.
+    /// - Parameter other: a fragment of the same file, which most often has the same ciphers.
     init(
-        _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile
+        _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile, like other: Mp4Fragment?
     ) throws(ViewError) {
         self.bytes = bytes
         var reading = Reading(
@@ -26,9 +30,13 @@ final class Mp4Fragment: Sendable {
         try reading.fragment()
         let end = bytes.lowerBound + UInt64(moof.count)
         try reading.ranges.finish(in: end..<max(end, bytes.upperBound))
+        if let other { reading.ranges.shareCiphers(of: other.ranges) }
         ranges = reading.ranges
         patches = reading.patches.sorted { $0.offset < $1.offset }
+        patchedEnd = Self.end(of: patches)
     }
+
+    private static func end(of patches: [Mp4Patch]) -> UInt64 { patches.last.map { $0.offset + 4 } ?? 0 }
 }
 
 /// One reading of a `moof`.

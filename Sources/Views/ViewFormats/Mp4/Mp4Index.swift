@@ -26,6 +26,8 @@ final class Mp4Index: Sendable {
         var headEnd: UInt64?
         /// Fragments in memory, in ascending order, and their last use. The start is the fragment's, for the search.
         var loaded: [(start: UInt64, fragment: Mp4Fragment, use: UInt64)] = []
+        /// The number of their ranges.
+        var loadedRanges = 0
         var clock: UInt64 = 0
         /// Offsets where `sidx` says that boxes begin, in ascending order. Nil if it was not read yet.
         var hints: [UInt64]?
@@ -64,17 +66,19 @@ final class Mp4Index: Sendable {
         }
 
         mutating func insert(_ fragment: Mp4Fragment) {
-            var ranges = loaded.reduce(fragment.ranges.all.count) { $0 + $1.fragment.ranges.all.count }
-            while loaded.count >= Mp4Index.maximumFragments || (ranges > Mp4Index.maximumRanges && !loaded.isEmpty),
+            let count = fragment.ranges.all.count
+            while loaded.count >= Mp4Index.maximumFragments
+                || (loadedRanges + count > Mp4Index.maximumRanges && !loaded.isEmpty),
                 let oldest = loaded.indices.min(by: { loaded[$0].use < loaded[$1].use })
             {
-                ranges -= loaded.remove(at: oldest).fragment.ranges.all.count
+                loadedRanges -= loaded.remove(at: oldest).fragment.ranges.all.count
             }
             // Another thread may have loaded it meanwhile.
             let position = loadedCount(upTo: fragment.bytes.lowerBound)
             if position > 0, loaded[position - 1].fragment.bytes == fragment.bytes { return }
             clock += 1
             loaded.insert((fragment.bytes.lowerBound, fragment, clock), at: position)
+            loadedRanges += count
         }
     }
 
@@ -98,7 +102,9 @@ final class Mp4Index: Sendable {
         var window = state.withLock { $0.window }
         let fragment: Mp4Fragment
         if let extent = try extent(around: offset, &window) {
-            fragment = try Mp4Fragment(window.contents(of: extent.moof), extent.bytes, movie, of: source)
+            let other = state.withLock { $0.loaded.last?.fragment }
+            fragment = try Mp4Fragment(
+                window.contents(of: extent.moof), extent.bytes, movie, of: source, like: other)
         } else {
             let end = state.withLock { $0.headEnd } ?? source.size
             fragment = try Mp4Fragment(

@@ -22,6 +22,15 @@ struct ProtectedRanges: Equatable, Sendable {
 
     private(set) var all: [Bytes] = []
     private(set) var ciphers: [Cipher] = []
+    /// For each part of the bytes from the first range on, the position of the first range that ends in it or later, and at
+    /// the end the number of ranges. With these, a search in ranges that are in no processor cache waits for memory twice,
+    /// and not at each step. What it needs before lies beside them.
+    private var firstInPart: [UInt32] = [0]
+    private var parts = 0
+    /// A part has `1 << partShift` bytes, so that there are no more parts than ranges.
+    private var partShift: UInt64 = 0
+    /// The start of the first range.
+    private var start: UInt64 = 0
 
     /// Each key once.
     var keys: [KeyID] {
@@ -63,17 +72,33 @@ struct ProtectedRanges: Equatable, Sendable {
         for (one, next) in zip(all, all.dropFirst()) where one.end > next.start {
             throw .malformed("two samples overlap at \(next.start): the boxes contradict each other")
         }
+        start = first.start
+        while (last.end - start) >> partShift >= all.count { partShift += 1 }
+        parts = Int((last.end - 1 - start) >> partShift) + 1
+        firstInPart = []
+        firstInPart.reserveCapacity(parts + 1)
+        for (position, range) in all.enumerated() {
+            let part = Int((range.end - 1 - start) >> partShift)
+            while firstInPart.count <= part { firstInPart.append(UInt32(position)) }
+        }
+        firstInPart.append(UInt32(all.count))
     }
 
-    /// The positions of the ranges that have bytes in `bytes`.
+    /// The positions of the ranges that have bytes in `bytes`. Call this after `finish`.
     func overlapping(_ bytes: Range<UInt64>) -> Range<Int> {
-        var (first, end) = (0, all.count)
+        let part = bytes.lowerBound > start ? min(Int((bytes.lowerBound - start) >> partShift), parts) : 0
+        var (first, end) = (Int(firstInPart[part]), Int(firstInPart[min(part + 1, parts)]))
         while first < end {
             let middle = (first + end) / 2
             if all[middle].end > bytes.lowerBound { end = middle } else { first = middle + 1 }
         }
         while end < all.count, all[end].start < bytes.upperBound { end += 1 }
         return first..<end
+    }
+
+    /// Takes the ciphers of another fragment instead of equal ones, so that a read finds them in the processor's caches.
+    mutating func shareCiphers(of other: ProtectedRanges) {
+        if ciphers == other.ciphers { ciphers = other.ciphers }
     }
 
     func cipher(at position: Int) -> Cipher { ciphers[Int(all[position].cipher)] }
@@ -87,62 +112,66 @@ struct ProtectedRanges: Equatable, Sendable {
 /// The encrypted blocks of a range that some bytes need. The encrypted blocks alone are one CBC chain.
 struct PatternBlocks {
     private let crypt, skip: Int
-    let start: UInt64
-    /// Numbers of encrypted blocks, counted from the beginning of the range.
-    let numbers: Range<Int>
-    /// Those of them that are wanted as a whole: all but the first or the last one at most.
-    private(set) var whole: Range<Int>
+    /// The first block's number among the encrypted ones of its pattern.
+    private let phase: Int
+    /// The number of encrypted blocks.
+    let count: Int
+    /// Offsets in the file of the first and the last block, unless there are none.
+    let first, last: UInt64
+    /// The offset in the file of the encrypted block before the first one, which is its vector. Nil at the beginning of
+    /// the range.
+    let previous: UInt64?
+    /// True if the first and the last block are wanted as a whole, as the others are.
+    let isFirstWhole, isLastWhole: Bool
 
     /// - Parameter wanted: bytes of the file, which overlap the range.
     init(_ range: ProtectedRanges.Bytes, _ cipher: ProtectedRanges.Cipher, for wanted: Range<UInt64>) {
-        (crypt, skip, start) = (cipher.crypt, cipher.skip, range.start)
-        let count = Int(range.count / 16)
-        let from = Int(max(wanted.lowerBound, start) - start) / 16
-        let to = min(Int(min(wanted.upperBound, range.end) - start + 15) / 16, count)
-        let first = Self.encrypted(before: from, crypt, skip)
-        numbers = first..<max(first, Self.encrypted(before: max(from, to), crypt, skip))
-        whole = numbers
-        if start < wanted.lowerBound, let first = whole.first, offset(first) < wanted.lowerBound {
-            whole = whole.dropFirst()
-        }
-        if range.end > wanted.upperBound, let last = whole.last, offset(last) + 16 > wanted.upperBound {
-            whole = whole.dropLast()
-        }
+        (crypt, skip) = (cipher.crypt, cipher.skip)
+        let from = Int(max(wanted.lowerBound, range.start) - range.start) / 16
+        let to = min(Int(min(wanted.upperBound, range.end) - range.start + 15) / 16, Int(range.count / 16))
+        let period = crypt + skip
+        var (turn, number) = from.quotientAndRemainder(dividingBy: period)
+        if number >= crypt { (turn, number) = (turn + 1, 0) }
+        let (endTurn, endNumber) = max(from, to).quotientAndRemainder(dividingBy: period)
+        phase = number
+        count = max(0, (endTurn - turn) * crypt + min(endNumber, crypt) - number)
+        first = range.start + UInt64(16 * (turn * period + number))
+        let end = endTurn * period + (endNumber > 0 ? min(endNumber, crypt) : -skip)
+        last = count > 0 ? range.start + UInt64(16 * (end - 1)) : first
+        previous = turn > 0 || number > 0 ? first - UInt64(16 * (number > 0 ? 1 : 1 + skip)) : nil
+        isFirstWhole = first >= wanted.lowerBound
+        isLastWhole = last + 16 <= wanted.upperBound
     }
 
-    /// The number of encrypted blocks before a block of the range.
-    private static func encrypted(before block: Int, _ crypt: Int, _ skip: Int) -> Int {
-        block / (crypt + skip) * crypt + min(block % (crypt + skip), crypt)
-    }
-
-    /// The offset in the file of an encrypted block.
-    func offset(_ number: Int) -> UInt64 {
-        start + UInt64(16 * (number / crypt * (crypt + skip) + number % crypt))
-    }
-
-    /// The bytes of the file that hold the blocks, and the encrypted block before them, which is their vector.
-    var source: Range<UInt64>? {
-        guard let first = numbers.first, let last = numbers.last else { return nil }
-        return offset(first > 0 ? first - 1 : 0)..<(offset(last) + 16)
-    }
+    /// The bytes of the file that hold the blocks, and the encrypted block before them.
+    var source: Range<UInt64>? { count > 0 ? (previous ?? first)..<(last + 16) : nil }
 
     /// Bytes of the blocks, and of a vector in front of them.
-    var gatheredSize: Int { numbers.isEmpty ? 0 : 16 + 16 * numbers.count }
+    var gatheredSize: Int { count > 0 ? 16 + 16 * count : 0 }
 
-    /// Calls `body` for each run of the whole blocks without a gap: with its distance from the first of them in the file, its
-    /// distance among the blocks alone, and its size, in bytes. Does not divide, because a run often has one block only.
+    /// Calls `edge` for each block that is wanted in part, with its offset in the file, and its distance among the blocks
+    /// alone. Calls `run` for each run of whole blocks without a gap, with the same, and its size in bytes. Does not
+    /// divide, because a run often has one block only.
     @inline(__always)
-    func forEachRun(_ body: (Int, Int, Int) -> Void) {
-        let size = 16 * whole.count
-        var (distance, done) = (0, 0)
+    func forEach(edge: (UInt64, Int) -> Void, run: (UInt64, Int, Int) -> Void) {
+        guard count > 0 else { return }
+        var (offset, done) = (first, 0)
         // The first run can begin inside the pattern.
-        var run = skip == 0 ? size : 16 * (crypt - whole.lowerBound % crypt)
-        while done < size {
-            let count = min(run, size &- done)
-            body(distance, done, count)
-            done &+= count
-            distance &+= run &+ 16 &* skip
-            run = 16 &* crypt
+        var left = crypt &- phase
+        if !isFirstWhole {
+            edge(first, 0)
+            left = left > 1 ? left - 1 : crypt
+            (offset, done) = (first + UInt64(16 * (phase + 1 < crypt ? 1 : 1 + skip)), 16)
         }
+        let end = 16 * (isLastWhole ? count : count - 1)
+        if skip == 0 { left = count }
+        while done < end {
+            let size = min(16 &* left, end &- done)
+            run(offset, done, size)
+            done &+= size
+            offset &+= UInt64(truncatingIfNeeded: size &+ 16 &* skip)
+            left = crypt
+        }
+        if !isLastWhole, count > 1 || isFirstWhole { edge(last, 16 * (count - 1)) }
     }
 }
