@@ -28,7 +28,7 @@ extension RedoLog {
         let losses: [LostChunks]
         do throws(StoreError) {
             try log.giveToOwner(of: root)
-            losses = try syncing.withLock { (_) throws(StoreError) in
+            losses = try syncing.access { (_) throws(StoreError) in
                 try state.access { (state) throws(StoreError) in
                     try makeNewLog(&state, log, temporary, isInPlace ?? { _ in false })
                 }
