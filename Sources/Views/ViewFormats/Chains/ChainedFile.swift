@@ -57,6 +57,10 @@ package final class ChainedFile: Sendable {
         }
     }
 
+    /// False for samples: a page has some 26 encrypted blocks, which cost less than a copy in the block cache. Only pages that are
+    /// decrypted ahead go there.
+    private var isWorthCaching: Bool { if case .chains = contents { true } else { false } }
+
     /// Nil for samples.
     package var chains: ChainMap? { if case .chains(let map) = contents { map } else { nil } }
 
@@ -85,7 +89,7 @@ package final class ChainedFile: Sendable {
         guard plaintextOffset < length, buffer.count > 0 else { return 0 }
         let count = Int(min(UInt64(buffer.count), length - plaintextOffset))
         let pages = Self.page(plaintextOffset + UInt64(count) - 1) - Self.page(plaintextOffset) + 1
-        let isCached = pages <= UInt64(ViewWorkspace.largestCachedRun)
+        let isCached = isWorthCaching && pages <= UInt64(ViewWorkspace.largestCachedRun)
         // After the first page that is missing, those after it are, too.
         var mayBeCached = isCached || isAhead
         var done = isCached || isAhead ? 0 : decryptBeside(at: plaintextOffset, into: buffer.slice(..<count), workspace)
