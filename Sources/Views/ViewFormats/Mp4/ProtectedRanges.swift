@@ -1,6 +1,6 @@
 /// The encrypted ranges of a file or of a fragment, in ascending order.
 struct ProtectedRanges: Equatable, Sendable {
-    /// Maximum number of ranges in a fragment, or in a file without fragments: 64 MiB of them.
+    /// Maximum number of ranges in a fragment, or in a file without fragments: 80 MiB of them.
     static let maximumCount = 1 << 22
 
     struct Cipher: Equatable, Sendable {
