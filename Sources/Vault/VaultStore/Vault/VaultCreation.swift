@@ -48,6 +48,8 @@ package enum VaultCreation {
             let root = try VaultDirectory.openDirectory(path)
             // Only one of two concurrent `init` goes on.
             try VaultDirectory.lock(root, LOCK_EX, wait: .zero, path: path)
+            // A child that another thread has just forked has the descriptor, and with it the lock, until its exec(2).
+            defer { flock(root.fd, LOCK_UN) }
             for entry in try findRemains(in: root, path: path) where entry.starts(with: StoreTraits.prefix) {
                 StoreTraits.remove(entry, from: root)
             }
