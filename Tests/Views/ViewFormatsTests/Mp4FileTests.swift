@@ -95,6 +95,16 @@ private final class Film {
         }
     }
 
+    @Test("a page that is read is not kept in the block cache")
+    func uncached() throws {
+        let film = try Film("h264")
+        let file = try #require(try film.open(film.source()))
+        for _ in 0..<2 {
+            let counted = try film.place.count(file, 1000, at: film.bytes.count / 2, of: film.plaintext)
+            #expect((counted.hits, counted.misses) == (0, 0))
+        }
+    }
+
     @Test(
         "ranges that begin and end inside blocks, with reads that a signal ends early",
         arguments: ["h264", "both", "pattern-5-5", "pattern-10-0", "cbc1", "rotation", "whole"])

@@ -57,8 +57,8 @@ package final class ChainedFile: Sendable {
         }
     }
 
-    /// False for samples: a page has some 26 encrypted blocks, which cost less than a copy in the block cache. Only pages that are
-    /// decrypted ahead go there.
+    /// False for samples: a page has some 26 encrypted blocks (pattern 1:9), which cost less than a copy in the block cache.
+    /// Only pages that are decrypted ahead go there.
     private var isWorthCaching: Bool { if case .chains = contents { true } else { false } }
 
     /// Nil for samples.
