@@ -20,7 +20,7 @@ final class MountLock: Sendable {
     ) throws {
         self.logger = logger
         self.contents = contents
-        let watch = LockWatch(request.lock.lockFiles)
+        let watch = LockWatch(contents.fileSystem.gate.lockFiles)
         self.watch = watch
         controller = LockController(
             fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
@@ -112,13 +112,13 @@ private final class LockWatch: Sendable {
         var isNeeded = true
     }
 
-    private let files: [LockFile]
+    private let files: LockFiles
     private let state = Mutex(State())
 
-    init(_ files: [LockFile]) { self.files = files }
+    init(_ files: LockFiles) { self.files = files }
 
     func start(_ controller: LockController) {
-        if files.isEmpty { return }
+        if files.files.isEmpty { return }
         state.withLock { $0.controller = controller }
         renew()
     }

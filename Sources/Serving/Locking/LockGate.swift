@@ -28,7 +28,7 @@ package final class LockGate: Sendable {
     private let alarm = Atomic<Int>(.max)
     private let onAlarm = Observer<Void>()
     /// Every request checks them.
-    let lockFiles: [LockFile]
+    package let lockFiles: LockFiles
     /// With a grace, requests pass until the lock thread locks.
     private let letsPassInGrace: Bool
     private let onSighting = Observer<Void>()
@@ -36,7 +36,7 @@ package final class LockGate: Sendable {
     private let isSighted = Atomic<Bool>(false)
 
     package init(_ options: LockOptions = LockOptions()) {
-        lockFiles = options.lockFiles
+        lockFiles = LockFiles(options.lockFiles)
         letsPassInGrace = options.graceMilliseconds > 0
         markActivity()
     }
@@ -67,7 +67,7 @@ package final class LockGate: Sendable {
     @inline(__always)
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
-        return lockFiles.isEmpty || lockFilesLetPass()
+        return lockFiles.files.isEmpty || lockFilesLetPass()
     }
 
     /// The error for a refused request: `ENOKEY`, or `EKEYEXPIRED`.
@@ -83,11 +83,9 @@ package final class LockGate: Sendable {
 
     /// Checks every file. Returns true if a request may pass. Allocates nothing.
     private func lockFilesLetPass() -> Bool {
-        for file in lockFiles where file.glance().isLocked {
-            if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.notify() }
-            return letsPassInGrace
-        }
-        return true
+        guard lockFiles.doLock else { return true }
+        if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.notify() }
+        return letsPassInGrace
     }
 
     /// Calls `body` when a request finds a lock file.
@@ -96,7 +94,7 @@ package final class LockGate: Sendable {
     /// The files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
         isSighted.store(false, ordering: .sequentiallyConsistent)
-        return lockFiles.map { ($0, $0.check()) }.filter { $0.1.isLocked }
+        return lockFiles.files.map { ($0, $0.check()) }.filter { $0.1.isLocked }
     }
 
     // MARK: Requests in progress

@@ -7,7 +7,7 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct LockFileWatchTests {
     @Test("a lock file comes and goes", arguments: [true, false])
     func aLockFileComesAndGoes(hasInotify: Bool) throws {
-        let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
+        let watched = try WatchedPlace(hasInotify: hasInotify)
         let place = watched.place
         try watched.expect(.absent)
         try place.create(place.lock)
@@ -55,7 +55,7 @@ import Testing
 
     @Test("many quick changes end in the right answer", arguments: [true, false])
     func manyQuickChangesEndInTheRightAnswer(hasInotify: Bool) throws {
-        let watched = try WatchedPlace(system: WatchSystem(hasInotify: hasInotify, mountTable: "/dev/null"))
+        let watched = try WatchedPlace(hasInotify: hasInotify)
         let place = watched.place
         for _ in 0..<10_000 {
             try place.create(place.lock)

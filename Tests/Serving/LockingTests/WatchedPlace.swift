@@ -40,14 +40,17 @@ extension WatchSystem {
 /// A directory whose lock files are watched.
 final class WatchedPlace {
     let place: Place
-    let files: [LockFile]
+    let files: LockFiles
     let watch: LockFileWatch
     private let log = WatchLog()
 
-    init(_ names: [String] = ["device.lock"], in place: Place? = nil, system: WatchSystem = .quiet) throws {
+    init(
+        _ names: [String] = ["device.lock"], in place: Place? = nil, hasInotify: Bool = true,
+        system: WatchSystem = .quiet
+    ) throws {
         let place = try place ?? Place()
         self.place = place
-        files = try names.map { try place.file($0) }
+        files = LockFiles(try names.map { try place.file($0) }, hasInotify: hasInotify)
         var noting = system
         noting.poll = { [log] descriptors, timeout in
             log.note {

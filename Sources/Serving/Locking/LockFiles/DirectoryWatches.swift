@@ -45,11 +45,9 @@ struct DirectoryWatches {
     private let chains: [[Level]]
     private var directories: [Int32: Directory] = [:]
 
-    /// Nil if inotify is unavailable (EMFILE, ENOSYS).
     /// - Parameter paths: absolute, without links.
-    init?(to paths: [FilePath]) {
-        guard let fd = try? retrying({ inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) }) else { return nil }
-        inotify = Descriptor(owning: fd)
+    init(_ inotify: Descriptor, to paths: [FilePath]) {
+        self.inotify = inotify
         chains = paths.map { path in
             var directory: FilePath = "/"
             return path.components.map { component in

@@ -19,8 +19,6 @@ package final class LockFile: @unchecked Sendable {
     // of one and the inode and birth time of the other.
     private let device: Atomic<UInt64>
     private let inode, birth: Atomic<UInt64>
-    /// Number of watches that report every change of the directories on the path.
-    private let watches = Atomic<Int>(0)
     /// True if this user owned the directory at the last check. Locked during all of `rearm`.
     private let isOurs: Mutex<Bool>
 
@@ -68,18 +66,6 @@ package final class LockFile: @unchecked Sendable {
         guard isRemembered(parent) else { return .parentChanged }
         return failure == ENOENT ? .absent : .unknown(Errno(rawValue: failure))
     }
-
-    /// Does the same as `check`, but with a single system call while a watch reports every change of the directories.
-    /// The watch then detects that the directory was removed or replaced. For each request.
-    package func glance() -> LockFileState {
-        guard watches.load(ordering: .acquiring) > 0 else { return check() }
-        var status = stat()
-        guard Self.retrying({ fstatat(AT_FDCWD, cPath, &status, AT_SYMLINK_NOFOLLOW) }) == -1 else { return .present }
-        return errno == ENOENT ? .absent : check()
-    }
-
-    /// For a watch, when it begins and ends to report every change.
-    func countWatch(_ isComplete: Bool) { watches.add(isComplete ? 1 : -1, ordering: .acquiringAndReleasing) }
 
     /// Makes the directory again if it no longer exists and was this user's. Checks it as `init` does, and remembers it
     /// from now on. Only for an explicit unlock.

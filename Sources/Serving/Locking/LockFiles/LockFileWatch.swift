@@ -3,8 +3,9 @@ internal import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 
-/// Reports when lock files appear or disappear. Its thread looks at all of them if something on the way to one has
-/// changed, and sleeps otherwise. If inotify(7) does not report every change, it looks every 50 ms. Any thread.
+/// Reports when lock files appear or disappear, and tells `LockFiles` when requests need not look. Its thread looks at all
+/// of them if something on the way to one has changed, and sleeps otherwise. If inotify(7) does not report every change, it
+/// looks every 50 ms. Any thread.
 package final class LockFileWatch: Sendable {
     package enum Report: Equatable, Sendable {
         /// The state of each file, in their order.
@@ -13,7 +14,7 @@ package final class LockFileWatch: Sendable {
         case failed(Errno)
     }
 
-    fileprivate let files: [LockFile]
+    fileprivate let files: LockFiles
     fileprivate let onChange: @Sendable (Report) -> Void
     fileprivate let system: WatchSystem
     /// Readable if something is requested.
@@ -26,11 +27,11 @@ package final class LockFileWatch: Sendable {
     /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
     ///   watch looks at nothing while it runs. It must not call `stop`.
     /// - Throws: the error of eventfd(2) or pthread_create(3).
-    package convenience init(files: [LockFile], onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
+    package convenience init(files: LockFiles, onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
         try self.init(files: files, system: WatchSystem(), onChange: onChange)
     }
 
-    init(files: [LockFile], system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
+    init(files: LockFiles, system: WatchSystem, onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
         (self.files, self.system, self.onChange) = (files, system, onChange)
         do throws(StoreError) {
             waker = try Waker()
@@ -60,7 +61,6 @@ package final class LockFileWatch: Sendable {
 
 /// The kernel's interfaces that a watch uses. Tests leave some out.
 struct WatchSystem: Sendable {
-    var hasInotify = true
     /// Reports each change of the mount table to poll(2): proc_pid_mountinfo(5).
     var mountTable = "/proc/self/mountinfo"
     /// poll(2). The timeout is in milliseconds, −1 for none.
@@ -91,16 +91,18 @@ private struct WatchLoop {
 
     init(_ watch: LockFileWatch) {
         self.watch = watch
-        directories = watch.system.hasInotify ? DirectoryWatches(to: watch.files.map(\.path)) : nil
+        directories = watch.files.inotify.map { DirectoryWatches($0, to: watch.files.files.map(\.path)) }
         mountTable = try? Descriptor(owning: retrying { open(watch.system.mountTable, O_RDONLY | O_CLOEXEC) })
     }
 
     /// Runs until `stop`, or until waiting for events fails, which it reports.
     mutating func run() {
-        defer { setComplete(false) }
         arm(reportsAnyway: true)
         do throws(Ending) {
-            while true { try step() }
+            while true {
+                watch.files.setQuiet(isComplete && reported?.contains(where: \.isLocked) == false)
+                try step()
+            }
         } catch .failed(let errno) {
             watch.onChange(.failed(errno))
         } catch {}
@@ -118,22 +120,14 @@ private struct WatchLoop {
 
     /// Sets the watches, then looks, because something may have changed before.
     private mutating func arm(reportsAnyway: Bool) {
-        let armed = (directories?.arm() ?? false) && mountTable != nil
-        if !armed { setComplete(false) }
+        isComplete = (directories?.arm() ?? false) && mountTable != nil
         check(reportsAnyway: reportsAnyway)
-        if armed { setComplete(true) }
-    }
-
-    /// Requests then rely on the watch, or no longer.
-    private mutating func setComplete(_ complete: Bool) {
-        if complete != isComplete { for file in watch.files { file.countWatch(complete) } }
-        isComplete = complete
     }
 
     /// - Returns: true if the states differ from those of the last report.
     @discardableResult
     private mutating func check(reportsAnyway: Bool) -> Bool {
-        let states = watch.files.map { $0.check() }
+        let states = watch.files.files.map { $0.check() }
         let isChanged = states != reported
         if isChanged || reportsAnyway {
             reported = states
@@ -142,7 +136,7 @@ private struct WatchLoop {
         return isChanged
     }
 
-    /// Sleeps until something happens.
+    /// Sleeps until something happens, and ends the quiet.
     private mutating func awaitEffect() throws(Ending) -> (Effect, isRefreshing: Bool) {
         // poll(2) ignores negative descriptors.
         var descriptors = [
@@ -150,7 +144,9 @@ private struct WatchLoop {
             pollfd(fd: mountTable?.fd ?? -1, events: Int16(POLLPRI), revents: 0),
             pollfd(fd: directories?.fd ?? -1, events: Int16(POLLIN), revents: 0),
         ]
-        guard watch.system.poll(&descriptors, isComplete ? -1 : Self.intervalMilliseconds) >= 0 else {
+        let ready = watch.system.poll(&descriptors, isComplete ? -1 : Self.intervalMilliseconds)
+        watch.files.setQuiet(false)
+        guard ready >= 0 else {
             guard errno == EINTR || errno == EAGAIN else { throw .failed(Errno(rawValue: errno)) }
             return (.nothing, false)
         }
