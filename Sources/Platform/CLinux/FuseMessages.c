@@ -4,6 +4,7 @@
 #include <linux/fuse.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 static int body(const void *request, size_t size, uint32_t opcode, void *fields, size_t fields_size) {
     struct fuse_in_header header;
@@ -60,6 +61,21 @@ int linux_fuse_add_flags(struct iovec *reply, int count, uint32_t flags) {
     init.flags |= flags;
     memcpy(reply[1].iov_base, &init, fields);
     return 1;
+}
+
+intptr_t linux_fuse_reply(int device, const struct iovec *parts, int count) {
+    // The kernel pins the page of each part (fuse_copy_fill in fs/fuse/dev.c), and copies the list of them first.
+    char reply[256];
+    size_t size = 0;
+    for (int i = 0; i < count; i++) {
+        if (parts[i].iov_len > sizeof reply - size) return writev(device, parts, count);
+        memcpy(reply + size, parts[i].iov_base, parts[i].iov_len);
+        size += parts[i].iov_len;
+    }
+    ssize_t written = write(device, reply, size);
+    // Names and short files.
+    explicit_bzero(reply, size);
+    return written;
 }
 
 int linux_fuse_extends_setxattr(uint32_t flags) { return (flags & FUSE_SETXATTR_EXT) != 0; }

@@ -102,15 +102,15 @@ package final class FuseSession: @unchecked Sendable {
         functions.read = { device, buffer, size, _ in read(device, buffer, size) }
         functions.writev = { device, parts, count, userdata in
             if let userdata, let parts {
-                let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
-                let flags = server.offeredFlags.load(ordering: .relaxed)
-                if flags != 0, linux_fuse_add_flags(parts, count, flags) != 0 {
+                Unmanaged<FuseServer>.fromOpaque(userdata)._withUnsafeGuaranteedRef { server in
+                    let flags = server.offeredFlags.load(ordering: .relaxed)
+                    guard flags != 0, linux_fuse_add_flags(parts, count, flags) != 0 else { return }
                     // Set this before the kernel has the reply, because it sends longer requests from then on.
                     server.extendsSetxattr.store(linux_fuse_extends_setxattr(flags) != 0, ordering: .relaxed)
                     server.offeredFlags.store(0, ordering: .relaxed)
                 }
             }
-            return writev(device, parts, count)
+            return linux_fuse_reply(device, parts, count)
         }
         fuse_session_custom_io(session, &functions, fuse_session_fd(session))
     }

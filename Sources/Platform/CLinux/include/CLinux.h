@@ -126,6 +126,8 @@ int linux_fuse_synchronizes(const void *request, size_t size);
 uint32_t linux_fuse_offered_flags(const void *request, size_t size);
 // Adds flags to libfuse's INIT reply. Returns 0 if this is another message.
 int linux_fuse_add_flags(struct iovec *reply, int count, uint32_t flags);
+// writev(2) of a message for the kernel. A short one is put together and written with write(2), which saves 0.3 µs.
+intptr_t linux_fuse_reply(int device, const struct iovec *parts, int count);
 // Returns true if a kernel that was sent these flags uses the longer SETXATTR request.
 int linux_fuse_extends_setxattr(uint32_t flags);
 // Shortens the longer SETXATTR request, in place, to the one that libfuse 3.14 knows. Returns its `setxattr_flags`.
