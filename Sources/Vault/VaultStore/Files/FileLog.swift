@@ -50,7 +50,8 @@ package struct FileLog: ~Copyable, Sendable {
     func add(_ entry: LogEntry, at position: UInt64, in log: Descriptor, _ layout: ChunkLayout) {
         content.withLock { content in
             content.changes.apply(entry, at: position, layout)
-            (content.log, content.isAbandoned, content.isFound) = (log, false, false)
+            if content.log !== log { content.log = log }
+            (content.isAbandoned, content.isFound) = (false, false)
             content.modified = ModificationTime(time: timespec(nanoseconds: entry.time))
         }
         hasChanges.store(true, ordering: .releasing)
