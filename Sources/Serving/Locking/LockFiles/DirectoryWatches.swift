@@ -22,14 +22,11 @@ struct DirectoryWatches {
 
     private struct Directory {
         var mask: UInt32
-        /// Names of lock files in it.
-        var lockNames: [[UInt8]] = []
         /// Names of the next directories in it.
         var childNames: [[UInt8]] = []
 
         mutating func merge(_ other: Self) {
             mask |= other.mask
-            lockNames += other.lockNames
             childNames += other.childNames
         }
     }
@@ -91,10 +88,18 @@ struct DirectoryWatches {
 
     private func effect(of event: inotify_event, _ name: Slice<UnsafeRawBufferPointer>) -> Effect {
         if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { return .arm }
-        guard let directory = directories[event.wd] else { return .nothing }
+        guard let directory = directories[event.wd] else {
+            // The kernel has ended this watch, or `arm` has.
+            if event.mask & UInt32(IN_IGNORED) != 0 { return .nothing }
+            // Of a directory that was on the path while `arm` explored it, and then another one was there. Or of a watch that
+            // has failed.
+            inotify_rm_watch(fd, event.wd)
+            return .arm
+        }
         // Includes IN_UNMOUNT, and IN_IGNORED: the kernel has ended the watch.
         if name.isEmpty || directory.childNames.contains(where: name.elementsEqual) { return .arm }
-        return directory.lockNames.contains(where: name.elementsEqual) ? .check : .nothing
+        // Also for another name: on FAT, or in a directory that ignores case, it may be a lock file's in another spelling.
+        return .check
     }
 
     /// Sets the watches for the directories as they are now. Later changes give events.
@@ -106,10 +111,9 @@ struct DirectoryWatches {
         for levels in chains {
             let depth = explore(levels, found: &found, isComplete: &isComplete)
             for (index, level) in levels.prefix(depth).enumerated() {
-                let isLast = index == levels.count - 1
                 let directory = Directory(
-                    mask: Self.mask(levelsBelow: depth - 1 - index), lockNames: isLast ? [level.entry] : [],
-                    childNames: isLast ? [] : [level.entry])
+                    mask: Self.mask(levelsBelow: depth - 1 - index),
+                    childNames: index == levels.count - 1 ? [] : [level.entry])
                 needed[level.directory, default: Directory(mask: 0)].merge(directory)
             }
         }
@@ -151,9 +155,9 @@ struct DirectoryWatches {
                 isComplete = false
                 return index
             } catch {
-                // EACCES (a directory that this user may search but not read) or ENOSPC (too many watches). Setting its
-                // final mask will fail too, and that counts. Continue below it.
-                continue
+                // EACCES (a directory that this user may search but not read) or ENOSPC (too many watches). Continue below
+                // it.
+                isComplete = false
             }
         }
         return levels.count

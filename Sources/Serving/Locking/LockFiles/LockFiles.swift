@@ -7,7 +7,9 @@ internal import Synchronization
 /// While the watch is quiet, a request only asks if an inotify(7) event waits, in 0.25 µs. A look at a missing file takes
 /// 0.6 µs on ext4 and 1.8 µs on tmpfs, which remembers no missing names (simple_lookup in fs/libfs.c). The kernel queues the
 /// event before the call returns that makes the file (fsnotify_create in include/linux/fsnotify.h), so every later request
-/// finds it. A mount over a directory gives no event: until the watch has noticed it, a lock file in it does not count.
+/// finds it. A mount or an unmount gives no event: until the watch has noticed it, a lock file that it shows does not count.
+/// Nor do changes that a file system makes by itself (`zfs rollback`), or that are made in a layer of a mounted overlay, which
+/// is not allowed (Documentation/filesystems/overlayfs.rst).
 package final class LockFiles: Sendable {
     package let files: [LockFile]
     /// The events that the watch reads. Nil if inotify is unavailable (EMFILE, ENOSYS). Open as long as requests may come.
