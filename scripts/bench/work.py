@@ -36,8 +36,9 @@ class Work:
         # Earlier writes of other programs must not count.
         run("sync", "-f", self.directory)
         # A virtual machine may have given free memory back, and gets it again page by page, which makes writes up to four
-        # times as slow (seen). So touch what the test will use.
-        with mmap.mmap(-1, 2 * self.mebibytes * MEBIBYTE) as memory:
+        # times as slow (seen). So touch what the test will use, if there is so much.
+        free = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE
+        with mmap.mmap(-1, min(2 * self.mebibytes * MEBIBYTE, free // 2)) as memory:
             for offset in range(0, len(memory), mmap.PAGESIZE):
                 memory[offset] = 1
 

@@ -67,11 +67,10 @@ intptr_t linux_fuse_reply(int device, const struct iovec *parts, int count) {
     // The kernel pins the page of each part (fuse_copy_fill in fs/fuse/dev.c), and copies the list of them first.
     char reply[256];
     size_t size = 0;
-    for (int i = 0; i < count; i++) {
-        if (parts[i].iov_len > sizeof reply - size) return writev(device, parts, count);
-        memcpy(reply + size, parts[i].iov_base, parts[i].iov_len);
-        size += parts[i].iov_len;
-    }
+    for (int i = 0; i < count; i++) size += parts[i].iov_len;
+    if (size > sizeof reply) return writev(device, parts, count);
+    char *end = reply;
+    for (int i = 0; i < count; i++) end = mempcpy(end, parts[i].iov_base, parts[i].iov_len);
     ssize_t written = write(device, reply, size);
     // Names and short files.
     explicit_bzero(reply, size);

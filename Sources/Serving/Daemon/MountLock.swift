@@ -118,7 +118,7 @@ private final class LockWatch: Sendable {
     init(_ files: LockFiles) { self.files = files }
 
     func start(_ controller: LockController) {
-        if files.files.isEmpty { return }
+        if files.all.isEmpty { return }
         state.withLock { $0.controller = controller }
         renew()
     }

@@ -175,7 +175,7 @@ package final class LockController: Sendable {
     var isToLock: Bool { hasLockFile || queue.access { $0.asksToLock } }
 
     /// True if a lock file exists, or its directory has changed.
-    private var hasLockFile: Bool { fileSystem.gate.lockFiles.files.contains { $0.check().isLocked } }
+    private var hasLockFile: Bool { fileSystem.gate.lockFiles.all.contains { $0.check().isLocked } }
 
     /// Locks because the lock files can no longer be watched.
     package func watchFailed(_ reason: String) { queue.update { $0.watchFailure = reason } }

@@ -67,7 +67,7 @@ package final class LockGate: Sendable {
     @inline(__always)
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
-        return lockFiles.files.isEmpty || lockFilesLetPass()
+        return lockFiles.all.isEmpty || lockFilesLetPass()
     }
 
     /// The error for a refused request: `ENOKEY`, or `EKEYEXPIRED`.
@@ -94,7 +94,7 @@ package final class LockGate: Sendable {
     /// The files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
         isSighted.store(false, ordering: .sequentiallyConsistent)
-        return lockFiles.files.map { ($0, $0.check()) }.filter { $0.1.isLocked }
+        return lockFiles.all.map { ($0, $0.check()) }.filter { $0.1.isLocked }
     }
 
     // MARK: Requests in progress

@@ -30,7 +30,7 @@ import Testing
         try watched.expect(.absent)
         try place.removeDirectory(place.locks)
         try watched.expect(.parentChanged)
-        try watched.files.files[0].rearm()
+        try watched.files.all[0].rearm()
         watched.watch.refresh()
         try watched.expect(.absent)
         try place.create(place.lock)

@@ -91,7 +91,7 @@ private struct WatchLoop {
 
     init(_ watch: LockFileWatch) {
         self.watch = watch
-        directories = watch.files.inotify.map { DirectoryWatches($0, to: watch.files.files.map(\.path)) }
+        directories = watch.files.inotify.map { DirectoryWatches($0, to: watch.files.all.map(\.path)) }
         mountTable = try? Descriptor(owning: retrying { open(watch.system.mountTable, O_RDONLY | O_CLOEXEC) })
     }
 
@@ -127,7 +127,7 @@ private struct WatchLoop {
     /// - Returns: true if the states differ from those of the last report.
     @discardableResult
     private mutating func check(reportsAnyway: Bool) -> Bool {
-        let states = watch.files.files.map { $0.check() }
+        let states = watch.files.all.map { $0.check() }
         let isChanged = states != reported
         if isChanged || reportsAnyway {
             reported = states

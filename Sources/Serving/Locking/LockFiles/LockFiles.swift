@@ -11,7 +11,7 @@ internal import Synchronization
 /// Nor do changes that a file system makes by itself (`zfs rollback`), or that are made in a layer of a mounted overlay, which
 /// is not allowed (Documentation/filesystems/overlayfs.rst).
 package final class LockFiles: Sendable {
-    package let files: [LockFile]
+    package let all: [LockFile]
     /// The events that the watch reads. Nil if inotify is unavailable (EMFILE, ENOSYS). Open as long as requests may come.
     let inotify: Descriptor?
     /// True if the watch has found all files absent, and no event that it has read since says otherwise.
@@ -21,7 +21,7 @@ package final class LockFiles: Sendable {
 
     /// For tests.
     init(_ files: [LockFile], hasInotify: Bool) {
-        self.files = files
+        all = files
         guard hasInotify, let fd = try? retrying({ inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) }) else {
             inotify = nil
             return
@@ -30,7 +30,7 @@ package final class LockFiles: Sendable {
     }
 
     /// True if one of them locks. Allocates and locks nothing.
-    package var doLock: Bool { !areQuiet && files.contains { $0.check().isLocked } }
+    package var doLock: Bool { !areQuiet && all.contains { $0.check().isLocked } }
 
     /// The order matters: the watch ends the quiet before it takes an event out of the queue. So if no event is found because
     /// the watch has just taken it, the quiet is found to have ended.
