@@ -7,15 +7,18 @@ internal import CLinux
 /// kernel switches between them. On two it must wake an idle core each time. (Measured in a virtual machine, random
 /// reads of 4 KiB: 14 µs each on one core, 36 to 75 µs on two.)
 ///
-/// But the kernel may move the program, at each reply, to the core that the worker has left or will leave. Then the two
-/// change places for ever, and each request pays for two wakes. So the scheduler's `PlacementTrial` measures what is best.
+/// The kernel sometimes moves the program to another core (20 to 40 times a second). A worker that followed it would make
+/// the two change places for ever, because the kernel moves the program, at each reply, to the core that the worker has
+/// left (select_idle_sibling and recent_used_cpu in kernel/sched/fair.c), and each request would pay for two wakes. So all
+/// workers take part again: those that the kernel wakes in vain keep the other core from looking idle. Where that does not
+/// help, the scheduler's `PlacementTrial` finds out.
 struct ClientAffinity {
     enum Finding {
         case nothing
         /// One thread sends short requests. A single worker serves it best.
         case oneClient
-        /// Several threads send requests, or requests take long and are better served in parallel, or the worker and the
-        /// program keep moving to different cores.
+        /// Several threads send requests, or requests take long and are better served in parallel, or the program has moved
+        /// to another core.
         case severalClients
     }
 
@@ -23,10 +26,6 @@ struct ClientAffinity {
     private static let window = 32
     /// Number of requests in a window that may come from other threads.
     private static let toleratedOthers = 4
-    /// If the worker moves more often in a window, the scheduler makes the two change cores: it wakes the program on the
-    /// idle core that the worker has left. Starting anew is then better (measured: otherwise less than half of the random
-    /// reads), because the other workers, which the kernel wakes in vain, keep that core from being idle.
-    private static let maximumMoves = 1
     /// Requests that take longer are better served in parallel.
     private static let longestCost = 80_000
     /// A program on the same core sends its next request sooner than this, if it does nothing in between.
@@ -40,11 +39,12 @@ struct ClientAffinity {
     private var client: UInt32 = 0
     private var seen = 0
     private var others = 0
-    private var moves = 0
     /// Moving average of a request's duration.
     private var cost = 0
     /// The core that the worker is bound to.
     private var core: Int32?
+    /// True if the program was found on another core.
+    private var isParted = false
     private var lastWait = 0
     /// The placement that the scheduler's trial has chosen.
     var placement = PlacementTrial.Placement.clientCore
@@ -55,30 +55,30 @@ struct ClientAffinity {
     /// - Parameters:
     ///   - thread: its sender. 0 if no thread waits for the reply, `linux_fuse_unknown_thread` if it is unknown.
     ///   - duration: nil if the worker slept for most of it, as in fsync(2): no other worker would be faster.
+    ///   - run: number of requests that the sender has sent since another thread sent one, to any worker.
     ///   - isSingle: true if the other workers rest.
-    mutating func served(_ thread: UInt32, duration: Int?, isSingle: Bool) -> Finding {
+    mutating func served(_ thread: UInt32, duration: Int?, run: Int, isSingle: Bool) -> Finding {
         if let duration { cost += (duration - cost) / 16 }
         if thread == 0 { return .nothing }
-        if isSingle {
-            if thread != client { others += 1 }
-        } else if thread != client || thread == linux_fuse_unknown_thread || cost > Self.longestCost {
+        guard isSingle else {
             client = thread
-            seen = 0
-            return .nothing
+            (seen, others, isParted) = (0, 0, false)
+            let isAlone = run >= Self.window && thread != linux_fuse_unknown_thread && cost <= Self.longestCost
+            return isAlone ? .oneClient : .nothing
         }
+        if thread != client { others += 1 }
         seen += 1
-        guard seen >= Self.window else { return .nothing }
-        defer { (seen, others, moves) = (0, 0, 0) }
-        return others > Self.toleratedOthers || cost > Self.longestCost || moves > Self.maximumMoves
-            ? .severalClients : .oneClient
+        guard seen >= Self.window || isParted else { return .nothing }
+        defer { (seen, others, isParted) = (0, 0, false) }
+        return others > Self.toleratedOthers || cost > Self.longestCost || isParted ? .severalClients : .oneClient
     }
 
     /// True if the worker should poll for the next request.
     var polls: Bool { placement == .polling && lastWait <= Self.longestPoll }
 
-    /// Notes a request that the single worker has received. Looks up the program's core and follows it, if the worker is to
-    /// be there, for the first request and if requests come late. Only now, while the program waits. If it were running,
-    /// the kernel would move it to the core that the worker leaves.
+    /// Notes a request that the single worker has received. If requests come late, looks up the program's core, and the
+    /// first time moves there if the worker is to be there. Only now, while the program waits: if it were running, the
+    /// kernel would move it to the core that the worker leaves.
     /// - Parameters:
     ///   - thread: the sender.
     ///   - waited: time since the last reply.
@@ -95,8 +95,9 @@ struct ClientAffinity {
         guard longWaits >= longWaitLimit else { return }
         longWaits = 0
         let found = linux_core_of(Int32(bitPattern: client))
-        if found != core, linux_stay_on_core(found) == 0 {
-            if core != nil { moves += 1 }
+        if let core, found >= 0, found != core {
+            isParted = true
+        } else if core == nil, linux_stay_on_core(found) == 0 {
             core = found
         } else {
             // The program itself is slow, or its core is unknown (hidepid, proc(5)) or closed to us (taskset(1)).

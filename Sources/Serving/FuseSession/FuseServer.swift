@@ -187,7 +187,9 @@ final class FuseServer: Sendable {
             wipeIfAsked(worker, &wiped)
             if schedule.restIfNotNeeded() { continue }
             schedule.poll { Self.isRequestThere(session) }
+            worker.isReceiving.store(true, ordering: .relaxed)
             let received = fuse_session_receive_buf(session, &worker.message)
+            worker.isReceiving.store(false, ordering: .relaxed)
             if received == -EINTR { continue }
             guard received > 0 else {
                 if received < 0 { logger.critical("/dev/fuse: \(Errno(rawValue: -Int32(received)))") }
@@ -201,7 +203,8 @@ final class FuseServer: Sendable {
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
-            schedule.ended()
+            // The others that wait in read(2) cannot rest, and the kernel wakes them in turns, in vain.
+            if schedule.ended() { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
         }
     }
 

@@ -16,6 +16,8 @@ final class Worker: @unchecked Sendable {
     var setxattrFlags: UInt32 = 0
     /// True during a request that a lock does not wait for.
     let hasLeftGate = Atomic<Bool>(false)
+    /// True while it waits for a request in read(2).
+    let isReceiving = Atomic<Bool>(false)
     /// The last wiping round that it has taken part in.
     var wiped = 0
     /// The thread's umask. Nil if it was not set yet.

@@ -25,7 +25,7 @@ final class WorkerScheduler: Sendable {
     private let ended = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchWake = Semaphore()
-    private let trial = Mutex(PlacementTrial())
+    private let arrivals = Mutex(Arrivals())
     /// Number of times that a worker has become the single one.
     let followed = Atomic<UInt64>(0)
 
@@ -36,23 +36,25 @@ final class WorkerScheduler: Sendable {
     /// True if the worker with this semaphore is the single one.
     func isSingle(_ wake: Semaphore) -> Bool { single.load(ordering: .sequentiallyConsistent) == Self.number(wake) }
 
-    /// Notes a request, and returns where a single worker should wait for the next one. Nil if another worker is here now, which
-    /// means that several programs send requests.
-    func received(from client: UInt32, at time: Int) -> PlacementTrial.Placement? {
+    /// Notes a request. Returns where a single worker should wait for the next one, and the number of requests that the client
+    /// has sent since another one sent one. Nil if another worker is here now, which means that several programs send
+    /// requests.
+    func received(from client: UInt32, at time: Int) -> (placement: PlacementTrial.Placement, run: Int)? {
         if client == 0 { return nil }
-        return trial.withLockIfAvailable { trial in
-            trial.received(from: client, at: time)
-            return trial.placement
+        return arrivals.withLockIfAvailable { arrivals in
+            arrivals.received(from: client, at: time)
+            return (arrivals.trial.placement, arrivals.run)
         }
     }
 
-    /// Makes all other workers rest when they have served their requests. Does nothing if there is a single worker already.
-    func beginSingle(_ wake: Semaphore) {
-        if isDismissed.load(ordering: .sequentiallyConsistent) { return }
-        if single.compareExchange(expected: 0, desired: Self.number(wake), ordering: .sequentiallyConsistent).exchanged
-        {
-            followed.count()
-        }
+    /// Makes all other workers rest when they have served their requests. Returns false if there is a single worker already.
+    @discardableResult
+    func beginSingle(_ wake: Semaphore) -> Bool {
+        if isDismissed.load(ordering: .sequentiallyConsistent) { return false }
+        let change = single.compareExchange(
+            expected: 0, desired: Self.number(wake), ordering: .sequentiallyConsistent)
+        if change.exchanged { followed.count() }
+        return change.exchanged
     }
 
     /// Makes all workers serve again.
@@ -131,12 +133,28 @@ final class WorkerScheduler: Sendable {
     }
 }
 
+/// What the requests of all workers say, in the order in which they came.
+private struct Arrivals {
+    private(set) var trial = PlacementTrial()
+    private var client: UInt32 = 0
+    /// Number of requests from the client since the last one from another.
+    private(set) var run = 0
+
+    mutating func received(from client: UInt32, at time: Int) {
+        trial.received(from: client, at: time)
+        run = client == self.client ? run + 1 : 1
+        self.client = client
+    }
+}
+
 /// One worker's side of the scheduler. Only its worker's thread uses it.
 struct WorkerSchedule {
     private let scheduler: WorkerScheduler
     private let wake = Semaphore()
     private var affinity = ClientAffinity()
     private var isSingle = false
+    /// Number of requests that the client has sent since another one sent one. 0 if unknown.
+    private var run = 0
     /// The client's thread, from `linux_fuse_thread`.
     private var client: UInt32 = 0
     /// True if the current request is an fsync(2), which takes as long as the disk.
@@ -156,7 +174,9 @@ struct WorkerSchedule {
         synchronizes = linux_fuse_synchronizes(message.mem, message.size) != 0
         isSingle = scheduler.isSingle(wake)
         started = monotonicNanoseconds()
-        if let placement = scheduler.received(from: client, at: started) { affinity.placement = placement }
+        let known = scheduler.received(from: client, at: started)
+        run = known?.run ?? 0
+        if let known { affinity.placement = known.placement }
         if isSingle {
             scheduler.singleBegan()
             affinity.received(from: client, waited: started - finished)
@@ -173,14 +193,16 @@ struct WorkerSchedule {
         while !isRequestThere(), monotonicNanoseconds() < end {}
     }
 
-    /// The worker has answered it.
-    mutating func ended() {
+    /// The worker has answered it. Returns true if it now is the single one.
+    mutating func ended() -> Bool {
         if isSingle { scheduler.singleEnded() }
         finished = monotonicNanoseconds()
-        switch affinity.served(client, duration: synchronizes ? nil : finished - started, isSingle: isSingle) {
+        let duration = synchronizes ? nil : finished - started
+        switch affinity.served(client, duration: duration, run: run, isSingle: isSingle) {
         case .nothing: break
-        case .oneClient: if !isSingle { scheduler.beginSingle(wake) }
+        case .oneClient: if !isSingle { return scheduler.beginSingle(wake) }
         case .severalClients: scheduler.endSingle()
         }
+        return false
     }
 }

@@ -13,11 +13,15 @@ import Testing
     private static let slow = 500_000
     private static let window = 32
 
-    /// The results after each of this many requests.
+    /// The results after each of these threads' requests, which come to one worker.
     private func serve(
         _ affinity: inout ClientAffinity, _ threads: [UInt32], duration: Int? = quick, isSingle: Bool = false
     ) -> [ClientAffinity.Finding] {
-        threads.map { affinity.served($0, duration: duration, isSingle: isSingle) }
+        let scheduler = WorkerScheduler()
+        return threads.map { thread in
+            let run = scheduler.received(from: thread, at: 0)?.run ?? 0
+            return affinity.served(thread, duration: duration, run: run, isSingle: isSingle)
+        }
     }
 
     private func many(_ thread: UInt32, _ count: Int = window) -> [UInt32] { Array(repeating: thread, count: count) }
@@ -26,9 +30,21 @@ import Testing
     func alone() {
         var affinity = ClientAffinity()
         let found = serve(&affinity, many(7, 100))
-        // The first request only identifies the thread.
-        #expect(found.firstIndex(of: .oneClient) == Self.window)
+        #expect(found.firstIndex(of: .oneClient) == Self.window - 1)
         #expect(!found.contains(.severalClients))
+    }
+
+    @Test("A thread is not alone because a worker gets its requests only: others get those of other threads")
+    func pairs() {
+        let scheduler = WorkerScheduler()
+        var affinities: [UInt32: ClientAffinity] = [7: ClientAffinity(), 8: ClientAffinity()]
+        for _ in 0..<200 {
+            for thread in [7, 7, 8] as [UInt32] {
+                let run = scheduler.received(from: thread, at: 0)?.run ?? 0
+                let found = affinities[thread]?.served(thread, duration: Self.quick, run: run, isSingle: false)
+                #expect(found == .nothing)
+            }
+        }
     }
 
     @Test(
@@ -64,17 +80,18 @@ import Testing
     @Test("A thread that waits for the disk is served by one worker all the same")
     func synchronizing() {
         var affinity = ClientAffinity()
-        let found = (0..<100).map { number in
-            affinity.served(7, duration: number % 4 == 3 ? nil : Self.quick, isSingle: number > Self.window)
+        let found = (1...100).map { number in
+            affinity.served(
+                7, duration: number % 4 == 3 ? nil : Self.quick, run: number, isSingle: number > Self.window)
         }
-        #expect(found[Self.window] == .oneClient)
+        #expect(found[Self.window - 1] == .oneClient)
         #expect(!found.contains(.severalClients))
     }
 
     @Test("Up to four of a window's requests may come from others", arguments: [(4, false), (5, true)])
     func others(count: Int, ends: Bool) {
         var affinity = ClientAffinity()
-        #expect(serve(&affinity, many(7, Self.window + 1)).last == .oneClient)
+        #expect(serve(&affinity, many(7)).last == .oneClient)
         for other in [8, .max] as [UInt32] {
             let threads = many(other, count) + many(7, Self.window - count)
             let found = serve(&affinity, threads, isSingle: true)
@@ -112,9 +129,11 @@ import Testing
         for _ in 0..<count { affinity.received(from: thread, waited: waited) }
     }
 
-    /// Runs the body with a program that may use a single core only.
-    private func withBoundProgram(_ body: (_ thread: UInt32, _ core: Int32) throws -> Void) throws {
-        let core = try onThread { linux_core_of(Int32(bitPattern: Self.ownNumber())) }
+    /// Runs the body with a program that may use a single core only, by default the calling thread's.
+    private func withBoundProgram(
+        on core: Int32? = nil, _ body: (_ thread: UInt32, _ core: Int32) throws -> Void
+    ) throws {
+        let core = try core ?? onThread { linux_core_of(Int32(bitPattern: Self.ownNumber())) }
         let program = try Command(["taskset", "-c", "\(core)", "sleep", "300"]).start()
         defer { program.kill(SIGKILL) }
         // taskset binds itself before it becomes the program.
@@ -128,7 +147,7 @@ import Testing
             let (before, none, stays, away, again, after) = try onThread {
                 let before = Self.allowed()
                 var affinity = ClientAffinity()
-                _ = affinity.served(thread, duration: Self.quick, isSingle: false)
+                _ = affinity.served(thread, duration: Self.quick, run: 1, isSingle: false)
                 // One late return is not enough. Requests of other threads do not count.
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
                 Self.take(&affinity, 9, of: thread + 1, waited: Self.slow)
@@ -154,6 +173,30 @@ import Testing
         }
     }
 
+    @Test("A worker does not follow a program to another core, where the two would change places for ever")
+    func moved() throws {
+        let cores = Self.allowed().split { $0 == "," || $0 == "-" }.compactMap { Int32($0) }
+        guard let first = cores.first, let last = cores.last, first != last else { return }
+        try withBoundProgram(on: first) { (before, _) in
+            try withBoundProgram(on: last) { (after, _) in
+                let (bound, found, later) = try onThread {
+                    var affinity = ClientAffinity()
+                    _ = affinity.served(before, duration: Self.quick, run: 1, isSingle: false)
+                    Self.take(&affinity, 2, of: before, waited: Self.slow)
+                    let bound = Self.allowed()
+                    // To the worker, it is as if its program was on another core now.
+                    _ = affinity.served(after, duration: Self.quick, run: 1, isSingle: false)
+                    Self.take(&affinity, 2, of: after, waited: Self.slow)
+                    let found = affinity.served(after, duration: Self.quick, run: 1, isSingle: true)
+                    return (bound, found, Self.allowed())
+                }
+                #expect(Int32(bound) == first)
+                #expect(found == .severalClients)
+                #expect(later == bound)
+            }
+        }
+    }
+
     @Test("A program that /proc does not describe is not looked up again and again")
     func hidden() throws {
         let (before, after, longWaitLimit) = try onThread {
@@ -161,7 +204,7 @@ import Testing
             var affinity = ClientAffinity()
             // No thread has this number (PID_MAX_LIMIT, proc(5)).
             let gone: UInt32 = 1 << 22 + 1
-            _ = affinity.served(gone, duration: Self.quick, isSingle: false)
+            _ = affinity.served(gone, duration: Self.quick, run: 1, isSingle: false)
             Self.take(&affinity, 10_000, of: gone, waited: Self.slow)
             return (before, Self.allowed(), affinity.longWaitLimit)
         }
@@ -178,7 +221,7 @@ import Testing
     @Test("A worker polls if that was found better, and only for a program whose last request came soon")
     func polls() {
         var affinity = ClientAffinity()
-        _ = affinity.served(7, duration: Self.quick, isSingle: false)
+        _ = affinity.served(7, duration: Self.quick, run: 1, isSingle: false)
         Self.take(&affinity, 1, of: 7, waited: Self.quick)
         #expect(!affinity.polls)
         affinity.placement = .polling
@@ -253,7 +296,7 @@ import Testing
             time += 10_000
             if scheduler.received(from: 0, at: time) != nil { unawaited += 1 }
             time += 10_000
-            if scheduler.received(from: 7, at: time) == .polling { polled += 1 }
+            if scheduler.received(from: 7, at: time)?.placement == .polling { polled += 1 }
         }
         #expect(unawaited == 0)
         #expect(polled > 0)
