@@ -203,7 +203,8 @@ final class FuseServer: Sendable {
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
-            // The others that wait in read(2) cannot rest, and the kernel wakes them in turns, in vain.
+            // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
+            // request repeats the call that the signal interrupts.
             if schedule.ended() { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
         }
     }
@@ -222,7 +223,7 @@ final class FuseServer: Sendable {
 
     /// Wakes the workers for which `isMeant` returns true. Returns false if there is no worker.
     private func wake(_ isMeant: (Worker) -> Bool) -> Bool {
-        workers.update { workers in
+        workers.access { workers in
             for worker in workers where isMeant(worker) { pthread_kill(worker.thread, Self.wakeSignal) }
             return !workers.isEmpty
         }

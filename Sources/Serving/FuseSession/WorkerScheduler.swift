@@ -133,7 +133,7 @@ final class WorkerScheduler: Sendable {
     }
 }
 
-/// What the requests of all workers say, in the order in which they came.
+/// The requests of all workers, in the order in which they came.
 private struct Arrivals {
     private(set) var trial = PlacementTrial()
     private var client: UInt32 = 0
