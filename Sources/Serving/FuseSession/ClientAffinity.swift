@@ -7,18 +7,17 @@ internal import CLinux
 /// kernel switches between them. On two it must wake an idle core each time. (Measured in a virtual machine, random
 /// reads of 4 KiB: 14 µs each on one core, 36 to 75 µs on two.)
 ///
-/// The kernel sometimes moves the program to another core (20 to 40 times a second). A worker that followed it would make
-/// the two change places for ever, because the kernel moves the program, at each reply, to the core that the worker has
-/// left (select_idle_sibling and recent_used_cpu in kernel/sched/fair.c), and each request would pay for two wakes. So all
-/// workers take part again: those that the kernel wakes in vain keep the other core from looking idle. Where that does not
-/// help, the scheduler's `PlacementTrial` finds out.
+/// The kernel sometimes moves the program to another core. If the worker followed it, the kernel would move it again at
+/// each reply, to the core that the worker has just left, and each request would pay for two wakes (trace of
+/// sched_migrate_task). So all workers take part again until a program is alone once more. Where that does not help, the
+/// scheduler's `PlacementTrial` finds out.
 struct ClientAffinity {
     enum Finding {
         case nothing
-        /// One thread sends short requests. A single worker serves it best.
+        /// Found beside other workers: one thread sends short requests. A single worker serves it best.
         case oneClient
-        /// Several threads send requests, or requests take long and are better served in parallel, or the program has moved
-        /// to another core.
+        /// Found by a single worker: several threads send requests, or requests take long and are better served in
+        /// parallel, or the program has moved to another core.
         case severalClients
     }
 
@@ -70,7 +69,7 @@ struct ClientAffinity {
         seen += 1
         guard seen >= Self.window || isParted else { return .nothing }
         defer { (seen, others, isParted) = (0, 0, false) }
-        return others > Self.toleratedOthers || cost > Self.longestCost || isParted ? .severalClients : .oneClient
+        return others > Self.toleratedOthers || cost > Self.longestCost || isParted ? .severalClients : .nothing
     }
 
     /// True if the worker should poll for the next request.

@@ -199,10 +199,11 @@ struct WorkerSchedule {
         finished = monotonicNanoseconds()
         let duration = synchronizes ? nil : finished - started
         switch affinity.served(client, duration: duration, run: run, isSingle: isSingle) {
-        case .nothing: break
-        case .oneClient: if !isSingle { return scheduler.beginSingle(wake) }
-        case .severalClients: scheduler.endSingle()
+        case .nothing: return false
+        case .oneClient: return scheduler.beginSingle(wake)
+        case .severalClients:
+            scheduler.endSingle()
+            return false
         }
-        return false
     }
 }

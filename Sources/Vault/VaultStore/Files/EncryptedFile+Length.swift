@@ -431,10 +431,11 @@ extension EncryptedFile {
 
     /// lseek(2) of the backing file. Nil for ENXIO.
     func offset(_ from: UInt64, _ whence: Int32) throws(StoreError) -> UInt64? {
-        let found = lseek(reader.fd, off_t(from), whence)
-        if found >= 0 { return UInt64(found) }
-        let error = currentErrno()
-        if error == .noSuchAddressOrDevice { return nil }
-        throw .system(error)
+        do throws(StoreError) {
+            return UInt64(try retrying { lseek(reader.fd, off_t(from), whence) })
+        } catch {
+            if error == .system(.noSuchAddressOrDevice) { return nil }
+            throw error
+        }
     }
 }
