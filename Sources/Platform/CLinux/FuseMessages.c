@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "CLinux.h"
 
+#include <fcntl.h>
 #include <linux/fuse.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -30,6 +31,12 @@ uint32_t linux_fuse_thread(const void *request, size_t size) {
     }
     }
     return header.pid != 0 ? header.pid : linux_fuse_unknown_thread;
+}
+
+int linux_fuse_reads_ahead(const void *request, size_t size) {
+    struct fuse_read_in read;
+    // While a file is read in order, these double until they reach the read-ahead, 128 KiB (mm/readahead.c).
+    return body(request, size, FUSE_READ, &read, sizeof read) && read.size >= 64 << 10 && !(read.flags & O_DIRECT);
 }
 
 int linux_fuse_synchronizes(const void *request, size_t size) {

@@ -181,7 +181,7 @@ final class FuseServer: Sendable {
     private func serveRequests(_ session: OpaquePointer, _ worker: Worker) {
         // A local variable and not a property of the worker, because each access to a property of a class is checked for
         // exclusivity at run time (seen with callgrind).
-        var schedule = WorkerSchedule(scheduler)
+        var schedule = WorkerSchedule(scheduler, hasPageCache: !bypassesKernelCache)
         var wiped = 0
         while fuse_session_exited(session) == 0 {
             wipeIfAsked(worker, &wiped)
@@ -198,7 +198,7 @@ final class FuseServer: Sendable {
             worker.setxattrFlags =
                 extendsSetxattr.load(ordering: .relaxed)
                 ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
-            schedule.began(worker.message)
+            schedule.began(UnsafeRawBufferPointer(start: worker.message.mem, count: worker.message.size))
             gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.inFlight)

@@ -1,4 +1,3 @@
-internal import CFuse
 internal import CLinux
 internal import FileSystem
 internal import LinuxSystem
@@ -141,7 +140,8 @@ private struct Arrivals {
     private(set) var run = 0
 
     mutating func received(from client: UInt32, at time: Int) {
-        trial.received(from: client, at: time)
+        // A program whose thread is unknown is never alone, so it needs no placement.
+        if client != linux_fuse_unknown_thread { trial.received(from: client, at: time) }
         run = client == self.client ? run + 1 : 1
         self.client = client
     }
@@ -150,12 +150,16 @@ private struct Arrivals {
 /// One worker's side of the scheduler. Only its worker's thread uses it.
 struct WorkerSchedule {
     private let scheduler: WorkerScheduler
+    /// True if the kernel keeps pages, and reads ahead.
+    private let hasPageCache: Bool
     private let wake = Semaphore()
     private var affinity = ClientAffinity()
-    private var isSingle = false
+    /// True if the worker has received the current request as the single one.
+    private(set) var isSingle = false
     /// Number of requests that the client has sent since another one sent one. 0 if unknown.
     private var run = 0
-    /// The client's thread, from `linux_fuse_thread`.
+    /// The client's thread, from `linux_fuse_thread`. Unknown if the kernel reads ahead: a program whose next request comes
+    /// before the reply is served sooner by several workers.
     private var client: UInt32 = 0
     /// True if the current request is an fsync(2), which takes as long as the disk.
     private var synchronizes = false
@@ -163,15 +167,21 @@ struct WorkerSchedule {
     private var started = 0
     private var finished = 0
 
-    init(_ scheduler: WorkerScheduler) { self.scheduler = scheduler }
+    init(_ scheduler: WorkerScheduler, hasPageCache: Bool) {
+        (self.scheduler, self.hasPageCache) = (scheduler, hasPageCache)
+    }
 
     /// Calls `WorkerScheduler.restIfNotNeeded` with this worker.
     func restIfNotNeeded() -> Bool { scheduler.restIfNotNeeded(wake) }
 
     /// The worker has received a request.
-    mutating func began(_ message: fuse_buf) {
-        client = linux_fuse_thread(message.mem, message.size)
-        synchronizes = linux_fuse_synchronizes(message.mem, message.size) != 0
+    /// - Parameter request: as the kernel sent it.
+    mutating func began(_ request: UnsafeRawBufferPointer) {
+        let (start, size) = (request.baseAddress, request.count)
+        client =
+            hasPageCache && linux_fuse_reads_ahead(start, size) != 0
+            ? linux_fuse_unknown_thread : linux_fuse_thread(start, size)
+        synchronizes = linux_fuse_synchronizes(start, size) != 0
         isSingle = scheduler.isSingle(wake)
         started = monotonicNanoseconds()
         let known = scheduler.received(from: client, at: started)

@@ -1,3 +1,4 @@
+import CLinux
 import FileSystem
 import Glibc
 import LinuxSystem
@@ -192,6 +193,40 @@ struct WorkerSchedulerTests {
                 if isAwake { scheduler.singleBegan() }
             }
         }
+    }
+
+    /// A READ request (fuse_in_header and fuse_read_in in linux/fuse.h).
+    private func read(_ length: UInt32, flags: Int32 = 0) -> [UInt8] {
+        func bytes(_ number: some FixedWidthInteger) -> [UInt8] { withUnsafeBytes(of: number, Array.init) }
+        let header =
+            bytes(UInt32(80)) + bytes(UInt32(15)) + [UInt8](repeating: 0, count: 24) + bytes(UInt32(7))
+            + bytes(UInt32(0))
+        return header + bytes(UInt64(1)) + bytes(UInt64(0)) + bytes(length) + [UInt8](repeating: 0, count: 12)
+            + bytes(UInt32(bitPattern: flags)) + bytes(UInt32(0))
+    }
+
+    @Test("No worker serves alone for long while the kernel reads ahead")
+    func readAhead() {
+        /// The number of the first request that a worker serves alone, or no longer alone. Nil if there is none.
+        func change(_ request: [UInt8], wasAlone: Bool = false, hasPageCache: Bool = true) -> Int? {
+            let scheduler = WorkerScheduler()
+            var schedule = WorkerSchedule(scheduler, hasPageCache: hasPageCache)
+            func serve(_ request: [UInt8]) {
+                request.withUnsafeBytes { schedule.began($0) }
+                _ = schedule.ended()
+            }
+            for _ in 0..<(wasAlone ? 32 : 0) { serve(read(4096)) }
+            return (1...200).first { _ in
+                serve(request)
+                return schedule.isSingle != wasAlone
+            }
+        }
+        #expect(change(read(4096)) == 33)
+        #expect(change(read(131_072)) == nil)
+        #expect(change(read(131_072, flags: linux_O_DIRECT)) == 33)
+        #expect(change(read(131_072), hasPageCache: false) == 33)
+        #expect(change(read(131_072), wasAlone: true) == 33)
+        #expect(change(read(4096), wasAlone: true) == nil)
     }
 
     private func soon() -> ContinuousClock.Instant { .now + .milliseconds(5) }

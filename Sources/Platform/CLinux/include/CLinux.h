@@ -119,6 +119,9 @@ struct iovec;
 // The thread that sent a request and waits for it, or 0. Unknown for threads of other PID namespaces.
 static const uint32_t linux_fuse_unknown_thread = UINT32_MAX;
 uint32_t linux_fuse_thread(const void *request, size_t size);
+// Returns true for a READ request with which the kernel seems to read ahead into the page cache. The program does not
+// wait for each of them.
+int linux_fuse_reads_ahead(const void *request, size_t size);
 // Returns true for FSYNC and FSYNCDIR requests.
 int linux_fuse_synchronizes(const void *request, size_t size);
 // Returns the INIT flags that libfuse 3.14 does not know and we use, if the kernel that sent this INIT request offers
