@@ -35,15 +35,12 @@ final class WorkerScheduler: Sendable {
     /// True if the worker with this semaphore is the single one.
     func isSingle(_ wake: Semaphore) -> Bool { single.load(ordering: .sequentiallyConsistent) == Self.number(wake) }
 
-    /// Notes a request. Returns where a single worker should wait for the next one, and the number of requests that the client
-    /// has sent since another one sent one. Nil if another worker is here now, which means that several programs send
-    /// requests.
-    func received(from client: UInt32, at time: Int) -> (placement: PlacementTrial.Placement, run: Int)? {
+    /// Notes a request.
+    /// - Parameter isReadAhead: true if the kernel may send the next one without waiting for the reply.
+    /// - Returns: nil if another worker is here now, which means that several programs send requests.
+    func received(from client: UInt32, isReadAhead: Bool, at time: Int) -> Arrival? {
         if client == 0 { return nil }
-        return arrivals.withLockIfAvailable { arrivals in
-            arrivals.received(from: client, at: time)
-            return (arrivals.trial.placement, arrivals.run)
-        }
+        return arrivals.withLockIfAvailable { $0.received(from: client, isReadAhead: isReadAhead, at: time) }
     }
 
     /// Makes all other workers rest when they have served their requests. Returns false if there is a single worker already.
@@ -132,18 +129,36 @@ final class WorkerScheduler: Sendable {
     }
 }
 
+/// A request among those of all workers.
+struct Arrival {
+    /// Its sender. Unknown if the kernel has read ahead for a while: a program whose next request comes before the reply is
+    /// served sooner by several workers.
+    let client: UInt32
+    /// Number of requests that the client has sent since another one sent one.
+    let run: Int
+    /// Where a single worker should wait for the next one.
+    let placement: PlacementTrial.Placement
+}
+
 /// The requests of all workers, in the order in which they came.
 private struct Arrivals {
-    private(set) var trial = PlacementTrial()
-    private var client: UInt32 = 0
-    /// Number of requests from the client since the last one from another.
-    private(set) var run = 0
+    /// Number of consecutive requests with which the kernel reads ahead until they count. A program that reads one file after
+    /// the other waits for most of its requests.
+    private static let readAheadLimit = 16
 
-    mutating func received(from client: UInt32, at time: Int) {
+    private var trial = PlacementTrial()
+    private var client: UInt32 = 0
+    private var run = 0
+    private var readAheads = 0
+
+    mutating func received(from sender: UInt32, isReadAhead: Bool, at time: Int) -> Arrival {
+        readAheads = isReadAhead ? readAheads + 1 : 0
+        let client = readAheads > Self.readAheadLimit ? linux_fuse_unknown_thread : sender
         // A program whose thread is unknown is never alone, so it needs no placement.
         if client != linux_fuse_unknown_thread { trial.received(from: client, at: time) }
         run = client == self.client ? run + 1 : 1
         self.client = client
+        return Arrival(client: client, run: run, placement: trial.placement)
     }
 }
 
@@ -158,8 +173,7 @@ struct WorkerSchedule {
     private(set) var isSingle = false
     /// Number of requests that the client has sent since another one sent one. 0 if unknown.
     private var run = 0
-    /// The client's thread, from `linux_fuse_thread`. Unknown if the kernel reads ahead: a program whose next request comes
-    /// before the reply is served sooner by several workers.
+    /// The client's thread, from `linux_fuse_thread` or `Arrival`.
     private var client: UInt32 = 0
     /// True if the current request is an fsync(2), which takes as long as the disk.
     private var synchronizes = false
@@ -178,15 +192,14 @@ struct WorkerSchedule {
     /// - Parameter request: as the kernel sent it.
     mutating func began(_ request: UnsafeRawBufferPointer) {
         let (start, size) = (request.baseAddress, request.count)
-        client =
-            hasPageCache && linux_fuse_reads_ahead(start, size) != 0
-            ? linux_fuse_unknown_thread : linux_fuse_thread(start, size)
+        client = linux_fuse_thread(start, size)
         synchronizes = linux_fuse_synchronizes(start, size) != 0
         isSingle = scheduler.isSingle(wake)
         started = monotonicNanoseconds()
-        let known = scheduler.received(from: client, at: started)
-        run = known?.run ?? 0
-        if let known { affinity.placement = known.placement }
+        let isReadAhead = hasPageCache && linux_fuse_reads_ahead(start, size) != 0
+        let arrival = scheduler.received(from: client, isReadAhead: isReadAhead, at: started)
+        run = arrival?.run ?? 0
+        if let arrival { (client, affinity.placement) = (arrival.client, arrival.placement) }
         if isSingle {
             scheduler.singleBegan()
             affinity.received(from: client, waited: started - finished)

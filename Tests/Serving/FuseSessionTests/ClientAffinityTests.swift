@@ -19,7 +19,7 @@ import Testing
     ) -> [ClientAffinity.Finding] {
         let scheduler = WorkerScheduler()
         return threads.map { thread in
-            let run = scheduler.received(from: thread, at: 0)?.run ?? 0
+            let run = scheduler.received(from: thread, isReadAhead: false, at: 0)?.run ?? 0
             return affinity.served(thread, duration: duration, run: run, isSingle: isSingle)
         }
     }
@@ -40,7 +40,7 @@ import Testing
         var affinities: [UInt32: ClientAffinity] = [7: ClientAffinity(), 8: ClientAffinity()]
         for _ in 0..<200 {
             for thread in [7, 7, 8] as [UInt32] {
-                let run = scheduler.received(from: thread, at: 0)?.run ?? 0
+                let run = scheduler.received(from: thread, isReadAhead: false, at: 0)?.run ?? 0
                 let found = affinities[thread]?.served(thread, duration: Self.quick, run: run, isSingle: false)
                 #expect(found == .nothing)
             }
@@ -294,9 +294,9 @@ import Testing
         var (time, polled, unawaited) = (0, 0, 0)
         for _ in 0..<Self.cycle {
             time += 10_000
-            if scheduler.received(from: 0, at: time) != nil { unawaited += 1 }
+            if scheduler.received(from: 0, isReadAhead: false, at: time) != nil { unawaited += 1 }
             time += 10_000
-            if scheduler.received(from: 7, at: time)?.placement == .polling { polled += 1 }
+            if scheduler.received(from: 7, isReadAhead: false, at: time)?.placement == .polling { polled += 1 }
         }
         #expect(unawaited == 0)
         #expect(polled > 0)

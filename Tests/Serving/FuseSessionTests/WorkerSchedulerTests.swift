@@ -208,7 +208,7 @@ struct WorkerSchedulerTests {
     @Test("No worker serves alone for long while the kernel reads ahead")
     func readAhead() {
         /// The number of the first request that a worker serves alone, or no longer alone. Nil if there is none.
-        func change(_ request: [UInt8], wasAlone: Bool = false, hasPageCache: Bool = true) -> Int? {
+        func change(_ requests: [UInt8]..., wasAlone: Bool = false, hasPageCache: Bool = true) -> Int? {
             let scheduler = WorkerScheduler()
             var schedule = WorkerSchedule(scheduler, hasPageCache: hasPageCache)
             func serve(_ request: [UInt8]) {
@@ -216,8 +216,8 @@ struct WorkerSchedulerTests {
                 _ = schedule.ended()
             }
             for _ in 0..<(wasAlone ? 32 : 0) { serve(read(4096)) }
-            return (1...200).first { _ in
-                serve(request)
+            return (1...200).first { number in
+                serve(requests[number % requests.count])
                 return schedule.isSingle != wasAlone
             }
         }
@@ -226,6 +226,9 @@ struct WorkerSchedulerTests {
         #expect(change(read(131_072, flags: linux_O_DIRECT)) == 33)
         #expect(change(read(131_072), hasPageCache: false) == 33)
         #expect(change(read(131_072), wasAlone: true) == 33)
+        // Files of two such requests, one after the other.
+        #expect(change(read(4096), read(131_072), read(131_072)) == 33)
+        #expect(change(read(4096), read(131_072), read(131_072), wasAlone: true) == nil)
         #expect(change(read(4096), wasAlone: true) == nil)
     }
 
