@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "CLinux.h"
 
-#include <fcntl.h>
 #include <linux/fuse.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -35,8 +34,10 @@ uint32_t linux_fuse_thread(const void *request, size_t size) {
 
 int linux_fuse_reads_ahead(const void *request, size_t size) {
     struct fuse_read_in read;
-    // While a file is read in order, these double until they reach the read-ahead, 128 KiB (mm/readahead.c).
-    return body(request, size, FUSE_READ, &read, sizeof read) && read.size >= 64 << 10 && !(read.flags & O_DIRECT);
+    // While a file is read in order, these double until they reach the read-ahead, 128 KiB (mm/readahead.c). Only reads past
+    // the page cache name a lock owner (fuse_direct_io in fs/fuse/file.c).
+    return body(request, size, FUSE_READ, &read, sizeof read) && read.size >= 64 << 10
+        && !(read.read_flags & FUSE_READ_LOCKOWNER);
 }
 
 int linux_fuse_synchronizes(const void *request, size_t size) {

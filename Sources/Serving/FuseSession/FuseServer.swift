@@ -181,7 +181,7 @@ final class FuseServer: Sendable {
     private func serveRequests(_ session: OpaquePointer, _ worker: Worker) {
         // A local variable and not a property of the worker, because each access to a property of a class is checked for
         // exclusivity at run time (seen with callgrind).
-        var schedule = WorkerSchedule(scheduler, hasPageCache: !bypassesKernelCache)
+        var schedule = WorkerSchedule(scheduler)
         var wiped = 0
         while fuse_session_exited(session) == 0 {
             wipeIfAsked(worker, &wiped)
@@ -198,14 +198,16 @@ final class FuseServer: Sendable {
             worker.setxattrFlags =
                 extendsSetxattr.load(ordering: .relaxed)
                 ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
-            schedule.began(UnsafeRawBufferPointer(start: worker.message.mem, count: worker.message.size))
+            schedule.began(
+                UnsafeRawBufferPointer(start: worker.message.mem, count: worker.message.size),
+                at: monotonicNanoseconds())
             gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
             // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
             // request repeats the call that the signal interrupts.
-            if schedule.ended() { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
+            if schedule.ended(at: monotonicNanoseconds()) { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
         }
     }
 

@@ -165,8 +165,6 @@ private struct Arrivals {
 /// One worker's side of the scheduler. Only its worker's thread uses it.
 struct WorkerSchedule {
     private let scheduler: WorkerScheduler
-    /// True if the kernel keeps pages, and reads ahead.
-    private let hasPageCache: Bool
     private let wake = Semaphore()
     private var affinity = ClientAffinity()
     /// True if the worker has received the current request as the single one.
@@ -181,22 +179,21 @@ struct WorkerSchedule {
     private var started = 0
     private var finished = 0
 
-    init(_ scheduler: WorkerScheduler, hasPageCache: Bool) {
-        (self.scheduler, self.hasPageCache) = (scheduler, hasPageCache)
-    }
+    init(_ scheduler: WorkerScheduler) { self.scheduler = scheduler }
 
     /// Calls `WorkerScheduler.restIfNotNeeded` with this worker.
     func restIfNotNeeded() -> Bool { scheduler.restIfNotNeeded(wake) }
 
     /// The worker has received a request.
     /// - Parameter request: as the kernel sent it.
-    mutating func began(_ request: UnsafeRawBufferPointer) {
+    /// - Parameter time: now, in nanoseconds of CLOCK_MONOTONIC.
+    mutating func began(_ request: UnsafeRawBufferPointer, at time: Int) {
         let (start, size) = (request.baseAddress, request.count)
         client = linux_fuse_thread(start, size)
         synchronizes = linux_fuse_synchronizes(start, size) != 0
         isSingle = scheduler.isSingle(wake)
-        started = monotonicNanoseconds()
-        let isReadAhead = hasPageCache && linux_fuse_reads_ahead(start, size) != 0
+        started = time
+        let isReadAhead = linux_fuse_reads_ahead(start, size) != 0
         let arrival = scheduler.received(from: client, isReadAhead: isReadAhead, at: started)
         run = arrival?.run ?? 0
         if let arrival { (client, affinity.placement) = (arrival.client, arrival.placement) }
@@ -217,9 +214,10 @@ struct WorkerSchedule {
     }
 
     /// The worker has answered it. Returns true if it now is the single one.
-    mutating func ended() -> Bool {
+    /// - Parameter time: now, in nanoseconds of CLOCK_MONOTONIC.
+    mutating func ended(at time: Int) -> Bool {
         if isSingle { scheduler.singleEnded() }
-        finished = monotonicNanoseconds()
+        finished = time
         let duration = synchronizes ? nil : finished - started
         switch affinity.served(client, duration: duration, run: run, isSingle: isSingle) {
         case .nothing: return false

@@ -196,24 +196,26 @@ struct WorkerSchedulerTests {
     }
 
     /// A READ request (fuse_in_header and fuse_read_in in linux/fuse.h).
-    private func read(_ length: UInt32, flags: Int32 = 0) -> [UInt8] {
+    private func read(_ length: UInt32, readFlags: UInt32 = 0) -> [UInt8] {
         func bytes(_ number: some FixedWidthInteger) -> [UInt8] { withUnsafeBytes(of: number, Array.init) }
         let header =
             bytes(UInt32(80)) + bytes(UInt32(15)) + [UInt8](repeating: 0, count: 24) + bytes(UInt32(7))
             + bytes(UInt32(0))
-        return header + bytes(UInt64(1)) + bytes(UInt64(0)) + bytes(length) + [UInt8](repeating: 0, count: 12)
-            + bytes(UInt32(bitPattern: flags)) + bytes(UInt32(0))
+        return header + bytes(UInt64(1)) + bytes(UInt64(0)) + bytes(length) + bytes(readFlags)
+            + [UInt8](repeating: 0, count: 16)
     }
 
     @Test("No worker serves alone for long while the kernel reads ahead")
     func readAhead() {
         /// The number of the first request that a worker serves alone, or no longer alone. Nil if there is none.
-        func change(_ requests: [UInt8]..., wasAlone: Bool = false, hasPageCache: Bool = true) -> Int? {
+        func change(_ requests: [UInt8]..., wasAlone: Bool = false) -> Int? {
             let scheduler = WorkerScheduler()
-            var schedule = WorkerSchedule(scheduler, hasPageCache: hasPageCache)
+            var schedule = WorkerSchedule(scheduler)
+            var time = 0
             func serve(_ request: [UInt8]) {
-                request.withUnsafeBytes { schedule.began($0) }
-                _ = schedule.ended()
+                request.withUnsafeBytes { schedule.began($0, at: time) }
+                _ = schedule.ended(at: time + 20_000)
+                time += 30_000
             }
             for _ in 0..<(wasAlone ? 32 : 0) { serve(read(4096)) }
             return (1...200).first { number in
@@ -223,8 +225,8 @@ struct WorkerSchedulerTests {
         }
         #expect(change(read(4096)) == 33)
         #expect(change(read(131_072)) == nil)
-        #expect(change(read(131_072, flags: linux_O_DIRECT)) == 33)
-        #expect(change(read(131_072), hasPageCache: false) == 33)
+        // FUSE_READ_LOCKOWNER: past the page cache.
+        #expect(change(read(131_072, readFlags: 1 << 1)) == 33)
         #expect(change(read(131_072), wasAlone: true) == 33)
         // Files of two such requests, one after the other.
         #expect(change(read(4096), read(131_072), read(131_072)) == 33)
