@@ -137,7 +137,11 @@ final class FuseServer: Sendable {
     func workBeside(_ session: OpaquePointer) {
         asWorker { worker in
             ahead.serve(true)
-            defer { ahead.serve(false) }
+            helper.attach()
+            defer {
+                helper.detach()
+                ahead.serve(false)
+            }
             var wiped = 0
             while fuse_session_exited(session) == 0 {
                 wipeIfAsked(worker, &wiped)
@@ -207,7 +211,9 @@ final class FuseServer: Sendable {
             worker.hasLeftGate.store(false, ordering: .releasing)
             // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
             // request repeats the call that the signal interrupts.
-            if schedule.ended(at: monotonicNanoseconds()) { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
+            if schedule.ended(at: monotonicNanoseconds()) {
+                _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) }
+            }
         }
     }
 
