@@ -200,30 +200,11 @@ int linux_stay_on_core(int core) {
     return sched_setaffinity(0, sizeof one, &one);
 }
 
-int linux_use_all_cores(int thread) {
+int linux_leave_core(void) {
     cpu_set_t allowed;
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
-    return sched_setaffinity(thread, sizeof allowed, &allowed);
+    return sched_setaffinity(0, sizeof allowed, &allowed);
 }
-
-int linux_stay_off_this_core(int thread) {
-    cpu_set_t allowed;
-    int core = sched_getcpu();
-    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
-    CPU_CLR(core, &allowed);
-    return sched_setaffinity(thread, sizeof allowed, &allowed);
-}
-
-int linux_runnable_threads(int loadavg) {
-    char text[128];
-    ssize_t size = pread(loadavg, text, sizeof text - 1, 0);
-    if (size <= 0) return -1;
-    text[size] = 0;
-    int count;
-    return sscanf(text, "%*s %*s %*s %d/", &count) == 1 ? count : -1;
-}
-
-int linux_thread(void) { return gettid(); }
 
 // MARK: Keys and memory
 

@@ -137,11 +137,7 @@ final class FuseServer: Sendable {
     func workBeside(_ session: OpaquePointer) {
         asWorker { worker in
             ahead.serve(true)
-            helper.attach()
-            defer {
-                helper.detach()
-                ahead.serve(false)
-            }
+            defer { ahead.serve(false) }
             var wiped = 0
             while fuse_session_exited(session) == 0 {
                 wipeIfAsked(worker, &wiped)
@@ -211,9 +207,7 @@ final class FuseServer: Sendable {
             worker.hasLeftGate.store(false, ordering: .releasing)
             // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
             // request repeats the call that the signal interrupts.
-            if schedule.ended(at: monotonicNanoseconds()) {
-                _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) }
-            }
+            if schedule.ended(at: monotonicNanoseconds()) { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
         }
     }
 

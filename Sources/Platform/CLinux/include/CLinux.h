@@ -146,16 +146,9 @@ int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
 
 // The core that a thread runs on or ran on last. -1 if unknown.
 int linux_core_of(int thread);
-// sched_setaffinity(2) of the calling thread, to one core that the process may use.
+// sched_setaffinity(2) of the calling thread: to one core that the process may use, and back to all of them.
 int linux_stay_on_core(int core);
-// The same of any thread of the process, 0 for the calling one: to all cores that the process may use but the one of the calling
-// thread, and back to all of them.
-int linux_stay_off_this_core(int thread);
-int linux_use_all_cores(int thread);
-// The number of threads that run or are ready to run, from an open /proc/loadavg (proc_loadavg(5)). -1 if unknown.
-int linux_runnable_threads(int loadavg);
-// gettid(2).
-int linux_thread(void);
+int linux_leave_core(void);
 
 // The kernel's keyrings. request_key(2) of a key of type "user", then keyctl_search(3) of the user's keyring: its
 // serial number, or -1 with errno.

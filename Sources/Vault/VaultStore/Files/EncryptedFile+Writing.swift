@@ -97,9 +97,7 @@ extension EncryptedFile {
         let isLengthLogged = try limitLoggedLength(&state)
         let isLogged = isLengthLogged || !isNew
         if !isLogged { try beginGrowth(&state) }
-        // Smaller than a worker's batches, so that the first is put sooner, while the next is encrypted.
-        let batchChunks = max(1, workspace.batchChunks / 2)
-        let batchSize = batchChunks * chunkSize
+        let batchSize = workspace.batchChunks * chunkSize
         let first = plaintextOffset / UInt64(chunkSize)
         let range: @Sendable (Int) -> Range<Int> = { ($0 * batchSize)..<min(count, ($0 + 1) * batchSize) }
         // Both threads have ended when `share` returns, and only one at a time finishes a batch.
@@ -110,12 +108,12 @@ extension EncryptedFile {
             let (done, error) = helper.share(pieces, workspace) { (index, workspace) throws(StoreError) in
                 let plaintext = data.slice(range(index))
                 _ = try self.records.encrypt(
-                    plaintext, first: first + UInt64(index * batchChunks),
+                    plaintext, first: first + UInt64(index * workspace.batchChunks),
                     chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
             } finish: { (index, workspace) throws(StoreError) in
                 let range = range(index)
                 let batch = Batch(
-                    first: first + UInt64(index * batchChunks), plaintext: data.slice(range), isWhole: true,
+                    first: first + UInt64(index * workspace.batchChunks), plaintext: data.slice(range), isWhole: true,
                     isLogged: isLogged, isLengthLogged: isLengthLogged)
                 try self.put(
                     batch, &state.pointee, writer, length: max(self.length, plaintextOffset + UInt64(range.upperBound)),

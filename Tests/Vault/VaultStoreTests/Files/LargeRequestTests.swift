@@ -1,5 +1,3 @@
-import CLinux
-import Foundation
 import Glibc
 import LinuxSystem
 import Synchronization
@@ -44,9 +42,6 @@ import VaultFormat
         var content: [UInt8]?
     }
 
-    /// An idle core whatever else this machine does, or none.
-    private static func cores(_ isIdle: Bool) -> IdleCores { IdleCores(of: isIdle ? .max : 0) }
-
     /// Holds the worker in its first call until the helper has begun.
     private static func hold(_ worker: pthread_t, until helper: RequestHelper) {
         guard pthread_equal(pthread_self(), worker) != 0 else { return }
@@ -64,11 +59,11 @@ import VaultFormat
         let (workspace, layout) = (try Workspace(layout: store.layout), store.layout)
         let calls = Mutex<[String]>([])
         var outcome = Outcome()
-        try withRequestHelper(cores: Self.cores(isHelped)) { () throws(StoreError) in
+        try withRequestHelper { () throws(StoreError) in
             try Workspace(layout: layout)
         } _: { helper in
             let helper = try #require(helper)
-            workspace.helper = helper
+            workspace.helper = isHelped ? helper : nil
             let worker = pthread_self()
             let note = { @Sendable (call: WatchedCall) in
                 Self.hold(worker, until: helper)
@@ -83,7 +78,7 @@ import VaultFormat
                     } catch { return "\(error)" }
                 }
             }
-            if fault == .max { #expect(helper.helped.total == (isHelped && write.isShared ? 1 : 0)) }
+            if isHelped, fault == .max { #expect(helper.helped.total == (write.isShared ? 1 : 0)) }
         }
         outcome.calls = calls.withLock { $0 }
         outcome.content = try file.contents()
@@ -113,11 +108,11 @@ import VaultFormat
         let store = try vault.open()
         let file = try vault.reopen(in: store)
         let (workspace, layout) = (try Workspace(layout: store.layout), store.layout)
-        return try withRequestHelper(cores: Self.cores(isHelped)) { () throws(StoreError) in
+        return try withRequestHelper { () throws(StoreError) in
             try Workspace(layout: layout)
         } _: { helper in
             let helper = try #require(helper)
-            workspace.helper = helper
+            workspace.helper = isHelped ? helper : nil
             let worker = pthread_self()
             let hold = { @Sendable (_: ReadFault.Kind, _: String) -> Int32 in
                 Self.hold(worker, until: helper)
@@ -147,39 +142,6 @@ import VaultFormat
         #expect(try read(vault, isHelped: true) == alone)
     }
 
-    /// The number of cores that a thread may use (Cpus_allowed in proc_pid_status(5)).
-    private static func coreCount(of thread: Int32) -> Int? {
-        let status = try? String(contentsOfFile: "/proc/self/task/\(thread)/status", encoding: .utf8)
-        let line = status?.split(separator: "\n").first { $0.hasPrefix("Cpus_allowed:") }
-        return line?.dropFirst("Cpus_allowed:".count).compactMap(\.hexDigitValue).reduce(0) { $0 + $1.nonzeroBitCount }
-    }
-
-    @Test("the helper may not use the worker's core until the request has ended")
-    func placement() throws {
-        let layout = ChunkLayout(chunkSize: 4096)
-        let workspace = try Workspace(layout: layout)
-        let all = try #require(Self.coreCount(of: linux_thread()))
-        try withRequestHelper(cores: Self.cores(true)) { () throws(StoreError) in
-            try Workspace(layout: layout)
-        } _: { helper in
-            let helper = try #require(helper)
-            // Before the first request the helper's thread may not have begun.
-            for round in 0..<3 {
-                let counts = Monitor<[Int32: Int?]>([:])
-                _ = helper.share(2, workspace) { (_, _) throws(StoreError) in
-                    counts.update { $0[linux_thread()] = Self.coreCount(of: linux_thread()) }
-                    // So each thread takes one piece.
-                    _ = counts.wait(until: .now + .seconds(20)) { $0.count == 2 ? true : nil }
-                }
-                var found = counts.access { $0 }
-                #expect(found.removeValue(forKey: linux_thread()) == all)
-                let (thread, count) = try #require(found.first)
-                if round > 0 { #expect(count == max(1, all - 1)) }
-                #expect(Self.coreCount(of: thread) == all)
-            }
-        }
-    }
-
     @Test("a worker does all of a request by itself if the helper never comes, and soon asks no more")
     func late() throws {
         let vault = try TestStore()
@@ -187,7 +149,7 @@ import VaultFormat
         let file = try vault.create(in: store)
         let workspace = try Workspace(layout: store.layout)
         let wake = LinuxSystem.Semaphore()
-        let helper = RequestHelper(wake: wake, cores: Self.cores(true))
+        let helper = RequestHelper(wake: wake)
         workspace.helper = helper
         for round in 0..<10 { try file.put(pattern(Self.size, seed: UInt64(round)), at: 0, workspace) }
         #expect(try file.contents(workspace) == pattern(Self.size, seed: 9))
