@@ -207,7 +207,9 @@ final class FuseServer: Sendable {
             worker.hasLeftGate.store(false, ordering: .releasing)
             // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
             // request repeats the call that the signal interrupts.
-            if schedule.ended(at: monotonicNanoseconds()) { _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) } }
+            if schedule.ended(at: monotonicNanoseconds()) {
+                _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) }
+            }
         }
     }
 

@@ -185,8 +185,9 @@ struct WorkerSchedule {
     func restIfNotNeeded() -> Bool { scheduler.restIfNotNeeded(wake) }
 
     /// The worker has received a request.
-    /// - Parameter request: as the kernel sent it.
-    /// - Parameter time: now, in nanoseconds of CLOCK_MONOTONIC.
+    /// - Parameters:
+    ///   - request: as the kernel sent it.
+    ///   - time: now, in nanoseconds of CLOCK_MONOTONIC.
     mutating func began(_ request: UnsafeRawBufferPointer, at time: Int) {
         let (start, size) = (request.baseAddress, request.count)
         client = linux_fuse_thread(start, size)
