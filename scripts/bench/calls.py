@@ -16,7 +16,7 @@ from systems import PATIENCE, prepare, run, vaultfs, wait_for, workspace
 MEBIBYTE = 1 << 20
 CHUNK = 4096
 OPERATIONS = 500
-FILE_MEBIBYTES = 32
+FILE_MEBIBYTES = 128
 DIRECTORIES, FILES_IN_EACH = 12, 25
 # Calls by which threads and timers wait, and memory and threads are managed. Their number depends on the scheduler.
 NOT_WORK = {"futex", "poll", "ppoll", "epoll_wait", "nanosleep", "clock_nanosleep", "sched_yield", "restart_syscall",

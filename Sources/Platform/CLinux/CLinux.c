@@ -171,6 +171,8 @@ int linux_semaphore_wait(void *semaphore, int64_t nanoseconds) {
     return sem_clockwait(semaphore, CLOCK_MONOTONIC, &deadline);
 }
 
+int linux_this_core(void) { return sched_getcpu(); }
+
 int linux_core_of(int thread) {
     char path[64], text[1024];
     // Under task/ the values are this thread's, not its process's.
@@ -200,11 +202,29 @@ int linux_stay_on_core(int core) {
     return sched_setaffinity(0, sizeof one, &one);
 }
 
-int linux_leave_core(void) {
+int linux_use_all_cores(int thread) {
     cpu_set_t allowed;
     if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
-    return sched_setaffinity(0, sizeof allowed, &allowed);
+    return sched_setaffinity(thread, sizeof allowed, &allowed);
 }
+
+int linux_stay_off_core(int thread, int core) {
+    cpu_set_t allowed;
+    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0) return -1;
+    CPU_CLR(core, &allowed);
+    return sched_setaffinity(thread, sizeof allowed, &allowed);
+}
+
+int linux_runnable_threads(int loadavg) {
+    char text[128];
+    ssize_t size = pread(loadavg, text, sizeof text - 1, 0);
+    if (size <= 0) return -1;
+    text[size] = 0;
+    int count;
+    return sscanf(text, "%*s %*s %*s %d/", &count) == 1 ? count : -1;
+}
+
+int linux_thread(void) { return gettid(); }
 
 // MARK: Keys and memory
 

@@ -18,6 +18,9 @@ package final class Semaphore: @unchecked Sendable {
 
     package func post() { sem_post(semaphore) }
 
+    /// Returns false if it would have to wait.
+    package func tryWait() -> Bool { sem_trywait(semaphore) == 0 }
+
     /// Returns false if a signal interrupted the wait.
     @discardableResult
     package func wait() -> Bool { sem_wait(semaphore) == 0 }

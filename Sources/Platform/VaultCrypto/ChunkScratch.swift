@@ -6,7 +6,8 @@ struct ChunkScratch: ~Copyable {
     static let maskCount = 32
     /// How many CBC chains advance together. Sixteen would gain 4 % for long runs.
     static let laneCount = 8
-    private static let vectorPoolSize = 4096
+    /// For 4 MiB in chunks of 4 KiB. A call of the generator takes a getpid(2) or two.
+    private static let vectorPoolSize = 16 << 10
 
     private let slot: SecretSlot
 

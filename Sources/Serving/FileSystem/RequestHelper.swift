@@ -1,10 +1,11 @@
+internal import CLinux
 package import LinuxSystem
 internal import Synchronization
 
 internal import func Glibc.sched_yield
 
 /// Lets a second thread do pieces of a large request beside the worker that serves it. Helps one request at a time, and a
-/// worker never waits for a helper that has not begun. Any thread may call `share`, and one thread calls `serve`.
+/// worker never waits for a helper that has not begun. Any thread may call `share`, and one thread, the helper, calls `serve`.
 package final class RequestHelper: Sendable {
     /// The state of the offer. A worker claims it, and only that worker makes it idle again.
     enum Phase: Int, AtomicRepresentable {
@@ -15,24 +16,40 @@ package final class RequestHelper: Sendable {
     /// gained nothing, and cost cat a tenth.
     package static let smallestShared = 512 << 10
 
-    /// Requests in a row that the helper came too late for, before it is not asked for `pause` requests: the other
-    /// cores are busy.
+    /// Requests in a row that the helper came too late for, before it is not asked for `pause` requests: the process may
+    /// not use the idle core.
     private static let mostLate = 3
     private static let pause = 64
+    /// A worker looks so many times, some 100 µs, for the end of the helper's last piece before it sleeps. The wake would
+    /// take it 30 µs.
+    private static let mostLooks = 64
 
     let phase = Atomic(Phase.idle)
     /// Number of large requests. With several, each core has one.
     private let running = Atomic(0)
     private let offered = Mutex<PieceRun?>(nil)
     private let wake: Semaphore
+    private let cores: IdleCores
+    /// The helper's thread, from `attach` to `detach`, and the core that it may not run on.
+    private let thread = Mutex<(id: Int32, closedCore: Int32?)?>(nil)
     private let ended = Semaphore()
     /// Requests in a row that the helper came too late for. Below 0 it is not asked.
     private let late = Atomic(0)
     /// Requests that the helper has done a part of.
     let helped = Atomic<UInt64>(0)
 
-    /// - Parameter wake: posted when there is work. The thread that waits for it calls `serve`.
-    package init(wake: Semaphore) { self.wake = wake }
+    /// - Parameters:
+    ///   - wake: posted when there is work. The thread that waits for it calls `serve`.
+    ///   - cores: without an idle one the helper is not asked. It would delay other threads, and often the request too.
+    package init(wake: Semaphore, cores: IdleCores = IdleCores()) { (self.wake, self.cores) = (wake, cores) }
+
+    /// The calling thread will call `serve`, until it calls `detach`.
+    package func attach() { thread.withLock { $0 = (linux_thread(), nil) } }
+
+    package func detach() { thread.withLock { $0 = nil } }
+
+    /// Lets the helper run on any core until the next request, for other work than requests.
+    package func useAllCores() { keepOff(nil) }
 
     /// Does all pieces of a request, on this thread and on the helper's if that is free.
     /// - Parameters:
@@ -64,10 +81,11 @@ package final class RequestHelper: Sendable {
             late.add(1, ordering: .relaxed)
             return false
         }
-        guard phase.compareExchange(expected: .idle, desired: .claimed, ordering: .acquiring).exchanged else {
-            return false
-        }
+        guard cores.isThereOne,
+            phase.compareExchange(expected: .idle, desired: .claimed, ordering: .acquiring).exchanged
+        else { return false }
         offered.withLock { $0 = run }
+        keepOff(linux_this_core())
         phase.store(.offered, ordering: .releasing)
         wake.post()
         return true
@@ -78,13 +96,33 @@ package final class RequestHelper: Sendable {
         if phase.compareExchange(expected: .offered, desired: .claimed, ordering: .acquiringAndReleasing).exchanged {
             if late.add(1, ordering: .relaxed).newValue >= Self.mostLate { late.store(-Self.pause, ordering: .relaxed) }
         } else {
-            // A signal may interrupt the wait.
-            while !ended.wait() {}
+            awaitHelper()
             late.store(0, ordering: .relaxed)
             helped.add(1, ordering: .relaxed)
         }
         offered.withLock { $0 = nil }
         phase.store(.idle, ordering: .releasing)
+    }
+
+    /// Waits until the helper has ended its last piece.
+    private func awaitHelper() {
+        for _ in 0..<Self.mostLooks {
+            if ended.tryWait() { return }
+            sched_yield()
+        }
+        // A signal may interrupt the wait.
+        while !ended.wait() {}
+    }
+
+    /// Keeps the helper off a worker's core, where a kernel may prefer to wake it if it ran there last, or lets it run
+    /// on all. Workers seldom change cores, so this seldom takes a system call.
+    private func keepOff(_ core: Int32?) {
+        thread.withLock { thread in
+            guard let id = thread?.id, thread?.closedCore != core else { return }
+            // A failure costs time only.
+            _ = if let core { linux_stay_off_core(id, core) } else { linux_use_all_cores(id) }
+            thread?.closedCore = core
+        }
     }
 
     /// Does pieces of the request that is offered, if there is one.
@@ -98,19 +136,24 @@ package final class RequestHelper: Sendable {
 
 /// Runs `body` with a helper that a thread of its own serves, for programs that serve no requests. Without memory or a
 /// thread for that, the helper is nil, and `body` works alone.
-/// - Parameter makeWorkspace: called once, on this thread.
+/// - Parameters:
+///   - cores: as for `RequestHelper`.
+///   - makeWorkspace: called once, on this thread.
 /// - Throws: what `body` throws.
 package func withRequestHelper<Result, Failure: Error>(
-    _ makeWorkspace: () throws(StoreError) -> any WorkerBuffers, _ body: (RequestHelper?) throws(Failure) -> Result
+    cores: IdleCores = IdleCores(), _ makeWorkspace: () throws(StoreError) -> any WorkerBuffers,
+    _ body: (RequestHelper?) throws(Failure) -> Result
 ) throws(Failure) -> Result {
     let wake = Semaphore()
-    let helper = RequestHelper(wake: wake)
+    let helper = RequestHelper(wake: wake, cores: cores)
     let isRunning = Monitor(true)
     let serving: BackgroundThread
     do throws(StoreError) {
         // Only the thread uses it.
         nonisolated(unsafe) let workspace = try makeWorkspace()
         serving = try BackgroundThread {
+            helper.attach()
+            defer { helper.detach() }
             while isRunning.access({ $0 }) {
                 if wake.wait() { helper.serve(workspace) }
             }

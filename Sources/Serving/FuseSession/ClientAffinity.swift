@@ -110,6 +110,6 @@ struct ClientAffinity {
         core = nil
         // It is looked up soon when the worker is to be there again, also if that was in vain before.
         (longWaits, longWaitLimit) = (0, Self.initialLongWaitLimit)
-        linux_leave_core()
+        linux_use_all_cores(0)
     }
 }

@@ -137,13 +137,18 @@ final class FuseServer: Sendable {
     func workBeside(_ session: OpaquePointer) {
         asWorker { worker in
             ahead.serve(true)
-            defer { ahead.serve(false) }
+            helper.attach()
+            defer {
+                helper.detach()
+                ahead.serve(false)
+            }
             var wiped = 0
             while fuse_session_exited(session) == 0 {
                 wipeIfAsked(worker, &wiped)
                 guard secondWake.wait() else { continue }
                 helper.serve(worker.workspace)
                 guard let work = ahead.next() else { continue }
+                helper.useAllCores()
                 var goesOn = true
                 while goesOn, wipes.load(ordering: .acquiring) == wiped, fuse_session_exited(session) == 0 {
                     gate.enter(worker.inFlight)

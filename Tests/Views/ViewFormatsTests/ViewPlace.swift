@@ -82,7 +82,7 @@ final class ViewPlace {
         #expect(map.length == UInt64(plaintext.count), comment, sourceLocation: sourceLocation)
         let warm = file(source, map, keys)
         // Large reads are shared with a helper.
-        try withRequestHelper { () throws(StoreError) in
+        try withRequestHelper(cores: IdleCores(of: .max)) { () throws(StoreError) in
             do throws(ViewError) { return try ViewWorkspace() } catch { throw .system(.noMemory) }
         } _: { helper in
             workspace.helper = helper

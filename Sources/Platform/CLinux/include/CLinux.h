@@ -144,11 +144,18 @@ int linux_fuse_kills_privileges(const void *request, size_t size);
 // sem_clockwait(3) of a sem_t, for at most so many nanoseconds (fewer than 10^9) of CLOCK_MONOTONIC.
 int linux_semaphore_wait(void *semaphore, int64_t nanoseconds);
 
-// The core that a thread runs on or ran on last. -1 if unknown.
+// sched_getcpu(3) of the calling thread, without a system call, and the core that any thread runs on or ran on last. -1 if unknown.
+int linux_this_core(void);
 int linux_core_of(int thread);
-// sched_setaffinity(2) of the calling thread: to one core that the process may use, and back to all of them.
+// sched_setaffinity(2) of the calling thread, to one core that the process may use.
 int linux_stay_on_core(int core);
-int linux_leave_core(void);
+// The same of any thread of the process, 0 for the calling one: to all cores that the process may use but one, and to all.
+int linux_stay_off_core(int thread, int core);
+int linux_use_all_cores(int thread);
+// The number of threads that run or are ready to run, from an open /proc/loadavg (proc_loadavg(5)). -1 if unknown.
+int linux_runnable_threads(int loadavg);
+// gettid(2).
+int linux_thread(void);
 
 // The kernel's keyrings. request_key(2) of a key of type "user", then keyctl_search(3) of the user's keyring: its
 // serial number, or -1 with errno.

@@ -79,7 +79,7 @@ extension EncryptedFile {
     }
 
     /// Writes the leading part of `data`, if it is large, by the worker and the helper. Both encrypt batches at the same time,
-    /// and put one after the other, so an interrupted write leaves what it leaves without a helper.
+    /// and put one after the other, so an interrupted write leaves what it leaves if the worker is alone.
     /// - Returns: the number of bytes written, and how many they are unless the store takes no more. 0 if the write is not
     ///   one for two threads.
     private func writeBeside(
@@ -98,29 +98,34 @@ extension EncryptedFile {
         let isLogged = isLengthLogged || !isNew
         if !isLogged { try beginGrowth(&state) }
         let batchSize = workspace.batchChunks * chunkSize
-        let first = plaintextOffset / UInt64(chunkSize)
-        let range: @Sendable (Int) -> Range<Int> = { ($0 * batchSize)..<min(count, ($0 + 1) * batchSize) }
+        // The first batch is half as large, so that it is put sooner, while the next ones are encrypted.
+        let offset = workspace.batchChunks / 2 * chunkSize
+        let range: @Sendable (Int) -> Range<Int> = {
+            max(0, $0 * batchSize - offset)..<min(count, ($0 + 1) * batchSize - offset)
+        }
         // Both threads have ended when `share` returns, and only one at a time finishes a batch.
         nonisolated(unsafe) let data = data
         return try withUnsafeMutablePointer(to: &state) { (state) throws(StoreError) in
             nonisolated(unsafe) let state = state
-            let pieces = (count + batchSize - 1) / batchSize
+            let pieces = (count + offset + batchSize - 1) / batchSize
             let (done, error) = helper.share(pieces, workspace) { (index, workspace) throws(StoreError) in
-                let plaintext = data.slice(range(index))
+                let range = range(index)
+                let plaintext = data.slice(range)
                 _ = try self.records.encrypt(
-                    plaintext, first: first + UInt64(index * workspace.batchChunks),
+                    plaintext, first: (plaintextOffset + UInt64(range.lowerBound)) / UInt64(chunkSize),
                     chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
             } finish: { (index, workspace) throws(StoreError) in
                 let range = range(index)
                 let batch = Batch(
-                    first: first + UInt64(index * workspace.batchChunks), plaintext: data.slice(range), isWhole: true,
-                    isLogged: isLogged, isLengthLogged: isLengthLogged)
+                    first: (plaintextOffset + UInt64(range.lowerBound)) / UInt64(chunkSize),
+                    plaintext: data.slice(range),
+                    isWhole: true, isLogged: isLogged, isLengthLogged: isLengthLogged)
                 try self.put(
                     batch, &state.pointee, writer, length: max(self.length, plaintextOffset + UInt64(range.upperBound)),
                     workspace)
             }
             if done == 0, let error { throw error }
-            return (done == pieces ? count : done * batchSize, count)
+            return (done == pieces ? count : range(done).lowerBound, count)
         }
     }
 

@@ -1,3 +1,5 @@
+import CLinux
+import Foundation
 import Glibc
 import LinuxSystem
 import Synchronization
@@ -42,6 +44,9 @@ import VaultFormat
         var content: [UInt8]?
     }
 
+    /// An idle core whatever else this machine does, or none.
+    private static func cores(_ isIdle: Bool) -> IdleCores { IdleCores(of: isIdle ? .max : 0) }
+
     /// Holds the worker in its first call until the helper has begun.
     private static func hold(_ worker: pthread_t, until helper: RequestHelper) {
         guard pthread_equal(pthread_self(), worker) != 0 else { return }
@@ -59,11 +64,11 @@ import VaultFormat
         let (workspace, layout) = (try Workspace(layout: store.layout), store.layout)
         let calls = Mutex<[String]>([])
         var outcome = Outcome()
-        try withRequestHelper { () throws(StoreError) in
+        try withRequestHelper(cores: Self.cores(isHelped)) { () throws(StoreError) in
             try Workspace(layout: layout)
         } _: { helper in
             let helper = try #require(helper)
-            workspace.helper = isHelped ? helper : nil
+            workspace.helper = helper
             let worker = pthread_self()
             let note = { @Sendable (call: WatchedCall) in
                 Self.hold(worker, until: helper)
@@ -78,7 +83,7 @@ import VaultFormat
                     } catch { return "\(error)" }
                 }
             }
-            if isHelped, fault == .max { #expect(helper.helped.total == (write.isShared ? 1 : 0)) }
+            if fault == .max { #expect(helper.helped.total == (isHelped && write.isShared ? 1 : 0)) }
         }
         outcome.calls = calls.withLock { $0 }
         outcome.content = try file.contents()
@@ -88,7 +93,7 @@ import VaultFormat
         return outcome
     }
 
-    @Test("a write makes the same calls in the same order as without a helper", arguments: writes)
+    @Test("a write makes the same calls in the same order as when the helper is not asked", arguments: writes)
     func calls(of write: Write) throws {
         let alone = try self.write(write, isHelped: false)
         #expect(alone.result == "\(write.count)")
@@ -108,11 +113,11 @@ import VaultFormat
         let store = try vault.open()
         let file = try vault.reopen(in: store)
         let (workspace, layout) = (try Workspace(layout: store.layout), store.layout)
-        return try withRequestHelper { () throws(StoreError) in
+        return try withRequestHelper(cores: Self.cores(isHelped)) { () throws(StoreError) in
             try Workspace(layout: layout)
         } _: { helper in
             let helper = try #require(helper)
-            workspace.helper = isHelped ? helper : nil
+            workspace.helper = helper
             let worker = pthread_self()
             let hold = { @Sendable (_: ReadFault.Kind, _: String) -> Int32 in
                 Self.hold(worker, until: helper)
@@ -142,6 +147,63 @@ import VaultFormat
         #expect(try read(vault, isHelped: true) == alone)
     }
 
+    /// The cores that a thread may use (Cpus_allowed_list in proc_pid_status(5), such as 0-3,6).
+    private static func cores(of thread: Int32) throws -> Set<Int32> {
+        let status = try String(contentsOfFile: "/proc/self/task/\(thread)/status", encoding: .utf8)
+        let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("Cpus_allowed_list:") })
+        let ranges = line.dropFirst("Cpus_allowed_list:".count).split(separator: ",").map {
+            $0.split(separator: "-").compactMap { Int32($0.filter(\.isNumber)) }
+        }
+        return Set(try ranges.flatMap { Array(try #require($0.first)...(try #require($0.last))) })
+    }
+
+    /// Shares a request of two pieces, with this thread on a core.
+    /// - Parameter workers: the number of threads that do the pieces. They wait for each other, so each of two does one.
+    /// - Returns: these threads.
+    private static func share(_ helper: RequestHelper, onCore core: Int32, workers: Int) throws -> Set<Int32> {
+        #expect(linux_stay_on_core(core) == 0)
+        defer { linux_use_all_cores(0) }
+        let threads = Monitor<Set<Int32>>([])
+        let workspace = try Workspace(layout: ChunkLayout(chunkSize: 4096))
+        _ = helper.share(2, workspace) { (_, _) throws(StoreError) in
+            threads.update { _ = $0.insert(linux_thread()) }
+            _ = threads.wait(until: .now + .seconds(20)) { $0.count == workers ? true : nil }
+        }
+        return threads.access { $0 }
+    }
+
+    @Test(
+        "the helper is asked while a core is idle, and may not use the worker's until it turns to other work",
+        arguments: [true, false])
+    func placement(isIdle: Bool) throws {
+        let wake = LinuxSystem.Semaphore()
+        let helper = RequestHelper(wake: wake, cores: Self.cores(isIdle))
+        // Only the thread uses it.
+        nonisolated(unsafe) let workspace = try Workspace(layout: ChunkLayout(chunkSize: 4096))
+        let (thread, isRunning) = (Monitor<Int32?>(nil), Monitor(true))
+        let serving = try BackgroundThread {
+            helper.attach()
+            thread.update { $0 = linux_thread() }
+            while isRunning.access({ $0 }) {
+                if wake.wait() { helper.serve(workspace) }
+            }
+            helper.detach()
+        }
+        let id = try #require(thread.wait(until: .now + .seconds(20)) { $0 })
+        let all = try Self.cores(of: id)
+        for core in [try #require(all.min()), try #require(all.max())] {
+            let threads = try Self.share(helper, onCore: core, workers: isIdle ? 2 : 1)
+            #expect(threads == (isIdle ? [id, linux_thread()] : [linux_thread()]))
+            let others = all.subtracting([core])
+            #expect(try Self.cores(of: id) == (isIdle && !others.isEmpty ? others : all))
+        }
+        helper.useAllCores()
+        #expect(try Self.cores(of: id) == all)
+        isRunning.update { $0 = false }
+        wake.post()
+        serving.join()
+    }
+
     @Test("a worker does all of a request by itself if the helper never comes, and soon asks no more")
     func late() throws {
         let vault = try TestStore()
@@ -149,7 +211,7 @@ import VaultFormat
         let file = try vault.create(in: store)
         let workspace = try Workspace(layout: store.layout)
         let wake = LinuxSystem.Semaphore()
-        let helper = RequestHelper(wake: wake)
+        let helper = RequestHelper(wake: wake, cores: Self.cores(true))
         workspace.helper = helper
         for round in 0..<10 { try file.put(pattern(Self.size, seed: UInt64(round)), at: 0, workspace) }
         #expect(try file.contents(workspace) == pattern(Self.size, seed: 9))
