@@ -47,6 +47,27 @@ import Testing
         try watched.expect(.present)
     }
 
+    @Test(
+        "in a lower layer of an overlay, making the first lock file does not count as another directory",
+        .enabled(if: Products.isRoot, "takes root"))
+    func overlay() throws {
+        let place = try Place()
+        let (upper, work, merged) = (
+            place.temporary.appending("upper"), place.temporary.appending("work"), place.temporary.appending("merged")
+        )
+        for directory in [upper, work, merged] { try place.makeDirectory(directory) }
+        let layers = "lowerdir=\(place.ancestor),upperdir=\(upper),workdir=\(work)"
+        Products.countMount()
+        try Command(["mount", "-t", "overlay", "-o", layers, "none", merged]).run().succeeded()
+        defer { Self.cleanUp(merged) }
+        let lock = "\(merged)/parent/locks/device.lock"
+        let file = try LockFile(path: FilePath(lock))
+        try place.create(lock)
+        #expect(file.check() == .present)
+        try place.remove(lock)
+        #expect(file.check() == .absent)
+    }
+
     @Test("unmounted from under the lock file")
     func unmountedFromUnderTheLockFile() throws {
         let place = try Place()

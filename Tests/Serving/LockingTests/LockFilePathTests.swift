@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import SystemPackage
 import TestSupport
 import Testing
@@ -75,16 +76,41 @@ import Testing
         }
     }
 
-    @Test("links in the directory's path are resolved once")
-    func linksInTheDirectorysPathAreResolvedOnce() throws {
+    @Test("links in the directory's path are followed at each look, so one that is switched locks")
+    func linksInTheDirectorysPathAreFollowed() throws {
+        let place = try Place()
+        let link = place.temporary.appending("link")
+        try place.check(symlink(place.parent, link), "symlink", link)
+        let file = try LockFile(path: FilePath("\(link)/./locks/device.lock"))
+        #expect(file.check() == .absent)
+        try place.create(place.lock)
+        #expect(file.check() == .present)
+        try place.remove(place.lock)
+        #expect(file.check() == .absent)
+        let other = place.temporary.appending("other")
+        try place.makeDirectory(other)
+        try place.makeDirectory("\(other)/locks")
+        try place.remove(link)
+        #expect(file.check() == .parentChanged)
+        try place.check(symlink(other, link), "symlink", link)
+        #expect(file.check() == .parentChanged)
+        try file.rearm()
+        try place.create("\(other)/locks/device.lock")
+        #expect(file.check() == .present)
+    }
+
+    @Test("a link on the way is never quiet: the watch cannot see it change")
+    func aLinkIsNeverQuiet() throws {
         let place = try Place()
         let link = place.temporary.appending("link")
         try place.check(symlink(place.locks, link), "symlink", link)
-        let file = try LockFile(path: FilePath("\(link)/device.lock"))
-        #expect(file.path == FilePath(place.lock))
-        #expect(file.directory == FilePath(place.locks))
+        let files = LockFiles([try LockFile(path: FilePath("\(link)/device.lock"))])
+        let reports = Monitor(0)
+        let watch = try LockFileWatch(files: files) { _ in reports.update { $0 += 1 } }
+        defer { watch.stop() }
+        #expect(reports.wait(until: .now + .seconds(20)) { $0 > 0 ? () : nil } != nil)
         try place.remove(link)
-        #expect(file.check() == .absent)
+        #expect(files.doLock)
     }
 
     @Test("a relative path is made absolute")

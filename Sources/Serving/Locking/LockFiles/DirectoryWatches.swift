@@ -42,7 +42,7 @@ struct DirectoryWatches {
     private let chains: [[Level]]
     private var directories: [Int32: Directory] = [:]
 
-    /// - Parameter paths: absolute, without links.
+    /// - Parameter paths: absolute. `arm` returns false for one that leads through a link.
     init(_ inotify: Descriptor, to paths: [FilePath]) {
         self.inotify = inotify
         chains = paths.map { path in

@@ -1,5 +1,6 @@
 internal import CLinux
 internal import Glibc
+internal import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 
@@ -7,7 +8,7 @@ package import SystemPackage
 package final class LockFile: @unchecked Sendable {
     // @unchecked: `init` writes the two pointers and their targets, and `deinit` frees them.
 
-    /// Absolute. No directory in it was a link when it was resolved.
+    /// Absolute. May lead through links: they are followed at each look, so one that is switched makes the directory another.
     package let path: FilePath
     /// The directory that contains it.
     package let directory: FilePath
@@ -22,13 +23,13 @@ package final class LockFile: @unchecked Sendable {
     /// True if this user owned the directory at the last check. Locked during all of `rearm`.
     private let isOurs: Mutex<Bool>
 
-    /// Resolves links in the directory's path, checks the directory and remembers it. Never follows the last component.
+    /// Makes the path absolute, checks the directory and remembers it. Never follows the last component.
     /// - Throws: if the directory cannot be examined, or other users can write in it.
     package init(path given: FilePath) throws(LockFileError) {
         guard let name = given.lastComponent, name.kind == .regular else {
             throw LockFileError("lock file \(given.string): not the path of a file")
         }
-        directory = try Self.resolve(given.removingLastComponent())
+        directory = try Self.absolute(given.removingLastComponent())
         path = directory.appending(name)
         let identity = try Self.identifySafe(directory)
         device = Atomic(identity.device)
@@ -103,6 +104,7 @@ package final class LockFile: @unchecked Sendable {
     /// directory to the next one made, so device and inode are not enough.
     /// - Throws: if it is no directory, or not safe.
     private static func identifySafe(_ path: FilePath) throws(LockFileError) -> linux_file_identity {
+        if FileSystemType(at: path) == .overlay { copyUp(path) }
         var found = linux_file_identity()
         guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else {
             throw LockFileError(errno, checking: path)
@@ -118,6 +120,18 @@ package final class LockFile: @unchecked Sendable {
         return found
     }
 
+    /// Sets a directory's access time to what it is. If the directory is in a lower layer of an overlay, the first change gives it
+    /// another birth time, and perhaps another inode number (Documentation/filesystems/overlayfs.rst, "Inode properties"). That
+    /// must not be the making of the lock file. Only the owner may do this, so for another user's directory it has no effect.
+    private static func copyUp(_ path: FilePath) {
+        path.withPlatformString { path in
+            var status = stat()
+            guard stat(path, &status) == 0 else { return }
+            let times = [status.st_atim, timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)]
+            _ = utimensat(AT_FDCWD, path, times, 0)
+        }
+    }
+
     /// FUSE and network file systems can return EINTR, which means nothing for the file.
     private static func retrying(_ call: () -> Int32) -> Int32 {
         while true {
@@ -126,11 +140,17 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
+    /// The absolute path of a directory. Without `.` and `..`, unless a link is on the way: then they may lead elsewhere.
+    private static func absolute(_ directory: FilePath) throws(LockFileError) -> FilePath {
+        let resolved = try resolve(directory.isEmpty ? "." : directory)
+        let absolute = directory.isAbsolute ? directory : try resolve(".").pushing(directory)
+        return absolute.lexicallyNormalized() == resolved ? resolved : absolute
+    }
+
     /// realpath(3).
-    private static func resolve(_ parent: FilePath) throws(LockFileError) -> FilePath {
-        let parent: FilePath = parent.isEmpty ? "." : parent
-        guard let resolved = parent.withPlatformString({ realpath($0, nil) }) else {
-            throw LockFileError(errno, checking: parent)
+    private static func resolve(_ path: FilePath) throws(LockFileError) -> FilePath {
+        guard let resolved = path.withPlatformString({ realpath($0, nil) }) else {
+            throw LockFileError(errno, checking: path)
         }
         defer { free(resolved) }
         return FilePath(platformString: resolved)
