@@ -1,13 +1,16 @@
 /// The plaintext that the kernel and the workers keep for a mount. The lock thread calls these, and holds no lock that a
 /// request needs. Results are failures, one line each for people.
 package protocol KernelCaches: Sendable {
+    /// Drops the pages that failed writes have left in the kernel.
+    func dropUnwritten() -> [String]
     /// Drops the pages and attributes of inodes. The kernel first writes dirty mapped pages back, as requests to us.
     func dropInodes(_ inodes: [UInt64]) -> [String]
     /// Makes the kernel free inodes that nobody uses, together with their names. Until then root can reach them by a
     /// file handle (open_by_handle_at(2)). An inode in use stays, and so do the directories above it.
     /// - Parameter inodes: ordered so that each comes before the directory that contains it.
     func freeInodes(_ inodes: [UInt64]) -> [String]
-    /// Drops all names in the kernel, or makes it ask before it uses one.
+    /// Drops all names in the kernel, or makes it ask before it uses one. First waits until the kernel has linked the names of all
+    /// replies that were sent, which would survive otherwise. Threads that wait in one of these directories get their replies first.
     /// - Parameter names: all names that it may have, for kernels that drop them one by one.
     /// - Returns: `method` is `epoch`, `expired` or `invalidated`.
     func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String])
@@ -18,6 +21,8 @@ package protocol KernelCaches: Sendable {
     /// - Parameter waitingForAll: true to wait also for workers in fsync(2) or the like, which may take long. They wipe
     ///   when they are done.
     func wipeWorkers(waitingForAll: Bool) -> [String]
+    /// Waits for those that the last call of `wipeWorkers` has left. Returns how many have not wiped their buffers.
+    func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int
 }
 
 /// A name that the kernel may have.

@@ -14,8 +14,12 @@ final class FuseServer: Sendable {
 
     let fileSystem: any LockableFileSystem
     let gate: LockGate
-    /// Seconds for which the kernel may cache names and attributes.
-    let timeout: Double
+    let lifetimes: ReplyLifetimes
+    /// Directories in which the kernel may not have linked all names yet, and which no worker's `linkedNames` has.
+    let unlinked = DueNotifications<UInt64>(batch: 512)
+    let unwritten = DueNotifications<UnwrittenRange>(batch: 1)
+    /// True if a lock can wait until the kernel has linked the names of a listing.
+    let linksListings: Bool
     let bypassesKernelCache: Bool
     /// True if the kernel checks modes and ACLs (default_permissions).
     let kernelChecks: Bool
@@ -58,9 +62,11 @@ final class FuseServer: Sendable {
         self.fileSystem = fileSystem
         gate = fileSystem.gate
         cacheSize = fileSystem.cache.capacity
-        timeout = fileSystem.ownsSource ? 60 : 1
+        lifetimes = ReplyLifetimes(seconds: fileSystem.ownsSource ? 60 : 1)
+        linksListings = KernelRelease.current < KernelRelease.withoutDirectoryLock
         bypassesKernelCache = options.bypassesKernelCache
-        kernelChecks = !(options.isPrivate && fileSystem.checksAccess)
+        // Root may do everything in the store, but a process of root without capabilities, or one that uses setfsuid(2), may not.
+        kernelChecks = geteuid() == 0 || !(options.isPrivate && fileSystem.checksAccess)
         maximumRead = options.maximumRead
         self.logger = logger
         secondWake = LinuxSystem.Semaphore()
@@ -171,7 +177,9 @@ final class FuseServer: Sendable {
         let inFlight = gate.register()
         defer { gate.unregister(inFlight) }
         do {
-            let worker = Worker(workspace: try fileSystem.makeWorkspace(), inFlight: inFlight)
+            let worker = Worker(
+                workspace: try fileSystem.makeWorkspace(), inFlight: inFlight,
+                linkedNames: LinkedNames(displaced: unlinked))
             pthread_setspecific(workerKey, Unmanaged.passUnretained(worker).toOpaque())
             workers.update { $0.append(worker) }
             body(worker)
@@ -208,6 +216,7 @@ final class FuseServer: Sendable {
                 at: monotonicNanoseconds())
             gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
+            if worker.isRefused { worker.wipeRequest(received) }
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
             // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
@@ -238,6 +247,13 @@ final class FuseServer: Sendable {
         }
     }
 
+    /// The directories in which the kernel may still be linking names of our replies.
+    var unlinkedDirectories: Set<UInt64> {
+        workers.access { workers in
+            workers.reduce(into: unlinked.all) { $0.formUnion($1.linkedNames.directories) }
+        }
+    }
+
     /// Time to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
     private static let wipeTimeout = Duration.seconds(10)
 
@@ -256,6 +272,13 @@ final class FuseServer: Sendable {
             if isDone != nil { return [] }
         }
         return ["the buffers of a thread that is busy"]
+    }
+
+    /// Waits until every worker has wiped its buffers in the last round. Returns the number of those that have not.
+    func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int {
+        let round = wipes.load(ordering: .acquiring)
+        let left = { @Sendable (workers: [Worker]) in workers.count { $0.wiped < round } }
+        return workers.wait(until: deadline) { left($0) == 0 ? 0 : nil } ?? workers.access { left($0) }
     }
 
     /// - Parameter wiped: the last round in which the thread has wiped its buffers.

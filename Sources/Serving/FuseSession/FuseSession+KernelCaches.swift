@@ -34,37 +34,37 @@ extension FuseSession: KernelCaches {
 
     /// Two threads drop a large number of inodes, because each waits for the kernel most of the time.
     package func dropInodes(_ inodes: [UInt64]) -> [String] {
-        let (failures, unknown) = dropOnce(inodes)
-        if unknown.isEmpty { return failures }
-        // The reply to a lookup may have been sent just before the lock, and the kernel not have processed it yet.
-        usleep(2000)
-        return failures + dropOnce(unknown).failures
-    }
-
-    private func dropOnce(_ inodes: [UInt64]) -> (failures: [String], unknown: [UInt64]) {
-        let results = Mutex<(failures: [String], unknown: [UInt64])>(([], []))
+        let failures = Mutex<[String]>([])
         let next = Atomic<Int>(0)
         let drop: @Sendable () -> Void = { [self] in
             while true {
                 let index = next.add(1, ordering: .relaxed).oldValue
                 guard index < inodes.count else { return }
-                let inode = inodes[index]
-                let error = -fuse_lowlevel_notify_inval_inode(session, inode, 0, 0)
-                switch error {
-                // ENODEV: the mount no longer exists.
-                case 0, ENODEV: break
-                // The kernel has forgotten the inode and its pages.
-                case ENOENT: results.withLock { $0.unknown.append(inode) }
-                default:
-                    let failure = "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: error))"
-                    results.withLock { $0.failures.append(failure) }
-                }
+                if let failure = dropPages(of: inodes[index]) { failures.withLock { $0.append(failure) } }
             }
         }
         let helper = inodes.count > Self.share ? try? BackgroundThread(drop) : nil
         drop()
         helper?.join()
-        return results.withLock { $0 }
+        return failures.withLock { $0 }
+    }
+
+    /// Drops an inode's attributes and its pages in a range of bytes, by default all. Returns a failure.
+    private func dropPages(of inode: UInt64, from offset: Int = 0, length: Int = 0) -> String? {
+        let error = fuse_lowlevel_notify_inval_inode(session, inode, offset, length)
+        if Self.isDone(error) { return nil }
+        return "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -error))"
+    }
+
+    /// True if a notification has returned 0, or ENOENT: the kernel does not know the object any more. Or ENODEV: the mount no
+    /// longer exists.
+    private static func isDone(_ result: Int32) -> Bool { [0, -ENOENT, -ENODEV].contains(result) }
+
+    package func dropUnwritten() -> [String] { server.unwritten.all.compactMap { drop($0) } }
+
+    @discardableResult
+    func drop(_ range: UnwrittenRange) -> String? {
+        dropPages(of: range.inode, from: range.offset, length: range.length)
     }
 
     package func freeInodes(_ inodes: [UInt64]) -> [String] {
@@ -80,13 +80,26 @@ extension FuseSession: KernelCaches {
 
     // MARK: Names
 
+    /// Longer than any name of a file, so the kernel does not have it.
+    private static let absentName = [UInt8](repeating: UInt8(ascii: "x"), count: 256)
+
+    /// Returns when the threads have left the directory that have linked names in it, or wait for a reply about one.
+    func awaitLinkedNames(in directory: UInt64) {
+        withCString(Self.absentName) {
+            _ = fuse_lowlevel_notify_inval_entry(session, directory, $0, Self.absentName.count)
+        }
+    }
+
     package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
+        // Decrypted before a wait that may outlast the keys.
+        let names = knowsEpochs && freesInodes ? [] : names()
+        for directory in server.unlinkedDirectories { awaitLinkedNames(in: directory) }
         if knowsEpochs {
             let error = Self.startEpoch(session)
-            if error == ENODEV || error == 0 && freesInodes { return ("epoch", []) }
-            if error == 0 { return ("epoch", dropEach(names().filter { !$0.mayBeInUse }, expiring: false).failures) }
+            guard Self.isDone(-error) else { return ("epoch", ["names: \(Errno(rawValue: error))"]) }
+            return ("epoch", dropEach(names.filter { !$0.mayBeInUse }, expiring: false).failures)
         }
-        let (isExpired, failures) = dropEach(names(), expiring: newest >= .expiring)
+        let (isExpired, failures) = dropEach(names, expiring: newest >= .expiring)
         return (isExpired ? "expired" : "invalidated", failures)
     }
 
@@ -103,7 +116,7 @@ extension FuseSession: KernelCaches {
                 isExpired = false
                 result = invalidate(name)
             }
-            if [0, -ENOENT, -ENODEV, -ENOTDIR].contains(result) { continue }
+            if Self.isDone(result) || result == -ENOTDIR { continue }
             failures.append("a name in node \(String(name.parent, radix: 16)): \(Errno(rawValue: -result))")
         }
         return (isExpired, failures)
@@ -135,4 +148,8 @@ extension FuseSession: KernelCaches {
     }
 
     package func wipeWorkers(waitingForAll: Bool) -> [String] { server.wipeWorkers(waitingForAll: waitingForAll) }
+
+    package func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int {
+        server.awaitWipedWorkers(until: deadline)
+    }
 }

@@ -171,6 +171,7 @@ package final class FuseSession: @unchecked Sendable {
         server.quickOpens.end()
         server.commandOpens.end()
         server.refusals.stop()
+        endNotifications()
         for thread in helpers { thread.join() }
         whenUnmounted()
         hasEnded.withLock { hasEnded in
@@ -199,8 +200,8 @@ package final class FuseSession: @unchecked Sendable {
         return threads
     }
 
-    /// Starts the watch over the single worker, the thread of delayed refusals, and the one that works
-    /// beside the workers.
+    /// Starts the watch over the single worker, the thread of delayed refusals, the one that works beside the workers, and those
+    /// of due notifications, which end by themselves.
     private func startHelpers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
             server.scheduler.watch { FuseServer.isRequestThere(session) }
@@ -211,6 +212,9 @@ package final class FuseSession: @unchecked Sendable {
         if refuser == nil { server.refusals.stop() }
         // Without it, nothing is decrypted ahead, and each worker serves large requests alone.
         let second = try? BackgroundThread { [self] in server.workBeside(session) }
+        // Without their threads, a lock or an unlock does their work.
+        try? server.unlinked.start { [self] in awaitLinkedNames(in: $0) }
+        try? server.unwritten.start { [self] in drop($0) }
         return [watch, refuser, second].compactMap { $0 }
     }
 
@@ -241,9 +245,15 @@ package final class FuseSession: @unchecked Sendable {
             if hasEnded { return }
             // syncfs(2) would start the writing without waiting for it (seen on kernel 6.18).
             _ = dropInodes(server.fileSystem.openInodes())
+            endNotifications()
             fuse_session_exit(session)
         }
         server.wakeUntilEnded()
+    }
+
+    private func endNotifications() {
+        server.unlinked.end()
+        server.unwritten.end()
     }
 
     /// False once the file system is unmounted everywhere. Only before `whenUnmounted` of `run` returns.

@@ -2,6 +2,7 @@ internal import CFuse
 internal import CLinux
 internal import FileSystem
 internal import LinuxSystem
+internal import Locking
 internal import SystemPackage
 
 typealias FileInfo = UnsafeMutablePointer<fuse_file_info>
@@ -78,7 +79,8 @@ extension FileSystem {
     ) throws(StoreError) {
         let created = try create(name, in: parent, mode: mode, flags: info.flags, for: request.creator())
         var info = fileInfo(info, for: created.handle, request)
-        var parameters = request.parameters(created.entry)
+        var parameters = request.parameters(
+            created.entry, lifetime: request.lifetimeOfNames(in: parent.rawValue))
         if fuse_reply_create(request.raw, &parameters, &info) != 0 {
             try? releaseFile(&info)
             forget(created.entry.id, count: 1)
@@ -126,11 +128,30 @@ extension FileSystem {
     }
 
     fileprivate func write(
-        _ request: Request, _ info: FileInfo?, _ data: UnsafeRawBufferPointer, at offset: off_t
+        _ request: Request, _ id: fuse_ino_t, _ info: FileInfo?, _ data: UnsafeRawBufferPointer, at offset: off_t
     ) throws(StoreError) {
+        do throws(StoreError) {
+            try writeOnce(request, id, info, data, at: offset)
+        } catch {
+            request.server.unwritten.add(UnwrittenRange(inode: id, offset: offset, length: data.count))
+            // An unlock first lets writes pass, then looks for such ranges. So it finds this one, or this write passes now.
+            guard error == .locked || error == .expired, request.server.gate.admitsWrites() else { throw error }
+            try writeOnce(request, id, info, data, at: offset)
+        }
+    }
+
+    /// Writes and replies.
+    private func writeOnce(
+        _ request: Request, _ id: fuse_ino_t, _ info: FileInfo?, _ data: UnsafeRawBufferPointer, at offset: off_t
+    ) throws(StoreError) {
+        try request.dropSetIDIfAsked(id)
         let count = try write(
             try file(info), data, at: UInt64(offset), isWriteBack: info?.pointee.writepage == 1,
             workspace: workspace(request))
+        if count < data.count {
+            request.server.unwritten.add(
+                UnwrittenRange(inode: id, offset: offset + count, length: data.count - count))
+        }
         fuse_reply_write(request.raw, count)
     }
 
@@ -172,14 +193,15 @@ extension FileSystem {
     }
 
     fileprivate func list(
-        _ request: Request, _ info: FileInfo?, _ size: Int, _ offset: off_t, withAttributes: Bool
+        _ request: Request, _ id: fuse_ino_t, _ info: FileInfo?, _ size: Int, _ offset: off_t, withAttributes: Bool
     ) throws(StoreError) {
         let directory = try object(info, Directory.self).takeUnretainedValue()
         let buffer = workspace(request).reply(size)
+        let lifetime = withAttributes ? request.lifetimeOfNames(in: id) : nil
         var used = 0
         do {
             try list(directory, from: Int64(offset), withAttributes: withAttributes) { listed in
-                let needed = request.add(listed, withAttributes, to: buffer.slice(used...))
+                let needed = request.add(listed, lifetime: lifetime, to: buffer.slice(used...))
                 guard used + needed <= buffer.count else { return false }
                 used += needed
                 return true
@@ -203,18 +225,21 @@ extension WorkerBuffers {
 
 extension Request {
     /// Adds an entry to the buffer if it fits. Returns the size that it needs.
+    /// - Parameter lifetime: of the names, in seconds. Nil if the reply has no attributes.
     fileprivate func add(
-        _ listed: ListedEntry, _ withAttributes: Bool, to buffer: UnsafeMutableRawBufferPointer
+        _ listed: ListedEntry, lifetime: Double?, to buffer: UnsafeMutableRawBufferPointer
     ) -> Int {
         let start = buffer.baseAddress?.assumingMemoryBound(to: CChar.self)
         return withCString(listed.name) { name in
-            guard withAttributes else {
+            guard let lifetime else {
                 var attributes = listed.attributes
                 return fuse_add_direntry(raw, start, buffer.count, name, &attributes, off_t(listed.nextOffset))
             }
             var parameters = fuse_entry_param()
             parameters.attr = listed.attributes
-            if let id = listed.id { parameters = self.parameters(NodeEntry(id: id, attributes: listed.attributes)) }
+            if let id = listed.id {
+                parameters = self.parameters(NodeEntry(id: id, attributes: listed.attributes), lifetime: lifetime)
+            }
             return fuse_add_direntry_plus(raw, start, buffer.count, name, &parameters, off_t(listed.nextOffset))
         }
     }
@@ -252,9 +277,8 @@ extension fuse_lowlevel_ops {
         }
         write = { raw, id, data, size, offset, info in
             Request.serve(raw, "write", id) { (request) throws(StoreError) in
-                try request.dropSetIDIfAsked(id)
                 let data = UnsafeRawBufferPointer(start: data, count: size)
-                try request.fileSystem.write(request, info, data, at: offset)
+                try request.fileSystem.write(request, id, info, data, at: offset)
             }
         }
         release = { raw, id, info in
@@ -316,12 +340,12 @@ extension fuse_lowlevel_ops {
         }
         readdir = { raw, id, size, offset, info in
             Request.serve(raw, "readdir", id) { (request) throws(StoreError) in
-                try request.fileSystem.list(request, info, size, offset, withAttributes: false)
+                try request.fileSystem.list(request, id, info, size, offset, withAttributes: false)
             }
         }
         readdirplus = { raw, id, size, offset, info in
             Request.serve(raw, "readdirplus", id) { (request) throws(StoreError) in
-                try request.fileSystem.list(request, info, size, offset, withAttributes: true)
+                try request.fileSystem.list(request, id, info, size, offset, withAttributes: true)
             }
         }
     }

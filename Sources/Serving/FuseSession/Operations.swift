@@ -35,6 +35,9 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.want = connection.pointee.capable & UInt32(wanted)
     if let userdata {
         let server = Unmanaged<FuseServer>.fromOpaque(userdata).takeUnretainedValue()
+        if !server.linksListings {
+            connection.pointee.want &= ~UInt32(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO)
+        }
         connection.pointee.want |= connection.pointee.capable & UInt32(cachingFlags(server))
         // It implies default_permissions (process_init_reply in fs/fuse/inode.c). Without it the kernel passes ACLs through.
         if server.kernelChecks { connection.pointee.want |= connection.pointee.capable & UInt32(FUSE_CAP_POSIX_ACL) }
@@ -65,13 +68,20 @@ extension fuse_lowlevel_ops {
     mutating func addNames() {
         lookup = { raw, parent, name in
             Request.serve(raw, "lookup", parent) { (request) throws(StoreError) in
+                let name = bytes(name)
                 do throws(StoreError) {
-                    request.reply(try request.fileSystem.lookUp(bytes(name), in: NodeID(parent)))
+                    let found = try request.fileSystem.lookUp(name, in: NodeID(parent))
+                    // `.` and `..` come from an NFS server or open_by_handle_at(2).
+                    let isName = !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
+                    request.reply(
+                        found,
+                        lifetime: isName
+                            ? request.lifetimeOfNames(in: parent) : request.server.lifetimes.ofUnordered)
                 } catch .system(.noSuchFileOrDirectory) {
                     // Node 0 lets the kernel cache that the name does not exist.
                     var parameters = fuse_entry_param()
                     if request.server.keepsMissingNames.load(ordering: .relaxed) {
-                        parameters.entry_timeout = request.server.timeout
+                        parameters.entry_timeout = request.lifetimeOfNames(in: parent)
                     }
                     fuse_reply_entry(request.raw, &parameters)
                 }
@@ -128,7 +138,9 @@ extension fuse_lowlevel_ops {
     mutating func addAttributes() {
         getattr = { raw, id, _ in
             Request.serve(raw, "getattr", id) { (request) throws(StoreError) in
-                request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
+                request.reply(
+                    attributes: try request.fileSystem.attributes(NodeID(id)),
+                    lifetime: request.server.lifetimes.ofFetchedAttributes)
             }
         }
         access = { raw, id, mask in
@@ -142,8 +154,9 @@ extension fuse_lowlevel_ops {
                 let known = valid & AttributeChanges.knownFlags
                 if known & FUSE_SET_ATTR_SIZE != 0, info == nil { try request.checkOpening(id, flags: O_WRONLY) }
                 if known & FUSE_SET_ATTR_SIZE != 0 { try request.dropSetIDIfAsked(id) }
+                let lifetime = request.server.lifetimes.ofUnordered
                 if known == 0, try !request.mayClearSetID(id) {
-                    return request.reply(attributes: try request.fileSystem.attributes(NodeID(id)))
+                    return request.reply(attributes: try request.fileSystem.attributes(NodeID(id)), lifetime: lifetime)
                 }
                 let isOwnerChange = known & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0
                 // chown(2) on the store clears the bits, unless it refuses. But the daemon may keep a setgid bit that its caller
@@ -152,7 +165,7 @@ extension fuse_lowlevel_ops {
                 let changes = AttributeChanges(attributes, known)
                 let changed = try request.fileSystem.change(request, NodeID(id), changes, info)
                 if changes.mode != nil, changed.deniesSearch { request.permissionsHaveChanged(id) }
-                request.reply(attributes: changed)
+                request.reply(attributes: changed, lifetime: lifetime)
             }
         }
         statfs = { raw, id in

@@ -31,6 +31,7 @@ struct Request {
             try body(Request(raw: raw, server: server))
         } catch {
             server.log(error, operation, NodeID(object))
+            if error == .locked || error == .expired { server.worker.isRefused = true }
             fuse_reply_err(raw, error.errno.rawValue)
         }
     }
@@ -52,7 +53,8 @@ struct Request {
         _ object: NewObject
     ) {
         serve(raw, operation, parent) { (request) throws(StoreError) in
-            request.reply(try request.fileSystem.make(bytes(name), in: NodeID(parent), object, for: request.creator()))
+            let made = try request.fileSystem.make(bytes(name), in: NodeID(parent), object, for: request.creator())
+            request.reply(made, lifetime: request.lifetimeOfNames(in: parent))
         }
     }
 
@@ -147,14 +149,20 @@ struct Request {
         server.refusals.answerLater(raw, error.errno.rawValue)
     }
 
-    func reply(_ entry: NodeEntry) {
-        var parameters = parameters(entry)
+    func reply(_ entry: NodeEntry, lifetime: Double) {
+        var parameters = parameters(entry, lifetime: lifetime)
         if fuse_reply_entry(raw, &parameters) != 0 { fileSystem.forget(entry.id, count: 1) }
     }
 
-    func reply(attributes: stat) {
+    func reply(attributes: stat, lifetime: Double) {
         var attributes = attributes
-        fuse_reply_attr(raw, &attributes, server.timeout)
+        fuse_reply_attr(raw, &attributes, lifetime)
+    }
+
+    /// The lifetime, in seconds, of names that the kernel links in a directory.
+    func lifetimeOfNames(in directory: fuse_ino_t) -> Double {
+        let thread = UInt32(bitPattern: fuse_req_ctx(raw).pointee.pid)
+        return server.lifetimes.ofNames(in: directory, thread: thread, server.worker.linkedNames)
     }
 
     func reply(_ bytes: UnsafeRawBufferPointer) {
@@ -172,13 +180,14 @@ struct Request {
         }
     }
 
-    func parameters(_ entry: NodeEntry) -> fuse_entry_param {
+    /// - Parameter lifetime: from `ReplyLifetimes`, in seconds.
+    func parameters(_ entry: NodeEntry, lifetime: Double) -> fuse_entry_param {
         var parameters = fuse_entry_param()
         parameters.ino = entry.id.rawValue
         parameters.generation = server.generation
         parameters.attr = entry.attributes
-        parameters.attr_timeout = server.timeout
-        parameters.entry_timeout = server.timeout
+        parameters.attr_timeout = lifetime
+        parameters.entry_timeout = lifetime
         return parameters
     }
 }

@@ -96,7 +96,7 @@ package final class LockController: Sendable {
         self.announce = announce
         published = Mutex(
             LockStatus(
-                state: "\(fileSystem.gate.state)", policy: options.policy.rawValue,
+                state: fileSystem.gate.state.text, policy: options.policy.rawValue,
                 lockFiles: options.lockFiles.map { $0.path.string },
                 graceSeconds: Double(options.graceMilliseconds) / 1000,
                 idleSeconds: options.idleMilliseconds.map { Double($0) / 1000 }))
@@ -183,7 +183,7 @@ package final class LockController: Sendable {
     /// The current state.
     package func status() -> LockStatus {
         var status = published.withLock { $0 }
-        status.state = "\(fileSystem.gate.state)"
+        status.state = fileSystem.gate.state.text
         status.classKeys = fileSystem.presentKeys
         status.openFiles = fileSystem.openHandles
         status.openForWriting = fileSystem.writingHandles
@@ -258,13 +258,15 @@ extension LockController {
         case unlocking
         /// Finds out if the store answers. Has no keys.
         case checking
+        /// Drops names in the kernel. Has no keys.
+        case naming
         case other
     }
 
     /// True if some of it that may have keys is still in progress after that time.
     func isStoreSilent(afterMilliseconds milliseconds: Int = 0) -> Bool {
         let end = ContinuousClock.now + .milliseconds(milliseconds)
-        return storeWork.wait(until: end) { $0.allSatisfy { $0 == .checking } ? () : nil } == nil
+        return storeWork.wait(until: end) { $0.allSatisfy { $0 == .checking || $0 == .naming } ? () : nil } == nil
     }
 
     /// True while such work is in progress, even if it was given up.
@@ -311,7 +313,8 @@ extension LockController {
     /// True if the queue holds a reason to lock.
     func asksToLock(_ queue: Queue) -> Bool { queue.asksToLock || (queue.isPoked && hasLockFile) }
 
-    private func begin<Result: Sendable>(
+    /// Starts `body` on a thread of its own.
+    func begin<Result: Sendable>(
         as use: StoreUse, _ body: @escaping @Sendable () -> Result
     ) -> StoreTask<Result> {
         storeWork.update { $0.append(use) }

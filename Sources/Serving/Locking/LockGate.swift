@@ -9,6 +9,11 @@ internal import Synchronization
 package final class LockGate: Sendable {
     package enum State: UInt8, Sendable {
         case unlocked, locking, locked
+        /// An unlock has begun: no write request is refused any more, and all others still are.
+        case opening
+
+        /// The name in `status`.
+        var text: String { self == .opening ? "locked" : "\(self)" }
     }
 
     /// One worker's mark: a request is in progress.
@@ -32,7 +37,7 @@ package final class LockGate: Sendable {
     /// With a grace, requests pass until the lock thread locks.
     private let letsPassInGrace: Bool
     private let onSighting = Observer<Void>()
-    /// True from the first sighting of a lock file until the lock thread looks.
+    /// True from the first sighting of a lock file until the lock thread has looked, and locks or opens the gate again.
     private let isSighted = Atomic<Bool>(false)
 
     package init(_ options: LockOptions = LockOptions()) {
@@ -53,7 +58,11 @@ package final class LockGate: Sendable {
 
     /// Called by the lock controller alone.
     package func enter(_ state: State) {
-        if state == .unlocked { unlockedOnce.store(true, ordering: .releasing) }
+        switch state {
+        case .unlocked: unlockedOnce.store(true, ordering: .releasing)
+        case .opening, .locking: isSighted.store(false, ordering: .sequentiallyConsistent)
+        case .locked: break
+        }
         current.store(state.rawValue, ordering: .sequentiallyConsistent)
     }
 
@@ -70,6 +79,12 @@ package final class LockGate: Sendable {
         return lockFiles.all.isEmpty || lockFilesLetPass()
     }
 
+    /// True if a write request may proceed, as `isUnlocked` says, or because an unlock has begun.
+    package func admitsWrites() -> Bool {
+        guard state == .opening else { return isUnlocked() }
+        return lockFiles.all.isEmpty || lockFilesLetPass()
+    }
+
     /// The error for a refused request: `ENOKEY`, or `EKEYEXPIRED`.
     package var refusal: StoreError { isExpired ? .expired : .locked }
 
@@ -81,11 +96,20 @@ package final class LockGate: Sendable {
 
     // MARK: Lock files
 
-    /// Checks every file. Returns true if a request may pass. Allocates nothing.
+    /// Checks every file, until one is found. Returns true if a request may pass. Allocates nothing.
     private func lockFilesLetPass() -> Bool {
-        guard lockFiles.doLock else { return true }
-        if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.notify() }
+        if !isSighted.load(ordering: .sequentiallyConsistent) {
+            guard lockFiles.doLock else { return true }
+            if !isSighted.exchange(true, ordering: .sequentiallyConsistent) { onSighting.notify() }
+        }
         return letsPassInGrace
+    }
+
+    /// Called by the lock controller when no lock file is there. True if requests are refused because of one that was: then the
+    /// gate must be opened as at an unlock.
+    func refusesForNothing() -> Bool {
+        if letsPassInGrace { isSighted.store(false, ordering: .sequentiallyConsistent) }
+        return isSighted.load(ordering: .sequentiallyConsistent)
     }
 
     /// Calls `body` when a request finds a lock file.
@@ -93,8 +117,7 @@ package final class LockGate: Sendable {
 
     /// The files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
-        isSighted.store(false, ordering: .sequentiallyConsistent)
-        return lockFiles.all.map { ($0, $0.check()) }.filter { $0.1.isLocked }
+        lockFiles.all.map { ($0, $0.check()) }.filter { $0.1.isLocked }
     }
 
     // MARK: Requests in progress

@@ -11,14 +11,19 @@ struct LockSequence {
     private let started = ContinuousClock.now
     /// True once a wait for the store has timed out.
     private var isStoreSilent = false
+    /// True if a program has not taken over names in time.
+    private var areNamesLeft = false
     /// True if making written data durable has timed out.
     private var isDurabilityUnknown = false
     /// The dropped inodes, each before the directory that contains it.
     private var inodes: [UInt64] = []
-    /// Timeouts once the store has not answered, and for making written data durable.
+    /// Timeout once the store has not answered.
     private static let silentStoreTimeoutMilliseconds = 1000
-    private static let sealTimeoutMilliseconds = 60_000
+    /// Time for making written data durable, if the store goes on answering.
+    private static let sealTimeout = Duration.seconds(60)
     static let reason = ": the vault's store does not answer; that is done when it does"
+    private static let namesLeft =
+        "names that a program is receiving: it gets no processor, or waits for the vault's store; that is done when it goes on"
     private static let unknown = "the vault's store does not answer, so it is not known what is durable"
     private var fileSystem: any LockableFileSystem { controller.fileSystem }
 
@@ -32,15 +37,18 @@ struct LockSequence {
     mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
         // From here on requests are refused, except for dirty mapped pages that the kernel writes back.
-        if fileSystem.gate.state == .unlocked {
+        switch fileSystem.gate.state {
+        case .unlocked:
             fileSystem.gate.enter(.locking)
             fileSystem.beginArrivals()
+        // An unlock that could not be finished.
+        case .opening: fileSystem.gate.enter(.locking)
+        case .locking, .locked: break
         }
         // A late reply would fill a cache that has been purged.
         step("requests") { $0.waitForRequests() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
-        if policy == .refuse { fileSystem.closeDirectories() }
         step("cache") { $0.receipt.cacheBytes = $0.fileSystem.cache.removeEverything() }
         step("workers") { $0.wipeWorkers() }
         fileSystem.gate.enter(.locked)
@@ -48,9 +56,10 @@ struct LockSequence {
         receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
         step("free") { $0.freeInodes() }
         step("seal") { $0.seal() }
+        awaitWipedWorkers()
         if policy == .forget { step("keys") { $0.forgetKeys(everything) } }
         findMissing()
-        if isStoreSilent { controller.lockAgainLater() }
+        if isStoreSilent || areNamesLeft { controller.lockAgainLater() }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
         return receipt
     }
@@ -60,9 +69,7 @@ struct LockSequence {
         guard fileSystem.gate.state == .locked else { return }
         guard
             fileSystem.gate.drain(until: controller.storeDeadline) == 0,
-            controller.bounded(
-                until: .now + .milliseconds(Self.sealTimeoutMilliseconds),
-                { [fileSystem] in fileSystem.sealClosed() }) != nil
+            controller.bounded({ [fileSystem] in fileSystem.sealClosed() }) != nil
         else { return controller.lockAgainLater() }
         let inodes = files.map(\.inode)
         var failures = controller.caches.dropInodes(inodes)
@@ -77,16 +84,25 @@ struct LockSequence {
 
     // MARK: A store that does not answer
 
-    /// Runs `body`, which may wait for the store, with a timeout that is short once the store has not answered. On a timeout
-    /// returns nil and adds `unpurged` to the receipt.
+    /// The timeout of a step that may wait for the store, short once that has not answered.
+    private var timeout: Duration {
+        .milliseconds(
+            isStoreSilent ? Self.silentStoreTimeoutMilliseconds : controller.options.storeTimeoutMilliseconds)
+    }
+
+    /// Runs `body`, which may wait for the store, until the timeout. Then returns nil and adds `unpurged` to the receipt.
+    /// - Parameter progress: a number that grows while the store answers. Each growth begins the timeout again.
     private mutating func bounded<Result: Sendable>(
-        milliseconds: Int? = nil, as use: LockController.StoreUse = .other, _ unpurged: String?,
+        as use: LockController.StoreUse = .other, _ unpurged: String?, progress: () -> UInt64 = { 0 },
         _ body: @escaping @Sendable () -> Result
     ) -> Result? {
-        let timeout =
-            isStoreSilent
-            ? Self.silentStoreTimeoutMilliseconds : milliseconds ?? controller.options.storeTimeoutMilliseconds
-        if let result = controller.bounded(until: .now + .milliseconds(timeout), as: use, body) { return result }
+        let end = ContinuousClock.now + Self.sealTimeout
+        let task = controller.begin(as: use, body)
+        var reached: UInt64
+        repeat {
+            reached = progress()
+            if let result = task.wait(until: .now + timeout) { return result }
+        } while progress() != reached && .now < end
         isStoreSilent = true
         if let unpurged { receipt.fail(unpurged + Self.reason) }
         return nil
@@ -108,16 +124,26 @@ struct LockSequence {
     }
 
     private mutating func dropNames() {
-        let drop = { @Sendable [controller, fileSystem] in controller.caches.dropNames { fileSystem.knownNames() } }
-        guard let (method, failures) = bounded("the kernel's names", drop) else { return }
+        // Names are dropped when the programs have taken over their replies. One may get no processor, which must not keep the
+        // keys from being wiped.
+        let task = controller.begin(as: .naming) { [controller, fileSystem] in
+            controller.caches.dropNames { fileSystem.knownNames() }
+        }
+        guard let (method, failures) = task.wait(until: .now + timeout) else {
+            areNamesLeft = true
+            return receipt.fail(Self.namesLeft)
+        }
         receipt.names = method
         for failure in failures { receipt.fail(failure) }
     }
 
     private mutating func dropInodes() {
+        let isToClose = policy == .refuse
         let drop = { @Sendable [controller, fileSystem] in
             let inodes = fileSystem.inodesToDrop()
-            return (inodes, controller.caches.dropInodes(inodes))
+            let failures = controller.caches.dropInodes(inodes)
+            if isToClose { fileSystem.closeDirectories() }
+            return (inodes, failures)
         }
         guard let (dropped, failures) = bounded("pages of open files", drop) else { return }
         inodes = dropped
@@ -135,16 +161,26 @@ struct LockSequence {
     }
 
     private mutating func wipeWorkers() {
-        let failures = bounded(
-            milliseconds: Self.sealTimeoutMilliseconds, "the buffers of threads",
-            { @Sendable [controller] in controller.caches.wipeWorkers(waitingForAll: false) })
+        let failures = bounded("the buffers of threads") { @Sendable [controller] in
+            controller.caches.wipeWorkers(waitingForAll: false)
+        }
         for failure in failures ?? [] { receipt.fail(failure) }
+    }
+
+    /// Waits for the workers that the step above has left in fsync(2) or the like. Their buffers may hold plaintext of an earlier
+    /// request. Now that the store has made everything durable, they have hardly ever not wiped them.
+    private mutating func awaitWipedWorkers() {
+        let left = controller.caches.awaitWipedWorkers(until: .now + timeout)
+        guard left > 0 else { return }
+        isStoreSilent = true
+        receipt.fail("the buffers of \(left) thread\(left == 1 ? "" : "s")" + Self.reason)
     }
 
     private mutating func seal() {
         let before = fileSystem.counters.filesSealed.total
         // An unsealed file can be read too, so a timeout is no failure.
-        let seal: Void? = bounded(milliseconds: Self.sealTimeoutMilliseconds, nil) { [controller, fileSystem] in
+        let progress = { [fileSystem] in fileSystem.counters.filesSealed.total }
+        let seal: Void? = bounded(nil, progress: progress) { [controller, fileSystem] in
             fileSystem.sealEverything()
             // Needs a key that `forgetKeys` may wipe.
             controller.lease?.saveTime()
@@ -160,12 +196,11 @@ struct LockSequence {
 
     /// Finds out what is not durable. After the keys are wiped, because the store may not answer.
     private mutating func findMissing() {
-        let timeout = isStoreSilent ? Self.silentStoreTimeoutMilliseconds : controller.options.storeTimeoutMilliseconds
         // An earlier one may still wait.
         let check: Void? =
             controller.isInProgress(.checking)
             ? nil
-            : controller.bounded(until: .now + .milliseconds(timeout), as: .checking) { [fileSystem] in
+            : controller.bounded(until: .now + timeout, as: .checking) { [fileSystem] in
                 fileSystem.checkStore()
             }
         if check == nil { isStoreSilent = true }

@@ -189,15 +189,17 @@ struct LockThread {
             } else if reasons.contains(.expired) && gate.state == .locked && !areAllKeysForgotten {
                 // An earlier lock has left keys and classes.
                 lock()
-            } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() {
-                finishUnlock()
+            } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() && finishUnlock() {
             } else {
                 break
             }
             checkLockFiles()
         }
-        // A lock file that is gone before it was looked at has locked requests, and nothing else.
-        if gate.state == .unlocked { controller.fileSystem.endArrivals() }
+        if gate.state == .unlocked {
+            // A lock file that is gone before it was looked at has locked requests, and nothing else.
+            if gate.refusesForNothing() { _ = openGate() }
+            controller.fileSystem.endArrivals()
+        }
         publishReasons()
         for reply in waiting { reply(receipt, false) }
         waiting = []
@@ -305,7 +307,7 @@ extension LockThread {
         if let secret, needsSecret { try restoreKeys(secret) }
         try restoreKeys()
         reasons = []
-        finishUnlock()
+        guard finishUnlock() else { throw .failed("the kernel still has pages of writes that were refused: try again") }
         return false
     }
 
@@ -405,16 +407,33 @@ extension LockThread {
         if isDone { controller.fileSystem.attachedDirectories() }
     }
 
-    private mutating func finishUnlock() {
+    /// Lets requests pass. At first only writes: no more of them are refused, so none leaves pages in the kernel while those of
+    /// refused ones are dropped. If that does not end in time, locks again and returns false.
+    private mutating func openGate() -> Bool {
+        gate.enter(.opening)
+        let failures = controller.bounded { [caches = controller.caches] in caches.dropUnwritten() }
+        if failures?.isEmpty == true {
+            gate.setExpired(false)
+            gate.enter(.unlocked)
+            return true
+        }
+        let reason = failures?.joined(separator: "; ") ?? "no answer in time"
+        controller.logger.error("not unlocked: the pages of refused writes are not dropped: \(reason)")
+        lock()
+        return false
+    }
+
+    /// Returns false if the mount stays locked.
+    private mutating func finishUnlock() -> Bool {
         announce(.willUnlock)
+        guard openGate() else { return false }
         areAllKeysForgotten = false
         isToForget = false
         gate.markActivity()
-        gate.setExpired(false)
-        gate.enter(.unlocked)
         controller.fileSystem.endArrivals()
         controller.publish { $0.since = UtcTime.now() }
         attachDirectories()
         announce(.didUnlock)
+        return true
     }
 }

@@ -200,11 +200,16 @@ extension VaultFileSystem {
         if nodes.hasLeft(node) { store.durability.sealer.forget(file) }
     }
 
-    /// Throws if a lock refuses the use of an open file. Also reads keys that could not be read at the unlock. A failure of
-    /// that is damage: `EIO`, not `ENOKEY`.
+    /// Throws if a lock refuses the use of an open file.
     @inline(__always)
     func admit(_ handle: FileHandle) throws(StoreError) {
         if !gate.isUnlocked() { try admitWhileLocked(handle.node, .handle) }
+        try restoreKeysIfNeeded(handle)
+    }
+
+    /// Reads keys that could not be read at the unlock. A failure of that is damage: `EIO`, not `ENOKEY`.
+    @inline(__always)
+    private func restoreKeysIfNeeded(_ handle: FileHandle) throws(StoreError) {
         if !handle.file.hasKeys { try handle.file.restoreKeys() }
     }
 
@@ -231,7 +236,8 @@ extension VaultFileSystem {
         if isWriteBack {
             if gate.state != .unlocked { store.counters.writtenBackBytes.count(data.count) }
         } else {
-            try admit(handle)
+            if !gate.admitsWrites() { try admitWhileLocked(handle.node, .handle) }
+            try restoreKeysIfNeeded(handle)
         }
         var count = 0
         repeat {

@@ -84,6 +84,12 @@ use(files)
 os.pwrite(files[0], content, 0)
 report("unlocked", secrets.kinds | markers)
 run("lock", mountpoint)
+try:
+    # Two requests, which at least one worker has received.
+    os.pwrite(files[0], content * 2, 0)
+    sys.exit("written while locked")
+except OSError:
+    pass
 report("locked", secrets.kinds | markers)
 run("unlock", mountpoint, "--passfile", passfile)
 use(files)

@@ -18,6 +18,8 @@ import VaultStore
     /// Caches without a kernel.
     private struct Caches: KernelCaches {
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
+        func dropUnwritten() -> [String] { [] }
+        func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int { 0 }
         func dropInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) { ("epoch", []) }
         func lookUp(_ paths: [[UInt8]], while goesOn: @escaping @Sendable () -> Bool) -> Bool { true }

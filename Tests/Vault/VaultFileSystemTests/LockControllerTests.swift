@@ -29,6 +29,8 @@ import VaultStore
         }
 
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
+        func dropUnwritten() -> [String] { [] }
+        func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int { 0 }
         func dropInodes(_ inodes: [UInt64]) -> [String] {
             note("inodes")
             isHeld.wait { $0 ? nil : () }

@@ -16,10 +16,19 @@ final class SilentStore {
     /// Caches without a kernel. One of them waits for the store while `isHeld`.
     final class Caches: KernelCaches {
         let isHeld = Monitor(false)
+        /// While set, the pages of refused writes cannot be dropped.
+        let areUnwrittenHeld = Monitor(false)
+        /// Number of workers that wait for the store in fsync(2).
+        let busyWorkers = Atomic<Int>(0)
         /// Called when the buffers of threads are wiped. After that a lock wipes the keys.
         let whenWiping = Hook(nil)
 
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
+        func dropUnwritten() -> [String] {
+            areUnwrittenHeld.wait { $0 ? nil : () }
+            return []
+        }
+        func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int { busyWorkers.load(ordering: .relaxed) }
         func dropInodes(_ inodes: [UInt64]) -> [String] {
             isHeld.wait { $0 ? nil : () }
             return []

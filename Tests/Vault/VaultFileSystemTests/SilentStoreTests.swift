@@ -2,11 +2,13 @@ import Glibc
 import LinuxSystem
 import Synchronization
 import SystemPackage
+import TestSupport
 import Testing
 
 @testable import FileSystem
 @testable import Locking
 @testable import VaultFileSystem
+@testable import VaultStore
 
 /// A lock while requests wait for a store that does not answer.
 @Suite(.timeLimit(.minutes(20))) struct SilentStoreTests {
@@ -67,6 +69,50 @@ import Testing
         setup.controller.unlock(reply: { _ in unlocked.update { $0 = true } })
         #expect(unlocked.wait(until: .now + .seconds(20)) { $0 ? () : nil } != nil)
         #expect(setup.vault.system.gate.state == .unlocked)
+    }
+
+    @Test("A worker that waits for the store in fsync(2) may have plaintext in its buffers: reported")
+    func busyWorker() throws {
+        let setup = try SilentStore(.refuse)
+        setup.caches.busyWorkers.store(1, ordering: .relaxed)
+        setup.controller.lock(.command)
+        let receipt = try setup.next()
+        #expect(receipt.unpurged.first?.hasPrefix("the buffers of 1 thread: the vault's store") == true, "\(receipt)")
+        setup.caches.busyWorkers.store(0, ordering: .relaxed)
+        _ = try setup.nextComplete()
+    }
+
+    @Test("A store that makes nothing durable any more holds a lock up no longer than another that does not answer")
+    func durable() throws {
+        let setup = try SilentStore(.refuse)
+        try setup.vault.file("file", [1, 2, 3])
+        let started = ContinuousClock.now
+        setup.vault.system.store.durability.sealer.round.withLock { _ in
+            setup.controller.lock(.command)
+            let receipt = try? setup.next()
+            #expect(receipt?.missingData?.isEmpty == false)
+            // The timeout of this store is a second, and a lock has few steps.
+            #expect(ContinuousClock.now - started < .seconds(20))
+        }
+    }
+
+    @Test("An unlock lets no request pass before the pages of refused writes are dropped")
+    func unwritten() throws {
+        let setup = try SilentStore(.refuse)
+        let gate = setup.vault.system.gate
+        setup.controller.lock(.command)
+        _ = try setup.nextComplete()
+        setup.caches.areUnwrittenHeld.update { $0 = true }
+        let outcome = Monitor<Result<Bool, UnlockRefusal>?>(nil)
+        setup.controller.unlock { result in outcome.update { $0 = result } }
+        // Stays locked, and says so.
+        _ = try setup.next()
+        let first = outcome.wait(until: .now + .seconds(20)) { $0 }
+        guard case .failure? = first else { return #expect(Bool(false), "\(String(describing: first))") }
+        #expect(gate.state == .locked && !gate.isUnlocked() && !gate.admitsWrites())
+        setup.caches.areUnwrittenHeld.update { $0 = false }
+        // It unlocks by itself when the kernel answers.
+        try poll("the unlock") { gate.state == .unlocked }
     }
 
     @Test("A lock without such a request is complete, and reports nothing")

@@ -24,7 +24,7 @@ package final class HeaderSealer: Sendable {
 
     private let waiting = Mutex<[UInt64: Waiting]>([:])
     /// One round at a time.
-    private let round = Mutex<Void>(())
+    let round = Mutex<Void>(())
     private let root: Descriptor
     private let usesSyncfs: Bool
     private let log: RedoLog

@@ -40,10 +40,30 @@ extension PlainMountTests {
             try vault.mount(options)
             let mounts = try vault.account.run(["cat", "/proc/self/mounts"]).output
             let line = try #require(mounts.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") })
-            #expect(line.contains("default_permissions") == !options.isEmpty)
+            #expect(line.contains("default_permissions") == (setting.isRoot || !options.isEmpty))
             let expected = try vault.account.program("posix_access.py", [vault.plain]).succeeded()
             let found = try vault.account.program("posix_access.py", [vault.mountpoint]).succeeded()
             expectSameLines(found.output, as: expected.output, "posix_access.py")
+        }
+
+        @Test(
+            "root's process without capabilities may do on root's own mount what it may do in the store, and no more",
+            .enabled(if: Products.isRoot, "takes root"), arguments: Settings.available.filter(\.isRoot))
+        func withoutCapabilities(setting: Setting) throws {
+            let vault = try setting.vault()
+            try vault.mount()
+            let script = """
+                cd "$1"; umask 022; mkdir other; echo secret > other/f; echo secret > f; chmod 600 f other/f; chmod 700 other
+                chown 12345:12345 f other/f other
+                for call in "cat f" "tee f" "ls other" "stat -c %s other/f" "rm other/f" "chmod 666 f" "touch f" "ln f g" \
+                    "mknod d c 1 3" "chown 0 f" "setfattr -n trusted.a -v 1 f" "setfattr -n user.a -v 1 f"; do
+                    setpriv --bounding-set=-all --inh-caps=-all $call </dev/null >/dev/null 2>&1; echo "$call: $?"
+                done
+                """
+            let expected = try vault.account.run(["sh", "-c", script, "sh", vault.plain]).succeeded()
+            let found = try vault.account.run(["sh", "-c", script, "sh", vault.mountpoint]).succeeded()
+            expectSameLines(found.output, as: expected.output, "the same calls")
+            #expect(expected.output.split(separator: "\n").allSatisfy { !$0.hasSuffix(": 0") }, "\(expected.output)")
         }
 
         @Test("set-id bits on a user's own mount", arguments: Settings.available.filter { !$0.isRoot })

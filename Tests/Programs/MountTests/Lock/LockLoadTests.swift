@@ -14,6 +14,14 @@ extension MountTests {
                 "lock_load.py", ["--policy", policy, "--rounds", "40"])
         }
 
+        @Test(
+            "names, attributes and pages in the kernel while programs are in the middle of requests",
+            arguments: Settings.accounts, policies)
+        func kernel(setting: Setting, policy: String) throws {
+            try setting.vault(initialise: false).lockProgram(
+                "lock_kernel.py", ["--policy", policy, "--rounds", "25"])
+        }
+
         @Test("dirty pages of mappings when a lock comes", arguments: Settings.accounts, policies)
         func mapped(setting: Setting, policy: String) throws {
             try setting.vault(initialise: false).lockProgram(

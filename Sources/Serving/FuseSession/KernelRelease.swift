@@ -1,0 +1,28 @@
+internal import Glibc
+
+/// The first two numbers of a Linux release (uname(2)).
+struct KernelRelease: Comparable {
+    var major, minor: Int
+
+    /// From this release on, a notification about a name that the kernel does not have returns without the directory's lock
+    /// (fuse_reverse_inval_entry in fs/fuse/dir.c). So a lock could not know when the names of a listing are linked, which
+    /// get the epoch of that moment. Names of other replies get that of the request.
+    static let withoutDirectoryLock = Self(major: 6, minor: 19)
+
+    static let current = {
+        var system = utsname()
+        uname(&system)
+        return withUnsafeBytes(of: system.release) { Self($0.prefix { $0 != 0 }) }
+    }()
+
+    /// - Parameter release: such as `6.18.44-generic`. A number that cannot be read counts as 0.
+    init(_ release: some Collection<UInt8>) {
+        let numbers = release.split(whereSeparator: { !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
+            .prefix(2).map { Int(String(decoding: $0, as: UTF8.self)) ?? 0 }
+        self.init(major: numbers.first ?? 0, minor: numbers.dropFirst().first ?? 0)
+    }
+
+    init(major: Int, minor: Int) { (self.major, self.minor) = (major, minor) }
+
+    static func < (left: Self, right: Self) -> Bool { (left.major, left.minor) < (right.major, right.minor) }
+}
