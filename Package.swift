@@ -104,7 +104,9 @@ let package = Package(
         program(
             "null-server", path: "Benchmarks/NullServer", "FuseSession", "FileSystem", "Locking", "LinuxSystem",
             "VaultCrypto", "CLinux", system, logging, arguments),
-        program("vaultfs-micro", path: "Benchmarks/Micro", "FileSystem", "VaultFormat", "VaultCrypto", arguments),
+        program(
+            "vaultfs-micro", path: "Benchmarks/Micro", "FileSystem", "LinuxSystem", "VaultFormat", "VaultCrypto",
+            arguments),
         .target(name: "CallWatch", path: "Tests/Support/CallWatch"),
         .target(
             name: "TestSupport", dependencies: ["CallWatch", "CLinux"], path: "Tests/Support/TestSupport",

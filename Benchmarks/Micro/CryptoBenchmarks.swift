@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import VaultCrypto
 internal import VaultFormat
 
@@ -86,7 +87,7 @@ enum CryptoBenchmarks {
         let encoded = try EntryName.encode(name, keys: keys)
         try stopwatch.measure("name of \(length), encrypt") { _ = try EntryName.encode(name, keys: keys) }
         try stopwatch.measure("name of \(length), decrypt") {
-            let decoded = EntryName.decode(encoded.entry, sidecarBlob: encoded.sidecarBlob, keys: keys)
+            let decoded = EntryName.decode(encoded.entry.bytes, sidecarBlob: encoded.sidecarBlob, keys: keys)
             precondition(decoded == name, "internal error: a name that does not come back")
         }
     }

@@ -10,12 +10,6 @@ package final class Descriptor: Sendable {
 
     deinit { close(fd) }
 
-    /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
-    /// - Throws: `.system` with errno.
-    package convenience init(at directory: Int32, _ entry: [UInt8], flags: Int32, mode: mode_t = 0) throws(StoreError) {
-        self.init(owning: try retrying(entry) { openat(directory, $0, flags | O_NOFOLLOW | O_CLOEXEC, mode) })
-    }
-
     /// open(2) of a path, following links, always close-on-exec.
     /// - Throws: `.system` with errno.
     package convenience init(path: FilePath, flags: Int32, mode: mode_t = 0) throws(StoreError) {
@@ -30,12 +24,6 @@ package final class Descriptor: Sendable {
         return Descriptor(owning: try retrying { open(path, flags | O_CLOEXEC) })
     }
 
-    /// Opens this directory for reading, with a position of its own.
-    /// - Throws: `.system` with errno.
-    package func openedForReading() throws(StoreError) -> Descriptor {
-        try Descriptor(at: fd, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
-    }
-
     /// fstat(2).
     /// - Throws: `.system` with errno.
     package func status() throws(StoreError) -> stat {
@@ -46,52 +34,6 @@ package final class Descriptor: Sendable {
 
     /// access(2) of this object, which may be pinned with O_PATH, with the effective user's rights.
     package func checkAccess(_ mask: Int32) throws(StoreError) { try retrying { linux_check_access(fd, mask) } }
-
-    /// fstatat(2) of one entry of this directory, not following a link.
-    /// - Throws: `.system` with errno.
-    package func status(of entry: [UInt8]) throws(StoreError) -> stat {
-        var result = stat()
-        try retrying(entry) { fstatat(fd, $0, &result, AT_SYMLINK_NOFOLLOW) }
-        return result
-    }
-
-    /// The same. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and for a second remembers
-    /// the size from before a change under another name. So asks the store about a file with several names.
-    /// - Throws: `.system` with errno.
-    package func currentStatus(of entry: [UInt8]) throws(StoreError) -> stat {
-        let known = try status(of: entry)
-        guard known.hasSeveralNames else { return known }
-        try refreshStatus(of: entry)
-        return try status(of: entry)
-    }
-
-    /// fstat(2), which asks the store in the same way.
-    /// - Throws: `.system` with errno.
-    package func currentStatus() throws(StoreError) -> stat {
-        let known = try status()
-        guard known.hasSeveralNames else { return known }
-        try retrying { linux_refresh_status(fd, "") }
-        return try status()
-    }
-
-    /// Makes the kernel forget the attributes that it remembers of an entry.
-    /// - Throws: `.system` with errno.
-    package func refreshStatus(of entry: [UInt8]) throws(StoreError) {
-        try retrying(entry) { linux_refresh_status(fd, $0) }
-    }
-
-    /// readlinkat(2): the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX).
-    /// - Throws: `.system` with errno.
-    package func linkTarget(of entry: [UInt8]) throws(StoreError) -> [UInt8] {
-        var target = [UInt8](repeating: 0, count: 4096)
-        let size = target.count
-        let count = try target.withMutableBytes { (buffer) throws(StoreError) -> Int in
-            guard let bytes = buffer.assumingMemoryBound(to: CChar.self).baseAddress else { return 0 }
-            return try retrying(entry) { readlinkat(fd, $0, bytes, size) }
-        }
-        target.removeLast(size - count)
-        return target
-    }
 
     /// pread(2) until `buffer` is full or the file ends. Returns the number of bytes read.
     /// - Throws: `.system` with errno.
@@ -193,9 +135,4 @@ extension Descriptor {
             if bytes.count > limit { return nil }
         }
     }
-}
-
-extension stat {
-    /// True for a file with hard links.
-    fileprivate var hasSeveralNames: Bool { st_mode & S_IFMT == S_IFREG && st_nlink > 1 }
 }

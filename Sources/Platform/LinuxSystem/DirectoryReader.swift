@@ -4,12 +4,21 @@ internal import Glibc
 /// Reads a backing directory with getdents64(2), keeping the store's own offsets. One thread at a time.
 package struct DirectoryReader {
     package struct Entry {
+        /// `.` and `..` too, which are no components.
         package var name: [UInt8]
         package var inode: UInt64
         /// DT_*, as the store gives it.
         package var type: UInt8
         /// The offset of the next entry, as telldir(3) returns it.
         package var nextOffset: Int64
+
+        /// The name. Nil for `.` and `..`.
+        /// - Throws: `.damaged` for a name with a slash, which the kernel lets no file system have.
+        package func component() throws(StoreError) -> Component? {
+            if let component = try? Component(name) { return component }
+            if !name.isEmpty, name.allSatisfy({ $0 == UInt8(ascii: ".") }) { return nil }
+            throw .damaged("directory: an entry has a name that leads elsewhere")
+        }
     }
 
     private static let bufferSize = 32 << 10
@@ -17,8 +26,10 @@ package struct DirectoryReader {
     package let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
-    /// The offset of the entry at `position`.
-    private var offset: Int64 = 0
+    /// The offset of the next entry, as telldir(3) returns it.
+    package private(set) var offset: Int64 = 0
+    /// The type of the entry that was read last: DT_*, as the store gives it.
+    package private(set) var type = UInt8(DT_UNKNOWN)
     /// `position` and `offset` of the entry that was read last, which is still in the buffer.
     private var last: (position: Int, offset: Int64) = (0, 0)
 
@@ -39,11 +50,11 @@ package struct DirectoryReader {
     /// Puts back the entry that was read last, so `next` returns it again. Not twice, nor after the end or a `seek`.
     package mutating func putBack() { (position, offset) = last }
 
-    /// The next entry other than `.` and `..`. Nil at the end.
-    /// - Throws: `.system` with errno.
-    package mutating func next() throws(StoreError) -> Entry? {
+    /// The name of the next entry other than `.` and `..`. Nil at the end.
+    /// - Throws: `.system` with errno; `.damaged` for a name with a slash, which the kernel lets no file system have.
+    package mutating func next() throws(StoreError) -> Component? {
         while let entry = try nextWithDots() {
-            if entry.name != [UInt8(ascii: ".")] && entry.name != Array("..".utf8) { return entry }
+            if let component = try entry.component() { return component }
         }
         return nil
     }
@@ -71,6 +82,7 @@ package struct DirectoryReader {
         last = (position, offset)
         position += size
         offset = entry.nextOffset
+        type = entry.type
         return entry
     }
 

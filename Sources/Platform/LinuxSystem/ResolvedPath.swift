@@ -9,6 +9,12 @@ extension FilePath {
         }
     }
 
+    /// The path of an entry of the directory at this path.
+    package func appending(entry: LinuxSystem.Component) -> FilePath {
+        let slash = UInt8(ascii: "/")
+        return FilePath(bytes: bytes + (bytes.last == slash ? [] : [slash]) + entry.bytes)
+    }
+
     /// The path's bytes, without a NUL.
     package var bytes: [UInt8] { withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) } }
 }
@@ -38,7 +44,7 @@ extension Descriptor {
     /// - Throws: `.system` with errno.
     package func kernelPath() throws(StoreError) -> FilePath {
         let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
-        return FilePath(bytes: try descriptors.linkTarget(of: Array("\(fd)".utf8)))
+        return FilePath(bytes: try descriptors.linkTarget(of: Component(Array("\(fd)".utf8))))
     }
 
     /// True if this directory is `other` or somewhere below it.
@@ -47,7 +53,7 @@ extension Descriptor {
         let wanted = FileIdentity(try other.status())
         var (current, identity) = (self, FileIdentity(try status()))
         while identity != wanted {
-            let parent = try Descriptor(at: current.fd, Array("..".utf8), flags: linux_O_PATH | O_DIRECTORY)
+            let parent = try current.parent(flags: linux_O_PATH)
             let above = FileIdentity(try parent.status())
             if above == identity { return false }
             (current, identity) = (parent, above)

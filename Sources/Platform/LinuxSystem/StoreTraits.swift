@@ -48,13 +48,13 @@ package struct StoreTraits: Codable, Equatable, Sendable {
 
 extension StoreTraits {
     /// The beginning of the name of the probe's directory. Only a killed probe leaves it.
-    package static let prefix = Array("vaultfs.tmp.probe-".utf8)
+    package static let prefix: Component = "vaultfs.tmp.probe-"
     private static let maximumEntry = 255
-    private static let file = Array("file".utf8)
-    private static let moved = Array("moved".utf8)
-    private static let link = Array("link".utf8)
-    private static let directory = Array("directory".utf8)
-    private static let movedDirectory = Array("moved-directory".utf8)
+    private static let file: Component = "file"
+    private static let moved: Component = "moved"
+    private static let link: Component = "link"
+    private static let directory: Component = "directory"
+    private static let movedDirectory: Component = "moved-directory"
     private static let attribute = Array("user.vaultfs.probe".utf8)
     private static let content = Array("probe".utf8)
     /// Nanoseconds of which file times are multiples, on all file systems that are known.
@@ -62,11 +62,11 @@ extension StoreTraits {
 
     /// Tries everything in a temporary directory inside of `directory`, whose times stay. Some forty calls without a sync.
     /// - Parameter entry: a name that begins with `prefix` and that nothing has.
-    package init(probing directory: Descriptor, entry: [UInt8]) {
+    package init(probing directory: Descriptor, entry: Component) {
         self.init(reading: directory)
         let before = try? directory.status()
-        guard (try? retrying(entry) { mkdirat(directory.fd, $0, 0o700) }) != nil else { return }
-        if let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY) {
+        guard (try? directory.makeDirectory(entry, mode: 0o700)) != nil else { return }
+        if let inside = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY) {
             probeDirectory(inside)
             try? probeFile(inside)
         }
@@ -81,38 +81,40 @@ extension StoreTraits {
     }
 
     /// Removes what a probe has left, if `entry` is that. Best effort.
-    package static func remove(_ entry: [UInt8], from root: Descriptor) {
+    package static func remove(_ entry: Component, from root: Descriptor) {
         guard entry.starts(with: prefix),
-            let inside = try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_DIRECTORY)
+            let inside = try? Descriptor(at: root, entry, flags: O_RDONLY | O_DIRECTORY)
         else { return }
-        for name in [file, moved, link, inner(directory), inner(movedDirectory)] + names(in: inside) {
-            _ = withCString(name) { unlinkat(inside.fd, $0, 0) }
+        for name in [file, moved, link] + longNames(in: inside) { inside.removeQuietly(name) }
+        for name in [directory, movedDirectory] {
+            if let inner = try? Descriptor(at: inside, name, flags: O_RDONLY | O_DIRECTORY) {
+                inner.removeQuietly(file)
+            }
+            try? inside.removeDirectory(name)
         }
-        for name in [directory, movedDirectory] { _ = withCString(name) { unlinkat(inside.fd, $0, AT_REMOVEDIR) } }
-        _ = withCString(entry) { unlinkat(root.fd, $0, AT_REMOVEDIR) }
+        try? root.removeDirectory(entry)
     }
 
     /// The entries of `longestEntry`.
-    private static func names(in directory: Descriptor) -> [[UInt8]] {
+    private static func longNames(in directory: Descriptor) -> [Component] {
         var reader = DirectoryReader(directory)
-        var names: [[UInt8]] = []
-        while let found = try? reader.next() { names.append(found.name) }
-        return names.filter { $0 == longName($0.count) }
+        var names: [Component] = []
+        while let name = try? reader.next() { if name == longName(name.count) { names.append(name) } }
+        return names
     }
 
-    private static func longName(_ count: Int) -> [UInt8] { [UInt8](repeating: UInt8(ascii: "n"), count: count) }
+    private static func longName(_ count: Int) -> Component? {
+        try? Component([UInt8](repeating: UInt8(ascii: "n"), count: count))
+    }
 
-    private static func inner(_ directory: [UInt8]) -> [UInt8] { directory + [UInt8(ascii: "/")] + file }
-
-    private static func makeFile(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) {
-        let file = try Descriptor(at: directory.fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
+    private static func makeFile(_ entry: Component, in directory: Descriptor) throws(StoreError) {
+        let file = try Descriptor(at: directory, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
         try file.write(content, at: 0)
     }
 
-    private static func rename(_ entry: [UInt8], as newEntry: [UInt8], in directory: Descriptor) throws(StoreError) {
-        _ = try withCString(entry) { (old) throws(StoreError) in
-            try retrying(newEntry) { renameat(directory.fd, old, directory.fd, $0) }
-        }
+    private static func makeDirectory(_ entry: Component, in directory: Descriptor) throws(StoreError) -> Descriptor {
+        try directory.makeDirectory(entry, mode: 0o700)
+        return try Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY)
     }
 
     /// True if `body` succeeds and returns true. Any error is an ability that the store lacks.
@@ -128,13 +130,11 @@ extension StoreTraits {
         try Self.makeFile(entry, in: directory)
         overwritesInPlace = Self.succeeds { () throws(StoreError) in try Self.overwrite(entry, in: directory) }
         makesHardLinks = Self.succeeds { () throws(StoreError) in
-            _ = try withCString(entry) { (old) throws(StoreError) in
-                try retrying(Self.link) { linkat(directory.fd, old, directory.fd, $0, 0) }
-            }
+            try directory.link(entry, to: directory, as: Self.link)
             let (old, new) = (try directory.status(of: entry), try directory.status(of: Self.link))
             return new.st_nlink == 2 && new.st_ino == old.st_ino
         }
-        let file = try Descriptor(at: directory.fd, entry, flags: overwritesInPlace == true ? O_RDWR : O_RDONLY)
+        let file = try Descriptor(at: directory, entry, flags: overwritesInPlace == true ? O_RDWR : O_RDONLY)
         locks = Self.locks(of: file, entry, in: directory)
         keepsModes = Self.succeeds { () throws(StoreError) in
             try retrying { fchmod(file.fd, 0o640) }
@@ -143,25 +143,27 @@ extension StoreTraits {
         keepsUserAttributes = Self.succeeds { () throws(StoreError) in try Self.setAttribute(of: file) }
         timeGrain = try? Self.timeGrain(of: file)
         let number = try file.status().st_ino
-        try Self.rename(entry, as: moved, in: directory)
+        try directory.rename(entry, to: directory, as: moved)
         keepsInodeNumbers = try directory.status(of: moved).st_ino == number
         try Self.makeFile(entry, in: directory)
         // The last step: after a refusal SMB lets nothing have the name.
-        replacesOpenFiles = withExtendedLifetime(file) { (try? Self.rename(entry, as: moved, in: directory)) != nil }
+        replacesOpenFiles = withExtendedLifetime(file) {
+            (try? directory.rename(entry, to: directory, as: moved)) != nil
+        }
     }
 
-    private static func overwrite(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Bool {
-        let file = try Descriptor(at: directory.fd, entry, flags: O_RDWR)
+    private static func overwrite(_ entry: Component, in directory: Descriptor) throws(StoreError) -> Bool {
+        let file = try Descriptor(at: directory, entry, flags: O_RDWR)
         try file.write(Array("-".utf8), at: 2)
         return try file.read(at: 0, count: content.count + 1) == Array("pr-be".utf8)
     }
 
-    private static func locks(of file: Descriptor, _ entry: [UInt8], in directory: Descriptor) -> Locks {
+    private static func locks(of file: Descriptor, _ entry: Component, in directory: Descriptor) -> Locks {
         // A lock for writing needs a descriptor for writing.
         guard linux_lock_bytes(file.fd, F_WRLCK, 0, 0) == 0 else { return .none }
         defer { _ = linux_lock_bytes(file.fd, F_UNLCK, 0, 0) }
         return succeeds { () throws(StoreError) in
-            let other = try Descriptor(at: directory.fd, entry, flags: O_RDONLY)
+            let other = try Descriptor(at: directory, entry, flags: O_RDONLY)
             return try other.read(at: 0, count: content.count).count == content.count
         } ? .advisory : .mandatory
     }
@@ -188,18 +190,18 @@ extension StoreTraits {
 
     private mutating func probeDirectory(_ directory: Descriptor) {
         makesSymbolicLinks = Self.succeeds { () throws(StoreError) in
-            try retrying(Self.link) { symlinkat("probe", directory.fd, $0) }
+            try directory.makeLink(Self.link, to: Self.content)
             return try directory.linkTarget(of: Self.link) == Self.content
         }
-        _ = withCString(Self.link) { unlinkat(directory.fd, $0, 0) }
+        directory.removeQuietly(Self.link)
         longestEntry = Self.longestEntry(in: directory, atMost: longestEntry ?? Self.maximumEntry)
-        guard (try? retrying(Self.directory) { mkdirat(directory.fd, $0, 0o700) }) != nil,
-            (try? Self.makeFile(Self.inner(Self.directory), in: directory)) != nil
-        else { return }
+        let inner = try? Self.makeDirectory(Self.directory, in: directory)
+        guard let inner, (try? Self.makeFile(Self.file, in: inner)) != nil else { return }
         renamesDirectories = Self.succeeds { () throws(StoreError) in
-            try Self.rename(Self.directory, as: Self.movedDirectory, in: directory)
+            try directory.rename(Self.directory, to: directory, as: Self.movedDirectory)
             // An rclone mount renames it, and then cannot read what it has not uploaded yet.
-            let file = try Descriptor(at: directory.fd, Self.inner(Self.movedDirectory), flags: O_RDONLY)
+            let moved = try Descriptor(at: directory, Self.movedDirectory, flags: O_RDONLY | O_DIRECTORY)
+            let file = try Descriptor(at: moved, Self.file, flags: O_RDONLY)
             return try file.read(at: 0, count: Self.content.count) == Self.content
         }
     }
@@ -217,9 +219,8 @@ extension StoreTraits {
     }
 
     private static func hasRoom(for count: Int, in directory: Descriptor) -> Bool {
-        let name = longName(count)
-        guard (try? makeFile(name, in: directory)) != nil else { return false }
-        _ = withCString(name) { unlinkat(directory.fd, $0, 0) }
+        guard let name = longName(count), (try? makeFile(name, in: directory)) != nil else { return false }
+        directory.removeQuietly(name)
         return true
     }
 }

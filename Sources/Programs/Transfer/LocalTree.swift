@@ -11,7 +11,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
 
     package func find(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor? {
         do throws(StoreError) {
-            return try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
+            return try Descriptor(at: directory, Component(name), flags: linux_O_PATH)
         } catch .system(.noSuchFileOrDirectory) {
             return nil
         }
@@ -23,10 +23,10 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         DirectoryReader(try directory.openedForReading())
     }
 
-    package func next(_ listing: inout DirectoryReader) throws(StoreError) -> [UInt8]? { try listing.next()?.name }
+    package func next(_ listing: inout DirectoryReader) throws(StoreError) -> [UInt8]? { try listing.next()?.bytes }
 
     /// readlinkat(2) of the descriptor itself.
-    package func linkTarget(of item: Descriptor) throws(StoreError) -> [UInt8] { try item.linkTarget(of: []) }
+    package func linkTarget(of item: Descriptor) throws(StoreError) -> [UInt8] { try item.linkTarget() }
 
     package func attributeNames(of item: Descriptor) throws(StoreError) -> [[UInt8]] {
         try ExtendedAttributes(item).names()
@@ -77,34 +77,35 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     // MARK: Changing
 
     package func makeDirectory(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
-        try make(name, in: directory) { mkdirat(directory.fd, $0, 0o700) }
+        try make(name, in: directory) { (name) throws(StoreError) in try directory.makeDirectory(name, mode: 0o700) }
     }
 
     package func makeLink(
         _ name: [UInt8], to target: [UInt8], in directory: Descriptor
     ) throws(StoreError) -> Descriptor {
-        try withCString(target) { (target) throws(StoreError) in
-            try make(name, in: directory) { symlinkat(target, directory.fd, $0) }
-        }
+        try make(name, in: directory) { (name) throws(StoreError) in try directory.makeLink(name, to: target) }
     }
 
     package func makeNode(
         _ name: [UInt8], like status: stat, in directory: Descriptor
     ) throws(StoreError) -> Descriptor {
-        try make(name, in: directory) { mknodat(directory.fd, $0, status.st_mode & S_IFMT | 0o600, status.st_rdev) }
+        try make(name, in: directory) { (name) throws(StoreError) in
+            try directory.makeNode(name, mode: status.st_mode & S_IFMT | 0o600, device: status.st_rdev)
+        }
     }
 
     /// - Parameter call: makes the object of this name.
     private func make(
-        _ name: [UInt8], in directory: Descriptor, _ call: (UnsafePointer<CChar>) -> Int32
+        _ name: [UInt8], in directory: Descriptor, _ call: (Component) throws(StoreError) -> Void
     ) throws(StoreError) -> Descriptor {
-        try withCString(name) { (name) throws(StoreError) in _ = try retrying { call(name) } }
-        return try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
+        let name = try Component(name)
+        try call(name)
+        return try Descriptor(at: directory, name, flags: linux_O_PATH)
     }
 
     /// The file is locked with flock(2) while it is open, so that no other transfer takes it for a stale one.
     package func makeFile(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> (Descriptor, Descriptor) {
-        let file = try Descriptor(at: directory.fd, name, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let file = try Descriptor(at: directory, Component(name), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         try retrying { flock(file.fd, LOCK_EX | LOCK_NB) }
         return (file, file)
     }
@@ -127,7 +128,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
             throw isBusy
         }
         // The other process may have just finished it.
-        guard let named = try? directory.status(of: name), FileIdentity(named) == FileIdentity(status) else {
+        guard let named = try? directory.status(of: Component(name)), FileIdentity(named) == FileIdentity(status) else {
             throw isBusy
         }
         return (file, file)
@@ -136,10 +137,10 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     private func openUnfinished(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
         let flags = O_RDWR | O_NONBLOCK | O_NOCTTY
         do throws(StoreError) {
-            return try Descriptor(at: directory.fd, name, flags: flags | O_CREAT, mode: 0o600)
+            return try Descriptor(at: directory, Component(name), flags: flags | O_CREAT, mode: 0o600)
         } catch .system(.permissionDenied) {
             // A finished file that still needs its rename already has its final mode, which may deny us access.
-            guard let pinned = try? Descriptor(at: directory.fd, name, flags: linux_O_PATH),
+            guard let pinned = try? Descriptor(at: directory, Component(name), flags: linux_O_PATH),
                 let status = try? pinned.status(), Self.isOwn(status)
             else { throw .system(.permissionDenied) }
             // fchmod(2) refuses an O_PATH descriptor. The kernel's own link to it works.
@@ -153,9 +154,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     }
 
     package func link(_ item: Descriptor, as name: [UInt8], in directory: Descriptor) throws(StoreError) {
-        // AT_EMPTY_PATH needs a capability (linkat(2)). The kernel's own link does not.
-        let path = "/proc/self/fd/\(item.fd)"
-        _ = try make(name, in: directory) { linkat(AT_FDCWD, path, directory.fd, $0, AT_SYMLINK_FOLLOW) }
+        try item.linkFile(to: directory, as: Component(name))
     }
 
     package func write(
@@ -187,21 +186,19 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package func rename(
         _ name: [UInt8], to newName: [UInt8], in directory: Descriptor, isReplacing: Bool
     ) throws(StoreError) {
-        try withCString(name) { (old) throws(StoreError) in
-            try withCString(newName) { (new) throws(StoreError) in
-                let flags = isReplacing ? 0 : linux_RENAME_NOREPLACE
-                do throws(StoreError) {
-                    _ = try retrying { linux_renameat2(directory.fd, old, directory.fd, new, flags) }
-                } catch .system(.invalidArgument) where !isReplacing {
-                    // A file system that cannot rename without replacing (NFS) may have hard links.
-                    _ = try retrying { linkat(directory.fd, old, directory.fd, new, 0) }
-                    unlinkat(directory.fd, old, 0)
-                }
-            }
+        let (old, new) = (try Component(name), try Component(newName))
+        do throws(StoreError) {
+            try directory.rename(old, to: directory, as: new, flags: isReplacing ? 0 : linux_RENAME_NOREPLACE)
+        } catch .system(.invalidArgument) where !isReplacing {
+            // A file system that cannot rename without replacing (NFS) may have hard links.
+            try directory.link(old, to: directory, as: new)
+            directory.removeQuietly(old)
         }
     }
 
-    package func remove(_ name: [UInt8], in directory: Descriptor) throws(StoreError) { try directory.remove(name) }
+    package func remove(_ name: [UInt8], in directory: Descriptor) throws(StoreError) {
+        try directory.remove(Component(name))
+    }
 
     /// A transfer locks the file that it writes.
     package func isStale(_ item: Descriptor) -> Bool {

@@ -1,6 +1,6 @@
 package import FoundationEssentials
 internal import Glibc
-internal import LinuxSystem
+package import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 
@@ -18,7 +18,7 @@ package final class ControlClient: @unchecked Sendable {
 
     /// Connects to the socket `name` of `directory`. Removes a dead daemon's socket.
     /// - Throws: `noDaemon` if nobody listens.
-    package init(name: String, directory: RuntimeDirectory) throws(ControlError) {
+    package init(name: Component, directory: RuntimeDirectory) throws(ControlError) {
         let inode = directory.inode(of: name)
         do throws(StoreError) {
             socket = try .streamSocket(isBlocking: true)

@@ -50,7 +50,7 @@ package final class ControlServer: Sendable {
     /// The number of clients that get events. Without any, events are not encoded.
     let subscribers = Atomic<Int>(0)
     private let mailbox = Mutex(Mailbox())
-    private let name: String
+    private let name: Component
     private let makeDirectory: @Sendable () throws(ControlError) -> RuntimeDirectory
     private let log: @Sendable (String) -> Void
     /// Nil once it was removed.
@@ -81,7 +81,7 @@ package final class ControlServer: Sendable {
     deinit { removeSocket() }
 
     private static func makeSocket(
-        _ name: String, in directory: RuntimeDirectory
+        _ name: Component, in directory: RuntimeDirectory
     ) throws(ControlError) -> ControlSocket {
         do throws(StoreError) { return try ControlSocket(name, in: directory) } catch {
             throw .system(error.errno, "cannot make the control socket in", directory.path)
@@ -123,7 +123,7 @@ package final class ControlServer: Sendable {
             }
             thread.withLock { $0 = started }
         } catch {
-            throw .system(error.errno, "cannot start a thread for", FilePath(name))
+            throw .system(error.errno, "cannot start a thread for", FilePath(bytes: name.bytes))
         }
     }
 

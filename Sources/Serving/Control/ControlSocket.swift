@@ -5,27 +5,27 @@ internal import LinuxSystem
 final class ControlSocket: Sendable {
     let listener: Descriptor
     private let directory: RuntimeDirectory
-    private let name: String
+    private let name: Component
     private let inode: ino_t
     /// Reports entries that go, and a directory that is moved (inotify(7)). Nil if unavailable.
     private let watch: Descriptor?
 
     /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
     /// refuses connections never has a living owner.
-    init(_ name: String, in directory: RuntimeDirectory) throws(StoreError) {
+    init(_ name: Component, in directory: RuntimeDirectory) throws(StoreError) {
         self.directory = directory
         self.name = name
         listener = try .streamSocket(isBlocking: false)
         let parent = directory.descriptor
-        let temporary = "\(name).\(getpid())"
-        unlinkat(parent.fd, temporary, 0)
+        let temporary = try name + Component(Array(".\(getpid())".utf8))
+        parent.removeQuietly(temporary)
         try listener.call(bind, temporary, in: parent)
         do throws(StoreError) {
             try retrying { [listener] in listen(listener.fd, 16) }
-            inode = try parent.status(of: Array(temporary.utf8)).st_ino
-            try retrying { renameat(parent.fd, temporary, parent.fd, name) }
+            inode = try parent.status(of: temporary).st_ino
+            try parent.rename(temporary, to: parent, as: name)
         } catch {
-            unlinkat(parent.fd, temporary, 0)
+            parent.removeQuietly(temporary)
             throw error
         }
         watch = try? Self.watch(parent)

@@ -1,4 +1,3 @@
-internal import FoundationEssentials
 internal import Glibc
 package import LinuxSystem
 package import SystemPackage
@@ -67,24 +66,34 @@ package final class RuntimeDirectory: Sendable {
         return path == session ? [session, last] : [path, session, last]
     }
 
+    private static let beginning: Component = "mount-"
+    private static let ending: Component = ".socket"
+
     /// The name of the socket for a mount at `mountpoint`, an absolute path without links.
-    package static func socketName(mountpoint: [UInt8]) -> String {
+    package static func socketName(mountpoint: [UInt8]) -> Component {
         // FNV-1a, 64 bits, for a name of fixed length. A collision can be seen: the status has the mountpoint.
         let hash = mountpoint.reduce(UInt64(0xCBF2_9CE4_8422_2325)) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
-        return "mount-\(Hexadecimal.encode(hash)).socket"
+        return beginning + Component(hexadecimal: hash) + ending
     }
 
     /// The inode of the socket `name`. Nil if there is none.
-    func inode(of name: String) -> ino_t? { try? descriptor.status(of: Array(name.utf8)).st_ino }
+    func inode(of name: Component) -> ino_t? { try? descriptor.status(of: name).st_ino }
 
     /// Removes the socket `name` if it still has that inode: another daemon may have put its own there.
-    func remove(_ name: String, inode: ino_t) {
-        if self.inode(of: name) == inode { unlinkat(descriptor.fd, name, 0) }
+    func remove(_ name: Component, inode: ino_t) {
+        if self.inode(of: name) == inode { descriptor.removeQuietly(name) }
     }
 
     /// The names of all sockets in the directory.
-    package func socketNames() -> [String] {
-        let names = try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd/\(descriptor.fd)")
-        return (names ?? []).filter { $0.hasPrefix("mount-") && $0.hasSuffix(".socket") }.sorted()
+    package func socketNames() -> [Component] {
+        guard let listed = try? descriptor.openedForReading() else { return [] }
+        var reader = DirectoryReader(listed)
+        var names: [Component] = []
+        while let name = try? reader.next() {
+            let isSocket =
+                name.starts(with: Self.beginning) && name.suffix(Self.ending.count).elementsEqual(Self.ending)
+            if isSocket { names.append(name) }
+        }
+        return names.sorted { $0.lexicographicallyPrecedes($1) }
     }
 }

@@ -13,11 +13,11 @@ extension Descriptor {
     /// Calls bind(2) or connect(2) with the address of `name` in `directory`. The path by way of /proc/self/fd fits the 108
     /// bytes of sun_path, and a rename cannot lead it elsewhere.
     func call(
-        _ function: (Int32, UnsafePointer<sockaddr>?, socklen_t) -> Int32, _ name: String, in directory: Descriptor
+        _ function: (Int32, UnsafePointer<sockaddr>?, socklen_t) -> Int32, _ name: Component, in directory: Descriptor
     ) throws(StoreError) {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
-        let path = Array("/proc/self/fd/\(directory.fd)/\(name)".utf8)
+        let path = Array("/proc/self/fd/\(directory.fd)/".utf8) + name.bytes
         guard path.count < MemoryLayout.size(ofValue: address.sun_path) else { throw .system(.fileNameTooLong) }
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path) }
         try retrying {

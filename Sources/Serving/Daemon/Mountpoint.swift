@@ -114,12 +114,12 @@ package enum Mountpoint {
         guard mountpoint.isMissing, let name = mountpoint.path.lastComponent else {
             return try mount(mountpoint.directory)
         }
-        let (parent, entry) = (mountpoint.directory, FilePath(root: nil, [name]).bytes)
-        do throws(StoreError) { try retrying(entry) { mkdirat(parent.fd, $0, 0o700) } } catch {
+        let (parent, entry) = (mountpoint.directory, try Component(FilePath(root: nil, [name]).bytes))
+        do throws(StoreError) { try parent.makeDirectory(entry, mode: 0o700) } catch {
             throw MountError(.mountpoint, reason: "cannot make the mountpoint \(mountpoint.path.shown): \(error.errno)")
         }
-        do { return try mount(Descriptor(at: parent.fd, entry, flags: linux_O_PATH | O_DIRECTORY)) } catch {
-            _ = withCString(entry) { unlinkat(parent.fd, $0, AT_REMOVEDIR) }
+        do { return try mount(Descriptor(at: parent, entry, flags: linux_O_PATH | O_DIRECTORY)) } catch {
+            try? parent.removeDirectory(entry)
             throw error
         }
     }
@@ -176,8 +176,7 @@ package enum Mountpoint {
     static func checkEmptiness(_ directory: Descriptor, _ path: FilePath) throws(MountError) {
         let isEmpty: Bool
         do throws(StoreError) {
-            var reader = DirectoryReader(
-                try Descriptor(at: directory.fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY))
+            var reader = DirectoryReader(try directory.openedForReading())
             isEmpty = try reader.next() == nil
         } catch {
             throw failure(path, error.errno)

@@ -25,7 +25,7 @@ struct MountpointGuard {
         self.path = path
         self.makesImmutable = makesImmutable
         directory = try Self.mapping(path) { () throws(StoreError) in
-            try Descriptor(at: mountpoint.fd, Array(".".utf8), flags: O_RDONLY | O_DIRECTORY)
+            try mountpoint.openedForReading()
         }
     }
 
@@ -43,7 +43,7 @@ struct MountpointGuard {
         // Again, because a secret may have been typed since the first check. Files in a guarded directory could not be removed.
         // If something is mounted there, the guard would apply to its root, not to the mountpoint.
         let isMount = try Self.mapping(path) { () throws(StoreError) in
-            try directory.status().st_dev != directory.status(of: Array("..".utf8)).st_dev
+            try directory.status().st_dev != directory.parent(flags: linux_O_PATH).status().st_dev
         }
         guard !isMount else {
             throw MountError(

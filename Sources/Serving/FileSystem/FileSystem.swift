@@ -213,20 +213,19 @@ extension FileSystem {
 extension FileSystem {
 
     /// Lists a backing directory, as `list`. Returns true at its end.
-    /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes an entry the one
-    ///   that programs see, or returns false to leave it out.
+    /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes it the one that
+    ///   programs see, or returns false to leave it out.
     /// - Throws: `.system` with errno; the error of `complete`.
     @discardableResult
     package func list(
         _ reader: borrowing Mutex<DirectoryReader>, from offset: Int64, _ accept: (ListedEntry) -> Bool,
-        complete: (Descriptor, inout ListedEntry) throws(StoreError) -> Bool
+        complete: (Descriptor, Component, inout ListedEntry) throws(StoreError) -> Bool
     ) throws(StoreError) -> Bool {
         try reader.withLock { (reader) throws(StoreError) in
             try reader.seek(to: offset)
             while let found = try reader.nextWithDots() {
                 var listed = ListedEntry(found)
-                let isDot = found.name == [UInt8(ascii: ".")] || found.name == Array("..".utf8)
-                if !isDot, try !complete(reader.directory, &listed) { continue }
+                if let entry = try found.component(), try !complete(reader.directory, entry, &listed) { continue }
                 if accept(listed) { continue }
                 if let id = listed.id { forget(id, count: 1) }
                 reader.putBack()
@@ -256,9 +255,7 @@ extension AttributeChanges {
     /// - Throws: `.system` with errno.
     package func apply(to pinned: Descriptor, kind: mode_t) throws(StoreError) {
         if uid != nil || gid != nil {
-            try retrying {
-                fchownat(pinned.fd, "", uid ?? .max, gid ?? .max, linux_AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)
-            }
+            try pinned.setOwner(uid ?? .max, gid ?? .max)
         }
         // After the owner, because changing that clears the set-id bits.
         if let mode {
@@ -269,8 +266,7 @@ extension AttributeChanges {
         }
         if accessTime != nil || modificationTime != nil {
             let omit = timespec(tv_sec: 0, tv_nsec: linux_UTIME_OMIT)
-            let times = [accessTime ?? omit, modificationTime ?? omit]
-            try retrying { utimensat(pinned.fd, "", times, linux_AT_EMPTY_PATH) }
+            try pinned.setTimes([accessTime ?? omit, modificationTime ?? omit])
         }
     }
 }

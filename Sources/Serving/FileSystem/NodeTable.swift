@@ -32,7 +32,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     /// Returns the node for an object found under a name, and counts one lookup.
     /// - Parameter isNew: true if the object was just made, so that it is no known one.
-    package func intern(_ status: stat, parent: Item, entry: [UInt8], isNew: Bool = false) -> Item {
+    package func intern(_ status: stat, parent: Item, entry: Component, isNew: Bool = false) -> Item {
         let key = FileIdentity(status)
         let kind = status.st_mode & S_IFMT
         return state.withLock { state in
@@ -48,7 +48,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
             let node = Item(key: key, kind: kind)
             node.references = 1
             state.add(node)
-            addName(node, parent, entry, &state)
+            addName(node, parent, entry, isNew: true, &state)
             return node
         }
     }
@@ -63,12 +63,17 @@ package final class NodeTable<Item: TableNode>: Sendable {
     /// All names of the node, the latest first.
     package func names(of node: Item) -> [NodeName<Item>] { state.withLock { _ in node.names.all.map { name($0) } } }
 
-    private func addName(_ node: TableNode, _ parent: TableNode, _ entry: [UInt8], _ state: inout State) {
+    private func addName(
+        _ node: TableNode, _ parent: TableNode, _ entry: Component, isNew: Bool = false, _ state: inout State
+    ) {
         if node === root { return }
         // A store can show a directory below itself. Its names would form a circle, so it keeps the one above. The kernel makes
         // a loop of it (ELOOP, d_splice_alias in fs/dcache.c).
-        if node.isDirectory, isAtOrAbove(node, parent) { return }
-        guard node.names.put(parent, entry) else { return }
+        // Nothing is below a new node, and the latest name was checked before. Most calls end here, whatever the depth.
+        if !isNew, node.isDirectory {
+            if node.names.first?.isSame(parent, entry) == true || isAtOrAbove(node, parent, &state) { return }
+        }
+        guard node.names.put(parent, entry, &state.steps) else { return }
         parent.references += 1
         if node.isDirectory {
             // A directory has one name. Another process has moved it away from the older one.
@@ -76,9 +81,10 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    private func isAtOrAbove(_ node: TableNode, _ other: TableNode) -> Bool {
+    private func isAtOrAbove(_ node: TableNode, _ other: TableNode, _ state: inout State) -> Bool {
         var current = other
         for _ in 0..<Int(PATH_MAX) {
+            state.steps += 1
             if current === node { return true }
             guard let name = current.names.first else { return false }
             current = name.parent
@@ -91,9 +97,9 @@ package final class NodeTable<Item: TableNode>: Sendable {
     package func setLeaving(_ node: Item, _ isLeaving: Bool) { state.withLock { _ in node.isLeaving = isLeaving } }
 
     /// Removes a name. `isLast` is true if it was a file's last name, or a directory's.
-    package func removeName(_ node: Item, parent: Item, entry: [UInt8], isLast: Bool) {
+    package func removeName(_ node: Item, parent: Item, entry: Component, isLast: Bool) {
         state.withLock { state in
-            if node.names.remove(parent, entry) { release(parent, &state) }
+            if node.names.remove(parent, entry, &state.steps) { release(parent, &state) }
             if isLast { detach(node, &state) }
         }
     }
@@ -101,7 +107,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
     /// Replaces a name after a rename.
     package func moveName(_ node: Item, from: NodeName<Item>, to: NodeName<Item>) {
         state.withLock { state in
-            if node.names.remove(from.parent, from.entry) { release(from.parent, &state) }
+            if node.names.remove(from.parent, from.entry, &state.steps) { release(from.parent, &state) }
             addName(node, to.parent, to.entry, &state)
         }
     }
@@ -168,7 +174,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
             var directories: [(depth: Int, node: Item)] = []
             for node in state.byID.values {
                 if node.isDirectory {
-                    directories.append((namesAbove(node).count, item(node)))
+                    directories.append((namesAbove(node, &state).count, item(node)))
                 } else {
                     files.append(item(node))
                 }
@@ -180,7 +186,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     /// The names that lead from the root to the node. They start elsewhere if a directory above has no name.
     package func path(of node: Item) -> [NodeName<Item>] {
-        state.withLock { _ in namesAbove(node).reversed().map { name($0) } }
+        state.withLock { state in namesAbove(node, &state).reversed().map { name($0) } }
     }
 
     /// The same names in the store, joined by `/`. Empty for the root.
@@ -190,13 +196,14 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     /// The name of the node and of each directory above it, at most PATH_MAX. Names that others changed in the
     /// backing directories can form a circle.
-    private func namesAbove(_ node: TableNode) -> [NodeName<TableNode>] {
+    private func namesAbove(_ node: TableNode, _ state: inout State) -> [NodeName<TableNode>] {
         var names: [NodeName<TableNode>] = []
         var current = node
         while names.count < Int(PATH_MAX), let name = current.names.first {
             names.append(name)
             current = name.parent
         }
+        state.steps += names.count
         return names
     }
 
@@ -226,6 +233,9 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
+    /// The number of names and directories that calls have gone through one by one. Tests bound it: the mutex is that of all nodes.
+    package var steps: Int { state.withLock { $0.steps } }
+
     package var count: Int { state.withLock { $0.byID.count } }
 
     // Only `intern` and `init` add nodes, and those are items.
@@ -247,7 +257,7 @@ extension NodeTable {
     package func descriptor(
         ofDirectory node: Item, opened: (Item) -> Descriptor?, isSame: (Item, Descriptor) -> Bool = { _, _ in false }
     ) throws(StoreError) -> Descriptor {
-        var path: [(node: Item, entry: [UInt8])] = []
+        var path: [(node: Item, entry: Component)] = []
         var current = node
         while true {
             if let base = opened(current) { return try walk(path.reversed(), from: base, isSame) }
@@ -258,14 +268,14 @@ extension NodeTable {
     }
 
     private func walk(
-        _ path: ReversedCollection<[(node: Item, entry: [UInt8])]>, from base: Descriptor,
+        _ path: ReversedCollection<[(node: Item, entry: Component)]>, from base: Descriptor,
         _ isSame: (Item, Descriptor) -> Bool
     ) throws(StoreError) -> Descriptor {
         var base = base
         for step in path {
             let descriptor: Descriptor
             do {
-                descriptor = try Descriptor(at: base.fd, step.entry, flags: linux_O_PATH | O_DIRECTORY)
+                descriptor = try Descriptor(at: base, step.entry, flags: linux_O_PATH | O_DIRECTORY)
             } catch .system(let errno) where [.noSuchFileOrDirectory, .notDirectory].contains(errno) {
                 throw .system(.staleNFSFileHandle)
             }
@@ -281,7 +291,7 @@ extension NodeTable {
     /// look at the latest name before.
     package func atCheckedName<Result>(
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
-        _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+        _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         if let name = name(of: node), let parent = try? directory(name.parent) {
             // Whatever it fails with may come from another object that has the name by now.
@@ -294,7 +304,7 @@ extension NodeTable {
     /// - Throws: `ESTALE` if it has none of them any more.
     package func atName<Result>(
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
-        _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+        _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         guard let first = name(of: node) else { throw .system(.staleNFSFileHandle) }
         if let parent = parent(of: node, by: first, in: directory) { return try body(parent, first.entry) }
@@ -322,6 +332,7 @@ private struct NodeTableState {
     var byID: [UInt64: TableNode] = [:]
     /// Directories in which a lookup was refused.
     var refusing: [ObjectIdentifier: TableNode] = [:]
+    var steps = 0
     private var lastID: UInt64 = 0
 
     /// Adds a new node. The first is the root, whose id is 1.

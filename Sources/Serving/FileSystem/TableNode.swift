@@ -28,9 +28,9 @@ open class TableNode: @unchecked Sendable {
 /// One name of a node: its directory and its entry there.
 package struct NodeName<Item: AnyObject> {
     package var parent: Item
-    package var entry: [UInt8]
+    package var entry: Component
 
-    package init(parent: Item, entry: [UInt8]) { (self.parent, self.entry) = (parent, entry) }
+    package init(parent: Item, entry: Component) { (self.parent, self.entry) = (parent, entry) }
 }
 
 /// The kernel's number of a node. 1 is the root (FUSE_ROOT_ID).

@@ -1,3 +1,4 @@
+internal import LinuxSystem
 internal import Synchronization
 
 /// The conflict copies that programs have seen in listings or by name, for `status`. Any thread. A leaf lock.
@@ -7,13 +8,13 @@ final class ConflictCopies: Sendable {
 
     private struct Key: Hashable {
         let directory: ObjectIdentifier
-        let entry: [UInt8]
+        let entry: Component
     }
 
     /// The directories, by their identity and the copy's entry.
     private let known = Mutex<[Key: Node]>([:])
 
-    func insert(_ entry: [UInt8], in directory: Node) {
+    func insert(_ entry: Component, in directory: Node) {
         known.withLock { known in
             if known.count < Self.mostKnown {
                 known[Key(directory: ObjectIdentifier(directory), entry: entry)] = directory
@@ -22,7 +23,7 @@ final class ConflictCopies: Sendable {
     }
 
     /// The number of copies for which `isThere` returns true. The others are forgotten: a sync client may have removed them.
-    func count(isThere: (Node, [UInt8]) -> Bool) -> Int {
+    func count(isThere: (Node, Component) -> Bool) -> Int {
         let seen = known.withLock { $0 }
         let absent = seen.filter { !isThere($1, $0.entry) }.keys
         return known.withLock { known in

@@ -45,7 +45,7 @@ extension VaultFileSystem {
     /// Walks through the tree once. Returns false if the walk was stopped or could not look at something. The next
     /// mount then starts again.
     private func walk(_ completion: Completion, _ inFlight: LockGate.InFlight) -> Bool {
-        guard let root = try? store.root.inner([UInt8(ascii: ".")]) else { return false }
+        guard let root = try? store.root.openedForReading() else { return false }
         var walk = BackingWalk(root)
         var isComplete = true
         var found: BackingWalk<Descriptor>.Found?
@@ -99,7 +99,7 @@ extension VaultFileSystem {
 
     /// Returns true if a failure to look at an entry does not matter: the entry no longer exists, is not a name of the vault,
     /// or its owner has closed it to themselves. With the last one no walk of any mount would end.
-    private func isIgnored(_ entry: [UInt8], _ directory: Descriptor, _ error: StoreError) -> Bool {
+    private func isIgnored(_ entry: Component, _ directory: Descriptor, _ error: StoreError) -> Bool {
         if [.system(.noSuchFileOrDirectory), .system(.permissionDenied), .system(.notPermitted)].contains(error) {
             return true
         }

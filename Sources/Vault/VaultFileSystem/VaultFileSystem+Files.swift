@@ -96,7 +96,7 @@ extension VaultFileSystem {
     private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
         try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
             // O_NONBLOCK, because a fifo may have replaced the file.
-            let descriptor = try Descriptor(at: directory.fd, entry, flags: flags | O_NONBLOCK)
+            let descriptor = try Descriptor(at: directory, entry, flags: flags | O_NONBLOCK)
             guard FileIdentity(try store.status(of: descriptor)) == node.key else { throw .system(.staleNFSFileHandle) }
             store.accessTimes.prepare(file: descriptor)
             return descriptor

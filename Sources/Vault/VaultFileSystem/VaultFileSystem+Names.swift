@@ -41,7 +41,7 @@ extension VaultFileSystem {
     }
 
     private func entry(
-        _ entry: [UInt8], in directory: OpenDirectory, _ parent: Node, isNew: Bool = false
+        _ entry: Component, in directory: OpenDirectory, _ parent: Node, isNew: Bool = false
     ) throws(StoreError) -> NodeEntry {
         let status = try directory.status(of: entry)
         let node = intern(status, parent: parent, entry: entry, isNew: isNew)
@@ -49,8 +49,8 @@ extension VaultFileSystem {
     }
 
     /// Returns the node for an object found under a name, and counts one lookup.
-    func intern(_ status: stat, parent: Node, entry: [UInt8], isNew: Bool = false) -> Node {
-        let isConflictCopy = parent.isConflictCopy || EntryName.kind(of: entry) == .conflictCopy
+    func intern(_ status: stat, parent: Node, entry: Component, isNew: Bool = false) -> Node {
+        let isConflictCopy = parent.isConflictCopy || EntryName.kind(of: entry.bytes) == .conflictCopy
         while true {
             let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
             if node.setConflictCopy(isConflictCopy) { return node }
@@ -236,9 +236,9 @@ extension VaultFileSystem {
 
     /// True for a directory with the secret of `parent` or of a directory above that (FileFormat: Directory-4).
     private func repeatsSecret(_ status: stat, below parent: Node) -> Bool {
-        guard status.st_mode & S_IFMT == S_IFDIR, let node = nodes.find(status), (try? directory(node)) != nil else {
-            return false
-        }
+        guard status.st_mode & S_IFMT == S_IFDIR, let node = nodes.find(status), (try? directory(node)) != nil,
+            node.directoryClass?.mayRepeatSecret == true
+        else { return false }
         return ([parent] + nodes.path(of: parent).map(\.parent)).contains { hasSecret(of: $0, node) }
     }
 
@@ -266,7 +266,7 @@ extension VaultFileSystem {
         // Without a descriptor of the file, because removing an open file leaves another one on NFS.
         if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }
         // All its names may be removed at the same time. This descriptor keeps the inode until the table knows.
-        let pin = try? Descriptor(at: directory.descriptor.fd, name.entry, flags: linux_O_PATH)
+        let pin = try? Descriptor(at: directory.descriptor, name.entry, flags: linux_O_PATH)
         try body()
         finishRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
     }
@@ -335,18 +335,19 @@ extension VaultFileSystem {
         if !wasUnlocked { try admitWhileLocked(handle.node, .listing) }
         // Without keys every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
-        try list(handle.reader, from: offset, accept) { (_, listed) throws(StoreError) in
-            try complete(&listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
+        try list(handle.reader, from: offset, accept) { (_, entry, listed) throws(StoreError) in
+            try complete(entry, &listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
         }
         try confirmKeys(of: handle.directory, handle.node)
     }
 
     /// Sets the plaintext name, and the attributes and the node if they are wanted. Returns false to leave the entry out.
     private func complete(
-        _ listed: inout ListedEntry, in handle: DirectoryHandle, withAttributes: Bool, wasUnlocked: Bool
+        _ entry: Component, _ listed: inout ListedEntry, in handle: DirectoryHandle, withAttributes: Bool,
+        wasUnlocked: Bool
     ) throws(StoreError) -> Bool {
-        let (entry, directory) = (listed.name, handle.directory)
-        let kind = EntryName.kind(of: entry)
+        let directory = handle.directory
+        let kind = EntryName.kind(of: entry.bytes)
         if kind == .temporary { sweep(entry, handle) }
         guard [.name, .longName, .conflictCopy].contains(kind) else { return false }
         guard let name = plaintextName(of: entry, in: directory) else {
@@ -379,15 +380,15 @@ extension VaultFileSystem {
 
     /// Removes a leftover that a listing meets. To sweep the whole tree at mount would make a mount as slow as the tree is
     /// large. The root is swept then, because log and slot commands have temporary files there while it is mounted.
-    private func sweep(_ entry: [UInt8], _ handle: DirectoryHandle) {
+    private func sweep(_ entry: Component, _ handle: DirectoryHandle) {
         // Another machine's temporary files stay.
         if handle.node !== nodes.root, (try? store.admitChange()) != nil { handle.directory.removeLeftover(entry) }
     }
 
     /// Returns true if an entry whose name does not authenticate is the vault's. Other programs' files are not damage.
-    private func isDamaged(_ entry: [UInt8], in directory: OpenDirectory) -> Bool {
-        if EntryName.canBeEncrypted(entry) { return true }
-        if EntryName.isShortened(entry) { return false }
+    private func isDamaged(_ entry: Component, in directory: OpenDirectory) -> Bool {
+        if EntryName.canBeEncrypted(entry.bytes) { return true }
+        if EntryName.isShortened(entry.bytes) { return false }
         // Looked at once, not at each listing. Its times show that it was renamed or changed.
         // Without all keys nothing can be said.
         guard gate.isUnlocked(), let status = try? directory.status(of: entry) else { return false }
@@ -402,11 +403,11 @@ extension VaultFileSystem {
     }
 
     /// The name of a backing entry. Nil if it does not authenticate.
-    func plaintextName(of entry: [UInt8], in directory: OpenDirectory) -> [UInt8]? {
-        let kind = EntryName.kind(of: entry)
+    func plaintextName(of entry: Component, in directory: OpenDirectory) -> [UInt8]? {
+        let kind = EntryName.kind(of: entry.bytes)
         if kind == .conflictCopy { return directory.conflictName(of: entry) }
         let blob = kind == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
-        return EntryName.decode(entry, sidecarBlob: blob, keys: directory.keys)
+        return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: directory.keys)
     }
 }
 
@@ -415,7 +416,7 @@ struct ForeignEntry: Hashable {
     /// Number of entries that are remembered.
     static let mostKnown = 10_000
 
-    let entry: [UInt8]
+    let entry: Component
     let stamp: FileStamp
 }
 

@@ -47,7 +47,7 @@ package final class VaultFileSystem: Sendable {
         self.store = store
         conflictStore = Store(forConflictCopiesIn: store)
         self.gate = gate
-        let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
+        let pinned = try store.root.openedAgain(flags: linux_O_PATH | O_DIRECTORY)
         let root = Node(key: FileIdentity(try pinned.status()), kind: S_IFDIR)
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
@@ -78,7 +78,7 @@ package final class VaultFileSystem: Sendable {
     private func hasOwnName(_ node: Node) -> Bool {
         nodes.names(of: node).contains { name in
             let isAttached = name.parent === nodes.root || nodes.path(of: name.parent).first?.parent === nodes.root
-            guard isAttached, !name.parent.isConflictCopy, EntryName.kind(of: name.entry) != .conflictCopy else {
+            guard isAttached, !name.parent.isConflictCopy, EntryName.kind(of: name.entry.bytes) != .conflictCopy else {
                 return false
             }
             return (try? pinDirectory(name.parent).status(of: name.entry)).map(FileIdentity.init) == node.key
@@ -99,7 +99,11 @@ package final class VaultFileSystem: Sendable {
         try complete(node, pinned)
         let opened = try Self.open(pinned, of: node, isRoot: false, in: store)
         // Each directory above was opened to find this one.
-        if nodes.path(of: node).contains(where: { hasSecret(of: $0.parent, node) }) { throw OpenDirectory.repeated }
+        if node.directoryClass?.mayRepeatSecret == true,
+            nodes.path(of: node).contains(where: { hasSecret(of: $0.parent, node) })
+        {
+            throw OpenDirectory.repeated
+        }
         if opened.protectionClass == .inbox { hasInbox.store(true, ordering: .releasing) }
         directories.insert(opened, for: node)
         return opened
@@ -164,14 +168,14 @@ package final class VaultFileSystem: Sendable {
 
     /// Calls `body` with a directory and an entry under which the node is. Tries all its known names.
     func atName<Result>(
-        of node: Node, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+        of node: Node, _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try nodes.atName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
     /// The same for a `body` that itself throws `ESTALE` if the entry is another object.
     func atCheckedName<Result>(
-        of node: Node, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+        of node: Node, _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try nodes.atCheckedName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
@@ -190,7 +194,7 @@ package final class VaultFileSystem: Sendable {
     func pin(_ node: Node) throws(StoreError) -> Descriptor {
         if let open = openDescriptor(node) { return open }
         return try atCheckedName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
-            let descriptor = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+            let descriptor = try Descriptor(at: parent, entry, flags: linux_O_PATH)
             guard FileIdentity(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
             return descriptor
         }
@@ -281,7 +285,7 @@ extension VaultFileSystem: FileSystem {
     package func path(of id: NodeID) -> ObjectPath? { (try? nodes.node(id)).flatMap { objectPath(of: $0) } }
 
     /// - Parameter entry: an entry of the directory `node`, whose name does not authenticate.
-    func objectPath(of node: Node, entry: [UInt8]? = nil) -> ObjectPath? {
+    func objectPath(of node: Node, entry: Component? = nil) -> ObjectPath? {
         let names = nodes.path(of: node)
         guard node === nodes.root || names.first?.parent === nodes.root else { return nil }
         let stored = (names.map(\.entry) + (entry.map { [$0] } ?? [])).joined(separator: [UInt8(ascii: "/")])

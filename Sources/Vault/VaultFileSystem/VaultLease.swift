@@ -57,9 +57,7 @@ package final class VaultLease: LeaseKeeper {
 
     /// The stamp of `vaultfs.json`, or nil if fstatat(2) fails.
     private static func stamp(of vault: VaultDirectory) -> FileStamp? {
-        var status = stat()
-        let result = fstatat(vault.root.rawValue, VaultDirectory.configurationEntry, &status, AT_SYMLINK_NOFOLLOW)
-        return result == 0 ? FileStamp(status) : nil
+        (try? vault.descriptor.status(of: VaultDirectory.configurationEntry)).map { FileStamp($0) }
     }
 
     /// An inotify(7) descriptor that reports files that get a name in the vault's directory, as a new `vaultfs.json` does.

@@ -1,4 +1,4 @@
-internal import LinuxSystem
+package import LinuxSystem
 internal import VaultCrypto
 
 /// The entry of a conflict copy: the version of a file that a sync client kept beside the file's own entry, under that
@@ -17,7 +17,7 @@ package struct ConflictCopy: Equatable, Sendable {
     private static let telltaleDigits = 8
 
     /// The entry that the copy is a version of.
-    package let twin: [UInt8]
+    package let twin: Component
     /// Begins with a byte outside base64url.
     package let addition: [UInt8]
     /// True if the addition is before the digits of a long entry. There may be one with the same addition at the end too.
@@ -25,11 +25,11 @@ package struct ConflictCopy: Equatable, Sendable {
 
     /// Nil if `entry` is not spelled like a conflict copy. The twin's name may still not authenticate.
     package init?(_ entry: [UInt8]) {
-        guard let (twin, addition) = entry.starts(with: Self.longStart) ? Self.long(entry) : Self.short(entry) else {
-            return nil
-        }
-        (self.twin, self.addition) = (Array(twin), Array(addition))
-        isBeforeDigits = self.twin + self.addition != entry
+        guard let (spelling, addition) = entry.starts(with: Self.longStart) ? Self.long(entry) : Self.short(entry),
+            let twin = try? Component(Array(spelling))
+        else { return nil }
+        (self.twin, self.addition) = (twin, Array(addition))
+        isBeforeDigits = twin.bytes + addition != entry
     }
 
     private static func short(_ entry: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>)? {

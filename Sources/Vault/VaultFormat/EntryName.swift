@@ -1,4 +1,4 @@
-internal import LinuxSystem
+package import LinuxSystem
 import VaultCrypto
 
 /// Names as the backing directory stores them (FileFormat, Names).
@@ -9,17 +9,17 @@ package enum EntryName {
     /// The backing form of a name.
     package struct Encoded: Equatable, Sendable {
         /// The backing directory's entry.
-        package let entry: [UInt8]
+        package let entry: Component
         /// The content of the entry's sidecar. Nil if the name fits its entry.
         package let sidecarBlob: [UInt8]?
 
         /// - Parameter sidecarBlob: nil also for a conflict copy, which uses its twin's sidecar.
-        package init(entry: [UInt8], sidecarBlob: [UInt8]? = nil) {
+        package init(entry: Component, sidecarBlob: [UInt8]? = nil) {
             (self.entry, self.sidecarBlob) = (entry, sidecarBlob)
         }
 
         /// True for a conflict copy, and false for what `encode` returns.
-        package var isConflictCopy: Bool { EntryName.kind(of: entry) == .conflictCopy }
+        package var isConflictCopy: Bool { EntryName.kind(of: entry.bytes) == .conflictCopy }
     }
 
     /// The kind of a backing directory's entry, by its spelling alone.
@@ -39,10 +39,10 @@ package enum EntryName {
         case reserved
     }
 
-    private static let reservedPrefix: [UInt8] = Array("vaultfs.".utf8)
-    private static let longPrefix: [UInt8] = Array("vaultfs.long.".utf8)
-    private static let temporaryPrefix: [UInt8] = Array("vaultfs.tmp.".utf8)
-    private static let sidecarSuffix: [UInt8] = Array(".name".utf8)
+    private static let reservedPrefix: Component = "vaultfs."
+    private static let longPrefix: Component = "vaultfs.long."
+    package static let temporaryPrefix: Component = "vaultfs.tmp."
+    private static let sidecarSuffix: Component = ".name"
     private static let associatedData: [[UInt8]] = [Array("name".utf8)]
     private static let tagSize = 16
     private static let paddingUnit = 16
@@ -61,8 +61,11 @@ package enum EntryName {
         var padded = name
         padded.append(contentsOf: repeatElement(0, count: paddedSize(name.count) - name.count))
         let blob = try cryptography("name", keys.nameCipher.encrypt(padded, associatedData: associatedData))
-        guard blob.count > maximumShortBlob else { return Encoded(entry: Base64.url.encode(blob)) }
-        return Encoded(entry: try cryptography("name", longEntry(of: blob)), sidecarBlob: blob)
+        let isShort = blob.count <= maximumShortBlob
+        let spelling = isShort ? Base64.url.encode(blob) : try cryptography("name", longEntry(of: blob))
+        // base64url has neither slash nor dot.
+        guard let entry = try? Component(spelling) else { throw FormatError(.invalidValue, "name without an entry") }
+        return Encoded(entry: entry, sidecarBlob: isShort ? nil : blob)
     }
 
     /// The name of `entry` in the directory of `keys`. Nil if it does not authenticate there: only the one spelling
@@ -129,10 +132,15 @@ package enum EntryName {
     }
 
     /// The entry of the sidecar of the long name `entry`.
-    package static func sidecar(of entry: [UInt8]) -> [UInt8] { entry + sidecarSuffix }
+    package static func sidecar(of entry: Component) -> Component { entry + sidecarSuffix }
+
+    /// The entry that a sidecar belongs to. Nil for any other entry than a sidecar.
+    package static func entry(ofSidecar sidecar: Component) -> Component? {
+        kind(of: sidecar.bytes) == .sidecar ? try? Component(Array(sidecar.dropLast(sidecarSuffix.count))) : nil
+    }
 
     /// The entry of a temporary object: `vaultfs.tmp.` and the digits given.
-    package static func temporary(_ hex: String) -> [UInt8] { temporaryPrefix + Array(hex.utf8) }
+    package static func temporary(_ digits: Component) -> Component { temporaryPrefix + digits }
 
     /// The number of bytes up to which every name has an entry of at most `entryLength` bytes. Names over 160 bytes may too,
     /// because they get short entries and sidecars.
@@ -144,15 +152,12 @@ package enum EntryName {
     }
 
     private static func isValid(_ name: [UInt8]) -> Bool {
-        guard (1...maximumLength).contains(name.count), !name.contains(0), !name.contains(UInt8(ascii: "/"))
-        else { return false }
-        let isDots = name.count <= 2 && name.allSatisfy { $0 == UInt8(ascii: ".") }
-        return !isDots
+        name.count <= maximumLength && Component.isOne(name)
     }
 
     private static func paddedSize(_ size: Int) -> Int { (size + paddingUnit - 1) & ~(paddingUnit - 1) }
 
     private static func longEntry(of blob: [UInt8]) throws(CryptoError) -> [UInt8] {
-        Base64.url.encode(try Sha256.digest(blob), after: longPrefix)
+        Base64.url.encode(try Sha256.digest(blob), after: longPrefix.bytes)
     }
 }

@@ -1,3 +1,4 @@
+package import LinuxSystem
 package import VaultCrypto
 
 /// `vaultfs.rekey`, in the vault's root: a step of a rekey that takes several system calls. It is written before the step
@@ -9,7 +10,7 @@ package enum RekeyIntent: Sendable, Equatable {
     /// A directory that gets a new secret, and with it new names, attributes and a new record.
     package struct Directory: Sendable, Equatable {
         /// The backing entries that lead to it from the root. Empty for the root.
-        package var path: [[UInt8]]
+        package var path: [Component]
         package var oldRecord, newRecord: [UInt8]
         /// atime and mtime of the directory, in seconds and nanoseconds. They are restored.
         package var times: [UInt64]
@@ -17,7 +18,7 @@ package enum RekeyIntent: Sendable, Equatable {
         package var attributes: [Attribute]
 
         package init(
-            path: [[UInt8]], oldRecord: [UInt8], newRecord: [UInt8], times: [UInt64], attributes: [Attribute]
+            path: [Component], oldRecord: [UInt8], newRecord: [UInt8], times: [UInt64], attributes: [Attribute]
         ) {
             self.path = path
             self.oldRecord = oldRecord
@@ -42,11 +43,11 @@ package enum RekeyIntent: Sendable, Equatable {
         /// Identifies the old object, even in a copy of the vault.
         package var old: Identity
         /// The entry in the root that leads to the new object.
-        package var temporary: [UInt8]
+        package var temporary: Component
         /// The backing entries that lead to each name from the root.
-        package var paths: [[[UInt8]]]
+        package var paths: [[Component]]
 
-        package init(old: Identity, temporary: [UInt8], paths: [[[UInt8]]]) {
+        package init(old: Identity, temporary: Component, paths: [[Component]]) {
             self.old = old
             self.temporary = temporary
             self.paths = paths
@@ -99,23 +100,25 @@ package enum RekeyIntent: Sendable, Equatable {
         case .links(let step):
             let paths = step.paths.map(Self.joined)
             switch step.old {
-            case .file(let id): return (2, [Self.number(id), step.temporary] + paths)
-            case .link(let stored): return (3, [stored, step.temporary] + paths)
+            case .file(let id): return (2, [Self.number(id), step.temporary.bytes] + paths)
+            case .link(let stored): return (3, [stored, step.temporary.bytes] + paths)
             }
         }
     }
 
     private static func decoded(kind: UInt8, _ fields: [[UInt8]]) -> RekeyIntent? {
         if kind == 1 { return directory(fields).map { .directory($0) } }
-        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, isEntry(fields[1]) else { return nil }
+        guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, let temporary = entry(fields[1]) else {
+            return nil
+        }
         let paths = fields[2...].compactMap { split($0) }.filter { !$0.isEmpty }
         guard paths.count == fields.count - 2 else { return nil }
         switch kind {
         case 2:
             guard fields[0].count == 8 else { return nil }
             let id = fields[0].littleEndian64(at: 0)
-            return .links(Links(old: .file(id), temporary: fields[1], paths: paths))
-        case 3: return .links(Links(old: .link(fields[0]), temporary: fields[1], paths: paths))
+            return .links(Links(old: .file(id), temporary: temporary, paths: paths))
+        case 3: return .links(Links(old: .link(fields[0]), temporary: temporary, paths: paths))
         default: return nil
         }
     }
@@ -159,18 +162,18 @@ package enum RekeyIntent: Sendable, Equatable {
         return bytes
     }
 
-    private static func joined(_ path: [[UInt8]]) -> [UInt8] { Array(path.joined(separator: [UInt8(ascii: "/")])) }
+    private static func joined(_ path: [Component]) -> [UInt8] { Array(path.joined(separator: [UInt8(ascii: "/")])) }
 
     /// Returns nil if the path has an entry that is invalid.
-    private static func split(_ path: [UInt8]) -> [[UInt8]]? {
+    private static func split(_ path: [UInt8]) -> [Component]? {
         if path.isEmpty { return [] }
-        let entries = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { Array($0) }
-        return entries.allSatisfy(isEntry) ? entries : nil
+        let entries = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        let components = entries.compactMap { entry(Array($0)) }
+        return components.count == entries.count ? components : nil
     }
 
-    /// Returns true if the bytes can be an entry of a directory, and do not lead out of it.
-    private static func isEntry(_ entry: [UInt8]) -> Bool {
-        (1...EntryName.maximumLength).contains(entry.count) && !entry.contains(0) && !entry.contains(UInt8(ascii: "/"))
-            && entry != Array(".".utf8) && entry != Array("..".utf8)
+    /// Returns nil unless the bytes can be an entry of a directory, and do not lead out of it.
+    private static func entry(_ bytes: [UInt8]) -> Component? {
+        bytes.count <= EntryName.maximumLength ? try? Component(bytes) : nil
     }
 }

@@ -123,13 +123,16 @@ package final class ViewFileSystem: Sendable {
     /// Finds the source's entry of a name in the view: the name itself, or with the suffix that the view leaves out.
     private func find(
         _ name: [UInt8], in directory: Descriptor, isRoot: Bool
-    ) throws(StoreError) -> (entry: [UInt8], status: stat) {
+    ) throws(StoreError) -> (entry: Component, status: stat) {
         do throws(StoreError) {
             guard source.shows(name, inRoot: isRoot) else { throw .system(.noSuchFileOrDirectory) }
-            return (name, try directory.status(of: name))
+            let entry = try Component(name)
+            return (entry, try directory.status(of: entry))
         } catch .system(.noSuchFileOrDirectory) {
-            let entry = name + source.strippedSuffix
-            guard entry != name, source.shows(entry, inRoot: isRoot) else { throw .system(.noSuchFileOrDirectory) }
+            let entry = try Component(name + source.strippedSuffix)
+            guard entry.bytes != name, source.shows(entry.bytes, inRoot: isRoot) else {
+                throw .system(.noSuchFileOrDirectory)
+            }
             let status = try directory.status(of: entry)
             guard status.st_mode & S_IFMT != S_IFDIR else { throw .system(.noSuchFileOrDirectory) }
             return (entry, status)
@@ -142,13 +145,13 @@ package final class ViewFileSystem: Sendable {
         guard !suffix.isEmpty, listed.name.count > suffix.count, listed.name.suffix(suffix.count).elementsEqual(suffix),
             listed.attributes.st_mode & S_IFMT != S_IFDIR
         else { return listed.name }
-        let stripped = Array(listed.name.dropLast(suffix.count))
-        return (try? directory.status(of: stripped)) == nil ? stripped : listed.name
+        guard let stripped = try? Component(Array(listed.name.dropLast(suffix.count))) else { return listed.name }
+        return (try? directory.status(of: stripped)) == nil ? stripped.bytes : listed.name
     }
 
-    private func entry(_ status: stat, _ name: [UInt8], _ parent: ViewNode) -> NodeEntry {
+    private func entry(_ status: stat, _ name: Component, _ parent: ViewNode) -> NodeEntry {
         let node = nodes.intern(status, parent: parent, entry: name)
-        source.wasLookedUp({ path(of: node) }, name: name)
+        source.wasLookedUp({ path(of: node) }, name: name.bytes)
         return NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node))
     }
 
@@ -178,14 +181,14 @@ package final class ViewFileSystem: Sendable {
     ) throws(StoreError) {
         try admit()
         let isRoot = handle.node === nodes.root
-        let isAtEnd = try list(handle.reader, from: offset, accept) { directory, listed in
+        let isAtEnd = try list(handle.reader, from: offset, accept) { directory, found, listed in
             guard source.shows(listed.name, inRoot: isRoot) else { return false }
             let name = shownName(of: listed, in: directory)
             defer { listed.name = name }
             if !withAttributes { return true }
             // Removed since getdents(2).
-            guard let status = try? directory.status(of: listed.name) else { return false }
-            let entry = entry(status, listed.name, handle.node)
+            guard let status = try? directory.status(of: found) else { return false }
+            let entry = entry(status, found, handle.node)
             (listed.id, listed.attributes) = (entry.id, entry.attributes)
             return true
         }
@@ -411,7 +414,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 
     func atName<Result>(
-        of node: ViewNode, _ body: (Descriptor, [UInt8]) throws(StoreError) -> Result
+        of node: ViewNode, _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try nodes.atName(of: node, in: { (node) throws(StoreError) in try directory(node) }, body)
     }
@@ -421,7 +424,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     func openSource(_ node: ViewNode) throws(StoreError) -> (source: SourceFile, status: stat) {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         let descriptor = try atName(of: node) { (directory, entry) throws(StoreError) in
-            try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK)
         }
         let status = try descriptor.status()
         guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
@@ -514,16 +517,16 @@ extension ViewFileSystem {
         // For messages: a file that needs the key.
         var files: [KeyName: [UInt8]] = [:]
         while !prefetches.access({ $0.isEnding }), let entry = try reader.next() {
-            guard source.shows(entry.name, inRoot: path.isEmpty) else { continue }
-            let inside = joinedPath(path, entry.name)
-            guard let status = try? listed.status(of: entry.name) else { continue }
+            guard source.shows(entry.bytes, inRoot: path.isEmpty) else { continue }
+            let inside = joinedPath(path, entry.bytes)
+            guard let status = try? listed.status(of: entry) else { continue }
             if status.st_mode & S_IFMT == S_IFDIR, depth > 0 {
-                guard let below = try? Descriptor(at: listed.fd, entry.name, flags: linux_O_PATH | O_DIRECTORY)
+                guard let below = try? Descriptor(at: listed, entry, flags: linux_O_PATH | O_DIRECTORY)
                 else { continue }
                 // Go on after a directory that cannot be read.
                 try? prefetch(below, inside, depth: depth - 1)
             } else if status.st_mode & S_IFMT == S_IFREG {
-                for name in missingKeys(of: entry.name, inside, in: listed) where files[name] == nil {
+                for name in missingKeys(of: entry, inside, in: listed) where files[name] == nil {
                     files[name] = inside
                     wanted.append(name)
                 }
@@ -539,8 +542,8 @@ extension ViewFileSystem {
     }
 
     /// The keys of a file that are not in memory.
-    private func missingKeys(of name: [UInt8], _ path: [UInt8], in directory: Descriptor) -> [KeyName] {
-        guard let file = try? Descriptor(at: directory.fd, name, flags: O_RDONLY | O_NONBLOCK),
+    private func missingKeys(of name: Component, _ path: [UInt8], in directory: Descriptor) -> [KeyName] {
+        guard let file = try? Descriptor(at: directory, name, flags: O_RDONLY | O_NONBLOCK),
             let status = try? file.status(), status.st_mode & S_IFMT == S_IFREG,
             let plan = try? source.plan(for: path, SourceFile(file, status), status)
         else { return [] }
@@ -570,7 +573,7 @@ extension ViewFileSystem: LockableFileSystem {
     package func knownNames() -> [KnownName] {
         nodes.allNames().map { node, name in
             KnownName(
-                parent: nodes.id(of: name.parent).rawValue, name: name.entry,
+                parent: nodes.id(of: name.parent).rawValue, name: name.entry.bytes,
                 mayBeInUse: node.isDirectory || node.openFile != nil)
         }
     }

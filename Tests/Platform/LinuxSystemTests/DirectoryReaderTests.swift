@@ -27,7 +27,7 @@ import Testing
     func all() throws {
         var reader = try open()
         var names: [[UInt8]] = []
-        while let entry = try reader.next() { names.append(entry.name) }
+        while let entry = try reader.next() { names.append(entry.bytes) }
         #expect(names.count == count)
         #expect(Set(names) == Set((0..<count).map { Array(name($0).utf8) }))
         #expect(try reader.next() == nil)
@@ -70,7 +70,7 @@ import Testing
         close(Glibc.open(directory.appending("new"), O_CREAT | O_WRONLY, 0o600))
         try reader.seek(to: 0)
         var found = false
-        while let entry = try reader.next() { found = found || entry.name == Array("new".utf8) }
+        while let entry = try reader.next() { found = found || entry == "new" }
         #expect(found)
     }
 }

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The traits of a store")
 struct StoreTraitsTests {
-    private static let entry = StoreTraits.prefix + Array("1".utf8)
+    private static let entry = StoreTraits.prefix + "1"
 
     @Test("A local disk has all abilities, and the probe leaves nothing, nor other times")
     func localStore() throws {
@@ -48,6 +48,22 @@ struct StoreTraitsTests {
         try FileManager.default.removeItem(atPath: foreign)
         StoreTraits.remove(Self.entry, from: root)
         #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
+    }
+
+    @Test(
+        "Links under the names of a probe lead it nowhere",
+        arguments: ["file", "moved", "link", "directory", "moved-directory"])
+    func plantedLinks(name: String) throws {
+        let (directory, outside) = (try TemporaryDirectory(), try TemporaryDirectory())
+        let root = try Descriptor(path: FilePath(directory.path), flags: O_RDONLY | O_DIRECTORY)
+        let kept = ["file", "moved", "link"]
+        for name in kept { try outside.write(name, "precious") }
+        let left = directory.appending("\(Self.entry)")
+        try FileManager.default.createDirectory(atPath: left, withIntermediateDirectories: false)
+        try FileManager.default.createSymbolicLink(atPath: "\(left)/\(name)", withDestinationPath: outside.path)
+        StoreTraits.remove(Self.entry, from: root)
+        _ = StoreTraits(probing: root, entry: Self.entry)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: outside.path).sorted() == kept.sorted())
     }
 
     @Test("A store that is only read is not written to")

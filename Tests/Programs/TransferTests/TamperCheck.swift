@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import LinuxSystem
 import Synchronization
+import SystemPackage
 import TestSupport
 import VaultStore
 
@@ -107,7 +108,7 @@ struct TamperCheck {
         let failed = Mutex(0)
         var options = TransferOptions()
         options.savesDamaged = savesDamaged
-        let destination = try Descriptor(at: AT_FDCWD, Array(out.utf8), flags: O_RDONLY | O_DIRECTORY)
+        let destination = try Descriptor(path: FilePath(bytes: Array(out.utf8)), flags: O_RDONLY | O_DIRECTORY)
         let transfer = TreeTransfer(
             from: tree, to: LocalTree<Workspace>(), options, failed: { _, _ in failed.withLock { $0 += 1 } },
             damaged: { _, _, _ in failed.withLock { $0 += 1 } }, isStopped: { false })

@@ -83,7 +83,7 @@ final class TamperVault {
         let store = { [root] in try Store(root: root, keyRing: keyRing, cacheSize: 0, isReadOnly: false) }
         var open = try store()
         let directory = try OpenDirectory.open(
-            try Descriptor(at: open.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY), isRoot: true,
+            try open.root.openedAgain(flags: linux_O_PATH | O_DIRECTORY), isRoot: true,
             in: open)
         let backing = try names.map { vault + "/" + String(decoding: try directory.encode($0).entry, as: UTF8.self) }
         self.backing = backing
@@ -167,8 +167,9 @@ final class TamperVault {
 
     /// Copies a file with its holes.
     static func copy(_ source: String, to target: String) throws {
-        let from = try Descriptor(at: AT_FDCWD, Array(source.utf8), flags: O_RDONLY)
-        let to = try Descriptor(at: AT_FDCWD, Array(target.utf8), flags: O_RDWR | O_CREAT | O_TRUNC, mode: 0o600)
+        let from = try Descriptor(path: FilePath(bytes: Array(source.utf8)), flags: O_RDONLY)
+        let to = try Descriptor(
+            path: FilePath(bytes: Array(target.utf8)), flags: O_RDWR | O_CREAT | O_TRUNC, mode: 0o600)
         let size = try from.status().st_size
         var offset = lseek(from.fd, 0, linux_SEEK_DATA)
         while offset >= 0 {

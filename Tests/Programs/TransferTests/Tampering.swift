@@ -2,6 +2,7 @@ import CLinux
 import Foundation
 import Glibc
 import LinuxSystem
+import SystemPackage
 import TestSupport
 
 /// A random change by an attacker who can write the vault's directory and has no key.
@@ -20,7 +21,7 @@ struct Tampering {
     private static func change(
         _ index: Int, of vault: TamperVault, _ random: inout SeededGenerator
     ) throws -> (String, isReplay: Bool) {
-        let file = try Descriptor(at: AT_FDCWD, Array(vault.backing[index].utf8), flags: O_RDWR)
+        let file = try Descriptor(path: FilePath(bytes: Array(vault.backing[index].utf8)), flags: O_RDWR)
         let size = Int(try file.status().st_size)
         let states = vault.model.files[index]
         let other = Int.random(in: 0..<vault.model.files.count, using: &random)

@@ -1,6 +1,7 @@
 import Foundation
 import LinuxSystem
 import Synchronization
+import SystemPackage
 import TestSupport
 import Testing
 import Transfer
@@ -222,7 +223,7 @@ import VaultStore
             return (transfer.totals, failed.withLock { $0.sorted() })
         }
         func open(_ path: String) throws -> Descriptor {
-            try Descriptor(at: AT_FDCWD, Array(path.utf8), flags: O_RDONLY | O_DIRECTORY)
+            try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY | O_DIRECTORY)
         }
         #expect(try transfer().0.files == 2)
         try place.flip(place.path("to/wrong"), at: 4000)

@@ -66,7 +66,7 @@ func status(mountpoint: String = "/mnt") -> MountStatus {
 final class RawClient {
     let socket: Descriptor
 
-    init(directory: RuntimeDirectory, name: String) throws {
+    init(directory: RuntimeDirectory, name: Component) throws {
         socket = try .streamSocket(isBlocking: true)
         try socket.setTimeout(seconds: 30)
         try socket.call(connect, name, in: directory.descriptor)

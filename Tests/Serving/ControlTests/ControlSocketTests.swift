@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import TestSupport
 import Testing
 
@@ -50,7 +51,7 @@ import Testing
         }
         let name = RuntimeDirectory.socketName(mountpoint: Array("/home/ada/Private".utf8))
         let limits = [
-            name,
+            name.description,
             "| \(ControlRequest.maximumSize >> 20) MiB; without the secret "
                 + "\(ControlRequest.maximumPlainSize >> 10) KiB |",
             "| \(ControlServer.clientTimeout.components.seconds) s, then the daemon hangs up |",

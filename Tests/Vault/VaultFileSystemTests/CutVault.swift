@@ -47,7 +47,7 @@ final class CutVault: Sendable {
     /// Mounts as the daemon does, without its threads, and without FUSE. Whatever a mount does after an unclean end
     /// before it serves requests must be in here.
     func mount(_ path: String) throws -> VaultFileSystem {
-        let root = try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY)
+        let root = try Descriptor(path: FilePath(bytes: ascii(path)), flags: O_RDONLY | O_DIRECTORY)
         let lock = try WriterLock.acquire(root: root, .exclusive, wait: .seconds(60), isRemote: false)
         let store = try Store(
             root: FileDescriptor(rawValue: root.fd), keyRing: keyRing, cacheSize: 8 * chunkSize, isReadOnly: false,

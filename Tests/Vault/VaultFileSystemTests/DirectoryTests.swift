@@ -87,6 +87,20 @@ import VaultStore
         try system.rename(ascii("copy"), in: .root, to: ascii("copy 2"), in: .root, flags: 0, for: .root)
     }
 
+    @Test("The work of opening or making a directory does not grow with its depth")
+    func depth() throws {
+        var parent = NodeID.root
+        for _ in 0..<200 { parent = try vault.directory("d", in: parent) }
+        try vault.remount()
+        let before = system.nodes.steps
+        var node = NodeID.root
+        for _ in 0..<200 { node = try system.lookUp(ascii("d"), in: node).id }
+        #expect(try vault.names(node).isEmpty)
+        for _ in 0..<50 { node = try vault.directory("d", in: node) }
+        // None goes through those above it.
+        #expect(system.nodes.steps - before < 50, "\(system.nodes.steps - before) steps")
+    }
+
     @Test("Names removed while a directory is listed: the others are listed once, and 'rm -r' gets them all")
     func removal() throws {
         let names = try fill(1000)

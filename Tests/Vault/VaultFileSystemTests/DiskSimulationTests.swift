@@ -2,6 +2,7 @@ import DiskSimulation
 import Foundation
 import Glibc
 import LinuxSystem
+import SystemPackage
 import TestSupport
 import Testing
 
@@ -14,7 +15,7 @@ import Testing
     init() throws {
         directory = try TemporaryDirectory(in: TemporaryDirectory.memory)
         try #require(mkdir(directory.appending("store"), 0o700) == 0)
-        root = try Descriptor(at: AT_FDCWD, ascii(directory.appending("store")), flags: O_RDONLY | O_DIRECTORY)
+        root = try Descriptor(path: FilePath(bytes: ascii(directory.appending("store"))), flags: O_RDONLY | O_DIRECTORY)
     }
 
     /// The contents of files that cuts after `body` leave, nil for a file that is absent.
@@ -35,7 +36,7 @@ import Testing
     }
 
     private func file(_ name: String) throws -> Descriptor {
-        try Descriptor(at: root.fd, ascii(name), flags: O_RDWR | O_CREAT, mode: 0o600)
+        try Descriptor(at: root, Component(ascii(name)), flags: O_RDWR | O_CREAT, mode: 0o600)
     }
 
     private func pages(_ bytes: UInt8...) -> [UInt8] { bytes.flatMap { [UInt8](repeating: $0, count: 4096) } }

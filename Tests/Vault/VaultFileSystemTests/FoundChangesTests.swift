@@ -16,7 +16,7 @@ import Testing
     init() throws { vault = try MountedVault() }
 
     private func read() throws -> VaultFileSystem {
-        let root = try Descriptor(at: AT_FDCWD, ascii(vault.path), flags: O_RDONLY | O_DIRECTORY)
+        let root = try Descriptor(path: FilePath(bytes: ascii(vault.path)), flags: O_RDONLY | O_DIRECTORY)
         return try VaultFileSystem(
             store: Store(
                 root: FileDescriptor(rawValue: root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20, isReadOnly: true))

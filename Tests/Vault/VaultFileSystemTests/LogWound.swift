@@ -2,6 +2,7 @@ import DiskSimulation
 import Foundation
 import Glibc
 import LinuxSystem
+import SystemPackage
 import TestSupport
 import VaultFormat
 
@@ -60,11 +61,11 @@ struct LogWound {
     static func fileID(of file: Descriptor) throws -> UInt64 { try EncryptedFile.unprovenFileID(of: file) }
 
     private static func fileIDs(_ path: String) throws -> Set<UInt64> {
-        var walk = BackingWalk(try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY))
+        var walk = BackingWalk(try Descriptor(path: FilePath(bytes: ascii(path)), flags: O_RDONLY | O_DIRECTORY))
         var ids: Set<UInt64> = []
         while let found = walk.nextEntry(onFailure: { _, _, _ in }) {
             guard found.status.st_mode & S_IFMT == S_IFREG else { continue }
-            ids.insert(try fileID(of: Descriptor(at: found.directory.fd, found.entry, flags: O_RDONLY)))
+            ids.insert(try fileID(of: Descriptor(at: found.directory, found.entry, flags: O_RDONLY)))
         }
         return ids
     }
@@ -75,7 +76,7 @@ struct LogWound {
     }
 
     private static func entries(_ path: String, _ vault: CutVault) throws -> [Found] {
-        let root = try Descriptor(at: AT_FDCWD, ascii(path), flags: O_RDONLY | O_DIRECTORY)
+        let root = try Descriptor(path: FilePath(bytes: ascii(path)), flags: O_RDONLY | O_DIRECTORY)
         guard let (log, headers) = try RedoLog.openToRead(root), let header = headers.first else { return [] }
         var reader = try LogReader(log, header, keys: vault.keyRing.currentLogKeys, vault.keyRing.layout)
         var found: [Found] = []

@@ -31,7 +31,7 @@ import Testing
         let record = WriterRecord(
             id: "1", boot: "another", process: ProcessIdentity(processID: 1, start: 1, namespace: 1), host: "here")
         try Bytes.put(record.bytes, at: vault.path + "/vaultfs.lock")
-        let root = try Descriptor(at: AT_FDCWD, ascii(vault.path), flags: O_RDONLY | O_DIRECTORY)
+        let root = try Descriptor(path: FilePath(bytes: ascii(vault.path)), flags: O_RDONLY | O_DIRECTORY)
         let lock =
             isReadOnly ? nil : try WriterLock.acquire(root: root, .exclusive, wait: .seconds(60), isRemote: false)
         return try VaultFileSystem(

@@ -132,7 +132,7 @@ import Testing
             vault = try MountedVault()
             try vault.file("f", pattern(10_000))
             vault.system.shutDown()
-            root = try Descriptor(at: AT_FDCWD, ascii(vault.path), flags: O_RDONLY | O_DIRECTORY)
+            root = try Descriptor(path: FilePath(bytes: ascii(vault.path)), flags: O_RDONLY | O_DIRECTORY)
             system = try Self.mount(vault, root)
             // Open until the end, as at a SIGTERM.
             let id = try system.lookUp(ascii("f"), in: .root).id

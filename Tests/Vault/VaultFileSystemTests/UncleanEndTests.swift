@@ -21,7 +21,7 @@ import VaultFormat
 
     init() throws {
         vault = try MountedVault()
-        root = try Descriptor(at: AT_FDCWD, ascii(vault.path), flags: O_RDONLY | O_DIRECTORY)
+        root = try Descriptor(path: FilePath(bytes: ascii(vault.path)), flags: O_RDONLY | O_DIRECTORY)
     }
 
     /// Ends the mount that made the vault. Leaves its lock file as after a kill, or as after a clean end.

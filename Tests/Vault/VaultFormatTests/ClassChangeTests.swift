@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -96,7 +97,7 @@ import VaultFormat
             let opened = try found.openKeys(classCipher: try vault.classCipher(new), vault: vault.id)
             #expect(opened.attributeKey.revealed == keys.attributeKey.revealed)
             let entry = try EntryName.encode(ascii("a name"), keys: keys).entry
-            #expect(EntryName.decode(entry, sidecarBlob: nil, keys: opened) == ascii("a name"))
+            #expect(EntryName.decode(entry.bytes, sidecarBlob: nil, keys: opened) == ascii("a name"))
             if old == new { continue }
             _ = formatError { _ = try found.openKeys(classCipher: try vault.classCipher(old), vault: vault.id) }
         }

@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 import VaultFormat
@@ -30,7 +31,7 @@ import VaultFormat
             let opened = try record.openKeys(classCipher: cipher, vault: vault.id)
             #expect(opened.attributeKey.revealed == keys.attributeKey.revealed)
             let encoded = try EntryName.encode(ascii("a name"), keys: keys)
-            #expect(EntryName.decode(encoded.entry, sidecarBlob: nil, keys: opened) == ascii("a name"))
+            #expect(EntryName.decode(encoded.entry.bytes, sidecarBlob: nil, keys: opened) == ascii("a name"))
         }
     }
 

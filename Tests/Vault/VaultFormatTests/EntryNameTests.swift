@@ -13,7 +13,7 @@ import VaultFormat
     }
 
     private func decode(_ encoded: EntryName.Encoded) -> [UInt8]? {
-        EntryName.decode(encoded.entry, sidecarBlob: encoded.sidecarBlob, keys: keys)
+        EntryName.decode(encoded.entry.bytes, sidecarBlob: encoded.sidecarBlob, keys: keys)
     }
 
     private func seal(_ padded: [UInt8]) throws -> [UInt8] {
@@ -43,11 +43,11 @@ import VaultFormat
             let padded = name + [UInt8](repeating: 0, count: (16 - length % 16) % 16)
             let blob = try seal(padded)
             if length <= 160 {
-                #expect(encoded.entry == Base64.url.encode(blob) && encoded.sidecarBlob == nil)
-                #expect(EntryName.kind(of: encoded.entry) == .name)
+                #expect(encoded.entry.bytes == Base64.url.encode(blob) && encoded.sidecarBlob == nil)
+                #expect(EntryName.kind(of: encoded.entry.bytes) == .name)
             } else {
-                #expect(try encoded.entry == longEntry(blob) && encoded.sidecarBlob == blob)
-                #expect(EntryName.kind(of: encoded.entry) == .longName)
+                #expect(try encoded.entry.bytes == longEntry(blob) && encoded.sidecarBlob == blob)
+                #expect(EntryName.kind(of: encoded.entry.bytes) == .longName)
             }
             #expect(encoded.entry.count <= EntryName.maximumLength)
             #expect(decode(encoded) == name)
@@ -64,7 +64,7 @@ import VaultFormat
         let encoded = try EntryName.encode([UInt8](repeating: 0x61, count: length), keys: keys)
         #expect(encoded.entry.count == entrySize)
         #expect((encoded.sidecarBlob?.count ?? 0) == blobSize)
-        #expect(EntryName.sidecar(of: encoded.entry) == encoded.entry + ascii(".name"))
+        #expect(EntryName.sidecar(of: encoded.entry) == encoded.entry + ".name")
     }
 
     @Test("Names-1: names are bytes: invalid UTF-8, control characters, dots and spaces decode again")
@@ -107,7 +107,7 @@ import VaultFormat
 
     @Test("Names-3: another spelling of the same blob is refused")
     func spelling() throws {
-        let entry = try EntryName.encode(ascii("hello"), keys: keys).entry
+        let entry = try EntryName.encode(ascii("hello"), keys: keys).entry.bytes
         for other in [entry + ascii("="), entry + ascii("A"), entry.dropLast(), [0x20] + entry, entry + [0x0A]] {
             #expect(EntryName.decode(Array(other), sidecarBlob: nil, keys: keys) == nil)
         }
@@ -127,7 +127,7 @@ import VaultFormat
 
     @Test("Names-3: every bit of an entry flipped, and every truncation, does not authenticate")
     func damage() throws {
-        let entry = try EntryName.encode(ascii("some name of 21 bytes"), keys: keys).entry
+        let entry = try EntryName.encode(ascii("some name of 21 bytes"), keys: keys).entry.bytes
         for bit in 0..<entry.count * 8 {
             var damaged = entry
             damaged[bit / 8] ^= 1 << UInt8(bit % 8)
@@ -144,14 +144,14 @@ import VaultFormat
         let encoded = try EntryName.encode(name, keys: keys)
         let other = try EntryName.encode([UInt8](repeating: 0x63, count: 200), keys: keys)
         let blob = try #require(encoded.sidecarBlob)
-        #expect(EntryName.decode(encoded.entry, sidecarBlob: nil, keys: keys) == nil)
-        #expect(EntryName.decode(encoded.entry, sidecarBlob: other.sidecarBlob, keys: keys) == nil)
-        #expect(EntryName.decode(other.entry, sidecarBlob: blob, keys: keys) == nil)
+        #expect(EntryName.decode(encoded.entry.bytes, sidecarBlob: nil, keys: keys) == nil)
+        #expect(EntryName.decode(encoded.entry.bytes, sidecarBlob: other.sidecarBlob, keys: keys) == nil)
+        #expect(EntryName.decode(other.entry.bytes, sidecarBlob: blob, keys: keys) == nil)
         for index in blob.indices {
             var damaged = blob
             damaged[index] ^= 0x10
-            #expect(EntryName.decode(encoded.entry, sidecarBlob: damaged, keys: keys) == nil)
-            #expect(EntryName.decode(encoded.entry, sidecarBlob: Array(blob[..<index]), keys: keys) == nil)
+            #expect(EntryName.decode(encoded.entry.bytes, sidecarBlob: damaged, keys: keys) == nil)
+            #expect(EntryName.decode(encoded.entry.bytes, sidecarBlob: Array(blob[..<index]), keys: keys) == nil)
             let entry = try longEntry(damaged)
             #expect(EntryName.decode(entry, sidecarBlob: damaged, keys: keys) == nil)
         }
@@ -160,10 +160,10 @@ import VaultFormat
     @Test("Names-4: an entry moved to another directory does not authenticate there")
     func moved() throws {
         let other = try vault.directory()
-        let entry = try EntryName.encode(ascii("a"), keys: keys).entry
+        let entry = try EntryName.encode(ascii("a"), keys: keys).entry.bytes
         #expect(EntryName.decode(entry, sidecarBlob: nil, keys: other) == nil)
         let long = try EntryName.encode([UInt8](repeating: 0x61, count: 255), keys: keys)
-        #expect(EntryName.decode(long.entry, sidecarBlob: long.sidecarBlob, keys: other) == nil)
+        #expect(EntryName.decode(long.entry.bytes, sidecarBlob: long.sidecarBlob, keys: other) == nil)
     }
 
     @Test("Names-5: an entry's kind follows from its spelling")
@@ -177,7 +177,7 @@ import VaultFormat
             ("vaultfs.long.\(digest).name", .sidecar),
         ]
         for (entry, kind) in cases { #expect(EntryName.kind(of: ascii(entry)) == kind, "\(entry)") }
-        #expect(EntryName.kind(of: EntryName.temporary("00ff")) == .temporary)
+        #expect(EntryName.kind(of: EntryName.temporary("00ff").bytes) == .temporary)
         for entry in ["vaultfs.json", "vaultfs.tmp.0", "vaultfs.long.\(digest).name", ""] {
             #expect(EntryName.decode(ascii(entry), sidecarBlob: nil, keys: keys) == nil)
         }

@@ -1,3 +1,4 @@
+import LinuxSystem
 import Testing
 import VaultCrypto
 
@@ -8,11 +9,11 @@ import VaultCrypto
     private let cipher: SivCipher
 
     private static let directory = RekeyIntent.Directory(
-        path: [ascii("aaa"), ascii("bbb")], oldRecord: [UInt8](repeating: 1, count: 64),
+        path: ["aaa", "bbb"], oldRecord: [UInt8](repeating: 1, count: 64),
         newRecord: [UInt8](repeating: 2, count: 64), times: [1, 2, 3, UInt64.max],
         attributes: [.init(name: ascii("user.vaultfs.x"), value: []), .init(name: ascii("y"), value: [0, 1])])
     private static let links = RekeyIntent.Links(
-        old: .file(77), temporary: ascii("vaultfs.tmp.ab"), paths: [[ascii("x")], [ascii("y"), ascii("z")]])
+        old: .file(77), temporary: "vaultfs.tmp.ab", paths: [["x"], ["y", "z"]])
 
     private static let intents: [RekeyIntent] = {
         var root = directory

@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import TestSupport
 import VaultCrypto
 import VaultFormat
@@ -41,12 +42,14 @@ struct VectorReader {
             switch EntryName.kind(of: entry) {
             case .name: break
             case .longName:
-                blob = try Self.contents(directory.appending(path: text(EntryName.sidecar(of: entry))))
+                blob = try Self.contents(directory.appending(path: text(EntryName.sidecar(of: Component(entry)).bytes)))
             case .sidecar, .conflictCopy, .temporary, .reserved: continue
             }
             guard let name = EntryName.decode(entry, sidecarBlob: blob, keys: keys) else { throw Damaged(what: "name") }
             let encoded = try EntryName.encode(name, keys: keys)
-            guard encoded.entry == entry, encoded.sidecarBlob == blob else { throw Damaged(what: "re-encoded name") }
+            guard encoded.entry.bytes == entry, encoded.sidecarBlob == blob else {
+                throw Damaged(what: "re-encoded name")
+            }
             lines += try object(at: url, path: path + text(name))
         }
         return (record.protectionClass.rawValue, lines)

@@ -57,7 +57,7 @@ final class TestStore: Sendable {
 
     /// The root directory, opened as the file system does it.
     func openRoot(in store: Store) throws -> OpenDirectory {
-        let pinned = try Descriptor(at: root.fd, ascii("."), flags: linux_O_PATH | O_DIRECTORY)
+        let pinned = try root.openedAgain(flags: linux_O_PATH | O_DIRECTORY)
         return try OpenDirectory.open(pinned, isRoot: true, in: store)
     }
 
@@ -73,13 +73,14 @@ final class TestStore: Sendable {
 
     /// A new file of this name.
     func create(_ name: String = "file", in store: Store) throws -> EncryptedFile {
-        let descriptor = try Descriptor(at: root.fd, ascii(entry(name)), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let descriptor = try Descriptor(
+            at: root, Component(ascii(entry(name))), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         return try EncryptedFile.create(in: descriptor, class: .complete, store: store)
     }
 
     /// The file of this name, as a new opening finds it.
     func reopen(_ name: String = "file", in store: Store) throws -> EncryptedFile {
-        let reader = try Descriptor(at: root.fd, ascii(entry(name)), flags: O_RDONLY | O_NONBLOCK)
+        let reader = try Descriptor(at: root, Component(ascii(entry(name))), flags: O_RDONLY | O_NONBLOCK)
         return try EncryptedFile.open(reader, in: store)
     }
 
@@ -98,7 +99,8 @@ final class TestStore: Sendable {
 
     /// Makes the backing file hold exactly these bytes, on the inode it has.
     func write(_ bytes: [UInt8], to name: String = "file") throws {
-        let file = try Descriptor(at: root.fd, ascii(entry(name)), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
+        let file = try Descriptor(
+            at: root, Component(ascii(entry(name))), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
         try bytes.withBytes { try file.write($0, at: 0) }
     }
 

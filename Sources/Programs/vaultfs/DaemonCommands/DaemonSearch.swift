@@ -112,7 +112,7 @@ struct DaemonSocket: Sendable {
     /// The user to whom its directory, and so the daemon, belongs.
     let userID: UInt32
     let directory: RuntimeDirectory
-    let name: String
+    let name: Component
 
     /// - Throws: `noDaemon`.
     func connect() throws(ControlError) -> ControlClient { try ControlClient(name: name, directory: directory) }
@@ -141,7 +141,7 @@ enum DaemonSearch {
     /// all are done. A directory that is reached by several paths counts once.
     /// - Parameter name: of the only socket that is meant. Nil for all.
     static func ask<Answer: Sendable>(
-        _ directories: [Candidate], named name: String? = nil, _ body: @escaping @Sendable (DaemonSocket) -> Answer?
+        _ directories: [Candidate], named name: Component? = nil, _ body: @escaping @Sendable (DaemonSocket) -> Answer?
     ) -> [Answer] {
         let seen = Monitor(Set<FileIdentity>())
         // Opening a directory may hang too: a hostile user's may lie on a file system of their own.

@@ -51,7 +51,8 @@ struct MountChoice: ParsableArguments {
                 .map(\.mountpoint)
         }
         for path in paths {
-            guard let mount = try? Descriptor(at: AT_FDCWD, path, flags: O_RDONLY | O_DIRECTORY) else { continue }
+            let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
+            guard let mount = try? Descriptor(path: FilePath(bytes: path), flags: flags) else { continue }
             linux_syncfs(mount.fd)
         }
     }
@@ -205,7 +206,7 @@ extension MountAnswer {
             } catch {
                 let name =
                     mounts["\(socket.userID) \(socket.name)"].map { FilePath(bytes: $0).shown }
-                    ?? "the mount of \(socket.directory.path.appending(socket.name).shown)"
+                    ?? "the mount of \(socket.directory.path.appending(entry: socket.name).shown)"
                 return MountAnswer(mountpoint: name, socket: socket, outcome: .unreachable("\(error)"))
             }
         }

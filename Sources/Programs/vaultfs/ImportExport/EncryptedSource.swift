@@ -6,24 +6,24 @@ internal import VaultStore
 /// Finds out if the source of an import is the encrypted side of a vault. Its ciphertext would be encrypted again.
 enum EncryptedSource {
     /// The file at the top of each, and the program that makes it.
-    private static let programs = [
+    private static let programs: [(file: Component, program: String)] = [
         ("gocryptfs.conf", "gocryptfs"), (".encfs6.xml", "EncFS"), ("cryfs.config", "CryFS"),
         ("vault.cryptomator", "Cryptomator"), ("masterkey.cryptomator", "Cryptomator"), (".securefs.json", "securefs"),
         (VaultDirectory.configurationEntry, "vaultfs"),
     ]
 
     /// Another program's encrypted directory: its configuration file, and the program.
-    static func foreign(_ directory: FilePath) -> (file: String, program: String)? {
+    static func foreign(_ directory: FilePath) -> (file: Component, program: String)? {
         programs.first { file, program in
-            program != "vaultfs" && directory.appending(file).withPlatformString { access($0, F_OK) } == 0
-        }.map { (file: $0.0, program: $0.1) }
+            program != "vaultfs" && directory.appending(entry: file).withPlatformString { access($0, F_OK) } == 0
+        }
     }
 
     /// - Parameter path: as it was typed.
     /// - Throws: code `usage`, with the advice.
     static func check(_ directory: Descriptor, path: FilePath) throws(CommandFailure) {
         for (name, program) in programs {
-            guard (try? directory.status(of: Array(name.utf8))) != nil else { continue }
+            guard (try? directory.status(of: name)) != nil else { continue }
             throw CommandFailure(
                 .usage,
                 "\(path.shown) holds \(name), so it is the encrypted side of a \(program) vault: mount it and import the "

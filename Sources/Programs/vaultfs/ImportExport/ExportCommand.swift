@@ -179,7 +179,7 @@ struct ExportCommand: ParsableCommand {
             LocalTree<System.Workspace>(), to.root, to.path, isDirectory: destination.endsWithSlash, for: from.name,
             shown: destination.path.shown, advice: ": make it first")
         // A later export would take the vault's files for unfinished ones.
-        guard try target.tree.find(Array(VaultDirectory.configurationEntry.utf8), in: target.directory) == nil else {
+        guard try target.tree.find(VaultDirectory.configurationEntry.bytes, in: target.directory) == nil else {
             throw CommandFailure(.failure, "\(destination.path.shown) is a vault: choose another destination")
         }
         let report = TransferReport(

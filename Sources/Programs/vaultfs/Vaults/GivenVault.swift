@@ -24,6 +24,6 @@ enum GivenVault {
 
     /// True if a directory looks like a vault.
     static func isOne(_ path: FilePath) -> Bool {
-        path.appending(VaultDirectory.configurationEntry).withPlatformString { access($0, F_OK) } == 0
+        path.appending(entry: VaultDirectory.configurationEntry).withPlatformString { access($0, F_OK) } == 0
     }
 }

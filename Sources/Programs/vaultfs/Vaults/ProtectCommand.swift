@@ -187,7 +187,7 @@ struct ProtectionTree {
         for name in try directory.allEntries().sorted(by: { $0.lexicographicallyPrecedes($1) }) {
             let entryPath = path.appending(entry: name)
             do throws(StoreError) {
-                let entry = try Descriptor(at: directory.fd, name, flags: linux_O_PATH)
+                let entry = try Descriptor(at: directory, name, flags: linux_O_PATH)
                 let kind = try entry.status().st_mode & S_IFMT
                 let isMeant = kind == S_IFDIR || kind == S_IFREG && newClass != .inbox
                 if isMeant { try visit(entry, entryPath, kind: kind) }
@@ -213,13 +213,5 @@ struct ProtectionTree {
         hasFailed = true
         let what = newClass.map { "cannot set the class of \(path.shown) to \($0.name)" }
         Console.report("\(what ?? "cannot show the class of \(path.shown)"): \(reason)")
-    }
-}
-
-extension FilePath {
-    /// Appends an entry's name, any bytes.
-    fileprivate func appending(entry name: [UInt8]) -> FilePath {
-        let slash = UInt8(ascii: "/")
-        return FilePath(bytes: bytes + (bytes.last == slash ? [] : [slash]) + name)
     }
 }

@@ -38,7 +38,7 @@ struct VaultPathArgument: ExpressibleByArgument {
         }
         let colons = bytes.indices.reversed().filter { $0 > 0 && bytes[$0] == UInt8(ascii: ":") }
         for end in [bytes.count] + colons {
-            let vault = FilePath(bytes: Array(bytes[..<end])).appending(VaultDirectory.configurationEntry)
+            let vault = FilePath(bytes: Array(bytes[..<end])).appending(entry: VaultDirectory.configurationEntry)
             guard vault.withPlatformString({ access($0, F_OK) }) == 0 else { continue }
             return (try directory(before: end), try components(bytes.dropFirst(end + 1)))
         }

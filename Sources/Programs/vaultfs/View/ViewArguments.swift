@@ -73,7 +73,7 @@ struct ViewArguments: Codable, Sendable {
                 "\(FilePath(bytes: name).shown) is a file, and hls takes the directory that it is in, with its segments: "
                     + "vaultfs view hls \(directory) MOUNTPOINT")
         }
-        let configuration = Array(VaultDirectory.configurationEntry.utf8)
+        let configuration = VaultDirectory.configurationEntry
         if location.onlyName == nil, (try? location.root.status(of: configuration)) != nil {
             throw CommandFailure(.usage, "\(path.shown) is a vault: vaultfs mount \(path.quotedForShell) MOUNTPOINT")
         }

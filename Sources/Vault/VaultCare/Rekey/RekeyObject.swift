@@ -5,20 +5,20 @@ internal import VaultStore
 
 /// A file, link or special file that a rekey visits.
 struct RekeyObject {
-    let entry: [UInt8]
+    let entry: Component
     let directory: RekeyDirectory
     /// O_PATH, so that the object opened later is the one whose status was read.
     let pin: Descriptor
     let status: stat
 
-    init(_ entry: [UInt8], in directory: RekeyDirectory) throws(StoreError) {
+    init(_ entry: Component, in directory: RekeyDirectory) throws(StoreError) {
         self.entry = entry
         self.directory = directory
-        pin = try Descriptor(at: directory.descriptor.fd, entry, flags: linux_O_PATH)
+        pin = try Descriptor(at: directory.descriptor, entry, flags: linux_O_PATH)
         status = try pin.currentStatus()
     }
 
     var identity: FileIdentity { FileIdentity(status) }
-    var path: [[UInt8]] { directory.path + [entry] }
+    var path: [Component] { directory.path + [entry] }
     var shownPath: [UInt8] { directory.shownPath(of: entry) }
 }

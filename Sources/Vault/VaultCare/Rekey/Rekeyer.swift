@@ -195,7 +195,7 @@ package final class Rekeyer: Sendable {
         try check()
     }
 
-    private func failed(_ entry: [UInt8], _ directory: RekeyDirectory, _ error: StoreError) {
+    private func failed(_ entry: Component, _ directory: RekeyDirectory, _ error: StoreError) {
         if error == .system(.noSuchFileOrDirectory) || directory.isFileSystems(entry) { return }
         handle(error, about: directory.shownPath(of: entry))
     }
@@ -257,7 +257,7 @@ extension Rekeyer {
     /// Makes the new object. When this returns, the old one is not open any more, which SMB needs to replace it.
     /// - Returns: the old object, or nil if it stays.
     private func makeCopy(
-        of object: RekeyObject, as temporary: [UInt8], _ names: Names, _ workspace: Workspace
+        of object: RekeyObject, as temporary: Component, _ names: Names, _ workspace: Workspace
     ) throws(StoreError) -> RekeyIntent.Identity? {
         let kind = try kind(of: object)
         switch kind {
@@ -289,7 +289,7 @@ extension Rekeyer {
                 let header = try EncryptedFile.readHeader(of: reader, keyRing: keyRing).0
                 return header.epoch == keyRing.epochs.current ? .current : .previousFile(reader)
             case S_IFLNK:
-                let stored = try object.pin.linkTarget(of: [])
+                let stored = try object.pin.linkTarget()
                 let (target, protectionClass, isCurrent) = try keyRing.linkTarget(ofStored: stored)
                 return isCurrent ? .current : .previousLink(stored: stored, target: target, protectionClass)
             default: return .current
@@ -303,7 +303,7 @@ extension Rekeyer {
     /// - Returns: the old object, or nil if there is nothing to replace.
     /// - Throws: `.damaged` if anything of the old object does not verify. Then nothing is left of the new one.
     func copy(
-        _ object: RekeyObject, _ kind: Kind, to temporary: [UInt8], in directory: Descriptor, _ workspace: Workspace
+        _ object: RekeyObject, _ kind: Kind, to temporary: Component, in directory: Descriptor, _ workspace: Workspace
     ) throws(StoreError) -> RekeyIntent.Identity? {
         switch kind {
         case .current, .foreign: return nil
@@ -319,12 +319,12 @@ extension Rekeyer {
     }
 
     private func makeFile(
-        _ temporary: [UInt8], in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
+        _ temporary: Component, in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
         _ status: stat, _ workspace: Workspace
     ) throws(StoreError) {
         guard !old.hasUnsealedTail else { throw .damaged("it is longer than its authenticated length") }
         try steps.before(.makeObject)
-        let file = try Descriptor(at: directory.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
+        let file = try Descriptor(at: directory, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         try directory.withTemporary(temporary) { () throws(StoreError) in
             let new = try EncryptedFile.create(in: file, class: old.protectionClass, store: store)
             let attributes = try RekeyedAttributes.read(
@@ -345,28 +345,21 @@ extension Rekeyer {
     }
 
     private func makeLink(
-        _ temporary: [UInt8], in directory: Descriptor, to target: [UInt8], _ protectionClass: ProtectionClass,
+        _ temporary: Component, in directory: Descriptor, to target: [UInt8], _ protectionClass: ProtectionClass,
         from object: RekeyObject
     ) throws(StoreError) {
         let cipher = try store.keyRing.linkCipher(protectionClass)
         let stored = try StoreError.ofFormat(
             LinkTarget.encode(target, class: protectionClass, linkCipher: cipher))
         try steps.before(.makeObject)
-        try withCString(stored) { (stored) throws(StoreError) in
-            try withCString(temporary) { (name) throws(StoreError) in
-                _ = try retrying { symlinkat(stored, directory.fd, name) }
-            }
-        }
+        try directory.makeLink(temporary, to: stored)
         try directory.withTemporary(temporary) { () throws(StoreError) in
             try steps.before(.fillObject)
-            let new = try Descriptor(at: directory.fd, temporary, flags: linux_O_PATH)
+            let new = try Descriptor(at: directory, temporary, flags: linux_O_PATH)
             try new.changeOwner(to: Owner(object.status))
             try RekeyedAttributes.copyForeign(from: ExtendedAttributes(object.pin), to: ExtendedAttributes(new))
             // Best effort: sshfs sets the times of the link's target, which does not exist.
-            withCString(temporary) { name in
-                let times = [object.status.st_atim, object.status.st_mtim]
-                _ = utimensat(directory.fd, name, times, AT_SYMLINK_NOFOLLOW)
-            }
+            try? directory.setTimes(of: temporary, [object.status.st_atim, object.status.st_mtim])
         }
     }
 }
@@ -375,7 +368,7 @@ extension Rekeyer {
 extension Rekeyer {
     /// The files and links of the previous epoch that have several names: the number of names, and the paths of
     /// those in the vault. With one path, the others are outside of the vault.
-    typealias Names = [FileIdentity: (count: Int, paths: [[[UInt8]]])]
+    typealias Names = [FileIdentity: (count: Int, paths: [[Component]])]
 
     /// Removes each object of which a name may be in what could not be read: replacing the others would part it from them.
     func checkNames(_ names: inout Names) {
@@ -408,7 +401,7 @@ extension Rekeyer {
         }
     }
 
-    private func rekeyLinkSet(_ paths: [[[UInt8]]], _ workspace: Workspace) throws(StoreError) {
+    private func rekeyLinkSet(_ paths: [[Component]], _ workspace: Workspace) throws(StoreError) {
         guard let entry = paths[0].last else { return }
         let object = try RekeyObject(entry, in: steps.directory(at: paths[0].dropLast()))
         let temporary = try VaultDirectory.temporaryEntry()
@@ -424,7 +417,7 @@ extension Rekeyer {
     }
 
     /// The path of an object for messages, of backing entries if the directory cannot be opened.
-    private func shownPath(_ path: [[UInt8]]) -> [UInt8] {
+    private func shownPath(_ path: [Component]) -> [UInt8] {
         guard let entry = path.last, let directory = try? steps.directory(at: path.dropLast()) else {
             return Array(path.joined(separator: [UInt8(ascii: "/")]))
         }
@@ -514,7 +507,7 @@ extension Rekeyer {
             path: directory.path, oldRecord: old.bytes, newRecord: made.bytes, times: directory.times,
             attributes: attributes)
         // A block for each sidecar and for each attribute.
-        let longNames = entries.count { EntryName.kind(of: $0) == .longName }
+        let longNames = entries.count { EntryName.kind(of: $0.bytes) == .longName }
         let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
         try steps.carryOut(.directory(step), space: space)
     }
@@ -522,7 +515,7 @@ extension Rekeyer {
     /// The owner that the store shows for our files, which is not this user with sshfs.
     private func ownerOfNewFiles() throws(StoreError) -> uid_t {
         let temporary = try VaultDirectory.temporaryEntry()
-        let file = try Descriptor(at: store.root.fd, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
+        let file = try Descriptor(at: store.root, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         defer { store.root.removeQuietly(temporary) }
         return try file.status().st_uid
     }
@@ -546,7 +539,7 @@ extension Rekeyer {
         for entry in try directory.descriptor.allEntries() {
             do throws(StoreError) {
                 try directory.checkName(of: entry, under: keys)
-                if EntryName.kind(of: entry) == .sidecar { try removeOrphan(entry, directory) }
+                if EntryName.kind(of: entry.bytes) == .sidecar { try removeOrphan(entry, directory) }
             } catch {
                 handle(error, about: directory.shownPath(of: entry))
             }
@@ -555,7 +548,7 @@ extension Rekeyer {
     }
 
     /// Removes a sidecar whose entry is gone. An interrupted operation can leave one, of either key.
-    private func removeOrphan(_ sidecar: [UInt8], _ directory: RekeyDirectory) throws(StoreError) {
+    private func removeOrphan(_ sidecar: Component, _ directory: RekeyDirectory) throws(StoreError) {
         guard try directory.descriptor.isSidecarOrphaned(sidecar) else { return }
         try store.admitChange()
         directory.willChange()

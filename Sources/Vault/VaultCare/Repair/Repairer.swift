@@ -116,7 +116,7 @@ package final class Repairer {
 
     private func openFile(_ finding: VerifierFinding) throws(StoreError) -> Descriptor {
         let (parent, entry) = try store.root.locate(finding.backingPath)
-        let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+        let pin = try Descriptor(at: parent, entry, flags: linux_O_PATH)
         guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
         return try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
     }
@@ -126,7 +126,7 @@ package final class Repairer {
         let moves = findings.filter { $0.remedy == .move }
         guard let first = moves.first else { return }
         do throws(StoreError) {
-            var found: [(entry: [UInt8], name: [UInt8])] = []
+            var found: [(path: [UInt8], name: [UInt8])] = []
             for finding in moves {
                 guard let (parent, entry) = try? store.root.locate(finding.backingPath),
                     let object = LostObject.find(entry, in: parent, store.keyRing)
@@ -155,8 +155,8 @@ package final class Repairer {
             try lostAndFound.empty(entry, in: parent)
         default:
             let (parent, entry) = try store.root.locate(finding.backingPath)
-            if EntryName.kind(of: entry) == .reserved {
-                try lostAndFound.keep(entry, from: parent, as: entry)
+            if EntryName.kind(of: entry.bytes) == .reserved {
+                try lostAndFound.keep(entry, from: parent, as: entry.bytes)
             } else {
                 try lostAndFound.moveHere(entry, from: parent)
             }

@@ -7,9 +7,7 @@ internal import VaultFormat
 internal import VaultStore
 
 extension Verifier {
-    private static let rootEntries = ["vaultfs.dir", "vaultfs.json", "vaultfs.log", "vaultfs.lock"].map {
-        Array($0.utf8)
-    }
+    private static let rootEntries: [Component] = ["vaultfs.dir", "vaultfs.json", "vaultfs.log", "vaultfs.lock"]
     private static let foreign = "another program's: the vault ignores it"
     private static let conflict =
         "the version that a sync client kept in a conflict: read-only; in a mount, rename or remove it"
@@ -17,7 +15,7 @@ extension Verifier {
     private static let largestSidecar = 272
 
     /// Checks one entry of the innermost directory.
-    func check(_ entry: [UInt8], in directory: VerifierFrame.Open) {
+    func check(_ entry: Component, in directory: VerifierFrame.Open) {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
         confirmed(isThere: isThere) { found = checkOnce(entry, in: directory) }
@@ -27,10 +25,12 @@ extension Verifier {
     }
 
     /// Checks an entry. Returns it if it is a directory.
-    private func checkOnce(_ entry: [UInt8], in directory: VerifierFrame.Open) -> VerifierObject? {
+    private func checkOnce(_ entry: Component, in directory: VerifierFrame.Open) -> VerifierObject? {
         let plain = VerifierObject(entry)
-        if EntryName.isObject(entry) && !EntryName.canBeEncrypted(entry) { return checkUnencrypted(plain, directory) }
-        switch EntryName.kind(of: entry) {
+        if EntryName.isObject(entry.bytes) && !EntryName.canBeEncrypted(entry.bytes) {
+            return checkUnencrypted(plain, directory)
+        }
+        switch EntryName.kind(of: entry.bytes) {
         case .name: return checkObject(named(entry, sidecarBlob: nil, directory), in: directory.descriptor)
         case .longName:
             let blob = checkSidecar(of: plain, directory)
@@ -61,7 +61,7 @@ extension Verifier {
     private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
         let isOurs = HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing)
         // Made or renamed when the power failed, and not synced.
-        if isOurs && EntryName.isShortened(object.entry) {
+        if isOurs && EntryName.isShortened(object.entry.bytes) {
             let remedy = remedy(forNameless: object.entry, directory)
             report(.leftover, object, "the short name of FAT, whose long one a power cut has torn", remedy: remedy)
             return checkObject(object, in: directory.descriptor)
@@ -84,10 +84,10 @@ extension Verifier {
     }
 
     /// Returns the entry, with its plaintext name if that authenticates.
-    private func named(_ entry: [UInt8], sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
+    private func named(_ entry: Component, sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
         // Without keys every name is hidden. The finding about the directory's record covers that.
         guard let keys = directory.keys else { return VerifierObject(entry) }
-        let object = VerifierObject(entry, name: EntryName.decode(entry, sidecarBlob: sidecarBlob, keys: keys))
+        let object = VerifierObject(entry, name: EntryName.decode(entry.bytes, sidecarBlob: sidecarBlob, keys: keys))
         if !object.isNamed { reportNameless(object, directory) }
         return object
     }
@@ -98,7 +98,7 @@ extension Verifier {
             remedy: remedy(forNameless: object.entry, directory))
     }
 
-    private func remedy(forNameless entry: [UInt8], _ directory: VerifierFrame.Open) -> Remedy? {
+    private func remedy(forNameless entry: Component, _ directory: VerifierFrame.Open) -> Remedy? {
         // Without the directory's keys, the remedy for its record covers this entry.
         guard directory.keys != nil else { return nil }
         return LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil
@@ -111,7 +111,7 @@ extension Verifier {
             let blob = try directory.descriptor.readFile(
                 EntryName.sidecar(of: object.entry), limit: Self.largestSidecar)
             let digest = try StoreError.ofCrypto(Sha256.digest(blob))
-            if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry { return blob }
+            if Array("vaultfs.long.".utf8) + Base64.url.encode(digest) == object.entry.bytes { return blob }
             report(.damaged, object, "the file with its long name belongs to another name", remedy: remedy)
         } catch .system(.noSuchFileOrDirectory) {
             report(.missing, object, "the file with its long name is missing: the name cannot be read", remedy: remedy)
@@ -134,7 +134,7 @@ extension Verifier {
     /// whose status was read.
     private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
         do throws(StoreError) {
-            let pin = try Descriptor(at: directory.fd, object.entry, flags: linux_O_PATH)
+            let pin = try Descriptor(at: directory, object.entry, flags: linux_O_PATH)
             let status = try pin.currentStatus()
             switch status.st_mode & S_IFMT {
             case S_IFDIR: return object
@@ -144,7 +144,7 @@ extension Verifier {
             case S_IFLNK:
                 totals.links += 1
                 do throws(StoreError) {
-                    _ = try keyRing.linkTarget(ofStored: try pin.linkTarget(of: []))
+                    _ = try keyRing.linkTarget(ofStored: try pin.linkTarget())
                 } catch .damaged(let reason) {
                     report(.damaged, object, reason)
                 }

@@ -28,6 +28,8 @@ package final class Verifier {
     package internal(set) var keys = VerifierKeys()
     /// The directories from the root to the one being checked.
     var stack: [VerifierFrame] = []
+    /// The secrets of the directories in `stack`.
+    private var secretsAbove: Set<[UInt8]> = []
     /// The changes in the log.
     private var changes: FoundChanges?
     /// True if the log has entries of files that were sealed since.
@@ -90,8 +92,9 @@ package final class Verifier {
         keys = VerifierKeys()
         filesSeen = []
         stack = []
+        secretsAbove = []
         try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
-            let root = try Descriptor(at: directory.root.rawValue, [UInt8(ascii: ".")], flags: O_RDONLY | O_DIRECTORY)
+            let root = try directory.descriptor.openedForReading()
             let changes = FoundChanges(root, keyRing, isFollowing: isInUse)
             if let fault = changes.current.fault {
                 report(.damaged, VerifierObject(RedoLog.fileName), fault, remedy: .clearLog)
@@ -129,7 +132,7 @@ package final class Verifier {
 
     /// True for a conflict copy, and for everything in a directory that is one.
     func isInConflictCopy(_ object: VerifierObject?) -> Bool {
-        object?.isConflictCopy ?? false || stack.contains { $0.object.isConflictCopy }
+        object?.isConflictCopy == true || stack.last?.isInConflictCopy == true
     }
 
     func progress() { onProgress(totals) }
@@ -152,8 +155,8 @@ package final class Verifier {
         at plaintextOffset: UInt64? = nil, count: UInt64? = nil, remedy: Remedy? = nil
     ) {
         if isInUse && kind.isTransient { return }
-        let shown = stack.dropFirst().map(\.object.shown) + (object.map { [$0.shown] } ?? [])
-        let backing = stack.dropFirst().map(\.object.entry) + (object.map { [$0.entry] } ?? [])
+        let shown = stack.compactMap(\.object?.shown) + (object.map { [$0.shown] } ?? [])
+        let backing = stack.compactMap(\.object?.entry) + (object.map { [$0.entry] } ?? [])
         // Nothing in a conflict copy may be changed.
         let remedy = isInConflictCopy(object) ? nil : remedy
         let finding = VerifierFinding(
@@ -223,15 +226,15 @@ package final class Verifier {
 
 /// An entry of a backing directory.
 struct VerifierObject {
-    let entry: [UInt8]
+    let entry: Component
     /// The plaintext name, or the entry if that does not authenticate.
     let shown: [UInt8]
     /// True if the name authenticates. A conflict copy has only its twin's.
     let isNamed: Bool
     let isConflictCopy: Bool
 
-    init(_ entry: [UInt8], name: [UInt8]? = nil, isConflictCopy: Bool = false) {
-        (self.entry, shown) = (entry, name ?? entry)
+    init(_ entry: Component, name: [UInt8]? = nil, isConflictCopy: Bool = false) {
+        (self.entry, shown) = (entry, name ?? entry.bytes)
         (isNamed, self.isConflictCopy) = (name != nil && !isConflictCopy, isConflictCopy)
     }
 }
@@ -270,8 +273,11 @@ struct VerifierFrame {
         var reader: DirectoryReader
     }
 
-    let object: VerifierObject
+    /// Nil for the vault's root.
+    let object: VerifierObject?
     let identity: FileIdentity
+    /// True for a conflict copy, and for everything in it.
+    var isInConflictCopy = false
     /// `DirectoryKeys.identity`. Nil if the record does not authenticate.
     var secret: [UInt8]?
     /// The position in the directory at which reading continues.
@@ -287,21 +293,21 @@ extension Verifier {
 
     /// Checks everything below `root`, in the order of the store. Not recursive: a tree may be deeper than the stack.
     func walk(_ root: Descriptor) throws(StoreError) {
-        stack = [VerifierFrame(object: VerifierObject([]), identity: FileIdentity(try root.status()))]
+        stack = [VerifierFrame(object: nil, identity: FileIdentity(try root.status()))]
         enter(root)
         while let last = stack.indices.last {
             guard var open = stack[last].open else {
                 preconditionFailure("internal error: the innermost directory is not open")
             }
-            var entry: DirectoryReader.Entry?
+            var entry: Component?
             do throws(StoreError) { entry = try open.reader.next() } catch {
                 // If it is in use, the directory may have been removed meanwhile, getdents(2).
                 if !isInUse || error != .system(.noSuchFileOrDirectory) { report(error, nil, "directory") }
             }
             if let entry {
-                stack[last].offset = entry.nextOffset
+                stack[last].offset = open.reader.offset
                 stack[last].open = open
-                check(entry.name, in: open)
+                check(entry, in: open)
             } else {
                 progress()
                 try leave()
@@ -318,7 +324,7 @@ extension Verifier {
         var isRepeated = false
         confirmed(isThere: isThere) {
             keys = checkRecord(of: descriptor, isRoot: last == 0)
-            isRepeated = keys.map { keys in stack[..<last].contains { $0.secret == keys.identity } } ?? false
+            isRepeated = keys.map { secretsAbove.contains($0.identity) } ?? false
             if isRepeated {
                 // The root's record elsewhere has been reported: its flag is set.
                 if keys?.identity != stack[0].secret { report(OpenDirectory.repeated, nil, "directory") }
@@ -331,6 +337,7 @@ extension Verifier {
             return
         }
         stack[last].secret = keys?.identity
+        if let keys { secretsAbove.insert(keys.identity) }
         stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
         if last >= openDirectories { stack[last - openDirectories].open = nil }
     }
@@ -338,9 +345,10 @@ extension Verifier {
     /// Enters a directory that was found in the innermost one.
     func descend(_ object: VerifierObject, in parent: Descriptor) {
         do throws(StoreError) {
-            let descriptor = try Descriptor(at: parent.fd, object.entry, flags: O_RDONLY | O_DIRECTORY)
+            let descriptor = try Descriptor(at: parent, object.entry, flags: O_RDONLY | O_DIRECTORY)
             let identity = FileIdentity(try descriptor.status())
-            stack.append(VerifierFrame(object: object, identity: identity))
+            stack.append(
+                VerifierFrame(object: object, identity: identity, isInConflictCopy: isInConflictCopy(object)))
             enter(descriptor)
         } catch .system(.noSuchFileOrDirectory) where isInUse {
             return
@@ -352,9 +360,11 @@ extension Verifier {
 
     /// Returns to the directory above, and opens it again if it was closed.
     private func leave() throws(StoreError) {
-        guard let left = stack.popLast()?.open, let last = stack.indices.last, stack[last].open == nil else { return }
+        guard let left = stack.popLast() else { return }
+        if let secret = left.secret { secretsAbove.remove(secret) }
+        guard let left = left.open, let last = stack.indices.last, stack[last].open == nil else { return }
         // Check that ".." leads to the directory above: this one may have been moved.
-        let descriptor = try Descriptor(at: left.descriptor.fd, Array("..".utf8), flags: O_RDONLY | O_DIRECTORY)
+        let descriptor = try left.descriptor.parent(flags: O_RDONLY)
         guard FileIdentity(try descriptor.status()) == stack[last].identity else {
             throw .damaged("a directory was moved while it was being verified")
         }
@@ -366,7 +376,7 @@ extension Verifier {
 
     /// Reports damage of `vaultfs.dir`. Returns nil if it gives no keys.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
-        if !isRoot && isCompleted && stack[stack.count - 1].object.isNamed && !isInConflictCopy(nil),
+        if !isRoot && isCompleted && stack[stack.count - 1].object?.isNamed == true && !isInConflictCopy(nil),
             (try? Completion.isIncomplete(directory)) == true
         {
             report(
@@ -395,7 +405,7 @@ extension Verifier {
     /// does. Any other directory stays as it is.
     private func isOurs(_ directory: Descriptor) -> Bool {
         let last = stack.count - 1
-        if stack[last].object.isNamed { return true }
+        if stack[last].object?.isNamed == true { return true }
         if (try? directory.status(of: OpenDirectory.recordEntry)) != nil { return true }
         stack[last].isForeign = stack[last - 1].isForeign || !HiddenName.holdsOurs(directory, keyRing)
         return !stack[last].isForeign

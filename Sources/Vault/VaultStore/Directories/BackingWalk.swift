@@ -7,7 +7,7 @@ package protocol WalkedDirectory {
     var descriptor: Descriptor { get }
     /// Opens a directory in this one.
     /// - Throws: errno of openat(2); `ENOTDIR` or `ELOOP` for anything but a directory.
-    func inner(_ entry: [UInt8]) throws(StoreError) -> Self
+    func inner(_ entry: Component) throws(StoreError) -> Self
     /// Returns a value that only a directory with the same secret has (FileFormat: Directory-4). Nil if it is unknown.
     func identity() -> [UInt8]?
 }
@@ -15,8 +15,8 @@ package protocol WalkedDirectory {
 extension Descriptor: WalkedDirectory {
     package var descriptor: Descriptor { self }
 
-    package func inner(_ entry: [UInt8]) throws(StoreError) -> Descriptor {
-        try Descriptor(at: fd, entry, flags: O_RDONLY | O_DIRECTORY)
+    package func inner(_ entry: Component) throws(StoreError) -> Descriptor {
+        try Descriptor(at: self, entry, flags: O_RDONLY | O_DIRECTORY)
     }
 
     /// The record, because its secret is unknown without keys. A change of class makes another one, but few.
@@ -28,7 +28,7 @@ extension Descriptor: WalkedDirectory {
 package struct BackingWalk<Directory: WalkedDirectory> {
     /// An entry of a directory.
     package struct Found {
-        package let entry: [UInt8]
+        package let entry: Component
         package let directory: Directory
         /// The result of fstatat(2) for the entry.
         package let status: stat
@@ -40,28 +40,31 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         /// Everything in the directory has been visited.
         case left(Directory)
         /// An entry, or if nil the directory itself, could not be read.
-        case failed([UInt8]?, Directory, StoreError)
+        case failed(Component?, Directory, StoreError)
     }
 
     private struct Frame {
-        let entry: [UInt8]
+        /// Nil for the root.
+        let entry: Component?
         let directory: Directory
         let identity: [UInt8]?
         var reader: DirectoryReader
 
-        init(entry: [UInt8], directory: Directory, identity: [UInt8]?) {
+        init(entry: Component?, directory: Directory, identity: [UInt8]?) {
             (self.entry, self.directory, self.identity) = (entry, directory, identity)
             reader = DirectoryReader(directory.descriptor)
         }
 
         /// The entries to come, the next one last, if they were read ahead.
-        var entries: [[UInt8]]?
+        var entries: [Component]?
     }
 
     private let readsAhead: Bool
     private let includesConflictCopies: Bool
     /// From the root to the directory being read.
     private var path: [Frame]
+    /// The identities of the directories in `path`.
+    private var identities: Set<[UInt8]> = []
     /// The directory that was returned last. The walk continues in it.
     private var entered: Found?
 
@@ -73,17 +76,27 @@ package struct BackingWalk<Directory: WalkedDirectory> {
     package init(_ root: Directory, readsAhead: Bool = false, includesConflictCopies: Bool = false) {
         self.readsAhead = readsAhead
         self.includesConflictCopies = includesConflictCopies
-        path = [Frame(entry: [], directory: root, identity: root.identity())]
+        path = []
+        append(Frame(entry: nil, directory: root, identity: root.identity()))
+    }
+
+    private mutating func append(_ frame: Frame) {
+        path.append(frame)
+        if let identity = frame.identity { identities.insert(identity) }
+    }
+
+    private mutating func removeLast() {
+        if let identity = path.removeLast().identity { identities.remove(identity) }
     }
 
     /// The backing path of an entry of the directory being read.
-    package func path(of entry: [UInt8]) -> [UInt8] {
-        Array((path.dropFirst().map(\.entry) + [entry]).joined(separator: [UInt8(ascii: "/")]))
+    package func path(of entry: Component) -> [UInt8] {
+        Array((path.compactMap(\.entry) + [entry]).joined(separator: [UInt8(ascii: "/")]))
     }
 
     /// Returns the next entry, or nil at the end.
     package mutating func nextEntry(
-        onFailure: (_ entry: [UInt8]?, _ directory: Directory, StoreError) -> Void
+        onFailure: (_ entry: Component?, _ directory: Directory, StoreError) -> Void
     ) -> Found? {
         while let step = next() {
             switch step {
@@ -102,24 +115,26 @@ package struct BackingWalk<Directory: WalkedDirectory> {
             do throws(StoreError) {
                 let inner = try found.directory.inner(found.entry)
                 let identity = inner.identity()
-                if let identity, path.contains(where: { $0.identity == identity }) { throw OpenDirectory.repeated }
-                path.append(Frame(entry: found.entry, directory: inner, identity: identity))
+                if let identity, identities.contains(identity) { throw OpenDirectory.repeated }
+                append(Frame(entry: found.entry, directory: inner, identity: identity))
             } catch {
                 return .failed(found.entry, found.directory, error)
             }
         }
         while let last = path.indices.last {
             let directory = path[last].directory
-            let next: [UInt8]?
+            let next: Component?
             do throws(StoreError) { next = try nextName(last) } catch {
-                path.removeLast()
+                removeLast()
                 return .failed(nil, directory, error)
             }
             guard let entry = next else {
-                path.removeLast()
+                removeLast()
                 return .left(directory)
             }
-            guard EntryName.isObject(entry) || includesConflictCopies && EntryName.kind(of: entry) == .conflictCopy
+            guard
+                EntryName.isObject(entry.bytes)
+                    || includesConflictCopies && EntryName.kind(of: entry.bytes) == .conflictCopy
             else { continue }
             do throws(StoreError) {
                 let status = try directory.descriptor.status(of: entry)
@@ -133,11 +148,11 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         return nil
     }
 
-    private mutating func nextName(_ index: Int) throws(StoreError) -> [UInt8]? {
-        guard readsAhead else { return try path[index].reader.next()?.name }
+    private mutating func nextName(_ index: Int) throws(StoreError) -> Component? {
+        guard readsAhead else { return try path[index].reader.next() }
         if path[index].entries == nil {
-            var entries: [[UInt8]] = []
-            while let entry = try path[index].reader.next() { entries.append(entry.name) }
+            var entries: [Component] = []
+            while let entry = try path[index].reader.next() { entries.append(entry) }
             path[index].entries = entries
         }
         return path[index].entries?.popLast()

@@ -27,8 +27,8 @@ extension Descriptor {
 
     /// Makes a durable file of these bytes in this directory. If no owner is given, it belongs to this process's user.
     /// - Throws: `EEXIST`, `EPERM` if the owner cannot be set, `ENOSPC`. A part of the file may be left.
-    func makeFile(_ entry: [UInt8], of bytes: [UInt8], owner: Owner?, mode: mode_t) throws(StoreError) {
-        let file = try Descriptor(at: fd, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
+    func makeFile(_ entry: Component, of bytes: [UInt8], owner: Owner?, mode: mode_t) throws(StoreError) {
+        let file = try Descriptor(at: self, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
         if let owner { try file.changeOwner(to: owner) }
         try retrying { fchmod(file.fd, mode) }
         try file.write(bytes, at: 0)
@@ -48,11 +48,11 @@ extension Descriptor {
 
     /// Returns the content of a file of vaultfs's own in this directory.
     /// - Throws: `.damaged` if it is no regular file, or longer than `limit` bytes; `.system`.
-    package func readFile(_ entry: [UInt8], limit: Int) throws(StoreError) -> [UInt8] {
+    package func readFile(_ entry: Component, limit: Int) throws(StoreError) -> [UInt8] {
         let file: Descriptor
         do throws(StoreError) {
             // O_NONBLOCK, because opening a FIFO would wait.
-            file = try Descriptor(at: fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            file = try Descriptor(at: self, entry, flags: O_RDONLY | O_NONBLOCK)
         } catch .system(let errno) where [.tooManySymbolicLinkLevels, .noSuchAddressOrDevice].contains(errno) {
             throw .damaged("not a regular file")
         }
@@ -67,18 +67,18 @@ extension Descriptor {
     }
 
     /// fstatat(2) of an entry. Nil if it is absent.
-    func statusIfPresent(of entry: [UInt8]) throws(StoreError) -> stat? {
+    func statusIfPresent(of entry: Component) throws(StoreError) -> stat? {
         do throws(StoreError) { return try status(of: entry) } catch .system(.noSuchFileOrDirectory) { return nil }
     }
 
     /// rename(2) inside this directory.
-    func rename(_ entry: [UInt8], as newEntry: [UInt8], flags: UInt32 = 0) throws(StoreError) {
-        try OpenDirectory.rename(entry, from: fd, to: fd, as: newEntry, flags: flags)
+    func rename(_ entry: Component, as newEntry: Component, flags: UInt32 = 0) throws(StoreError) {
+        try OpenDirectory.rename(entry, from: self, to: self, as: newEntry, flags: flags)
     }
 
     /// Runs `body`, which makes `temporary` here and gives it its name. Removes it if `body` fails.
     package func withTemporary<Result>(
-        _ temporary: [UInt8], _ body: () throws(StoreError) -> Result
+        _ temporary: Component, _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         do throws(StoreError) { return try body() } catch {
             removeQuietly(temporary)
@@ -89,7 +89,7 @@ extension Descriptor {
     /// Gives `entry` to a new durable file of these bytes by rename(2). Does not synchronize this directory.
     /// - Parameter isReplacing: true if the name leads to a file that is needed until it is replaced.
     func install(
-        _ bytes: [UInt8], as entry: [UInt8], by temporary: [UInt8], owner: Owner?, mode: mode_t,
+        _ bytes: [UInt8], as entry: Component, by temporary: Component, owner: Owner?, mode: mode_t,
         isReplacing: Bool = false, beforeRename: () throws(StoreError) -> Void = {}
     ) throws(StoreError) {
         try withTemporary(temporary) { () throws(StoreError) in
@@ -105,40 +105,24 @@ extension Descriptor {
     package func changeOwner(to owner: Owner) throws(StoreError) {
         let now = try status()
         if now.st_uid != owner.uid || now.st_gid != owner.gid {
-            try retrying { fchownat(fd, "", owner.uid, owner.gid, linux_AT_EMPTY_PATH) }
+            try setOwner(owner.uid, owner.gid)
         }
     }
 
     /// Opens the directory of a path from this directory on, entry by entry, following no link. Also returns the last entry.
-    package func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, [UInt8]) {
-        var entries = path.split(separator: UInt8(ascii: "/")).map { Array($0) }
+    package func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, Component) {
+        var entries: [Component] = []
+        for entry in path.split(separator: UInt8(ascii: "/")) { entries.append(try Component(Array(entry))) }
         guard let last = entries.popLast() else { throw .system(.invalidArgument) }
         var directory = try openedForReading()
         for entry in entries { directory = try directory.inner(entry) }
         return (directory, last)
     }
 
-    /// unlinkat(2) of anything but a directory.
-    /// - Throws: `.system` with errno.
-    package func remove(_ entry: [UInt8]) throws(StoreError) { try retrying(entry) { unlinkat(fd, $0, 0) } }
-
-    /// The same. Best effort.
-    package func removeQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, 0) } }
-
-    /// Removes an empty directory. Best effort.
-    func removeDirectoryQuietly(_ entry: [UInt8]) { _ = withCString(entry) { unlinkat(fd, $0, AT_REMOVEDIR) } }
-
-    /// linkat(2) of an entry of this directory.
-    func link(_ entry: [UInt8], to directory: Descriptor, as newEntry: [UInt8]) throws(StoreError) {
-        _ = try withCString(entry) { (old) throws(StoreError) in
-            try retrying(newEntry) { linkat(fd, old, directory.fd, $0, 0) }
-        }
-    }
-
     /// The first bytes of a long name's sidecar. Nil if it is absent.
-    func readSidecar(of entry: [UInt8]) throws(StoreError) -> [UInt8]? {
+    func readSidecar(of entry: Component) throws(StoreError) -> [UInt8]? {
         do throws(StoreError) {
-            let file = try Descriptor(at: fd, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
+            let file = try Descriptor(at: self, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
             // The longest name has 272 bytes. Anything longer does not authenticate.
             return try file.read(at: 0, count: 512)
         } catch .system(.noSuchFileOrDirectory) {
@@ -147,39 +131,40 @@ extension Descriptor {
     }
 
     /// The same. Also nil if it cannot be read.
-    func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { try? readSidecar(of: entry) }
+    func sidecarBlob(of entry: Component) -> [UInt8]? { try? readSidecar(of: entry) }
 
     /// Returns the plaintext name of an entry of this directory, or nil if it does not authenticate under its keys.
-    func name(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
-        let blob = EntryName.kind(of: entry) == .longName ? sidecarBlob(of: entry) : nil
-        return EntryName.decode(entry, sidecarBlob: blob, keys: keys)
+    func name(of entry: Component, _ keys: DirectoryKeys) -> [UInt8]? {
+        let blob = EntryName.kind(of: entry.bytes) == .longName ? sidecarBlob(of: entry) : nil
+        return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys)
     }
 
     /// Returns the plaintext name of a conflict copy in this directory, or nil for any other entry, and if the twin's name
     /// does not authenticate under the keys.
-    package func conflictName(of entry: [UInt8], _ keys: DirectoryKeys) -> [UInt8]? {
-        ConflictCopy(entry).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
+    package func conflictName(of entry: Component, _ keys: DirectoryKeys) -> [UInt8]? {
+        ConflictCopy(entry.bytes).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
     }
 
     /// Returns true if this directory has neither the entry that a sidecar belongs to nor a conflict copy of it.
-    package func isSidecarOrphaned(_ sidecar: [UInt8]) throws(StoreError) -> Bool {
-        let entry = Array(sidecar.dropLast(".name".utf8.count))
-        guard try statusIfPresent(of: entry) == nil else { return false }
+    package func isSidecarOrphaned(_ sidecar: Component) throws(StoreError) -> Bool {
+        guard let entry = EntryName.entry(ofSidecar: sidecar), try statusIfPresent(of: entry) == nil else {
+            return false
+        }
         return try !conflictTwins().contains(entry)
     }
 
     /// The entries, by spelling, that have conflict copies in this directory.
-    func conflictTwins() throws(StoreError) -> Set<[UInt8]> {
-        Set(try allEntries().compactMap { ConflictCopy($0)?.twin })
+    func conflictTwins() throws(StoreError) -> Set<Component> {
+        Set(try allEntries().compactMap { ConflictCopy($0.bytes)?.twin })
     }
 
     /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because
     /// getdents(2) may leave out entries of a directory that changes.
     /// - Throws: `.system` with errno.
-    package func allEntries() throws(StoreError) -> [[UInt8]] {
+    package func allEntries() throws(StoreError) -> [Component] {
         var reader = DirectoryReader(try openedForReading())
-        var entries: [[UInt8]] = []
-        while let entry = try reader.next() { entries.append(entry.name) }
+        var entries: [Component] = []
+        while let entry = try reader.next() { entries.append(entry) }
         return entries
     }
 }

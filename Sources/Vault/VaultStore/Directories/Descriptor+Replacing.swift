@@ -24,7 +24,7 @@ extension Descriptor {
     ///   there is no other try.
     /// - Throws: the store's error; `.damaged` if the old object is gone. The text says which name the new one has.
     package func replace(
-        _ entry: [UInt8], by temporary: [UInt8], onFailure: () throws(StoreError) -> Void = {}
+        _ entry: Component, by temporary: Component, onFailure: () throws(StoreError) -> Void = {}
     ) throws(StoreError) {
         let deadline = ContinuousClock.now + Self.timeout
         do throws(StoreError) {
@@ -49,9 +49,9 @@ extension Descriptor {
     }
 
     /// Returns true if the name leads to an object. An object that the store is about to remove cannot be opened.
-    private func isThere(_ entry: [UInt8]) -> Bool {
+    private func isThere(_ entry: Component) -> Bool {
         do throws(StoreError) {
-            _ = try Descriptor(at: fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            _ = try Descriptor(at: self, entry, flags: O_RDONLY | O_NONBLOCK)
             return true
         } catch .system(let errno)
             where [.permissionDenied, .tooManySymbolicLinkLevels, .noSuchAddressOrDevice].contains(errno)
@@ -63,7 +63,7 @@ extension Descriptor {
     }
 
     /// Gives a complete object a name under which no mount removes it, durably. Returns the name that it has.
-    private func keep(_ temporary: [UInt8], insteadOf entry: [UInt8]) -> [UInt8] {
+    private func keep(_ temporary: Component, insteadOf entry: Component) -> Component {
         guard let kept = try? entry + Self.keptAddition(),
             (try? rename(temporary, as: kept, flags: linux_RENAME_NOREPLACE)) != nil
         else { return temporary }
@@ -71,11 +71,11 @@ extension Descriptor {
         return kept
     }
 
-    static let keptPrefix = Array(".kept-".utf8)
+    static let keptPrefix: Component = ".kept-"
 
     /// An addition that makes a file's entry that of a conflict copy, which a mount shows and nothing removes.
-    static func keptAddition() throws(StoreError) -> [UInt8] {
-        keptPrefix + Array(try VaultDirectory.randomDigits().utf8.prefix(8))
+    static func keptAddition() throws(StoreError) -> Component {
+        keptPrefix + (try Component(Array(VaultDirectory.randomDigits().prefix(8))))
     }
 }
 
@@ -83,7 +83,7 @@ extension StoreTraits {
     /// Tries everything in a store that is written.
     /// - Throws: an error of libcrypto.
     package init(probing root: Descriptor) throws(StoreError) {
-        self.init(probing: root, entry: Self.prefix + Array(try VaultDirectory.randomDigits().utf8))
+        self.init(probing: root, entry: Self.prefix + (try VaultDirectory.randomDigits()))
     }
 
     /// True if the probe has reached its last step.

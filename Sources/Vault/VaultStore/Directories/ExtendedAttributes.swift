@@ -48,8 +48,8 @@ package struct ExtendedAttributes {
 
     /// The same of an entry of a directory, not following a link.
     /// - Throws: `.system` with errno.
-    package static func areOnlyUser(of entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Bool {
-        try withCString(entry) { (entry) throws(StoreError) in
+    package static func areOnlyUser(of entry: Component, in directory: Descriptor) throws(StoreError) -> Bool {
+        try withCString(entry.bytes) { (entry) throws(StoreError) in
             try areOnlyUser { linux_listxattrat(directory.fd, entry, $0, $1) }
         }
     }

@@ -13,17 +13,17 @@ package enum HiddenName {
     /// directory, which the vault ignores.
     /// - Parameter keys: of the directory. Nil if its record does not authenticate.
     package static func isDamaged(
-        _ entry: [UInt8], in directory: Descriptor, keys: DirectoryKeys?, _ keyRing: KeyRing
+        _ entry: Component, in directory: Descriptor, keys: DirectoryKeys?, _ keyRing: KeyRing
     ) -> Bool {
         // A conflict copy that is not shown may be another program's file, or the twin's name is lost.
-        let isCopy = EntryName.kind(of: entry) == .conflictCopy
-        guard EntryName.isObject(entry) || isCopy else { return false }
-        if EntryName.canBeEncrypted(entry) { return true }
+        let isCopy = EntryName.kind(of: entry.bytes) == .conflictCopy
+        guard EntryName.isObject(entry.bytes) || isCopy else { return false }
+        if EntryName.canBeEncrypted(entry.bytes) { return true }
         // The names that sync clients and desktops give their own files. They may keep copies of encrypted files there.
         if entry.first == UInt8(ascii: ".") { return false }
         if isCopy, let keys, directory.conflictName(of: entry, keys) != nil { return false }
         if LostObject.find(entry, in: directory, keyRing) != nil { return true }
-        let below = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+        let below = try? Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY)
         return below.map { holdsOurs($0, atMost: mostBelow, keyRing) } ?? false
     }
 

@@ -7,9 +7,9 @@ internal import VaultFormat
 
 extension OpenDirectory {
     /// A temporary name of this mount, which `sweep` keeps.
-    func temporaryEntry() throws(StoreError) -> [UInt8] { try Self.temporaryEntry(in: store) }
+    func temporaryEntry() throws(StoreError) -> Component { try Self.temporaryEntry(in: store) }
 
-    static func temporaryEntry(in store: Store) throws(StoreError) -> [UInt8] {
+    static func temporaryEntry(in store: Store) throws(StoreError) -> Component {
         EntryName.temporary(store.temporaryPrefix + (try VaultDirectory.randomDigits()))
     }
 
@@ -18,15 +18,14 @@ extension OpenDirectory {
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func createFile(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) -> EncryptedFile {
         let encoded = try encode(name)
-        var temporary: [UInt8]?
+        var temporary: Component?
         let file: Descriptor
         do throws(StoreError) {
-            file = try Descriptor(
-                at: descriptor.fd, [UInt8(ascii: ".")], flags: linux_O_TMPFILE | O_RDWR, mode: mode & 0o7777)
+            file = try descriptor.openedAgain(flags: linux_O_TMPFILE | O_RDWR, mode: mode & 0o7777)
         } catch .system(let errno) where [.notSupported, .isDirectory, .invalidArgument].contains(errno) {
             // The store has no O_TMPFILE (open(2): EOPNOTSUPP, or EISDIR from older ones).
             let entry = try temporaryEntry()
-            file = try Descriptor(at: descriptor.fd, entry, flags: O_CREAT | O_EXCL | O_RDWR, mode: mode & 0o7777)
+            file = try Descriptor(at: descriptor, entry, flags: O_CREAT | O_EXCL | O_RDWR, mode: mode & 0o7777)
             temporary = entry
         }
         store.accessTimes.prepare(file: file)
@@ -40,7 +39,7 @@ extension OpenDirectory {
                 if let temporary {
                     try moveIntoPlace(temporary, as: entry)
                 } else {
-                    try link(file, as: entry)
+                    try file.linkFile(to: descriptor, as: entry)
                 }
             }
             return created
@@ -50,41 +49,33 @@ extension OpenDirectory {
         }
     }
 
-    private func link(_ file: Descriptor, as entry: [UInt8]) throws(StoreError) {
-        let path = "/proc/self/fd/\(file.fd)"
-        try retrying(entry) { linkat(AT_FDCWD, path, descriptor.fd, $0, AT_SYMLINK_FOLLOW) }
-    }
-
     /// rename(2) that does not replace.
-    func moveIntoPlace(_ temporary: [UInt8], as entry: [UInt8]) throws(StoreError) {
-        try rename(temporary, in: descriptor.fd, as: entry, flags: linux_RENAME_NOREPLACE)
+    func moveIntoPlace(_ temporary: Component, as entry: Component) throws(StoreError) {
+        try rename(temporary, in: descriptor, as: entry, flags: linux_RENAME_NOREPLACE)
     }
 
-    func rename(_ entry: [UInt8], in directory: Int32, as newEntry: [UInt8], flags: UInt32) throws(StoreError) {
-        try Self.rename(entry, from: descriptor.fd, to: directory, as: newEntry, flags: flags)
+    func rename(_ entry: Component, in directory: Descriptor, as newEntry: Component, flags: UInt32) throws(StoreError)
+    {
+        try Self.rename(entry, from: descriptor, to: directory, as: newEntry, flags: flags)
     }
 
     /// renameat2(2) of backing entries. Also for directories whose record is lost.
     static func rename(
-        _ entry: [UInt8], from source: Int32, to directory: Int32, as newEntry: [UInt8], flags: UInt32
+        _ entry: Component, from source: Descriptor, to directory: Descriptor, as newEntry: Component, flags: UInt32
     ) throws(StoreError) {
         do throws(StoreError) {
-            _ = try withCString(entry) { (old) throws(StoreError) in
-                try retrying(newEntry) { linux_renameat2(source, old, directory, $0, flags) }
-            }
+            try source.rename(entry, to: directory, as: newEntry, flags: flags)
         } catch .system(.invalidArgument) where flags == linux_RENAME_NOREPLACE {
             // A store without flags (FUSE, NFS). Nobody else changes the directory, so a check before is enough.
-            var status = stat()
-            let exists = withCString(newEntry) { fstatat(directory, $0, &status, AT_SYMLINK_NOFOLLOW) } == 0
-            if exists { throw .system(.fileExists) }
-            try rename(entry, from: source, to: directory, as: newEntry, flags: 0)
+            if (try? directory.status(of: newEntry)) != nil { throw .system(.fileExists) }
+            try source.rename(entry, to: directory, as: newEntry)
         }
     }
 
     /// Makes an entry appear by calling `appear`. A long name's sidecar is durable before that. It is removed if
     /// `appear` fails.
     func publish(
-        _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: ([UInt8]) throws(StoreError) -> Void
+        _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: (Component) throws(StoreError) -> Void
     ) throws(StoreError) {
         if let blob = encoded.sidecarBlob, !hasDurableSidecar(blob, of: encoded.entry) {
             try descriptor.install(
@@ -101,7 +92,7 @@ extension OpenDirectory {
 
     /// True if an entry that is to be replaced has this sidecar: it was made durable before the entry appeared. To make it again
     /// would change the times of the directory also if the entry stays.
-    private func hasDurableSidecar(_ blob: [UInt8], of entry: [UInt8]) -> Bool {
+    private func hasDurableSidecar(_ blob: [UInt8], of entry: Component) -> Bool {
         sidecarBlob(of: entry) == blob && (try? descriptor.statusIfPresent(of: entry)) != nil
     }
 
@@ -112,13 +103,13 @@ extension OpenDirectory {
     }
 
     /// Removes a long name's sidecar if its entry is absent. It stays if that is unknown, and for a conflict copy.
-    func removeOrphanedSidecar(of entry: [UInt8]) {
+    func removeOrphanedSidecar(of entry: Component) {
         guard (try? descriptor.statusIfPresent(of: entry) == nil && !hasConflictCopy(of: entry)) == true else { return }
         descriptor.removeQuietly(EntryName.sidecar(of: entry))
     }
 
     /// Reads the directory once a second at most: a removal of many long names would read it each time.
-    private func hasConflictCopy(of entry: [UInt8]) throws(StoreError) -> Bool {
+    private func hasConflictCopy(of entry: Component) throws(StoreError) -> Bool {
         try sharedClass.twins.withLock { (known) throws(StoreError) in
             let now = monotonicMilliseconds()
             if now - known.readAt >= DirectoryClass.Twins.maximumAge {
@@ -136,7 +127,7 @@ extension OpenDirectory {
         let encoded = try encode(name)
         if store.traits.renamesDirectories == false {
             return try publish(encoded, owner) { (entry) throws(StoreError) in
-                try retrying(entry) { mkdirat(descriptor.fd, $0, mode & 0o7777) }
+                try descriptor.makeDirectory(entry, mode: mode & 0o7777)
                 do throws(StoreError) { try fill(entry, owner: owner) } catch {
                     discardDirectory(entry)
                     throw error
@@ -144,7 +135,7 @@ extension OpenDirectory {
             }
         }
         let temporary = try temporaryEntry()
-        try retrying(temporary) { mkdirat(descriptor.fd, $0, mode & 0o7777) }
+        try descriptor.makeDirectory(temporary, mode: mode & 0o7777)
         do throws(StoreError) {
             try fill(temporary, owner: owner)
             try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
@@ -155,8 +146,8 @@ extension OpenDirectory {
     }
 
     /// Writes the record of a new directory, durably, whatever mode the directory has.
-    private func fill(_ entry: [UInt8], owner: Owner?) throws(StoreError) {
-        let pin = try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+    private func fill(_ entry: Component, owner: Owner?) throws(StoreError) {
+        let pin = try Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
         let closedMode = try pin.openToOwner()
         let directory = try pin.openedForReading()
         let record = try store.keyRing.makeRecord(protectionClass).bytes
@@ -184,12 +175,12 @@ extension OpenDirectory {
     }
 
     /// Removes a directory that holds nothing but its record.
-    func discardDirectory(_ entry: [UInt8]) {
-        if let inside = try? Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY) {
+    func discardDirectory(_ entry: Component) {
+        if let inside = try? Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY) {
             _ = try? inside.openToOwner()
             inside.removeQuietly(Self.recordEntry)
         }
-        descriptor.removeDirectoryQuietly(entry)
+        try? descriptor.removeDirectory(entry)
     }
 
     /// mknod(2) of a fifo, a socket or a device. `createFile` makes regular files.
@@ -197,13 +188,12 @@ extension OpenDirectory {
     package func makeNode(_ name: [UInt8], mode: mode_t, device: dev_t, owner: Owner?) throws(StoreError) {
         try makeUnopened(name, owner: owner, isNamedLast: true) { (entry) throws(StoreError) in
             let result = Result { () throws(StoreError) in
-                _ = try retrying { mknodat(descriptor.fd, entry, mode, device) }
+                try descriptor.makeNode(entry, mode: mode, device: device)
             }
-            var made = stat()
-            if fstatat(descriptor.fd, entry, &made, AT_SYMLINK_NOFOLLOW) == 0, made.st_mode & S_IFMT != mode & S_IFMT {
+            if let made = try? descriptor.status(of: entry), made.st_mode & S_IFMT != mode & S_IFMT {
                 // exfat-fuse makes an empty file, for which the kernel has the error EIO. It would be a damaged file of the
                 // vault. EPERM as on other FAT file systems (mknod(2)).
-                unlinkat(descriptor.fd, entry, 0)
+                descriptor.removeQuietly(entry)
                 throw StoreError.system(.notPermitted)
             }
             try result.get()
@@ -221,7 +211,7 @@ extension OpenDirectory {
             stored = try LinkTarget.encode(target, class: linkClass, linkCipher: cipher)
         } catch { throw .system(.invalidArgument) }
         try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
-            try retrying(stored) { symlinkat($0, descriptor.fd, entry) }
+            try descriptor.makeLink(entry, to: stored)
         }
     }
 
@@ -229,16 +219,16 @@ extension OpenDirectory {
     /// - Parameter isNamedLast: true to make it under a temporary name first, as for another user.
     private func makeUnopened(
         _ name: [UInt8], owner: Owner?, isNamedLast: Bool = false,
-        _ make: (UnsafePointer<CChar>) throws(StoreError) -> Void
+        _ make: (Component) throws(StoreError) -> Void
     ) throws(StoreError) {
         let encoded = try encode(name)
         guard owner != nil || isNamedLast else {
-            return try publish(encoded, owner) { (entry) throws(StoreError) in try withCString(entry, make) }
+            return try publish(encoded, owner, make)
         }
         let temporary = try temporaryEntry()
-        try withCString(temporary, make)
+        try make(temporary)
         try descriptor.withTemporary(temporary) { () throws(StoreError) in
-            try owner?.apply(to: Descriptor(at: descriptor.fd, temporary, flags: linux_O_PATH), in: descriptor)
+            try owner?.apply(to: Descriptor(at: descriptor, temporary, flags: linux_O_PATH), in: descriptor)
             try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
         }
     }
@@ -246,7 +236,7 @@ extension OpenDirectory {
     /// link(2): another name for a file.
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno.
     package func link(
-        _ name: [UInt8], to existing: [UInt8], in directory: Descriptor, owner: Owner? = nil
+        _ name: [UInt8], to existing: Component, in directory: Descriptor, owner: Owner? = nil
     ) throws(StoreError) {
         try publish(try encode(name), owner) { (entry) throws(StoreError) in
             try directory.link(existing, to: descriptor, as: entry)
@@ -284,7 +274,7 @@ package struct Owner: Sendable {
         let (parent, made) = (try directory.status(), try object.status())
         // The store sets the directory's group if the directory is setgid, or mounted with grpid.
         let group = parent.st_mode & S_ISGID != 0 || made.st_gid != Self.ownGroup ? made.st_gid : gid
-        try retrying { fchownat(object.fd, "", uid, group, linux_AT_EMPTY_PATH) }
+        try object.setOwner(uid, group)
         if made.st_mode & S_IFMT != S_IFLNK && made.st_mode & (S_ISUID | S_ISGID) != 0 {
             try object.changePinnedMode(to: made.st_mode & 0o7777)
         }

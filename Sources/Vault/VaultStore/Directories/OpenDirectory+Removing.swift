@@ -22,7 +22,7 @@ extension OpenDirectory {
             return
         }
         let temporary = try temporaryEntry()
-        try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
+        try rename(encoded.entry, in: descriptor, as: temporary, flags: 0)
         do throws(StoreError) {
             // Again under the new name, because the record has the key of every name in the directory.
             try checkEmpty(temporary)
@@ -40,13 +40,13 @@ extension OpenDirectory {
     }
 
     /// Removes the record, then the directory. The record comes back if the directory stays.
-    private func removeDirectoryInPlace(_ entry: [UInt8]) throws(StoreError) {
-        let pin = try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+    private func removeDirectoryInPlace(_ entry: Component) throws(StoreError) {
+        let pin = try Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
         let closedMode = try pin.openToOwner()
         let directory = try pin.openedForReading()
         let record = try? directory.readFile(Self.recordEntry, limit: DirectoryRecord.size)
         directory.removeQuietly(Self.recordEntry)
-        do throws(StoreError) { try retrying(entry) { unlinkat(descriptor.fd, $0, AT_REMOVEDIR) } } catch {
+        do throws(StoreError) { try descriptor.removeDirectory(entry) } catch {
             if let record { try? directory.makeFile(Self.recordEntry, of: record, owner: nil, mode: 0o644) }
             if let closedMode { try? pin.changePinnedMode(to: closedMode) }
             throw error
@@ -54,14 +54,14 @@ extension OpenDirectory {
     }
 
     /// Throws `ENOTEMPTY` if the directory holds more than its record and leftovers, which are removed.
-    private func checkEmpty(_ entry: [UInt8]) throws(StoreError) {
+    private func checkEmpty(_ entry: Component) throws(StoreError) {
         let before = try status(of: entry)
         guard before.st_mode & S_IFMT == S_IFDIR else { throw .system(.notDirectory) }
         // rmdir(2) needs no permission on the directory itself, but a look into it does.
         let isClosed = before.st_mode & 0o700 != 0o700 && geteuid() != 0
         if isClosed { try changeMode(of: entry, to: before.st_mode & 0o7777 | 0o700) }
         do throws(StoreError) {
-            let directory = try Descriptor(at: descriptor.fd, entry, flags: O_RDONLY | O_DIRECTORY)
+            let directory = try Descriptor(at: descriptor, entry, flags: O_RDONLY | O_DIRECTORY)
             store.accessTimes.prepare(directory: directory)
             if try Self.holdsOnlyRecord(directory) { return }
             try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
@@ -76,12 +76,12 @@ extension OpenDirectory {
     private static func holdsOnlyRecord(_ directory: Descriptor) throws(StoreError) -> Bool {
         var reader = DirectoryReader(directory)
         var isAlone = true
-        while isAlone, let found = try reader.next() { isAlone = found.name == recordEntry }
+        while isAlone, let found = try reader.next() { isAlone = found == recordEntry }
         return isAlone
     }
 
-    func changeMode(of entry: [UInt8], to mode: mode_t) throws(StoreError) {
-        try Descriptor(at: descriptor.fd, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
+    func changeMode(of entry: Component, to mode: mode_t) throws(StoreError) {
+        try Descriptor(at: descriptor, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
     }
 
     /// rename(2) to `newName` in `other`, which may be this directory.
@@ -92,12 +92,12 @@ extension OpenDirectory {
         owner: Owner? = nil
     ) throws(StoreError) {
         if flags == linux_RENAME_EXCHANGE {
-            return try rename(encoded.entry, in: other.descriptor.fd, as: newEncoded.entry, flags: flags)
+            return try rename(encoded.entry, in: other.descriptor, as: newEncoded.entry, flags: flags)
         }
         try other.publish(newEncoded, owner) { (newEntry) throws(StoreError) in
             if flags == 0, store.refusesReplacingOpenFiles, try replaceOpenFile(encoded, in: other, newEntry) { return }
             do throws(StoreError) {
-                try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: flags)
+                try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
             } catch .system(let errno) where flags == 0 && Self.notEmpty.contains(errno) {
                 if errno == .notPermitted, !isDirectory(newEntry, in: other) { throw .system(errno) }
                 // A directory holds at least its record, so the store never sees an empty one.
@@ -112,7 +112,7 @@ extension OpenDirectory {
     /// for it.
     private static let notEmpty: [Errno] = [.directoryNotEmpty, .fileExists, .notPermitted]
 
-    private func isDirectory(_ entry: [UInt8], in other: OpenDirectory) -> Bool {
+    private func isDirectory(_ entry: Component, in other: OpenDirectory) -> Bool {
         ((try? other.status(of: entry))?.st_mode ?? 0) & S_IFMT == S_IFDIR
     }
 
@@ -120,7 +120,7 @@ extension OpenDirectory {
     /// a kill between the two renames loses neither.
     /// - Returns: false if there is no such file.
     private func replaceOpenFile(
-        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: [UInt8]
+        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: Component
     ) throws(StoreError) -> Bool {
         guard let target = try other.descriptor.statusIfPresent(of: newEntry), target.st_mode & S_IFMT != S_IFDIR,
             try FileIdentity(target) != FileIdentity(status(of: encoded.entry))
@@ -128,7 +128,7 @@ extension OpenDirectory {
         let aside = newEntry + (try Descriptor.keptAddition())
         try other.moveIntoPlace(newEntry, as: aside)
         do throws(StoreError) {
-            try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: 0)
+            try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: 0)
         } catch {
             try? other.moveIntoPlace(aside, as: newEntry)
             throw error
@@ -142,18 +142,18 @@ extension OpenDirectory {
 
     /// Renames a directory onto an empty one. The two exchange names, then the empty one is removed.
     private func replaceDirectory(
-        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: [UInt8]
+        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: Component
     ) throws(StoreError) {
         try other.checkEmpty(newEntry)
         let temporary = try temporaryEntry()
         do throws(StoreError) {
-            try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: linux_RENAME_EXCHANGE)
+            try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
         } catch .system(.invalidArgument) {
             // The store has no RENAME_EXCHANGE. The empty directory gets a temporary name first.
             let aside = try other.temporaryEntry()
-            try other.rename(newEntry, in: other.descriptor.fd, as: aside, flags: 0)
+            try other.rename(newEntry, in: other.descriptor, as: aside, flags: 0)
             do throws(StoreError) {
-                try rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: 0)
+                try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: 0)
             } catch {
                 try? other.moveIntoPlace(aside, as: newEntry)
                 throw error
@@ -162,10 +162,10 @@ extension OpenDirectory {
             return
         }
         do throws(StoreError) {
-            try rename(encoded.entry, in: descriptor.fd, as: temporary, flags: 0)
+            try rename(encoded.entry, in: descriptor, as: temporary, flags: 0)
         } catch {
             // Each gets its name back.
-            try? rename(encoded.entry, in: other.descriptor.fd, as: newEntry, flags: linux_RENAME_EXCHANGE)
+            try? rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
             throw error
         }
         discardDirectory(temporary)
@@ -173,14 +173,14 @@ extension OpenDirectory {
 
     /// Removes the temporary `entry` if a daemon that died has left it. Best effort: leftovers are not shown, they only
     /// take space.
-    package func removeLeftover(_ entry: [UInt8]) {
+    package func removeLeftover(_ entry: Component) {
         if entry.starts(with: EntryName.temporary(store.temporaryPrefix)) || !Self.isLeftover(entry) { return }
         Self.remove(entry, from: descriptor)
     }
 
     /// True for `vaultfs.tmp.*`, but for a new `vaultfs.json`: if its rename is refused, it may be all that opens the vault.
-    static func isLeftover(_ entry: [UInt8]) -> Bool {
-        EntryName.kind(of: entry) == .temporary && !entry.starts(with: ConfigurationReplacement.prefix)
+    static func isLeftover(_ entry: Component) -> Bool {
+        EntryName.kind(of: entry.bytes) == .temporary && !entry.starts(with: ConfigurationReplacement.prefix)
     }
 
     /// Removes leftovers of daemons that died from this directory.
@@ -193,25 +193,25 @@ extension OpenDirectory {
 
     /// Removes `vaultfs.tmp.*` that is not this mount's, and sidecars without an entry. Leaves the directory at its beginning.
     static func sweepLeftovers(
-        of directory: Descriptor, keeping prefix: String, includingSidecars: Bool
+        of directory: Descriptor, keeping prefix: Component, includingSidecars: Bool
     ) throws(StoreError) {
         let ours = EntryName.temporary(prefix)
-        var leftovers: [[UInt8]] = []
+        var leftovers: [Component] = []
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
-        var sidecars: [[UInt8]] = []
+        var sidecars: [Component] = []
         while let found = try reader.next() {
-            switch EntryName.kind(of: found.name) {
-            case .temporary where !found.name.starts(with: ours) && Self.isLeftover(found.name):
-                leftovers.append(found.name)
-            case .sidecar where includingSidecars: sidecars.append(found.name)
+            switch EntryName.kind(of: found.bytes) {
+            case .temporary where !found.starts(with: ours) && Self.isLeftover(found):
+                leftovers.append(found)
+            case .sidecar where includingSidecars: sidecars.append(found)
             default: break
             }
         }
         if !sidecars.isEmpty {
             let twins = try directory.conflictTwins()
             leftovers += sidecars.filter { sidecar in
-                let entry = Array(sidecar.dropLast(".name".utf8.count))
+                guard let entry = EntryName.entry(ofSidecar: sidecar) else { return false }
                 // It stays if its entry cannot be checked.
                 return !twins.contains(entry) && (try? directory.statusIfPresent(of: entry) == nil) == true
             }
@@ -221,11 +221,11 @@ extension OpenDirectory {
     }
 
     /// Removes a leftover. Best effort: a directory stays if it holds more than its record.
-    package static func remove(_ entry: [UInt8], from directory: Descriptor) {
-        if withCString(entry, { unlinkat(directory.fd, $0, 0) }) == 0 { return }
+    package static func remove(_ entry: Component, from directory: Descriptor) {
+        if (try? directory.remove(entry)) != nil { return }
         if entry.starts(with: StoreTraits.prefix) { return StoreTraits.remove(entry, from: directory) }
         // A new directory may already have a mode that denies its owner access.
-        guard let pin = try? Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY),
+        guard let pin = try? Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY),
             let closedMode = try? pin.openToOwner()
         else { return removeDirectory(entry, from: directory) }
         removeDirectory(entry, from: directory)
@@ -233,12 +233,12 @@ extension OpenDirectory {
         try? pin.changePinnedMode(to: closedMode)
     }
 
-    private static func removeDirectory(_ entry: [UInt8], from directory: Descriptor) {
+    private static func removeDirectory(_ entry: Component, from directory: Descriptor) {
         // With anything else it stays for a person to look at, with its record, without which the names are lost.
-        guard let inside = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_DIRECTORY),
+        guard let inside = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY),
             let entries = try? inside.allEntries(), entries.allSatisfy({ $0 == recordEntry })
         else { return }
         inside.removeQuietly(recordEntry)
-        directory.removeDirectoryQuietly(entry)
+        try? directory.removeDirectory(entry)
     }
 }

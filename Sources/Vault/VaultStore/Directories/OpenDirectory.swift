@@ -7,7 +7,7 @@ package import VaultFormat
 /// One directory of the vault: its descriptor and the keys of its names. Any thread. The kernel lets only one request
 /// at a time change a directory, so operations of several steps are not interleaved.
 package final class OpenDirectory: Sendable {
-    package static let recordEntry = Array("vaultfs.dir".utf8)
+    package static let recordEntry: Component = "vaultfs.dir"
     /// The error for a directory with the secret of one above it (FileFormat: Directory-4).
     package static let repeated = StoreError.damaged(
         "vaultfs.dir: the record of a directory above: in the vault's directory, move this one elsewhere")
@@ -48,7 +48,7 @@ package final class OpenDirectory: Sendable {
             epoch = record.epoch
             return (record.protectionClass, try record.openKeys(store.keyRing))
         }
-        sharedClass.identity.withLock { $0 = keys.identity }
+        sharedClass.setIdentity(keys.identity)
         return OpenDirectory(descriptor: descriptor, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 
@@ -80,7 +80,7 @@ package final class OpenDirectory: Sendable {
         let file: Descriptor
         do throws(StoreError) {
             // O_NONBLOCK, because opening a FIFO would wait.
-            file = try Descriptor(at: directory.fd, recordEntry, flags: O_RDONLY | O_NONBLOCK)
+            file = try Descriptor(at: directory, recordEntry, flags: O_RDONLY | O_NONBLOCK)
         } catch .system(.noSuchFileOrDirectory) {
             throw .damaged("vaultfs.dir: missing")
         } catch .system(.tooManySymbolicLinkLevels) {
@@ -111,7 +111,7 @@ package final class OpenDirectory: Sendable {
     }
 
     /// The plaintext name of a conflict copy. Nil for any other entry, and if an entry of the directory has that name.
-    package func conflictName(of entry: [UInt8]) -> [UInt8]? {
+    package func conflictName(of entry: Component) -> [UInt8]? {
         guard let name = descriptor.conflictName(of: entry, keys), let own = try? encode(name).entry,
             (try? descriptor.statusIfPresent(of: own) == nil) == true
         else { return nil }
@@ -131,10 +131,10 @@ package final class OpenDirectory: Sendable {
 
     /// fstatat(2) of a backing entry, not following a link.
     /// - Throws: `.system` with errno.
-    package func status(of entry: [UInt8]) throws(StoreError) -> stat { try store.status(of: entry, in: descriptor) }
+    package func status(of entry: Component) throws(StoreError) -> stat { try store.status(of: entry, in: descriptor) }
 
     /// The content of a long name's sidecar. Nil if it cannot be read.
-    package func sidecarBlob(of entry: [UInt8]) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }
+    package func sidecarBlob(of entry: Component) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }
 }
 
 extension OpenDirectory {
@@ -182,22 +182,51 @@ package final class DirectoryClass: Sendable {
         /// Milliseconds.
         static let maximumAge = 1000
 
-        var entries: Set<[UInt8]> = []
+        var entries: Set<Component> = []
         /// Milliseconds of CLOCK_MONOTONIC.
         var readAt = Int.min / 2
     }
 
     let twins = Mutex(Twins())
-    /// `DirectoryKeys.identity` of the last opening. Empty before that.
-    fileprivate let identity = Mutex<[UInt8]>([])
+    /// The identity at the last opening. Nil before that.
+    private let identity = Mutex<Identity?>(nil)
+
+    /// `DirectoryKeys.identity` of a directory. Counted while the directory is known.
+    private final class Identity: Sendable {
+        /// In this process.
+        private static let counts = Mutex<[[UInt8]: Int]>([:])
+        let bytes: [UInt8]
+
+        init(_ bytes: [UInt8]) {
+            self.bytes = bytes
+            Self.counts.withLock { $0[bytes, default: 0] += 1 }
+        }
+
+        deinit {
+            Self.counts.withLock { counts in
+                guard let index = counts.index(forKey: bytes) else { return }
+                counts.values[index] -= 1
+                if counts.values[index] == 0 { counts.remove(at: index) }
+            }
+        }
+
+        var isRepeated: Bool { Self.counts.withLock { $0[bytes] ?? 0 } > 1 }
+    }
 
     package init() {}
 
+    fileprivate func setIdentity(_ bytes: [UInt8]) {
+        identity.withLock { identity in if identity?.bytes != bytes { identity = Identity(bytes) } }
+    }
+
     /// True if both directories were opened, and have the same secret.
     package func hasSecret(of other: DirectoryClass) -> Bool {
-        let identity = identity.withLock(\.self)
-        return !identity.isEmpty && other.identity.withLock(\.self) == identity
+        guard let bytes = identity.withLock({ $0?.bytes }) else { return false }
+        return other.identity.withLock { $0?.bytes } == bytes
     }
+
+    /// Returns false if no other known directory has the same secret. So those above need not be compared one by one.
+    package var mayRepeatSecret: Bool { identity.withLock { $0 }?.isRepeated ?? true }
 
     /// The class in the record when it was last read. Before that, `complete`, the strictest.
     package var value: ProtectionClass { current.load(ordering: .acquiring) }
@@ -219,9 +248,9 @@ extension ProtectionClass {
 
     /// The class in a file's header or a directory's record.
     package static func claimed(
-        inFileAt directory: Descriptor, _ entry: [UInt8], _ accessTimes: AccessTimes = AccessTimes()
+        inFileAt directory: Descriptor, _ entry: Component, _ accessTimes: AccessTimes = AccessTimes()
     ) -> ProtectionClass? {
-        guard let file = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK) else { return nil }
+        guard let file = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK) else { return nil }
         accessTimes.prepare(file: file)
         guard let bytes = try? file.read(at: 0, count: offset + 1), bytes.count > offset else { return nil }
         return ProtectionClass(rawValue: bytes[offset])
@@ -231,7 +260,7 @@ extension ProtectionClass {
         claimed(inFileAt: directory, OpenDirectory.recordEntry)
     }
 
-    package static func claimed(byLinkAt directory: Descriptor, _ entry: [UInt8]) -> ProtectionClass? {
+    package static func claimed(byLinkAt directory: Descriptor, _ entry: Component) -> ProtectionClass? {
         (try? directory.linkTarget(of: entry)).flatMap { LinkTarget.protectionClass(ofStored: $0) }
     }
 }

@@ -133,7 +133,7 @@ package final class Durability: Sendable {
         let temporary = try VaultDirectory.temporaryEntry()
         defer { root.removeQuietly(temporary) }
         do throws(StoreError) {
-            try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+            try Descriptor(at: root, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
                 .synchronize(dataOnly: false)
         } catch {
             guard error.isNoSpace else { throw error }

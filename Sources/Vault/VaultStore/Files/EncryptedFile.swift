@@ -278,8 +278,8 @@ extension EncryptedFile {
 
     /// True if a file's header, not authenticated, says that it was made without its class's key. Needs no key.
     /// - Throws: `.system` with errno.
-    package static func claimsInboxWrap(in directory: Descriptor, _ entry: [UInt8]) throws(StoreError) -> Bool {
-        try start(of: try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK))[6] == 1
+    package static func claimsInboxWrap(in directory: Descriptor, _ entry: Component) throws(StoreError) -> Bool {
+        try start(of: try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK))[6] == 1
     }
 
     /// Wraps the file secret under the key of a class, with one write of the header.

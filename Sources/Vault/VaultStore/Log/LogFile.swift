@@ -22,7 +22,7 @@ extension RedoLog {
         if let descriptor = try openExisting(root, flags: O_RDWR) {
             return (descriptor, try headers(of: descriptor)?[0] ?? LogHeader(logSize: size))
         }
-        let descriptor = try Descriptor(at: root.fd, fileName, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let descriptor = try Descriptor(at: root, fileName, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         let header = LogHeader(logSize: size)
         // A log made by root's mount must not lock out the vault's owner.
         try descriptor.giveToOwner(of: root)
@@ -48,7 +48,7 @@ extension RedoLog {
     private static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor? {
         do throws(StoreError) {
             // Pin it first, because opening a device can have effects, and opening a FIFO waits.
-            let pin = try Descriptor(at: root.fd, fileName, flags: linux_O_PATH)
+            let pin = try Descriptor(at: root, fileName, flags: linux_O_PATH)
             if let fault = fault(of: try pin.status()) { throw StoreError.damaged(text(fault)) }
             return try pin.reopened(flags: flags)
         } catch .system(.noSuchFileOrDirectory) {

@@ -37,38 +37,38 @@ struct LoggedFiles {
     /// A directory on the way from the root. Its keys are needed for few.
     private final class Directory: WalkedDirectory {
         let descriptor: Descriptor
-        private let entry: [UInt8]
-        private let parent: Directory?
+        /// The directory that it is in, and its entry there. Nil for the root.
+        private let above: (directory: Directory, entry: Component)?
         private let keyRing: KeyRing
         /// The directory's own standing, and the keys of its names, once they were needed. No keys if the record is damaged.
         private var known: (standing: Standing, keys: DirectoryKeys?)?
 
-        init(_ descriptor: Descriptor, _ entry: [UInt8], in parent: Directory?, _ keyRing: KeyRing) {
-            (self.descriptor, self.entry, self.parent, self.keyRing) = (descriptor, entry, parent, keyRing)
+        init(_ descriptor: Descriptor, in above: (Directory, Component)?, _ keyRing: KeyRing) {
+            (self.descriptor, self.above, self.keyRing) = (descriptor, above, keyRing)
         }
 
-        func inner(_ entry: [UInt8]) throws(StoreError) -> Directory {
-            Directory(try descriptor.inner(entry), entry, in: self, keyRing)
+        func inner(_ entry: Component) throws(StoreError) -> Directory {
+            Directory(try descriptor.inner(entry), in: (self, entry), keyRing)
         }
 
         func identity() -> [UInt8]? { descriptor.identity() }
 
         /// - Parameter entry: nil for the directory itself.
         /// - Throws: the error of reading a record or a sidecar.
-        func standing(of entry: [UInt8]?) throws(StoreError) -> Standing {
+        func standing(of entry: Component?) throws(StoreError) -> Standing {
             let (standing, keys) = try knowing()
             guard let entry else { return standing }
-            guard EntryName.canBeEncrypted(entry) else { return .foreign }
+            guard EntryName.canBeEncrypted(entry.bytes) else { return .foreign }
             guard let keys else { return max(standing, .unproven) }
-            let isLong = EntryName.kind(of: entry) == .longName
+            let isLong = EntryName.kind(of: entry.bytes) == .longName
             let sidecar = isLong ? try descriptor.readSidecar(of: entry) : nil
-            if EntryName.decode(entry, sidecarBlob: sidecar, keys: keys) != nil { return standing }
+            if EntryName.decode(entry.bytes, sidecarBlob: sidecar, keys: keys) != nil { return standing }
             return isLong && sidecar == nil ? max(standing, .unproven) : .foreign
         }
 
         private func knowing() throws(StoreError) -> (standing: Standing, keys: DirectoryKeys?) {
             if let known { return known }
-            let standing = try parent?.standing(of: entry) ?? .named
+            let standing = try above?.directory.standing(of: above?.entry) ?? .named
             var keys: DirectoryKeys?
             do throws(StoreError) { keys = try OpenDirectory.openRecord(of: descriptor, keyRing).keys } catch .damaged {
             }
@@ -94,10 +94,10 @@ struct LoggedFiles {
     /// - Throws: the reason why some file may not have been found.
     init(_ changes: [UInt64: LoggedChanges], in store: Store) throws(StoreError) {
         (self.changes, keyRing) = (changes, store.keyRing)
-        let root = Directory(try store.root.inner([UInt8(ascii: ".")]), [], in: nil, keyRing)
+        let root = Directory(try store.root.openedForReading(), in: nil, keyRing)
         var walk = BackingWalk(root, includesConflictCopies: true)
         var unseen: StoreError?
-        func fail(_ entry: [UInt8]?, _ directory: Directory, _ error: StoreError) {
+        func fail(_ entry: Component?, _ directory: Directory, _ error: StoreError) {
             // A directory that repeats is refused by the mount too. Other programs' directories may be unreadable.
             if case .damaged = error { return }
             if (try? directory.standing(of: entry)) != .foreign { unseen = unseen ?? error }
@@ -141,12 +141,12 @@ struct LoggedFiles {
         return files.count > 1 && !files.allSatisfy { $0.isLinked || $0.standing == .foreign }
     }
 
-    private static func open(_ entry: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
+    private static func open(_ entry: Component, in directory: Descriptor) throws(StoreError) -> Descriptor {
         do throws(StoreError) {
-            return try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            return try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK)
         } catch .system(.permissionDenied) {
             // A program may have written a file that it has closed to its own user since.
-            return try Descriptor(at: directory.fd, entry, flags: linux_O_PATH).reopenedForWriting()
+            return try Descriptor(at: directory, entry, flags: linux_O_PATH).reopenedForWriting()
         }
     }
 }

@@ -24,7 +24,7 @@ extension RedoLog {
         try admit()
         // Without the locks that a request takes: it may wait for the store longer than other calls.
         let temporary = try VaultDirectory.temporaryEntry()
-        let log = try Descriptor(at: root.fd, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let log = try Descriptor(at: root, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         let losses: [LostChunks]
         do throws(StoreError) {
             try log.giveToOwner(of: root)
@@ -47,7 +47,7 @@ extension RedoLog {
     /// - Parameters:
     ///   - log: a new file with the name `temporary`.
     private func makeNewLog(
-        _ state: inout State, _ log: Descriptor, _ temporary: [UInt8], _ isInPlace: (LogEntry) -> Bool
+        _ state: inout State, _ log: Descriptor, _ temporary: Component, _ isInPlace: (LogEntry) -> Bool
     ) throws(StoreError) -> [LostChunks] {
         guard let old = state.phase.log else { throw .system(.ioError) }
         var header = try Self.newHeader(size: state.header.logSize)
@@ -135,7 +135,7 @@ extension RedoLog {
 
     /// Gives the new log its name.
     /// - Parameter keepsOld: what has the name gets another one.
-    private func giveName(_ temporary: [UInt8], keepsOld: Bool) throws(StoreError) {
+    private func giveName(_ temporary: Component, keepsOld: Bool) throws(StoreError) {
         if keepsOld, (try? root.rename(temporary, as: Self.fileName, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
             try? DamagedRoot.keepLog(temporary, in: root)

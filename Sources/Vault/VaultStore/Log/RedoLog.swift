@@ -76,7 +76,7 @@ package final class RedoLog: Sendable {
         var closed: Set<UInt64> = []
     }
 
-    package static let fileName = Array("vaultfs.log".utf8)
+    package static let fileName: Component = "vaultfs.log"
     /// Bytes that are prepared at once, and if there is no space for that.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
     /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.

@@ -9,7 +9,7 @@ package import VaultFormat
 package final class RekeyDirectory: WalkedDirectory, Sendable {
     package let descriptor: Descriptor
     /// The backing entries that lead here from the root.
-    package let path: [[UInt8]]
+    package let path: [Component]
     /// The path for messages, with plaintext names where they authenticate.
     package let shown: [UInt8]
     /// Nil if the record does not authenticate.
@@ -23,11 +23,11 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     private let keyRing: KeyRing
     private let isChanged = Mutex(false)
 
+    /// - Parameter descriptor: open for reading, and read by nothing else.
     init(
-        _ entry: [UInt8], in parent: Descriptor, path: [[UInt8]] = [], shown: [UInt8] = [], isNamed: Bool = true,
-        _ keyRing: KeyRing
+        _ descriptor: Descriptor, path: [Component] = [], shown: [UInt8] = [], isNamed: Bool = true, _ keyRing: KeyRing
     ) throws(StoreError) {
-        descriptor = try parent.inner(entry)
+        self.descriptor = descriptor
         status = try descriptor.status()
         // Their owner has to open it first: a rekey changes no modes.
         if status.denies(0o700) { throw .system(.permissionDenied) }
@@ -40,9 +40,9 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         (record, keys, self.unread) = (opened?.record, opened?.keys, unread)
     }
 
-    package func inner(_ entry: [UInt8]) throws(StoreError) -> RekeyDirectory {
+    package func inner(_ entry: Component) throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory(
-            entry, in: descriptor, path: path + [entry], shown: shownPath(of: entry),
+            descriptor.inner(entry), path: path + [entry], shown: shownPath(of: entry),
             isNamed: name(of: entry) != nil, keyRing)
     }
 
@@ -51,7 +51,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     /// Reads the directory again, with the record that it has now.
     /// - Throws: `EACCES` if it is closed to its owner; errno of another call. A damaged record is no error.
     package func reread() throws(StoreError) -> RekeyDirectory {
-        try RekeyDirectory([UInt8(ascii: ".")], in: descriptor, path: path, shown: shown, isNamed: isNamed, keyRing)
+        try RekeyDirectory(descriptor.openedForReading(), path: path, shown: shown, isNamed: isNamed, keyRing)
     }
 
     deinit {
@@ -70,29 +70,29 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     package func willChange() { isChanged.withLock { $0 = true } }
 
     /// Returns the `vaultfs.tmp.*` here, except those of a change of slots.
-    package func leftovers() throws(StoreError) -> [[UInt8]] {
+    package func leftovers() throws(StoreError) -> [Component] {
         try descriptor.allEntries().filter(OpenDirectory.isLeftover)
     }
 
     // MARK: Names
 
     /// Returns the plaintext name of an entry, or nil if it does not authenticate here.
-    package func name(of entry: [UInt8]) -> [UInt8]? { keys.flatMap { descriptor.name(of: entry, $0) } }
+    package func name(of entry: Component) -> [UInt8]? { keys.flatMap { descriptor.name(of: entry, $0) } }
 
     /// Returns the path of an entry, for messages.
-    package func shownPath(of entry: [UInt8]) -> [UInt8] {
-        (shown.isEmpty ? [] : shown + [UInt8(ascii: "/")]) + (name(of: entry) ?? entry)
+    package func shownPath(of entry: Component) -> [UInt8] {
+        (shown.isEmpty ? [] : shown + [UInt8(ascii: "/")]) + (name(of: entry) ?? entry.bytes)
     }
 
     /// Returns the plaintext name of an entry under the first of the keys with which it authenticates, and the index of
     /// those keys. Returns nil if the entry does not belong to the vault.
     /// - Throws: `.damaged` if the entry belongs to the vault, or may, and its name does not authenticate; `.system` if
     ///   its sidecar cannot be read.
-    func name(of entry: [UInt8], under keys: [DirectoryKeys]) throws(StoreError) -> (name: [UInt8], key: Int)? {
-        let isLong = EntryName.kind(of: entry) == .longName
+    func name(of entry: Component, under keys: [DirectoryKeys]) throws(StoreError) -> (name: [UInt8], key: Int)? {
+        let isLong = EntryName.kind(of: entry.bytes) == .longName
         let blob = isLong ? try sidecar(of: entry) : nil
         for (index, keys) in keys.enumerated() {
-            if let name = EntryName.decode(entry, sidecarBlob: blob, keys: keys) { return (name, index) }
+            if let name = EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys) { return (name, index) }
         }
         // An entry with a sidecar is a name of some vault, and may be one of this.
         if blob == nil, try !isNameless(entry) { return nil }
@@ -101,8 +101,8 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
 
     /// Throws if an entry that may belong to the vault cannot get a name under another key: the name is lost, cannot be
     /// read, or is that of a conflict copy, whose twin has the same secret. The error names the entry.
-    package func checkName(of entry: [UInt8], under keys: DirectoryKeys) throws(StoreError) {
-        switch EntryName.kind(of: entry) {
+    package func checkName(of entry: Component, under keys: DirectoryKeys) throws(StoreError) {
+        switch EntryName.kind(of: entry.bytes) {
         case .name, .longName: break
         case .conflictCopy:
             guard descriptor.conflictName(of: entry, keys) != nil else { break }
@@ -117,7 +117,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     }
 
     /// Returns true if an entry without a name belongs to the vault.
-    private func isNameless(_ entry: [UInt8]) throws(StoreError) -> Bool {
+    private func isNameless(_ entry: Component) throws(StoreError) -> Bool {
         do throws(StoreError) {
             return try LostObject.identify(entry, in: descriptor, keyRing) != nil
         } catch .system(let errno) where !StoreError.system(errno).endsRekey {
@@ -126,7 +126,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         }
     }
 
-    private func sidecar(of entry: [UInt8]) throws(StoreError) -> [UInt8]? {
+    private func sidecar(of entry: Component) throws(StoreError) -> [UInt8]? {
         do throws(StoreError) {
             return try descriptor.readSidecar(of: entry)
         } catch .system(let errno)
@@ -137,13 +137,13 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     }
 
     /// Returns true for the directory that mkfs(8) makes for fsck(8) at the root of a file system. Only root can read it.
-    package func isFileSystems(_ entry: [UInt8]) -> Bool {
-        guard entry == Array("lost+found".utf8), geteuid() != 0, let status = try? descriptor.status(of: entry) else {
+    package func isFileSystems(_ entry: Component) -> Bool {
+        guard entry == "lost+found", geteuid() != 0, let status = try? descriptor.status(of: entry) else {
             return false
         }
         return status.st_uid == 0 && status.st_mode & S_IFMT == S_IFDIR
     }
 
     /// An entry of a backing directory, for messages.
-    static func shown(_ entry: [UInt8]) -> String { FilePath(String(decoding: entry, as: UTF8.self)).shown }
+    static func shown(_ entry: Component) -> String { FilePath(String(decoding: entry, as: UTF8.self)).shown }
 }

@@ -8,7 +8,7 @@ internal import VaultFormat
 /// replacing its record. Undoing it is the opposite step. Doing and undoing can be repeated, and continue wherever the
 /// other was stopped.
 struct RekeyDirectoryStep {
-    private typealias Renaming = (entry: [UInt8], encoded: EntryName.Encoded)
+    private typealias Renaming = (entry: Component, encoded: EntryName.Encoded)
 
     private let steps: RekeySteps
     private var step: RekeyIntent.Directory
@@ -68,7 +68,7 @@ struct RekeyDirectoryStep {
     /// - Throws: `.damaged` for an entry of the vault whose name is lost. The step could not give it a new one.
     private func renamings(in directory: RekeyDirectory) throws(StoreError) -> [Renaming] {
         var renamings: [Renaming] = []
-        for entry in try directory.descriptor.allEntries() where EntryName.isObject(entry) {
+        for entry in try directory.descriptor.allEntries() where EntryName.isObject(entry.bytes) {
             let found: (name: [UInt8], key: Int)?
             do throws(StoreError) {
                 found = try directory.name(of: entry, under: [oldKeys, newKeys])
@@ -114,7 +114,7 @@ struct RekeyDirectoryStep {
     }
 
     private func removeSidecars(in directory: Descriptor) throws(StoreError) {
-        for entry in try directory.allEntries() where EntryName.kind(of: entry) == .sidecar {
+        for entry in try directory.allEntries() where EntryName.kind(of: entry.bytes) == .sidecar {
             do throws(StoreError) {
                 guard try directory.isSidecarOrphaned(entry) else { continue }
             } catch {

@@ -6,7 +6,7 @@ internal import VaultFormat
 /// One step of a rekey: makes every name of a file or symbolic link lead to the object that replaces it. The step can be
 /// undone, and both can be repeated.
 struct RekeyLinksStep {
-    private typealias Name = (entry: [UInt8], directory: RekeyDirectory)
+    private typealias Name = (entry: Component, directory: RekeyDirectory)
 
     let step: RekeyIntent.Links
     let steps: RekeySteps
@@ -38,7 +38,7 @@ struct RekeyLinksStep {
     }
 
     /// Returns nil if the directory has been removed meanwhile.
-    private func name(at path: [[UInt8]]) throws(StoreError) -> Name? {
+    private func name(at path: [Component]) throws(StoreError) -> Name? {
         guard let entry = path.last else { return nil }
         do throws(StoreError) {
             return (entry, try steps.directory(at: path.dropLast()))
@@ -53,7 +53,7 @@ struct RekeyLinksStep {
         switch (step.old, status.st_mode & S_IFMT) {
         case (.link(let stored), S_IFLNK): return try directory.linkTarget(of: entry) == stored
         case (.file(let id), S_IFREG):
-            let file = try Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+            let file = try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK)
             return try EncryptedFile.unprovenFileID(of: file) == id
         default: return false
         }

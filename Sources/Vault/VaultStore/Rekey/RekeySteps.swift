@@ -8,7 +8,7 @@ package import VaultFormat
 /// Makes steps of a rekey that take several renames survive a kill: `vaultfs.rekey` in the root of a vault that is open for
 /// writing describes a step until it is done or undone.
 package struct RekeySteps: Sendable {
-    private static let entry = Array("vaultfs.rekey".utf8)
+    private static let entry: Component = "vaultfs.rekey"
     /// Bytes for the file itself, the record, and the growth of a directory.
     private static let leastSpace = 1 << 18
 
@@ -87,9 +87,9 @@ package struct RekeySteps: Sendable {
     }
 
     /// Makes a temporary file of the size that a step needs. Removing it makes room if the step runs out of space.
-    private func reserve(_ space: Int) throws(StoreError) -> [UInt8] {
+    private func reserve(_ space: Int) throws(StoreError) -> Component {
         let temporary = try VaultDirectory.temporaryEntry()
-        let file = try Descriptor(at: root.fd, temporary, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
+        let file = try Descriptor(at: root, temporary, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
         try root.withTemporary(temporary) { () throws(StoreError) in
             do throws(StoreError) { try retrying { linux_fallocate(file.fd, 0, 0, Int64(space)) } } catch {
                 // A store without fallocate(2) cannot reserve space.
@@ -123,8 +123,8 @@ package struct RekeySteps: Sendable {
     }
 
     /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
-    package func directory(at path: some Sequence<[UInt8]>) throws(StoreError) -> RekeyDirectory {
-        var directory = try RekeyDirectory([UInt8(ascii: ".")], in: root, keyRing)
+    package func directory(at path: some Sequence<Component>) throws(StoreError) -> RekeyDirectory {
+        var directory = try RekeyDirectory(root.openedForReading(), keyRing)
         for entry in path { directory = try directory.inner(entry) }
         return directory
     }
@@ -147,7 +147,7 @@ package struct RekeySteps: Sendable {
         let bytes = try StoreError.ofFormat(intent.serialized(epoch: keyRing.epochs.current, cipher: cipher))
         guard bytes.count <= RekeyIntent.maximumSize else { throw .system(.fileTooLarge) }
         try install(
-            bytes, as: Self.entry, in: root, like: try root.status(of: Array(VaultDirectory.configurationEntry.utf8)),
+            bytes, as: Self.entry, in: root, like: try root.status(of: VaultDirectory.configurationEntry),
             writing: .writeIntent, renaming: .renameIntent)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
             // Nothing was begun.
@@ -164,7 +164,7 @@ extension RekeySteps {
     ///   - isReplacing: as for `Descriptor.install`.
     ///   - writing, renaming: passed to `before` ahead of the file's creation and of its rename.
     func install(
-        _ bytes: [UInt8], as entry: [UInt8], in directory: Descriptor, like status: stat, isReplacing: Bool = false,
+        _ bytes: [UInt8], as entry: Component, in directory: Descriptor, like status: stat, isReplacing: Bool = false,
         writing: RekeyPoint, renaming: RekeyPoint? = nil
     ) throws(StoreError) {
         let temporary = try VaultDirectory.temporaryEntry()
@@ -181,7 +181,7 @@ extension RekeySteps {
 extension RekeyIntent {
     /// The backing directory that is being changed, or one of them, for messages.
     fileprivate var shownDirectory: String {
-        let path: [[UInt8]] =
+        let path: [Component] =
             switch self {
             case .directory(let step): step.path
             case .links(let step): step.paths.first?.dropLast() ?? []

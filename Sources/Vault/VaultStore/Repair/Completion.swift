@@ -73,8 +73,8 @@ package final class Completion: Sendable {
     /// Cuts off the torn tail of a file that nobody has open, and seals it, durably. Does nothing if its header says that it
     /// has none. Returns true if the file is shorter now.
     /// - Throws: `.locked` without the keys; `.damaged`; `.system` with errno.
-    package func proveTail(_ entry: [UInt8], in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
-        let reader = try Descriptor(at: parent.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+    package func proveTail(_ entry: Component, in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
+        let reader = try Descriptor(at: parent, entry, flags: O_RDONLY | O_NONBLOCK)
         guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return false }
         return try proving(reader) { (mustCheck) throws(StoreError) -> Bool in
             guard mustCheck else { return false }
@@ -133,9 +133,9 @@ package final class Completion: Sendable {
     /// - Throws: `.locked` if the key of the class is forgotten; `.system` with errno.
     @discardableResult
     package func complete(
-        _ entry: [UInt8], in parent: Descriptor, shownPath: @autoclosure () -> [UInt8], in store: Store
+        _ entry: Component, in parent: Descriptor, shownPath: @autoclosure () -> [UInt8], in store: Store
     ) throws(StoreError) -> Bool {
-        let pin = try Descriptor(at: parent.fd, entry, flags: linux_O_PATH)
+        let pin = try Descriptor(at: parent, entry, flags: linux_O_PATH)
         guard try Self.isIncomplete(pin),
             let parentClass = try Self.protectionClass(of: parent, naming: entry, store.keyRing)
         else { return false }
@@ -145,7 +145,7 @@ package final class Completion: Sendable {
     /// Returns the class of a directory in which an entry authenticates as a name. Returns nil if it does not.
     /// - Throws: `.locked` if the key of the class is forgotten.
     package static func protectionClass(
-        of directory: Descriptor, naming entry: [UInt8], _ keyRing: KeyRing
+        of directory: Descriptor, naming entry: Component, _ keyRing: KeyRing
     ) throws(StoreError) -> ProtectionClass? {
         let record: DirectoryRecord
         let keys: DirectoryKeys
@@ -155,8 +155,8 @@ package final class Completion: Sendable {
             return nil
         }
         // Without its sidecar, a long name does not decode.
-        let blob = EntryName.kind(of: entry) == .longName ? try directory.readSidecar(of: entry) : nil
-        return EntryName.decode(entry, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
+        let blob = EntryName.kind(of: entry.bytes) == .longName ? try directory.readSidecar(of: entry) : nil
+        return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
     }
 
     /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file
@@ -180,7 +180,7 @@ package final class Completion: Sendable {
             }
             var reader = DirectoryReader(try pin.openedForReading())
             while let found = try reader.next() {
-                if found.name != OpenDirectory.recordEntry && EntryName.kind(of: found.name) != .temporary {
+                if found != OpenDirectory.recordEntry && EntryName.kind(of: found.bytes) != .temporary {
                     return false
                 }
             }

@@ -8,9 +8,9 @@ internal import VaultFormat
 /// objects step aside under another name, until `LostAndFound` keeps them.
 package enum DamagedRoot {
     /// The prefix of a damaged record's name.
-    package static let recordPrefix = Array("vaultfs.dir.damaged".utf8)
+    package static let recordPrefix: Component = "vaultfs.dir.damaged"
     /// The prefix of the name of an object that had the log's.
-    package static let logPrefix = Array("vaultfs.log.damaged".utf8)
+    package static let logPrefix: Component = "vaultfs.log.damaged"
 
     /// Makes a new record for the root, durably.
     /// - Throws: `.system` with errno. Until the new record is there, the old one may be under its other name only.
@@ -27,7 +27,7 @@ package enum DamagedRoot {
 
     /// Renames what was the log, or had its name. Removes a log without entries, and an equal copy of one that is kept: a sync
     /// client may put the same file there again and again.
-    static func keepLog(_ entry: [UInt8], in root: Descriptor) throws(StoreError) {
+    static func keepLog(_ entry: Component, in root: Descriptor) throws(StoreError) {
         if let file = openFile(entry, in: root), isEmptyLog(file) || hasCopy(of: file, in: root) {
             return try root.remove(entry)
         }
@@ -35,8 +35,8 @@ package enum DamagedRoot {
     }
 
     /// Nil for anything but a regular file.
-    private static func openFile(_ entry: [UInt8], in root: Descriptor) -> Descriptor? {
-        guard let file = try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK),
+    private static func openFile(_ entry: Component, in root: Descriptor) -> Descriptor? {
+        guard let file = try? Descriptor(at: root, entry, flags: O_RDONLY | O_NONBLOCK),
             (try? file.status().st_mode & S_IFMT) == S_IFREG
         else { return nil }
         return file
@@ -60,11 +60,11 @@ package enum DamagedRoot {
     }
 
     /// Renames an entry, if it exists, to a name that begins with `prefix`.
-    static func stepAside(_ entry: [UInt8], as prefix: [UInt8], in directory: Descriptor) throws(StoreError) {
+    static func stepAside(_ entry: Component, as prefix: Component, in directory: Descriptor) throws(StoreError) {
         var number = 1
         while true {
             do throws(StoreError) {
-                let aside = prefix + (number == 1 ? [] : Array("-\(number)".utf8))
+                let aside = number == 1 ? prefix : try prefix + Component(Array("-\(number)".utf8))
                 return try directory.rename(entry, as: aside, flags: linux_RENAME_NOREPLACE)
             } catch .system(.noSuchFileOrDirectory) {
                 return

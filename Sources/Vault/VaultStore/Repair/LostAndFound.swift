@@ -31,7 +31,7 @@ package struct LostAndFound {
     }
 
     static func openRoot(of store: Store) throws(StoreError) -> OpenDirectory {
-        let pinned = try Descriptor(at: store.root.fd, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
+        let pinned = try store.root.openedAgain(flags: linux_O_PATH | O_DIRECTORY)
         return try OpenDirectory.open(pinned, isRoot: true, in: store)
     }
 
@@ -55,7 +55,7 @@ package struct LostAndFound {
             }
         }
         do throws(StoreError) {
-            let pinned = try Descriptor(at: root.descriptor.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+            let pinned = try Descriptor(at: root.descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
             let opened = try OpenDirectory.open(pinned, isRoot: false, in: root.store)
             if isNew {
                 try opened.changeClass(to: .complete)
@@ -70,11 +70,11 @@ package struct LostAndFound {
 
     /// Moves an entry here, and the content of a long name's sidecar into a file beside it.
     /// - Throws: `.damaged` for an entry that does not authenticate.
-    package func moveHere(_ entry: [UInt8], from directory: Descriptor) throws(StoreError) {
+    package func moveHere(_ entry: Component, from directory: Descriptor) throws(StoreError) {
         guard let object = LostObject.find(entry, in: directory, store.keyRing) else {
             throw .damaged("it is damaged, and stays where it is")
         }
-        let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
+        let sidecar = EntryName.kind(of: entry.bytes) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: directory, as: object.name + Array(".name".utf8)) }
         try move(entry, object, from: directory)
         if let sidecar { directory.removeQuietly(sidecar) }
@@ -83,13 +83,13 @@ package struct LostAndFound {
     /// Moves an entry here. Returns its new entry.
     @discardableResult
     private func move(
-        _ entry: [UInt8], _ object: LostObject, from directory: Descriptor
-    ) throws(StoreError) -> [UInt8] {
+        _ entry: Component, _ object: LostObject, from directory: Descriptor
+    ) throws(StoreError) -> Component {
         for name in Self.names(object.name) {
             let newEntry = try opened.encode(name).entry
             do throws(StoreError) {
                 try OpenDirectory.rename(
-                    entry, from: directory.fd, to: opened.descriptor.fd, as: newEntry, flags: linux_RENAME_NOREPLACE)
+                    entry, from: directory, to: opened.descriptor, as: newEntry, flags: linux_RENAME_NOREPLACE)
                 return newEntry
             } catch .system(.fileExists) {
                 guard try FileIdentity(opened.status(of: newEntry)) == FileIdentity(object.status) else { continue }
@@ -104,7 +104,7 @@ package struct LostAndFound {
 
     /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file or
     /// the target of a link in a file, a directory with a new record, and any other object as it is.
-    package func keep(_ entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
+    package func keep(_ entry: Component, from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard let status = try directory.statusIfPresent(of: entry) else { return }
         switch status.st_mode & S_IFMT {
         case S_IFREG: try keepCopy(of: entry, from: directory, as: name)
@@ -127,12 +127,10 @@ package struct LostAndFound {
 
     /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry. After a kill the next
     /// repair keeps it once more, under another name.
-    func keepCopy(of entry: [UInt8], from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
+    func keepCopy(of entry: Component, from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard try directory.statusIfPresent(of: entry) != nil else { return }
-        let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
-        guard try pin.status().st_mode & S_IFMT == S_IFREG else {
-            throw .damaged("\(String(decoding: entry, as: UTF8.self)) is no file, and stays")
-        }
+        let pin = try Descriptor(at: directory, entry, flags: linux_O_PATH)
+        guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("\(entry) is no file, and stays") }
         let reader = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
         try makeFile(name) { (file) throws(StoreError) in
             let workspace = try Workspace(layout: store.layout)
@@ -146,11 +144,11 @@ package struct LostAndFound {
 
     /// Keeps a list of the objects that are about to be moved here, durably. A line has an entry, a tab, and the name here.
     /// An entry that cannot be a name's is left out.
-    package func list(_ moves: [(entry: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
+    package func list(_ moves: [(path: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
         let spellable = Set(Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./".utf8))
         var bytes: [UInt8] = []
-        for move in moves where move.entry.allSatisfy(spellable.contains) {
-            bytes += move.entry + [UInt8(ascii: "\t")] + move.name + [UInt8(ascii: "\n")]
+        for move in moves where move.path.allSatisfy(spellable.contains) {
+            bytes += move.path + [UInt8(ascii: "\t")] + move.name + [UInt8(ascii: "\n")]
         }
         if !bytes.isEmpty { try keep(bytes, as: name + Array(".entries".utf8)) }
     }
@@ -191,7 +189,7 @@ package struct LostAndFound {
 extension LostAndFound {
     /// Gives a directory that has no record a new one. So the next repair recognises it as one of this vault, even if this
     /// repair is interrupted.
-    package func mark(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
+    package func mark(_ entry: Component, in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         if try directory.statusIfPresent(of: OpenDirectory.recordEntry) == nil {
             try OpenDirectory.makeRecord(of: directory, class: .complete, mode: 0o600, in: store)
@@ -200,7 +198,7 @@ extension LostAndFound {
 
     /// Empties the directory `entry` of `parent`, keeps its record here, and removes it.
     /// - Throws: `.damaged` if something stays in it. Then the record stays too.
-    package func empty(_ entry: [UInt8], in parent: Descriptor) throws(StoreError) {
+    package func empty(_ entry: Component, in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         let digits = Array(try LostObject.digits(of: entry).utf8)
         let name = Array("directory-".utf8) + digits
@@ -218,7 +216,7 @@ extension LostAndFound {
         if (try? OpenDirectory.openRecord(of: directory, store.keyRing))?.record.isRoot != false {
             try keepCopy(of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)
         }
-        let sidecar = EntryName.kind(of: entry) == .longName ? EntryName.sidecar(of: entry) : nil
+        let sidecar = EntryName.kind(of: entry.bytes) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: parent, as: name + Array(".name".utf8)) }
         // Removed under a temporary name. If that is interrupted, the next mount completes it.
         let temporary = EntryName.temporary(try VaultDirectory.randomDigits())
@@ -232,36 +230,36 @@ extension LostAndFound {
     package func moveFromRoot() throws(StoreError) {
         let root = try Self.openRoot(of: store)
         let listing = try root.reopenedForListing().descriptor
-        let hasName = { (entry: [UInt8]) in root.descriptor.name(of: entry, root.keys) != nil }
+        let hasName = { (entry: Component) in root.descriptor.name(of: entry, root.keys) != nil }
         let nameless = try listing.allEntries().filter { !hasName($0) }
         try list(nameless, in: listing, as: Array("root".utf8))
         try move(nameless, from: listing)
         try keepAside(DamagedRoot.recordPrefix)
-        try Self.checkNone(try listing.allEntries().filter { EntryName.isObject($0) && !hasName($0) })
+        try Self.checkNone(try listing.allEntries().filter { EntryName.isObject($0.bytes) && !hasName($0) })
     }
 
     /// Moves the damaged objects that stepped aside in the root, under names that begin with `prefix`.
     /// - Throws: the error of the first object that cannot be moved. It and those after it stay.
-    package func keepAside(_ prefix: [UInt8]) throws(StoreError) {
+    package func keepAside(_ prefix: Component) throws(StoreError) {
         for entry in try store.root.allEntries() where entry.starts(with: prefix) {
             if try hasCopy(of: entry, prefix) {
                 try store.root.remove(entry)
             } else {
-                try keep(entry, from: store.root, as: entry)
+                try keep(entry, from: store.root, as: entry.bytes)
             }
         }
     }
 
     /// Returns true if a file here whose name begins with `prefix` has the content of a file in the root.
-    private func hasCopy(of entry: [UInt8], _ prefix: [UInt8]) throws(StoreError) -> Bool {
-        let pin = try Descriptor(at: store.root.fd, entry, flags: linux_O_PATH)
+    private func hasCopy(of entry: Component, _ prefix: Component) throws(StoreError) -> Bool {
+        let pin = try Descriptor(at: store.root, entry, flags: linux_O_PATH)
         let status = try pin.status()
         guard status.st_mode & S_IFMT == S_IFREG else { return false }
         let original = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
         let workspace = try Workspace(layout: store.layout)
         for kept in try opened.descriptor.allEntries() {
             guard opened.descriptor.name(of: kept, opened.keys)?.starts(with: prefix) == true,
-                let reader = try? Descriptor(at: opened.descriptor.fd, kept, flags: O_RDONLY | O_NONBLOCK),
+                let reader = try? Descriptor(at: opened.descriptor, kept, flags: O_RDONLY | O_NONBLOCK),
                 let file = try? EncryptedFile.open(reader, in: store), file.length == UInt64(status.st_size)
             else { continue }
             if (try? file.hasSameBytes(as: original, workspace)) == true { return true }
@@ -269,7 +267,7 @@ extension LostAndFound {
         return false
     }
 
-    private static func checkNone(_ left: [[UInt8]]) throws(StoreError) {
+    private static func checkNone(_ left: [Component]) throws(StoreError) {
         if left.isEmpty { return }
         throw .damaged(
             left.count == 1
@@ -278,17 +276,17 @@ extension LostAndFound {
 
     /// Lists the new name of each entry before any is moved. If the lost record is found again, for instance in a backup, it
     /// decrypts the entries of the list (FileFormat, Store-32).
-    private func list(_ entries: [[UInt8]], in directory: Descriptor, as name: [UInt8]) throws(StoreError) {
-        let moves = entries.filter(EntryName.isObject).compactMap { entry in
-            LostObject.find(entry, in: directory, store.keyRing).map { (entry, $0.name) }
+    private func list(_ entries: [Component], in directory: Descriptor, as name: [UInt8]) throws(StoreError) {
+        let moves = entries.filter { EntryName.isObject($0.bytes) }.compactMap { entry in
+            LostObject.find(entry, in: directory, store.keyRing).map { (entry.bytes, $0.name) }
         }
         try list(moves, as: name)
     }
 
     /// Moves the entries that authenticate. Removes sidecars whose entry a killed repair has moved.
-    private func move(_ entries: [[UInt8]], from directory: Descriptor) throws(StoreError) {
+    private func move(_ entries: [Component], from directory: Descriptor) throws(StoreError) {
         for entry in entries {
-            switch EntryName.kind(of: entry) {
+            switch EntryName.kind(of: entry.bytes) {
             case .name, .longName, .conflictCopy:
                 do throws(StoreError) { try moveHere(entry, from: directory) } catch .damaged {}
             case .sidecar:

@@ -12,7 +12,7 @@ package struct LostObject {
     let status: stat
 
     /// Returns nil if the entry does not authenticate or cannot be read, and for fifos, sockets and devices.
-    package static func find(_ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
+    package static func find(_ entry: Component, in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
         try? identify(entry, in: directory, keyRing)
     }
 
@@ -20,10 +20,10 @@ package struct LostObject {
     /// vault.
     /// - Throws: `system`, `crypto`.
     static func identify(
-        _ entry: [UInt8], in directory: Descriptor, _ keyRing: KeyRing
+        _ entry: Component, in directory: Descriptor, _ keyRing: KeyRing
     ) throws(StoreError) -> LostObject? {
         do throws(StoreError) {
-            let pin = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH)
+            let pin = try Descriptor(at: directory, entry, flags: linux_O_PATH)
             let status = try pin.status()
             guard let name = try name(of: entry, in: directory, pin, status, keyRing) else { return nil }
             return LostObject(name: Array(name.utf8), status: status)
@@ -35,8 +35,9 @@ package struct LostObject {
     }
 
     /// Digits for an object that has no id, always the same. The entry itself may be too long for a name.
-    static func digits(of entry: [UInt8]) throws(StoreError) -> String {
-        try StoreError.ofCrypto { () throws(CryptoError) in Hexadecimal.encode(try Sha256.digest(entry).prefix(8)) }
+    static func digits(of entry: Component) throws(StoreError) -> String {
+        try StoreError.ofCrypto { () throws(CryptoError) in Hexadecimal.encode(try Sha256.digest(entry.bytes).prefix(8))
+        }
     }
 
     /// The id of a file, in 16 hexadecimal digits.
@@ -46,14 +47,14 @@ package struct LostObject {
     }
 
     private static func name(
-        of entry: [UInt8], in directory: Descriptor, _ pin: Descriptor, _ status: stat, _ keyRing: KeyRing
+        of entry: Component, in directory: Descriptor, _ pin: Descriptor, _ status: stat, _ keyRing: KeyRing
     ) throws(StoreError) -> String? {
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             let file = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
             return digits(of: try EncryptedFile.readHeader(of: file, keyRing: keyRing).0.fileID)
         case S_IFDIR:
-            let opened = try Descriptor(at: directory.fd, entry, flags: linux_O_PATH | O_DIRECTORY)
+            let opened = try Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY)
             return try OpenDirectory.openRecord(of: opened, keyRing).record.isRoot
                 ? nil : "directory-\(try digits(of: entry))"
         case S_IFLNK:

@@ -16,8 +16,8 @@ package struct ConfigurationReplacement {
     }
 
     /// The prefix of temporary names. No other file has it.
-    static let prefix = Array("vaultfs.tmp.json-".utf8)
-    private static let entry = Array(VaultDirectory.configurationEntry.utf8)
+    static let prefix: Component = "vaultfs.tmp.json-"
+    private static let entry = VaultDirectory.configurationEntry
 
     /// The vault with the configuration to replace, which was read under the lock. It is not authenticated.
     package let vault: VaultDirectory
@@ -36,7 +36,7 @@ package struct ConfigurationReplacement {
     /// - Throws: `inUse`; `system`, also if the file may not be written; `damaged` if it is not a regular file; as
     ///   `VaultDirectory.open`.
     package init(of vault: VaultDirectory, wait: Duration) throws(VaultError) {
-        let path = vault.path.appending(VaultDirectory.configurationEntry)
+        let path = vault.path.appending(entry: VaultDirectory.configurationEntry)
         let deadline = ContinuousClock.now + wait
         let traits = vault.traits()
         self.traits = traits
@@ -44,7 +44,7 @@ package struct ConfigurationReplacement {
         repeat {
             found = try VaultError.wrapping("cannot open for writing", path) { () throws(StoreError) in
                 // For writing, because NFS gives exclusive locks only on such descriptors.
-                let file = try Descriptor(at: vault.descriptor.fd, Self.entry, flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
+                let file = try Descriptor(at: vault.descriptor, Self.entry, flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
                 return (file, try file.status())
             }
             guard found.status.st_mode & S_IFMT == S_IFREG else { throw .damaged(path, "not a regular file") }
@@ -109,15 +109,15 @@ package struct ConfigurationReplacement {
     /// The temporary files of replacements that were killed. Such a file is a whole configuration, with slots that may have been
     /// removed since, so it is removed, but only when the new file is in place: until then it may be all that opens the vault.
     /// Listed under the lock, before that: the next process locks the new file at once, and makes one of its own. Best effort.
-    private func leftovers() -> [[UInt8]] {
+    private func leftovers() -> [Component] {
         ((try? root.allEntries()) ?? []).filter { $0.starts(with: Self.prefix) }
     }
 
     /// The last version of a `vaultfs.json` that is gone, because a replacement has failed or was killed. Not authenticated.
-    static func newest(in root: Descriptor) -> [UInt8]? {
+    static func newest(in root: Descriptor) -> Component? {
         let prefixes = [prefix, entry + Descriptor.keptPrefix]
         let found = ((try? root.allEntries()) ?? []).filter { entry in prefixes.contains { entry.starts(with: $0) } }
-        let versions = found.compactMap { entry -> (entry: [UInt8], generation: UInt64)? in
+        let versions = found.compactMap { entry -> (entry: Component, generation: UInt64)? in
             guard let bytes = try? root.readFile(entry, limit: VaultConfiguration.maximumSize),
                 let configuration = try? VaultConfiguration.parse(bytes)
             else { return nil }
@@ -127,14 +127,14 @@ package struct ConfigurationReplacement {
     }
 
     /// Makes the file under a temporary name, durably, and reads it back. Returns the name.
-    private func write(_ bytes: [UInt8]) throws(VaultError) -> [UInt8] {
+    private func write(_ bytes: [UInt8]) throws(VaultError) -> Component {
         try wrapping("cannot replace") { () throws(StoreError) in
-            let temporary = Self.prefix + Array(try VaultDirectory.randomDigits().utf8)
-            return try root.withTemporary(temporary) { () throws(StoreError) -> [UInt8] in
+            let temporary = Self.prefix + (try VaultDirectory.randomDigits())
+            return try root.withTemporary(temporary) { () throws(StoreError) -> Component in
                 try before(.write)
                 try root.makeFile(temporary, of: bytes, owner: Owner(status), mode: status.st_mode & 0o7777)
                 try before(.readBack)
-                let file = try Descriptor(at: root.fd, temporary, flags: O_RDONLY)
+                let file = try Descriptor(at: root, temporary, flags: O_RDONLY)
                 try copyAttributes(to: file)
                 try file.synchronize(dataOnly: false)
                 guard try file.readToEnd(limit: bytes.count) == bytes else {
@@ -166,9 +166,9 @@ package struct ConfigurationReplacement {
         }
     }
 
-    private mutating func rename(_ temporary: [UInt8]) throws(VaultError) {
+    private mutating func rename(_ temporary: Component) throws(VaultError) {
         let (root, vault) = (root, vault)
-        let path = vault.path.appending(VaultDirectory.configurationEntry)
+        let path = vault.path.appending(entry: VaultDirectory.configurationEntry)
         do throws(StoreError) {
             try root.replace(Self.entry, by: temporary) { () throws(StoreError) in
                 file = nil
@@ -186,6 +186,6 @@ package struct ConfigurationReplacement {
     private func wrapping<Result>(
         _ operation: String, _ body: () throws(StoreError) -> Result
     ) throws(VaultError) -> Result {
-        try VaultError.wrapping(operation, vault.path.appending(VaultDirectory.configurationEntry), body)
+        try VaultError.wrapping(operation, vault.path.appending(entry: VaultDirectory.configurationEntry), body)
     }
 }

@@ -40,7 +40,7 @@ package final class Store: Sendable {
     /// rename(2) over an open file may fail, as on SMB.
     package let refusesReplacingOpenFiles: Bool
     /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
-    let temporaryPrefix: String
+    let temporaryPrefix: Component
     /// Shared by all stores, because some share a block cache.
     private static let nextToken = Atomic<UInt64>(1)
 
@@ -176,7 +176,7 @@ package final class Store: Sendable {
 
     /// The status of an entry. Asks a FUSE store about a file with several names.
     /// - Throws: `.system` with errno.
-    package func status(of entry: [UInt8], in directory: Descriptor) throws(StoreError) -> stat {
+    package func status(of entry: Component, in directory: Descriptor) throws(StoreError) -> stat {
         isOnFuse ? try directory.currentStatus(of: entry) : try directory.status(of: entry)
     }
 

@@ -6,9 +6,6 @@ package import VaultFormat
 
 /// Makes a new vault: a directory with a log if it has a size of its own, `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
 package enum VaultCreation {
-    private static let recordEntry = String(decoding: OpenDirectory.recordEntry, as: UTF8.self)
-    private static let logName = String(decoding: RedoLog.fileName, as: UTF8.self)
-    private static let lockEntry = String(decoding: WriterLockFile.entry, as: UTF8.self)
 
     /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
     /// - Throws: as `create`.
@@ -127,18 +124,20 @@ package enum VaultCreation {
     private static func fill(
         _ root: Descriptor, path: FilePath, _ record: [UInt8], _ log: LogHeader?, _ configuration: VaultConfiguration
     ) throws(VaultError) {
-        var files = [(recordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized())]
-        if let log { files.insert((logName, log.bytes), at: 0) }
+        var files = [
+            (OpenDirectory.recordEntry, record), (VaultDirectory.configurationEntry, configuration.serialized()),
+        ]
+        if let log { files.insert((RedoLog.fileName, log.bytes), at: 0) }
         do throws(VaultError) {
             for (entry, contents) in files {
-                try VaultError.wrapping("cannot write", path.appending(entry)) { () throws(StoreError) in
+                try VaultError.wrapping("cannot write", path.appending(entry: entry)) { () throws(StoreError) in
                     let temporary = try VaultDirectory.temporaryEntry()
-                    try root.install(contents, as: Array(entry.utf8), by: temporary, owner: nil, mode: 0o600)
+                    try root.install(contents, as: entry, by: temporary, owner: nil, mode: 0o600)
                     try root.synchronize(dataOnly: false)
                 }
             }
         } catch {
-            for entry in files.map(\.0) + [lockEntry] { unlinkat(root.fd, entry, 0) }
+            for entry in files.map(\.0) + [WriterLockFile.entry] { root.removeQuietly(entry) }
             throw error
         }
     }
@@ -155,12 +154,12 @@ extension VaultCreation {
     private static let configurationBeginning = Array("{\n  \"format\": \"vaultfs\",\n  \"version\": 1,\n".utf8)
 
     /// Returns the entries that are remains. Empty if the directory is.
-    private static func findRemains(in directory: Descriptor, path: FilePath) throws(VaultError) -> [[UInt8]] {
+    private static func findRemains(in directory: Descriptor, path: FilePath) throws(VaultError) -> [Component] {
         let remains = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
             try Self.remains(in: directory)
         }
         if let remains { return remains }
-        func has(_ entry: String) -> Bool { (try? directory.status(of: Array(entry.utf8))) != nil }
+        func has(_ entry: Component) -> Bool { (try? directory.status(of: entry)) != nil }
         if has(VaultDirectory.configurationEntry) { throw .refused("a vault already exists: \(path.shown)") }
         // mkfs makes it (mklost+found(8)).
         let advice =
@@ -171,25 +170,25 @@ extension VaultCreation {
     }
 
     /// Returns nil if there is anything else, so that no part of a former vault is taken for remains.
-    private static func remains(in directory: Descriptor) throws(StoreError) -> [[UInt8]]? {
+    private static func remains(in directory: Descriptor) throws(StoreError) -> [Component]? {
         var reader = DirectoryReader(try directory.openedForReading())
-        var found: [[UInt8]] = []
+        var found: [Component] = []
         while let entry = try reader.next() {
-            guard isRemains(entry.name, in: directory) else { return nil }
-            found.append(entry.name)
+            guard isRemains(entry, in: directory) else { return nil }
+            found.append(entry)
         }
         // Of a vault, the lock file is made first.
         let isProbed = found.allSatisfy { $0.starts(with: StoreTraits.prefix) }
         return isProbed || found.contains(WriterLockFile.entry) ? found : nil
     }
 
-    private static func isRemains(_ entry: [UInt8], in directory: Descriptor) -> Bool {
+    private static func isRemains(_ entry: Component, in directory: Descriptor) -> Bool {
         if entry.starts(with: StoreTraits.prefix) { return true }
         // Check the type first, because opening a device can have effects.
-        guard [.temporary, .reserved].contains(EntryName.kind(of: entry)),
+        guard [.temporary, .reserved].contains(EntryName.kind(of: entry.bytes)),
             let status = try? directory.status(of: entry),
             status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1, status.st_size <= VaultConfiguration.maximumSize,
-            let file = try? Descriptor(at: directory.fd, entry, flags: O_RDONLY | O_NONBLOCK),
+            let file = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK),
             let bytes = try? file.readToEnd(limit: VaultConfiguration.maximumSize)
         else { return false }
         switch entry {
@@ -202,9 +201,9 @@ extension VaultCreation {
     }
 
     /// Returns true for `vaultfs.tmp.` and up to 64 random bits. A replacement of a `vaultfs.json` has another name.
-    private static func isTemporary(_ entry: [UInt8]) -> Bool {
-        let digits = entry.dropFirst(EntryName.temporary("").count)
-        return entry.starts(with: EntryName.temporary("")) && (1...16).contains(digits.count)
+    private static func isTemporary(_ entry: Component) -> Bool {
+        let digits = entry.dropFirst(EntryName.temporaryPrefix.count)
+        return entry.starts(with: EntryName.temporaryPrefix) && (1...16).contains(digits.count)
             && digits.allSatisfy(Array("0123456789abcdef".utf8).contains)
     }
 

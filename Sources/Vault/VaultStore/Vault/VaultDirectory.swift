@@ -19,7 +19,7 @@ package final class VaultDirectory: Sendable {
     }
 
     /// The name of the file that makes a directory a vault.
-    package static let configurationEntry = "vaultfs.json"
+    package static let configurationEntry: Component = "vaultfs.json"
     package let path: FilePath
     package let configuration: VaultConfiguration
     /// True if the backing store is mounted read-only.
@@ -92,13 +92,13 @@ package final class VaultDirectory: Sendable {
     }
 
     static func readConfiguration(of root: Descriptor, path: FilePath) throws(VaultError) -> VaultConfiguration {
-        let file = path.appending(configurationEntry)
+        let file = path.appending(entry: configurationEntry)
         let bytes: [UInt8]
         do throws(StoreError) {
-            bytes = try root.readFile(Array(configurationEntry.utf8), limit: VaultConfiguration.maximumSize)
+            bytes = try root.readFile(configurationEntry, limit: VaultConfiguration.maximumSize)
         } catch .system(.noSuchFileOrDirectory) {
             // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
-            guard (try? Descriptor(at: root.fd, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
+            guard (try? Descriptor(at: root, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
                 if let new = ConfigurationReplacement.newest(in: root) {
                     throw .unusable(
                         "\(file.shown) is missing, and without it nothing opens the vault: its last version is "
@@ -120,18 +120,18 @@ package final class VaultDirectory: Sendable {
     /// - Throws: the store's error if it does not answer.
     static func checkAnswer(of root: Descriptor) throws(StoreError) {
         do throws(StoreError) {
-            let entry = Array(configurationEntry.utf8)
-            _ = try WriterLockFile.read(Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK))
+            let entry = configurationEntry
+            _ = try WriterLockFile.read(Descriptor(at: root, entry, flags: O_RDONLY | O_NONBLOCK))
         } catch .system(.noSuchFileOrDirectory) {}
     }
 
     /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
     /// - Throws: the error of libcrypto if it has no random bytes.
-    package static func temporaryEntry() throws(StoreError) -> [UInt8] { EntryName.temporary(try randomDigits()) }
+    package static func temporaryEntry() throws(StoreError) -> Component { EntryName.temporary(try randomDigits()) }
 
     /// 64 random bits as hexadecimal digits.
-    static func randomDigits() throws(StoreError) -> String {
-        String(try StoreError.ofCrypto(SecureRandom.integer()), radix: 16)
+    static func randomDigits() throws(StoreError) -> Component {
+        Component(hexadecimal: try StoreError.ofCrypto(SecureRandom.integer()))
     }
 }
 
@@ -266,7 +266,7 @@ extension VaultDirectory {
             opened = try configuration.openMasterKey(with: secret, at: now, choice: choice, onTry: onTry)
         } catch {
             if error.kind == .tooCostly { throw .tooCostly(path, error.reason) }
-            throw VaultError(error, configuration: path.appending(Self.configurationEntry))
+            throw VaultError(error, configuration: path.appending(entry: Self.configurationEntry))
         }
         guard let opened else { throw .wrongSecret(path, secret.kind) }
         try checkLease(of: opened.slot, at: now)
@@ -277,7 +277,7 @@ extension VaultDirectory {
     /// - Throws: `damaged`.
     package func authenticate(masterKey: SecretBytes) throws(VaultError) {
         guard configuration.authenticates(masterKey: masterKey) else {
-            throw .damagedConfiguration(path.appending(Self.configurationEntry), "changed without a secret")
+            throw .damagedConfiguration(path.appending(entry: Self.configurationEntry), "changed without a secret")
         }
     }
 }
@@ -322,7 +322,7 @@ extension VaultDirectory {
 
     private func authenticated(by configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
         guard configuration.authenticates(configurationKey: configurationKey) else {
-            throw .damagedConfiguration(path.appending(Self.configurationEntry), "changed without a secret")
+            throw .damagedConfiguration(path.appending(entry: Self.configurationEntry), "changed without a secret")
         }
         return configuration
     }

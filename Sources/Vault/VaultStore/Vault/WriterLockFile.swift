@@ -5,7 +5,7 @@ internal import SystemPackage
 
 /// `vaultfs.lock`: the file that a `WriterLock` locks, with the record of the writer (FileFormat, The lock file).
 enum WriterLockFile {
-    static let entry = Array("vaultfs.lock".utf8)
+    static let entry: Component = "vaultfs.lock"
     /// The file's content while nobody writes the vault.
     static let noWriter = Array("\n".utf8)
     /// The file's content after a writer that ended properly, but did not complete the remains of an earlier unclean
@@ -35,7 +35,7 @@ enum WriterLockFile {
     }
 
     static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor {
-        let file = try Descriptor(at: root.fd, entry, flags: flags | O_NONBLOCK, mode: 0o644)
+        let file = try Descriptor(at: root, entry, flags: flags | O_NONBLOCK, mode: 0o644)
         let status = try file.status()
         guard status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1 else {
             throw .damaged("vaultfs.lock is not a regular file with one name")
@@ -64,7 +64,7 @@ enum WriterLockFile {
     static func record(in root: Descriptor) -> WriterRecord? { content(in: root).flatMap { WriterRecord(parsing: $0) } }
 
     static func content(in root: Descriptor) -> [UInt8]? {
-        (try? Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? read($0) }
+        (try? Descriptor(at: root, entry, flags: O_RDONLY | O_NONBLOCK)).flatMap { try? read($0) }
     }
 
     /// Returns true if the last writer did not end properly, or if an earlier one did not and its remains were not
@@ -83,7 +83,7 @@ enum WriterLockFile {
     /// only at the path.
     /// - Throws: `moved` if that is not the locked file.
     static func read(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> [UInt8] {
-        let named = try Descriptor(at: root.fd, entry, flags: O_RDONLY | O_NONBLOCK)
+        let named = try Descriptor(at: root, entry, flags: O_RDONLY | O_NONBLOCK)
         let (status, locked) = (try named.status(), try file.status())
         guard status.st_dev == locked.st_dev, status.st_ino == locked.st_ino else { throw moved }
         return try read(named)

@@ -26,7 +26,8 @@ struct WriterRecord: Equatable {
     /// - Parameter root: of the vault.
     static func own(root: RootIdentity = .unknown) throws(StoreError) -> WriterRecord {
         WriterRecord(
-            id: try VaultDirectory.randomDigits(), boot: ownBoot(), process: .own(), host: ownHost(), root: root)
+            id: String(decoding: try VaultDirectory.randomDigits(), as: UTF8.self), boot: ownBoot(), process: .own(),
+            host: ownHost(), root: root)
     }
 
     var bytes: [UInt8] {

@@ -195,8 +195,8 @@ extension HlsIndex {
         let depth = path.isEmpty ? 0 : path.count { $0 == UInt8(ascii: "/") } + 1
         var reader = DirectoryReader(directory)
         while let entry = try reader.next() {
-            let inside = joinedPath(path, entry.name)
-            if Self.isDirectory(entry, in: directory) {
+            let inside = joinedPath(path, entry.bytes)
+            if Self.isDirectory(entry, reader.type, in: directory) {
                 if depth < Self.maximumDepth {
                     waiting.append(inside)
                 } else {
@@ -204,16 +204,16 @@ extension HlsIndex {
                         $0.addUnreadable(inside, .damaged("more than \(Self.maximumDepth) directories deep"))
                     }
                 }
-            } else if Self.isPlaylistName(entry.name) {
+            } else if Self.isPlaylistName(entry.bytes) {
                 refresh(inside)
             }
         }
         state.withLock { $0.addDirectory(path, stamp) }
     }
 
-    private static func isDirectory(_ entry: DirectoryReader.Entry, in directory: Descriptor) -> Bool {
-        guard entry.type == UInt8(DT_UNKNOWN) else { return entry.type == UInt8(DT_DIR) }
-        return (try? directory.status(of: entry.name)).map { $0.st_mode & S_IFMT == S_IFDIR } ?? false
+    private static func isDirectory(_ entry: Component, _ type: UInt8, in directory: Descriptor) -> Bool {
+        guard type == UInt8(DT_UNKNOWN) else { return type == UInt8(DT_DIR) }
+        return (try? directory.status(of: entry)).map { $0.st_mode & S_IFMT == S_IFDIR } ?? false
     }
 }
 
@@ -284,16 +284,16 @@ extension HlsIndex {
             guard let directory = try? open(directory: path) else { continue }
             var reader = DirectoryReader(directory)
             while strays.count < Self.maximumProblems, let entry = try? reader.next() {
-                guard lacking.contains(path) || endings.contains(Self.ending(of: entry.name)),
-                    !Self.isPlaylistName(entry.name),
-                    let status = try? directory.status(of: entry.name), status.st_mode & S_IFMT == S_IFREG
+                guard lacking.contains(path) || endings.contains(Self.ending(of: entry.bytes)),
+                    !Self.isPlaylistName(entry.bytes),
+                    let status = try? directory.status(of: entry), status.st_mode & S_IFMT == S_IFREG
                 else { continue }
                 let identity = FileIdentity(status)
                 guard state.withLock({ $0.files[identity] == nil }),
-                    let file = try? Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_NONBLOCK),
+                    let file = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK),
                     (try? SourceInspection.mayBeSegment(SourceFile(file, status))) == true
                 else { continue }
-                strays.append(HlsState.Stray(identity: identity, path: joinedPath(path, entry.name)))
+                strays.append(HlsState.Stray(identity: identity, path: joinedPath(path, entry.bytes)))
             }
         }
         strays.sort { $0.path.lexicographicallyPrecedes($1.path) }

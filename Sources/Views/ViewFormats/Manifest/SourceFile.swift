@@ -44,15 +44,16 @@ extension Descriptor {
     /// open it: opening a fifo blocks, and opening a device can have side effects.
     /// - Throws: `invalidArgument` for an empty path, or a path with `..`.
     package convenience init(object path: [UInt8], in root: Descriptor) throws(StoreError) {
-        let components = path.split(separator: UInt8(ascii: "/")).map(Array.init)
-        guard let last = components.last, !path.contains(0), !components.contains([UInt8]("..".utf8)) else {
-            throw .system(.invalidArgument)
+        var components: [Component] = []
+        for part in path.split(separator: UInt8(ascii: "/")) where !part.elementsEqual(".".utf8) {
+            components.append(try Component(Array(part)))
         }
+        guard let last = components.last else { throw .system(.invalidArgument) }
         var directory = root
         for component in components.dropLast() {
-            directory = try Descriptor(at: directory.fd, component, flags: linux_O_PATH | O_DIRECTORY)
+            directory = try Descriptor(at: directory, component, flags: linux_O_PATH | O_DIRECTORY)
         }
-        try self.init(at: directory.fd, last, flags: linux_O_PATH)
+        try self.init(at: directory, last, flags: linux_O_PATH)
     }
 
     /// An object at a path from this directory, by default as an O_PATH descriptor. The path can contain `..` and links,

@@ -42,7 +42,7 @@ import VaultFormat
 
     private func open(_ name: String, class shared: DirectoryClass = DirectoryClass()) throws -> OpenDirectory {
         let pinned = try Descriptor(
-            at: root.descriptor.fd, ascii(try entry(name)), flags: linux_O_PATH | O_DIRECTORY)
+            at: root.descriptor, Component(ascii(try entry(name))), flags: linux_O_PATH | O_DIRECTORY)
         return try OpenDirectory.open(pinned, isRoot: false, in: store, class: shared)
     }
 

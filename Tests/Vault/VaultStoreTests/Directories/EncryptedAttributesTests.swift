@@ -22,16 +22,16 @@ import VaultFormat
         directory = try VaultTestDirectory()
         codec = try AttributeCodec(key: try SecretBytes.random(count: 64))
         try #require(mkdir(path, 0o700) == 0)
-        _ = try Descriptor(at: AT_FDCWD, ascii(path + "/f"), flags: O_CREAT | O_RDWR, mode: 0o600)
+        _ = try Descriptor(path: FilePath(bytes: ascii(path + "/f")), flags: O_CREAT | O_RDWR, mode: 0o600)
     }
 
     /// The attributes of the file, as a new mount sees them.
     private func attributes() throws -> EncryptedAttributes {
-        EncryptedAttributes(try Descriptor(at: AT_FDCWD, ascii(path + "/f"), flags: O_RDONLY), codec)
+        EncryptedAttributes(try Descriptor(path: FilePath(bytes: ascii(path + "/f")), flags: O_RDONLY), codec)
     }
 
     private func stored() throws -> ExtendedAttributes {
-        ExtendedAttributes(try Descriptor(at: AT_FDCWD, ascii(path + "/f"), flags: O_RDONLY))
+        ExtendedAttributes(try Descriptor(path: FilePath(bytes: ascii(path + "/f")), flags: O_RDONLY))
     }
 
     private func set(_ name: String, _ value: String, flags: Int32 = 0) throws {

@@ -32,9 +32,11 @@ import VaultFormat
         try store.log.checkpoint(.due)
         try poll("the header") {
             try file.put([1], at: Int(file.length))
-            return try Descriptor(at: vault.root.fd, ascii(vault.entry("file")), flags: 0).read(at: 0, count: 128)
-                .isDurable(
-                    atLeast: Self.grown)
+            return try Descriptor(at: vault.root, Component(ascii(vault.entry("file"))), flags: 0).read(
+                at: 0, count: 128
+            )
+            .isDurable(
+                atLeast: Self.grown)
         }
         #expect(!file.isSealed)
         let reopened = try vault.reopen(in: try vault.open())

@@ -36,7 +36,7 @@ final class SmallDisk {
         var free = statvfs()
         try retrying { fstatvfs(root.fd, &free) }
         let size = Int(free.f_bfree) * Int(free.f_bsize) - space
-        let file = try Descriptor(at: root.fd, ascii("filler"), flags: O_RDWR | O_CREAT, mode: 0o600)
+        let file = try Descriptor(at: root, "filler", flags: O_RDWR | O_CREAT, mode: 0o600)
         try [UInt8](repeating: 1, count: size).withUnsafeBytes { try file.write($0, at: 0) }
         return Filler(descriptor: file)
     }

@@ -121,7 +121,7 @@ import VaultFormat
 
     /// Truncates to 0, and expects that the file works as a new one.
     private func expectEmptied(_ fixture: TestStore, _ store: Store) throws {
-        let descriptor = try Descriptor(at: fixture.root.fd, ascii(fixture.entry("file")), flags: O_RDWR)
+        let descriptor = try Descriptor(at: fixture.root, Component(ascii(fixture.entry("file"))), flags: O_RDWR)
         let file = try EncryptedFile.openTruncated(descriptor, class: .complete, in: store)
         #expect(file.length == 0)
         try store.log.checkpoint(.due)

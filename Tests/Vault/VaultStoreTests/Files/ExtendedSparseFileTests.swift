@@ -83,7 +83,7 @@ import Testing
         if isSealed { #expect(try file.sealInPlace()) }
         let size = try fixture.bytes().count
         try #require(size % 4096 == 0)
-        let backing = try Descriptor(at: fixture.root.fd, ascii(fixture.entry("file")), flags: O_WRONLY)
+        let backing = try Descriptor(at: fixture.root, Component(ascii(fixture.entry("file"))), flags: O_WRONLY)
         try pattern(count).withUnsafeBytes { try backing.write($0, at: UInt64(size)) }
         let reader = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         let data = try reader.seek(from: 1_000_000, toHole: false)

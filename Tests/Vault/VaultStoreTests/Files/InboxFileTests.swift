@@ -17,8 +17,8 @@ import VaultFormat
         let keyRing = vault.keyRing
         keyRing.beginForgetting()
         keyRing.forget()
-        let entry = ascii(vault.entry("file"))
-        let descriptor = try Descriptor(at: vault.root.fd, entry, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+        let entry = try Component(ascii(vault.entry("file")))
+        let descriptor = try Descriptor(at: vault.root, entry, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         let file = try EncryptedFile.create(in: descriptor, class: .inbox, store: store)
         try file.put(content, at: 0)
         if isSealed {

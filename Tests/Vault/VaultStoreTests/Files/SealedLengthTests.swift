@@ -31,7 +31,7 @@ import Testing
         }
 
         func open(in store: Store) throws -> EncryptedFile {
-            try EncryptedFile.open(try Descriptor(at: AT_FDCWD, Array(path.utf8), flags: O_RDONLY), in: store)
+            try EncryptedFile.open(try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store)
         }
 
         /// Expects that a store that writes opens the file at its sealed length, and what the vault has once the file is closed.
@@ -65,7 +65,7 @@ import Testing
         case .zeros: longer += [UInt8](repeating: 0, count: Self.added)
         case .chunks:
             try vault.write { writer in
-                let descriptor = try Descriptor(at: AT_FDCWD, Array(path.utf8), flags: O_RDONLY)
+                let descriptor = try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY)
                 let file = try EncryptedFile.open(descriptor, in: writer.store)
                 try file.put(pattern(Self.added), at: length)
                 writer.store.durability.sealer.add(file)
@@ -159,7 +159,8 @@ import Testing
         let reading = try Store(root: directory.root, keyRing: vault.keyRing, cacheSize: 0, isReadOnly: true)
         for store in [reading, try vault.openStore()] {
             damage {
-                _ = try EncryptedFile.open(try Descriptor(at: AT_FDCWD, Array(path.utf8), flags: O_RDONLY), in: store)
+                _ = try EncryptedFile.open(
+                    try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store)
             }
         }
     }

@@ -69,9 +69,9 @@ import VaultFormat
         }
         try place.overwrite(chunk: 2, seed: 22)
         #expect(place.store.problems.isEmpty)
-        let inode = try place.vault.root.status(of: ascii("vaultfs.log")).st_ino
+        let inode = try place.vault.root.status(of: "vaultfs.log").st_ino
         try place.overwrite(chunk: 2, seed: 22)
-        #expect(try place.vault.root.status(of: ascii("vaultfs.log")).st_ino == inode)
+        #expect(try place.vault.root.status(of: "vaultfs.log").st_ino == inode)
         // Killed: what was synced is in the new log.
         let next = try place.vault.open()
         for name in ["a", "b", "c"] {
@@ -83,7 +83,7 @@ import VaultFormat
     func failedSync() throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 31)
-        let inode = try place.vault.root.status(of: ascii("vaultfs.log")).st_ino
+        let inode = try place.vault.root.status(of: "vaultfs.log").st_ino
         try place.files[0].put(pattern(LogPlace.c, seed: 32), at: 0)
         let failure = Atomic<Bool>(true)
         let path = place.vault.path
@@ -99,7 +99,7 @@ import VaultFormat
             try place.store.log.renewIfNeeded()
         }
         #expect(place.store.problems.isEmpty)
-        #expect(try place.vault.root.status(of: ascii("vaultfs.log")).st_ino != inode)
+        #expect(try place.vault.root.status(of: "vaultfs.log").st_ino != inode)
         try place.files[1].put([1], at: 0)
         let next = try place.vault.open()
         #expect(try place.vault.reopen("a", in: next).contents() == LogPlace.content([0: 32, 1: 31]))

@@ -27,7 +27,7 @@ import VaultFormat
             try place.vault.reopen("b", in: next).get(LogPlace.c, at: 2 * LogPlace.c) == pattern(LogPlace.c, seed: 52))
         #expect(try place.vault.reopen("a", in: next).contents() == LogPlace.content([1: 51, 2: 52]))
         // It is in lost+found by now.
-        #expect(try place.vault.root.statusIfPresent(of: ascii("vaultfs.log.damaged")) == nil)
+        #expect(try place.vault.root.statusIfPresent(of: "vaultfs.log.damaged") == nil)
     }
 
     @Test("Log-3: a damaged head costs its own chunk too, and the entries after it are found")
@@ -177,7 +177,7 @@ import VaultFormat
     @Test("Log-15: a log that is missing after an unclean end is reported, and one is made at each mount")
     func missing() throws {
         let place = try LogPlace(TestStore())
-        #expect(try place.vault.root.statusIfPresent(of: ascii("vaultfs.log")) != nil)
+        #expect(try place.vault.root.statusIfPresent(of: "vaultfs.log") != nil)
         #expect(unlink(place.vault.path + "/vaultfs.log") == 0)
         try place.vault.write(ascii("incomplete\n"), to: "vaultfs.lock")
         #expect(try place.vault.open(isReadOnly: true).problems.count == 1)

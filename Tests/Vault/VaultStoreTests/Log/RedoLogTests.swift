@@ -195,7 +195,7 @@ import VaultFormat
         try file.truncate(to: 2 << 20)
         // The checkpoint of the first entry ended between the two.
         let size = 128
-        let log = try Descriptor(at: vault.root.fd, ascii("vaultfs.log"), flags: O_RDWR)
+        let log = try Descriptor(at: vault.root, "vaultfs.log", flags: O_RDWR)
         var header = try #require(LogHeader(parsing: try log.read(at: 0, count: LogHeader.size)))
         (header.startSequence, header.startOffset) = (2, UInt64(4096 + size))
         try header.write(to: log, keys: vault.keyRing.currentLogKeys, ChunkCipher())

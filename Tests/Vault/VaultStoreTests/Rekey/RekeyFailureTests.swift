@@ -208,7 +208,7 @@ import VaultFormat
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         try withExtendedLifetime(directory) {
             let root = try VerifierVaultWriter(directory, keyRing).root
-            _ = try? root.changeMode(of: ascii("placed"), to: 0o777)
+            _ = try? root.changeMode(of: "placed", to: 0o777)
         }
         var status = stat()
         #expect(stat(outside, &status) == 0 && status.st_mode & 0o777 == 0o600)

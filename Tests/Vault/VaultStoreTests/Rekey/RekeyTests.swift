@@ -193,7 +193,7 @@ import VaultFormat
             try made.makeLink(ascii("link"), target: ascii("elsewhere"), owner: nil)
             let entry = try writer.root.encode(ascii("chunk")).entry
             let old = try EncryptedFile.open(
-                Descriptor(at: writer.root.descriptor.fd, entry, flags: O_RDONLY), in: writer.store)
+                Descriptor(at: writer.root.descriptor, entry, flags: O_RDONLY), in: writer.store)
             try writer.write(3, to: old, at: 100_000)
             try old.changeClass(to: .none)
             writer.store.durability.sealer.sealAll()

@@ -118,7 +118,7 @@ final class RekeyVault {
         _ backing: Descriptor, _ prefix: String, _ store: Store, _ tree: inout [String: Shown],
         _ names: inout [UInt64: [String]]
     ) throws {
-        let pinned = try Descriptor(at: backing.fd, ascii("."), flags: linux_O_PATH | O_DIRECTORY)
+        let pinned = try backing.openedAgain(flags: linux_O_PATH | O_DIRECTORY)
         let opened = try OpenDirectory.open(pinned, isRoot: prefix.isEmpty, in: store)
         let listing = try opened.reopenedForListing().descriptor
         tree[prefix, default: Shown()].attributes = try attributes(of: listing, opened.keys.attributeKey)
@@ -131,7 +131,7 @@ final class RekeyVault {
         }
         for entry in try backing.allEntries() {
             let blob = opened.sidecarBlob(of: entry)
-            guard let name = EntryName.decode(entry, sidecarBlob: blob, keys: opened.keys) else { continue }
+            guard let name = EntryName.decode(entry.bytes, sidecarBlob: blob, keys: opened.keys) else { continue }
             let path = prefix + String(decoding: name, as: UTF8.self)
             let status = try backing.status(of: entry)
             var shown = Shown()
@@ -143,14 +143,14 @@ final class RekeyVault {
             case S_IFDIR:
                 tree[path + "/"] = shown
                 try add(
-                    Descriptor(at: backing.fd, entry, flags: O_RDONLY | O_DIRECTORY), path + "/", store, &tree, &names)
+                    Descriptor(at: backing, entry, flags: O_RDONLY | O_DIRECTORY), path + "/", store, &tree, &names)
                 continue
             case S_IFLNK:
                 let stored = try backing.linkTarget(of: entry)
                 let found = try store.keyRing.linkTarget(ofStored: stored)
                 (shown.contents, shown.protectionClass) = (found.target, found.class.rawValue)
             case S_IFREG where status.st_size >= 128:
-                let descriptor = try Descriptor(at: backing.fd, entry, flags: O_RDONLY)
+                let descriptor = try Descriptor(at: backing, entry, flags: O_RDONLY)
                 let file = try EncryptedFile.open(descriptor, in: store)
                 shown.contents = try file.contents()
                 shown.protectionClass = file.protectionClass.rawValue

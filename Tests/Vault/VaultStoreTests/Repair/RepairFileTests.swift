@@ -136,7 +136,8 @@ import Testing
         let path = try vault.backing("f")
         let older = try VerifierVault.contents(path)[..<128]
         try vault.write { writer in
-            let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
+            let descriptor = try Descriptor(
+                at: writer.store.root, Component(Array(vault.entry("f").utf8)), flags: O_RDONLY)
             let file = try EncryptedFile.open(descriptor, in: writer.store)
             try file.put(pattern(count - sealed), at: sealed)
             writer.store.durability.sealer.add(file)
@@ -161,7 +162,8 @@ import Testing
         #expect(try isOld(path))
         #expect(try vault.repair() == [])
         try vault.write { writer in
-            let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
+            let descriptor = try Descriptor(
+                at: writer.store.root, Component(Array(vault.entry("f").utf8)), flags: O_RDONLY)
             let file = try EncryptedFile.open(descriptor, in: writer.store)
             #expect(file.length == UInt64(left))
             #expect(try file.get(8192) == Array(Self.content[..<8192]))

@@ -75,7 +75,8 @@ import Testing
         let path = try vault.backing("f")
         let older = try VerifierVault.contents(path)[..<128]
         try vault.write { writer in
-            let descriptor = try Descriptor(at: writer.store.root.fd, Array(vault.entry("f").utf8), flags: O_RDONLY)
+            let descriptor = try Descriptor(
+                at: writer.store.root, Component(Array(vault.entry("f").utf8)), flags: O_RDONLY)
             try writer.write(30_000, to: try EncryptedFile.open(descriptor, in: writer.store), at: 10_000)
         }
         let whole = try #require(try vault.tree()["f"])

@@ -33,7 +33,7 @@ extension VerifierVault {
         let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: true)
         var found: [String: [UInt8]] = [:]
         try add(
-            try Descriptor(at: directory.root.rawValue, ascii("."), flags: O_RDONLY | O_DIRECTORY), "", store, &found)
+            try directory.descriptor.openedForReading(), "", store, &found)
         return found
     }
 
@@ -45,17 +45,17 @@ extension VerifierVault {
         while let entry = try reader.next() {
             guard
                 let name = EntryName.decode(
-                    entry.name, sidecarBlob: opened.sidecarBlob(of: entry.name), keys: opened.keys)
+                    entry.bytes, sidecarBlob: opened.sidecarBlob(of: entry), keys: opened.keys)
             else { continue }
             let shown = prefix + String(decoding: name, as: UTF8.self)
-            switch try directory.status(of: entry.name).st_mode & S_IFMT {
+            switch try directory.status(of: entry).st_mode & S_IFMT {
             case S_IFDIR:
-                let inner = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY | O_DIRECTORY)
+                let inner = try Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY)
                 try add(inner, shown + "/", store, &found)
             case S_IFLNK:
-                found[shown] = try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry.name)).target
+                found[shown] = try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry)).target
             case S_IFREG:
-                let file = try Descriptor(at: directory.fd, entry.name, flags: O_RDONLY)
+                let file = try Descriptor(at: directory, entry, flags: O_RDONLY)
                 // Nothing for a damaged file.
                 found[shown] = (try? EncryptedFile.open(file, in: store).contents()) ?? []
             default: break

@@ -148,7 +148,7 @@ import VaultFormat
         let root = try VaultDirectory.openDirectory(directory.path)
         #expect(throws: StoreError.system(.isDirectory)) {
             try root.install(
-                [1, 2, 3], as: ascii("vaultfs.json"), by: ascii("vaultfs.tmp.1"), owner: nil, mode: 0o600)
+                [1, 2, 3], as: "vaultfs.json", by: "vaultfs.tmp.1", owner: nil, mode: 0o600)
         }
         #expect(try directory.entries() == ["vaultfs.json"])
     }

@@ -58,7 +58,7 @@ import Testing
     @Test("Store-29: the lock of an older release, on the whole file, excludes the new one, and the new one that")
     func olderLock() throws {
         var writer = try acquire()
-        var file: Descriptor? = try Descriptor(at: vault.root.fd, WriterLockFile.entry, flags: O_RDWR)
+        var file: Descriptor? = try Descriptor(at: vault.root, WriterLockFile.entry, flags: O_RDWR)
         let fd = try #require(file).fd
         #expect(linux_lock_bytes(fd, F_WRLCK, 0, 0) == -1 && linux_lock_bytes(fd, F_RDLCK, 0, 0) == -1)
         withExtendedLifetime(writer) {}

@@ -1,6 +1,7 @@
 import CLinux
 import Glibc
 import LinuxSystem
+import SystemPackage
 import Testing
 import VaultCare
 import VaultFormat
@@ -23,7 +24,7 @@ struct VerifierAttributeTests {
 
     private func attributes(_ path: String) throws -> (attributes: ExtendedAttributes, names: [[UInt8]]) {
         let attributes = ExtendedAttributes(
-            try Descriptor(at: AT_FDCWD, Array(path.utf8), flags: linux_O_PATH))
+            try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: linux_O_PATH))
         let names = try attributes.names().filter { $0.starts(with: Array("user.".utf8)) }
         return (attributes, names.sorted { $0.lexicographicallyPrecedes($1) })
     }

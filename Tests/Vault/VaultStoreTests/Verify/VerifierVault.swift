@@ -65,7 +65,7 @@ final class VerifierVault {
     func logChanges(_ bytes: [UInt8], of plaintextPaths: [String]) throws {
         let store = try openStore()
         for path in plaintextPaths {
-            let reader = try Descriptor(at: AT_FDCWD, Array(backing(path).utf8), flags: O_RDONLY)
+            let reader = try Descriptor(path: FilePath(bytes: Array(backing(path).utf8)), flags: O_RDONLY)
             try EncryptedFile.open(reader, in: store).put(bytes, at: 0)
         }
         #expect(store.log.usedSize > 0)
@@ -167,8 +167,7 @@ final class VerifierVaultWriter {
         self.directory = directory
         store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: false)
         workspace = try Workspace(layout: keyRing.layout)
-        let descriptor = try Descriptor(
-            at: directory.root.rawValue, [UInt8(ascii: ".")], flags: linux_O_PATH | O_DIRECTORY)
+        let descriptor = try directory.descriptor.openedAgain(flags: linux_O_PATH | O_DIRECTORY)
         root = try OpenDirectory.open(descriptor, isRoot: true, in: store)
     }
 
@@ -177,7 +176,7 @@ final class VerifierVaultWriter {
         let parent = parent ?? root
         try parent.makeDirectory(Array(name.utf8), mode: 0o755, owner: nil)
         let descriptor = try Descriptor(
-            at: parent.descriptor.fd, parent.encode(Array(name.utf8)).entry, flags: linux_O_PATH | O_DIRECTORY)
+            at: parent.descriptor, parent.encode(Array(name.utf8)).entry, flags: linux_O_PATH | O_DIRECTORY)
         return try OpenDirectory.open(descriptor, isRoot: false, in: store)
     }
 
