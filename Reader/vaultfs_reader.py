@@ -392,10 +392,9 @@ class Configuration:
         if s["kind"] == "passphrase":
             check_shape(kdf, ["name", "logN", "r", "p", "salt"], "kdf")
             check_text(kdf["name"], "scrypt", "kdf name")
-            log_n, r = check_integer(kdf["logN"], "logN", 10, 22), check_integer(kdf["r"], "r", 1, 32)
-            check_integer(kdf["p"], "p", 1, 16)
-            if 128 * r << log_n > 1 << 30:
-                raise Damage("vaultfs.json: scrypt needs more than 1 GiB")
+            log_n, r = check_integer(kdf["logN"], "logN", 10, 20), check_integer(kdf["r"], "r", 1, 32)
+            if max(r, 8) * check_integer(kdf["p"], "p", 1, 16) << log_n > 1 << 23:
+                raise Damage("vaultfs.json: scrypt takes more than logN 20, r 8, p 1")
         else:
             check_shape(kdf, ["name", "salt"], "kdf")
             check_text(kdf["name"], "hkdf-sha256", "kdf name")

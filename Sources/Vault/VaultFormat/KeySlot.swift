@@ -97,7 +97,7 @@ package struct SlotRequest: Sendable {
 
 /// The slots on which a secret is tried. `vaultfs.json` may come from an attacker, so the total cost is bounded.
 package struct SlotChoice: Sendable {
-    /// Maximum work for slots that the user did not explicitly allow, as the sum of N·r·p. It allows 64 slots of the
+    /// Maximum work for slots that the user did not explicitly allow, as the sum of theirs. It allows 64 slots of the
     /// standard cost, or 8 of the highest cost that vaultfs makes, and takes about half a minute.
     package static let maximumWork = 64 * ScryptCost.standard.work
 

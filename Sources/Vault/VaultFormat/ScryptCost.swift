@@ -1,10 +1,11 @@
 /// The cost of one scrypt derivation (RFC 7914), within the format's bounds.
 package struct ScryptCost: Sendable, Equatable {
-    package static let logNRange = 10...22
+    package static let logNRange = 10...20
     package static let rRange = 1...32
     package static let pRange = 1...16
-    /// The most memory a derivation may take, in bytes, counted as 128·r·2^logN.
-    package static let maximumMemory = 1 << 30
+    /// The most work of a derivation: that of N = 2^20, r = 8, p = 1, the dearest slot that vaultfs makes. It takes 1 GiB of
+    /// memory and some four seconds, so an edited file cannot make a slot take minutes.
+    package static let maximumWork = 8 << 20
 
     package let logN, r, p: Int
 
@@ -17,20 +18,21 @@ package struct ScryptCost: Sendable, Equatable {
             throw FormatError(
                 .invalidValue,
                 """
-                scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds: logN 10 to 22, r 1 to 32, p 1 to 16
+                scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds: logN 10 to 20, r 1 to 32, p 1 to 16
                 """)
         }
         self.init(unchecked: logN, r: r, p: p)
         try require(
-            memory <= Self.maximumMemory, .invalidValue,
-            "scrypt parameters logN \(logN), r \(r) take \(memory >> 20) MiB of memory, over 1024")
+            work <= Self.maximumWork, .invalidValue,
+            "scrypt parameters logN \(logN), r \(r), p \(p) take more work than logN 20, r 8, p 1")
     }
 
     /// Bytes of memory that a derivation takes, and with it a guess.
     package var memory: Int { 128 * r << logN }
 
-    /// The work of a derivation: N·r·p, at most 2²⁷.
-    package var work: Int { r * p << logN }
+    /// The work of a derivation, at most 2²³: N·r·p. A block of fewer than 8 units takes as long as one of 8, because the time is
+    /// that of waiting for memory.
+    package var work: Int { max(r, 8) * p << logN }
 
     /// True if a guess takes at least as much memory and at least as much work as at `other`.
     package func isAtLeast(_ other: ScryptCost) -> Bool {

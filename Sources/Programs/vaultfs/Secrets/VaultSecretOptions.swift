@@ -48,7 +48,7 @@ struct VaultSecretOptions: ParsableArguments {
             failure.code, "\(failure.message); \(RecoveryKeyText.advice(in: vault.configuration))")
     }
 
-    /// Opens a slot of a vault. If that takes long, shows on a terminal which slot is being tried.
+    /// Opens a slot of a vault. If that takes long, names the slot being tried, and the wait, on stderr.
     /// - Parameter only: the id of the only slot that is tried.
     func open(
         _ directory: VaultDirectory, with secret: SlotSecret, only: Int?
@@ -58,8 +58,14 @@ struct VaultSecretOptions: ParsableArguments {
         defer { progress.clear() }
         return try directory.openSlot(with: secret, choice: SlotChoice(only: only, allowsCostly: allowCostly)) { slot in
             guard let cost = slot.kdf.cost else { return }
-            if cost.work >= Self.notableWork || ContinuousClock.now - start >= Self.progressDelay {
-                progress.show("trying slot \(slot.id), \(SlotReport.text(cost)) …")
+            let isNotable = cost.work >= Self.notableWork
+            // Half a second for the standard cost.
+            let wait = isNotable ? ": some \(cost.work / ScryptCost.standard.work / 2) s" : ""
+            let text = "trying slot \(slot.id), \(SlotReport.text(cost))\(wait)"
+            if progress.isShown {
+                if isNotable || ContinuousClock.now - start >= Self.progressDelay { progress.show(text + " …") }
+            } else if isNotable && !Console.isQuiet {
+                Console.report(text)
             }
         }
     }

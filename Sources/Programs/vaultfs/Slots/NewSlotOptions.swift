@@ -74,14 +74,11 @@ struct KdfOptions: ParsableArguments {
             valueName: "n"))
     var scryptLogn: Int?
 
-    /// Up to 1 GiB of memory.
-    private static let range = 10...20
-
     func validate() throws { _ = try given() }
 
     /// The cost given. Nil for none.
     func given() throws -> ScryptCost? {
-        if let scryptLogn, !Self.range.contains(scryptLogn) {
+        if let scryptLogn, !ScryptCost.logNRange.contains(scryptLogn) {
             throw ValidationError("--scrypt-logn \(scryptLogn) is not from 10 to 20")
         }
         do throws(FormatError) {

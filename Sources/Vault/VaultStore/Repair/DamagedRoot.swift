@@ -50,11 +50,10 @@ package enum DamagedRoot {
     }
 
     private static func hasCopy(of file: Descriptor, in root: Descriptor) -> Bool {
+        guard let size = try? file.status().st_size, size <= off_t(LogHeader.logSizes.upperBound) else { return false }
         let kept = ((try? root.allEntries()) ?? []).filter { $0.starts(with: logPrefix) }
         return kept.contains { entry in
-            guard let other = openFile(entry, in: root), let size = try? file.status().st_size,
-                (try? other.status().st_size) == size
-            else { return false }
+            guard let other = openFile(entry, in: root), (try? other.status().st_size) == size else { return false }
             return (try? file.hasSameBytes(as: other)) ?? false
         }
     }

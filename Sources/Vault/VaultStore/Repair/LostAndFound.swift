@@ -125,16 +125,31 @@ package struct LostAndFound {
         directory.removeQuietly(entry)
     }
 
+    /// Bytes of the largest file that vaultfs itself gives such a name: a log, or `vaultfs.rekey`. Another program's file can be
+    /// larger than the disk, if it is sparse.
+    private static func largestSize(of entry: Component) -> UInt64 {
+        entry.starts(with: RedoLog.fileName) ? LogHeader.logSizes.upperBound : UInt64(RekeyIntent.maximumSize)
+    }
+
     /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry. After a kill the next
     /// repair keeps it once more, under another name.
+    /// - Throws: `.damaged` for an object that is no file, or too large to be vaultfs's own. It stays.
     func keepCopy(of entry: Component, from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard try directory.statusIfPresent(of: entry) != nil else { return }
         let pin = try Descriptor(at: directory, entry, flags: linux_O_PATH)
-        guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("\(entry) is no file, and stays") }
+        let status = try pin.status()
+        guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("\(entry) is no file, and stays") }
+        let (size, largest) = (UInt64(clamping: status.st_size), Self.largestSize(of: entry))
+        guard size <= largest else {
+            throw .damaged(
+                "\(entry) has \(size) bytes, where vaultfs writes \(largest) at most, and stays: move it away, or remove it"
+            )
+        }
         let reader = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
         try makeFile(name) { (file) throws(StoreError) in
             let workspace = try Workspace(layout: store.layout)
-            while true {
+            // Another program may still write to it.
+            while file.length < size {
                 let count = try reader.read(at: file.length, into: workspace.reply)
                 if count == 0 { return }
                 try file.writeAtEnd(UnsafeRawBufferPointer(workspace.reply.slice(..<count)), workspace)

@@ -167,6 +167,31 @@ import VaultFormat
         #expect(try manager.contentsOfDirectory(atPath: documents).count == 2)
     }
 
+    /// Sparse files, larger than the disk, under names of vaultfs's own.
+    @Test("Store-43: an object larger than vaultfs makes it is named, and stays", arguments: VerifierVault.vectors)
+    func tooLarge(_ name: String) throws {
+        let size = Int64(1) << 40
+        func shown(_ entry: String, _ largest: Int) -> String {
+            "\(entry) has \(size) bytes, where vaultfs writes \(largest) at most, and stays: move it away, or remove it"
+        }
+        let vault = try VerifierVault(copying: name)
+        let record = try vault.backing("Documents") + "/vaultfs.dir"
+        let logs = ["vaultfs.log", "vaultfs.log.damaged"].map { vault.path + "/" + $0 }
+        for path in [record] + logs {
+            if !manager.fileExists(atPath: path) { try Data().write(to: URL(filePath: path)) }
+            #expect(truncate(path, off_t(size)) == 0)
+        }
+        #expect(
+            try Set(vault.repair()) == [
+                "Documents: " + shown("vaultfs.dir", 64 << 20), "vaultfs.log: " + shown("vaultfs.log.damaged", 1 << 30),
+                "vaultfs.log.damaged: " + shown("vaultfs.log.damaged", 1 << 30),
+            ])
+        #expect(try manager.attributesOfItem(atPath: record)[.size] as? Int64 == size)
+        // Whatever else was in the directory is kept, and the vault works again.
+        #expect(try vault.found().allSatisfy { $0.hasSuffix("Documents") || $0.contains("vaultfs.log.damaged") })
+        #expect(try vault.tree().keys.contains { $0.hasPrefix("lost+found/") })
+    }
+
     /// Somebody has put a file, or a directory without a record, at the path of lost+found.
     @Test("the name is taken")
     func theNameIsTaken() throws {
