@@ -128,7 +128,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
             if options.isComparing { return }
             throw .entry("neither a file nor a directory nor a link")
         }
-        if options.dropsSpecial && (object.kind == S_IFCHR || object.kind == S_IFBLK) {
+        if options.dropsSpecial && object.isDevice {
             if !options.isComparing { count { $0.notKept.devices += 1 } }
             return
         }

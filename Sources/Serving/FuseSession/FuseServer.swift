@@ -47,7 +47,7 @@ final class FuseServer: Sendable {
     /// True once the INIT reply asks the kernel to send the longer SETXATTR request.
     let extendsSetxattr = Atomic<Bool>(false)
     /// Called with an inode whose permissions have changed, if the kernel does not check them.
-    let onPermissions = Observer<UInt64>()
+    let onPermissions = Observer<(inode: UInt64, deniesSearch: Bool)>()
     let onDamage = Observer<Damage>()
     let damage = DamageLog()
     private let workers = Monitor<[Worker]>([])

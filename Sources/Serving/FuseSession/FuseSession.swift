@@ -59,11 +59,12 @@ package final class FuseSession: @unchecked Sendable {
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
         }
         let knowsEpochs = self.knowsEpochs
-        server.onPermissions.set { inode in
+        server.onPermissions.set { inode, deniesSearch in
             // The kernel has the former mode after a change of an ACL (fuse_set_acl in fs/fuse/acl.c), and goes through a
             // directory by names that it has, without asking whether that is still allowed.
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
-            if knowsEpochs { _ = Self.startEpoch(session) }
+            // No more often than that: an overlay above the mount fails with ESTALE then (ovl_revalidate_real, seen on 6.18).
+            if deniesSearch, knowsEpochs { _ = Self.startEpoch(session) }
         }
         fileSystem.setDamageObserver { [weak server] damage in server?.report(damage) }
         // We keep no list of missing names, so the kernel may cache them only if one notification drops all names.

@@ -234,7 +234,7 @@ extension AttributeChanges {
 
 extension stat {
     /// True for a directory that this process's user may not search, or perhaps not.
-    fileprivate var deniesSearch: Bool {
+    var deniesSearch: Bool {
         st_mode & S_IFMT == S_IFDIR && (st_mode & S_IXUSR == 0 || st_uid != geteuid())
     }
 }

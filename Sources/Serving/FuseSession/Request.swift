@@ -102,7 +102,9 @@ struct Request {
 
     /// Must be called after a change of permissions that the kernel does not notice if it does not check them.
     func permissionsHaveChanged(_ id: fuse_ino_t) {
-        if !server.kernelChecks { server.onPermissions.notify(id) }
+        if server.kernelChecks { return }
+        let status = try? fileSystem.attributes(NodeID(id))
+        server.onPermissions.notify((id, status?.deniesSearch ?? true))
     }
 
     /// Clears the set-id bits if the kernel asks for it (FUSE_HANDLE_KILLPRIV_V2), which libfuse 3.14 does not pass on.

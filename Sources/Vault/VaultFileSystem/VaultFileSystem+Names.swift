@@ -154,15 +154,16 @@ extension VaultFileSystem {
         }
     }
 
-    /// renameat2(2) with flags 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
-    /// - Throws: `EXDEV` for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own, and for a
+    /// renameat2(2).
+    /// - Throws: `EINVAL` for RENAME_EXCHANGE with another flag, and for a flag that the store does not have. `EXDEV` for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own, and for a
     ///   directory that would get below one with the same secret. `EROFS` to replace a conflict copy.
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
     ) throws(StoreError) {
         try store.admitChange()
-        guard [0, linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE].contains(flags) else {
+        let isExchange = flags == linux_RENAME_EXCHANGE
+        guard isExchange || flags & ~(linux_RENAME_NOREPLACE | linux_RENAME_WHITEOUT) == 0 else {
             throw .system(.invalidArgument)
         }
         let oldNode = try nodes.node(parent)
@@ -181,11 +182,11 @@ extension VaultFileSystem {
         try admitName(of: source, in: oldNode)
         if let target { try admitName(of: target, in: newNode) }
         try admitArrival(source, in: newNode)
-        if let target, flags == linux_RENAME_EXCHANGE { try admitArrival(target, in: oldNode) }
+        if let target, isExchange { try admitArrival(target, in: oldNode) }
         // Two names of one file stay (rename(2)).
         let isSame = target.map { FileIdentity($0) == FileIdentity(source) } ?? false
-        let exchanged = flags == linux_RENAME_EXCHANGE && !isSame ? target : nil
-        let replaced = flags == 0 && !isSame ? target : nil
+        let exchanged = isExchange && !isSame ? target : nil
+        let replaced = !isExchange && flags & linux_RENAME_NOREPLACE == 0 && !isSame ? target : nil
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
         try losing(movedName, replaced, in: newDirectory) { () throws(StoreError) in
@@ -205,6 +206,9 @@ extension VaultFileSystem {
         }
         moved(source, from: oldName, to: movedName)
         countArrival(source, in: newNode)
+        if flags & linux_RENAME_WHITEOUT != 0, let whiteout = try? oldDirectory.status(of: encoded.entry) {
+            countArrival(whiteout, in: oldNode)
+        }
     }
 
     /// Runs a rename. SMB refuses that of a directory while a file below it is open, and files that programs have closed are still

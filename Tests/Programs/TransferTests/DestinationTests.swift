@@ -117,6 +117,15 @@ import Testing
         try place.expectSame("tree", "out")
     }
 
+    @Test("a whiteout (device 0:0) crosses both ways, without rights of others")
+    func whiteout() throws {
+        try shell("mknod tree/whiteout c 0 0; ln tree/whiteout tree/second; touch -h -d 2001-01-01 tree/whiteout")
+        try place.importing("tree").run().succeeded()
+        try place.exporting(to: "out", dropsSpecial: true).run().succeeded()
+        try place.expectSame("tree", "out")
+        #expect(try shell("stat -c '%F %t:%T %h' out/whiteout") == "character special file 0:0 2\n")
+    }
+
     @Test("two names of which an earlier run made a file each become one")
     func twoNamesOfWhichEarlier() throws {
         try shell("printf one >tree/first; ln -s one tree/link; mkfifo tree/fifo; mkdir out")

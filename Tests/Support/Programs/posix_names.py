@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 
 from probe import case, err, get, libc, main, put, renameat2
 
@@ -132,6 +133,35 @@ def rename_flags():
         err(renameat2, "e/in-d", "e", EXCHANGE),
     ]
     return r, sorted(os.listdir("."))
+
+
+@case
+def whiteouts():
+    """RENAME_WHITEOUT leaves the character device 0:0 under the old name, for overlayfs."""
+    def show(name):
+        status = os.lstat(name)
+        return stat.S_ISCHR(status.st_mode), status.st_rdev, stat.S_IMODE(status.st_mode), status.st_uid, status.st_nlink
+
+    long_, other = "L" * 220, "M" * 220
+    put("a", b"a")
+    put(long_, b"long")
+    os.mkdir("d")
+    put("d/f", b"f")
+    os.mkdir("empty")
+    r = [
+        err(renameat2, "a", "b", WHITEOUT), show("a"), get("b"), err(renameat2, "b", "a", WHITEOUT), show("b"), get("a"),
+        err(renameat2, "a", "b", WHITEOUT | NOREPLACE), err(renameat2, "a", "new", WHITEOUT | NOREPLACE), show("a"), get("new"),
+        err(renameat2, "a", "b", WHITEOUT | EXCHANGE), err(renameat2, "none", "x", WHITEOUT),
+        err(renameat2, long_, other, WHITEOUT), show(long_), get(other), err(renameat2, other, "d/" + other, WHITEOUT),
+        show(other), get("d/" + other), err(renameat2, "d", "empty", WHITEOUT), show("d"), sorted(os.listdir("empty")),
+        err(renameat2, "d", "empty", 0), err(renameat2, "d", "empty", EXCHANGE), show("empty"), get("d/f"),
+        err(os.mknod, "w", stat.S_IFCHR, 0), err(os.link, "w", "w2"), show("w2"), err(renameat2, "w2", "w3", WHITEOUT),
+        show("w2"), show("w3"),
+    ]
+    names = sorted(os.listdir("."))
+    for name in ("a", "b", long_, other, "empty", "w", "w2", "w3"):
+        r.append(err(os.unlink, name))
+    return r, names, sorted(os.listdir("."))
 
 
 @case

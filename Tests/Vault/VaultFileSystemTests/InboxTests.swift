@@ -143,6 +143,17 @@ extension LockControllerTests {
             #expect(try vault.content("inbox", "old") == pattern(100))
         }
 
+        @Test("a whiteout that a rename leaves is new, so it can be found and removed", arguments: [false, true])
+        func whiteout(forgets: Bool) throws {
+            try lock(forgets: forgets)
+            let file = try vault.file("new", in: inbox).id
+            try rename("new", to: "moved", flags: linux_RENAME_WHITEOUT)
+            #expect(try find("moved") == file && system.attributes(find("new")).st_mode == S_IFCHR)
+            try system.remove(ascii("new"), in: inbox, isDirectory: false)
+            try unlock()
+            #expect(try vault.names(inbox) == ["moved"])
+        }
+
         @Test(
             "Inbox-4: directories are inboxes, those of before too; a file gets a second name, a symbolic link is refused",
             arguments: [false, true])

@@ -13,7 +13,7 @@ extern const int linux_O_PATH, linux_O_TMPFILE, linux_O_DIRECT, linux_O_NOATIME;
 extern const int linux_AT_EMPTY_PATH;
 extern const long linux_UTIME_NOW, linux_UTIME_OMIT;
 // renameat2(2)
-extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE;
+extern const unsigned int linux_RENAME_NOREPLACE, linux_RENAME_EXCHANGE, linux_RENAME_WHITEOUT;
 // fallocate(2)
 extern const int linux_FALLOC_FL_KEEP_SIZE, linux_FALLOC_FL_PUNCH_HOLE, linux_FALLOC_FL_ZERO_RANGE;
 // setxattr(2)

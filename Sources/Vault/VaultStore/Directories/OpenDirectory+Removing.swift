@@ -84,9 +84,10 @@ extension OpenDirectory {
         try Descriptor(at: descriptor, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
     }
 
-    /// rename(2) to `newName` in `other`, which may be this directory.
-    /// - Parameter flags: renameat2(2): 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
-    /// - Throws: `.system` with errno, such as `ENOTEMPTY`.
+    /// rename(2) to `newName` in `other`, which may be this directory. The store itself makes the whiteout of RENAME_WHITEOUT,
+    /// so that no crash can leave the rename without it.
+    /// - Parameter flags: renameat2(2): RENAME_EXCHANGE, or any of the others.
+    /// - Throws: `.system` with errno, such as `ENOTEMPTY`, or `EINVAL` for a flag that the store does not have.
     package func rename(
         _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32,
         owner: Owner? = nil
@@ -94,18 +95,29 @@ extension OpenDirectory {
         if flags == linux_RENAME_EXCHANGE {
             return try rename(encoded.entry, in: other.descriptor, as: newEncoded.entry, flags: flags)
         }
+        let replaces = flags & linux_RENAME_NOREPLACE == 0
         try other.publish(newEncoded, owner) { (newEntry) throws(StoreError) in
             if flags == 0, store.refusesReplacingOpenFiles, try replaceOpenFile(encoded, in: other, newEntry) { return }
             do throws(StoreError) {
                 try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
-            } catch .system(let errno) where flags == 0 && Self.notEmpty.contains(errno) {
+            } catch .system(let errno) where replaces && Self.notEmpty.contains(errno) {
                 if errno == .notPermitted, !isDirectory(newEntry, in: other) { throw .system(errno) }
                 // A directory holds at least its record, so the store never sees an empty one.
-                try replaceDirectory(encoded, in: other, newEntry)
+                try replaceDirectory(encoded, in: other, newEntry, flags)
             }
         }
-        // rename(2) leaves both names if they are names of one file.
+        if flags & linux_RENAME_WHITEOUT != 0, let owner { giveWhiteout(encoded.entry, to: owner) }
+        // rename(2) leaves both names if they are names of one file, and a whiteout keeps the old one.
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
+    }
+
+    /// Gives a whiteout that the store has made to the caller. Best effort: the rename has happened, and the owner of an object that
+    /// has no mode decides only who may remove it from a sticky directory.
+    private func giveWhiteout(_ entry: Component, to owner: Owner) {
+        guard let whiteout = try? Descriptor(at: descriptor, entry, flags: linux_O_PATH),
+            (try? whiteout.status().st_mode & S_IFMT) == S_IFCHR
+        else { return }
+        try? owner.apply(to: whiteout, in: descriptor)
     }
 
     /// A store's errors for a rename over a directory that is not empty. `EPERM` is that of sshfs, whose protocol has no error
@@ -142,7 +154,7 @@ extension OpenDirectory {
 
     /// Renames a directory onto an empty one. The two exchange names, then the empty one is removed.
     private func replaceDirectory(
-        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: Component
+        _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: Component, _ flags: UInt32
     ) throws(StoreError) {
         try other.checkEmpty(newEntry)
         let temporary = try temporaryEntry()
@@ -153,7 +165,7 @@ extension OpenDirectory {
             let aside = try other.temporaryEntry()
             try other.rename(newEntry, in: other.descriptor, as: aside, flags: 0)
             do throws(StoreError) {
-                try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: 0)
+                try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
             } catch {
                 try? other.moveIntoPlace(aside, as: newEntry)
                 throw error
@@ -162,7 +174,7 @@ extension OpenDirectory {
             return
         }
         do throws(StoreError) {
-            try rename(encoded.entry, in: descriptor, as: temporary, flags: 0)
+            try rename(encoded.entry, in: descriptor, as: temporary, flags: flags)
         } catch {
             // Each gets its name back.
             try? rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)

@@ -200,6 +200,35 @@ import VaultFormat
         #expect(try open(ascii("b"), in: full).status(of: a.encode(ascii("in a")).entry).st_size == 128)
     }
 
+    @Test(
+        "Store-43: a rename leaves a whiteout under the old entry, which keeps its sidecar", arguments: [false, true])
+    func whiteout(isLong: Bool) throws {
+        let old = isLong ? long : ascii("old")
+        let sidecar = isLong ? [try entry(old) + ".name"] : []
+        let file = try root.createFile(old, mode: 0o600, owner: nil)
+        let moved = try FileIdentity(root.status(of: root.encode(old).entry))
+        try root.rename(root.encode(old), to: root, as: root.encode(ascii("new")), flags: linux_RENAME_WHITEOUT)
+        #expect(try FileIdentity(root.status(of: root.encode(ascii("new")).entry)) == moved)
+        let whiteout = try root.status(of: root.encode(old).entry)
+        #expect(whiteout.st_mode == S_IFCHR && whiteout.st_rdev == 0)
+        #expect(try entries() == Set([entry(old), entry(ascii("new"))] + sidecar))
+        withExtendedLifetime(file) {}
+        // A directory over an empty one, of which the store sees the record.
+        let directory = try make("d")
+        _ = try directory.createFile(ascii("f"), mode: 0o600, owner: nil)
+        _ = try make("empty")
+        let flags = linux_RENAME_WHITEOUT
+        try root.rename(root.encode(ascii("d")), to: root, as: root.encode(ascii("empty")), flags: flags)
+        #expect(try open(ascii("empty")).status(of: directory.encode(ascii("f")).entry).st_size == 128)
+        #expect(try root.status(of: root.encode(ascii("d")).entry).st_mode == S_IFCHR)
+        #expect(throws: StoreError.system(.fileExists)) {
+            try root.rename(
+                root.encode(ascii("new")), to: root, as: root.encode(ascii("d")), flags: flags | linux_RENAME_NOREPLACE)
+        }
+        for name in [old, ascii("d")] { try root.unlink(root.encode(name)) }
+        #expect(try entries() == [entry(ascii("new")), entry(ascii("empty"))])
+    }
+
     @Test("Store-13: entries that do not authenticate prevent the removal of a directory, and stay")
     func unauthenticatedEntries() throws {
         let path = fixture.path + "/" + (try entry(ascii("d")))
