@@ -29,6 +29,7 @@ package struct MountTable: Sendable {
         }
     }
 
+    /// The oldest first.
     package let entries: [Entry]
 
     /// - Throws: kind `failure`.
@@ -67,6 +68,14 @@ package struct MountTable: Sendable {
     /// covers. Any user can mount something with this path as its source: look at `userID` before you trust one.
     package func mounts(from source: [UInt8]) -> [Entry] {
         entries.filter { $0.isOurs && $0.source == source && $0 == entry(at: $0.mountpoint) }
+    }
+
+    /// The mounts that keep the one at `mountpoint` in use: those below it, and ours of a source in it.
+    package func mounts(above mountpoint: [UInt8]) -> [Entry] {
+        entries.filter { entry in
+            entry.mountpoint != mountpoint
+                && (entry.mountpoint.isPath(in: mountpoint) || entry.isOurs && entry.source.isPath(in: mountpoint))
+        }
     }
 
     /// Our mounts that concern this user: their own, or for root all users'.
@@ -115,6 +124,13 @@ package struct MountTable: Sendable {
             }
         }
         return result
+    }
+}
+
+extension [UInt8] {
+    /// True for the path of a directory, and for those below it.
+    func isPath(in directory: [UInt8]) -> Bool {
+        starts(with: directory) && (count == directory.count || self[directory.count] == UInt8(ascii: "/"))
     }
 }
 

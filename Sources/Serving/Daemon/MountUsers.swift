@@ -20,18 +20,13 @@ package enum MountUsers {
     private static func uses(_ process: String, _ mountpoint: [UInt8]) -> Bool {
         let files = numbers(in: process + "/fd").map { "\(process)/fd/\($0)" }
         let links = ["\(process)/cwd", "\(process)/root", "\(process)/exe"] + files
-        if links.contains(where: { target($0).map { isInside($0, mountpoint) } ?? false }) { return true }
+        if links.contains(where: { target($0)?.isPath(in: mountpoint) ?? false }) { return true }
         // Mapped files: the sixth field of proc_pid_maps(5), the only one with a slash.
         guard let maps = try? Descriptor(path: FilePath(process + "/maps"), flags: O_RDONLY).readToEnd(limit: 1 << 24)
         else { return false }
         return maps.split(separator: UInt8(ascii: "\n")).contains { line in
-            line.firstIndex(of: UInt8(ascii: "/")).map { isInside(Array(line[$0...]), mountpoint) } ?? false
+            line.firstIndex(of: UInt8(ascii: "/")).map { Array(line[$0...]).isPath(in: mountpoint) } ?? false
         }
-    }
-
-    private static func isInside(_ path: [UInt8], _ mountpoint: [UInt8]) -> Bool {
-        path.starts(with: mountpoint)
-            && (path.count == mountpoint.count || path[mountpoint.count] == UInt8(ascii: "/"))
     }
 
     /// readlink(2). Nil without permission.

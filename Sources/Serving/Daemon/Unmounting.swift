@@ -31,6 +31,14 @@ package enum Unmounting {
     }
 
     private static func busy(_ mountpoint: FilePath) -> MountError {
+        let above = (try? MountTable.read())?.mounts(above: mountpoint.bytes).map {
+            FilePath(bytes: $0.mountpoint).shown
+        }
+        if let above, !above.isEmpty {
+            let names = above.reversed().joined(separator: ", ")
+            return MountError(
+                .inUse, reason: "\(mountpoint.shown) is in use by mounts: first unmount \(names), or --force")
+        }
         let users = MountUsers.names(of: mountpoint)
         return MountError(
             .inUse,

@@ -23,6 +23,20 @@ import Testing
         #expect(table.entry(at: Array("/".utf8)) == nil)
     }
 
+    @Test("the mounts that keep another one in use are those below it, and ours of a source in it")
+    func above() {
+        let text = """
+            1 0 0:1 / / rw - ext4 /dev/a rw
+            2 1 0:2 / /m rw - fuse.vaultfs /v rw
+            3 2 0:3 / /m/below rw - tmpfs none rw
+            4 1 0:4 / /film rw - fuse.vaultfs /m/film rw
+            5 1 0:5 / /mother rw - fuse.vaultfs /mother/film rw
+            6 1 0:6 / /other rw - fuse.sshfs /m/film rw
+            """
+        let above = MountTable(parsing: Array(text.utf8)).mounts(above: Array("/m".utf8))
+        #expect(above.map { String(decoding: $0.mountpoint, as: UTF8.self) } == ["/m/below", "/film"])
+    }
+
     @Test("a message about another user's mount has the user's name")
     func owner() throws {
         func refusal(_ owner: UInt32, for user: UInt32) throws -> String? {

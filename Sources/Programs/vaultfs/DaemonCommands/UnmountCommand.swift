@@ -23,7 +23,7 @@ struct UnmountCommand: ParsableCommand {
         completion: Completions.mounts)
     var mountpoints: [PathArgument] = []
 
-    @Flag(help: "All your mounts; as root, every user's.")
+    @Flag(help: "All your mounts, the newest first; as root, every user's.")
     var all = false
 
     @Option(
@@ -57,7 +57,8 @@ struct UnmountCommand: ParsableCommand {
     private func paths() throws(CommandFailure) -> [FilePath] {
         if !mountpoints.isEmpty { return mountpoints.map(\.path) }
         let mounts = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser
-        if all { return mounts.map { FilePath(bytes: $0.mountpoint) } }
+        // The newest first: a view of a vault's files, or a vault in a vault, keeps the older mount in use.
+        if all { return mounts.reversed().map { FilePath(bytes: $0.mountpoint) } }
         let own = mounts.filter { $0.userID == geteuid() }.map { FilePath(bytes: $0.mountpoint) }
         return [try DaemonSearch.only(own, name: \.shown)]
     }

@@ -81,6 +81,37 @@ extension PlainMountTests {
             for point in points { #expect(status.contains { $0.contains(" \(point) ") && $0.hasPrefix("unlocked") }) }
         }
 
+        @Test(
+            "of mounts above one another all go, the newest first; alone, one names those that keep it in use",
+            .enabled(if: Account.newcomer != nil, "as above"))
+        func aboveOneAnother() throws {
+            let account = try #require(Account.newcomer)
+            let place = try TemporaryDirectory()
+            try Command(["chown", "\(Account.newcomerID)", place.path]).run().succeeded()
+            // In the reverse order of the alphabet, in which they are not mounted.
+            let (lowest, inner, view) = (place.appending("M3"), place.appending("M2"), place.appending("M1"))
+            defer { for point in [view, inner, lowest] { _ = try? account.run(["fusermount3", "-uz", point]) } }
+            let script = """
+                set -e; umask 077; echo 'a long passphrase' >pass
+                new() { "$0" init $1 --passfile pass --no-recovery-key --scrypt-logn 10 >/dev/null; }
+                new V; "$0" mount V M3 --passfile pass -q
+                new M3/V; "$0" mount M3/V M2 --passfile pass -q
+                mkdir M3/film; head -c 5000 /dev/zero >M3/film/a.ts
+                printf '#EXTM3U\\n#EXTINF:2,\\na.ts\\n#EXT-X-ENDLIST\\n' >M3/film/index.m3u8
+                "$0" view hls M3/film M1 -q 2>/dev/null
+                if "$0" unmount M3; then exit 1; fi
+                "$0" unmount --all
+                """
+            let result = try account.run(
+                ["sh", "-c", script, account.binary], directory: place.path, timeout: .seconds(120)
+            ).succeeded()
+            for _ in 1...3 { Products.countMount() }
+            #expect(
+                result.errors == "vaultfs: \(lowest) is in use by mounts: first unmount \(view), \(inner), or --force\n"
+            )
+            #expect(result.output == [view, inner, lowest].map { "\($0): unmounted\n" }.joined())
+        }
+
         /// Times, rates, the recovery key and the temporary directory differ from run to run.
         private static func withoutChances(_ text: String, _ directory: String) -> String {
             text.replacingOccurrences(of: directory, with: "~")
