@@ -111,6 +111,8 @@ int linux_memory_file(const char *name);
 int linux_pidfd_open(int pid);
 // posix_spawn_file_actions_addclosefrom_np(3); `actions` is a posix_spawn_file_actions_t.
 int linux_spawn_close_from(void *actions, int first) LIBC(posix_spawn_file_actions_addclosefrom_np);
+// Columns of a terminal (ioctl_tty(2), TIOCGWINSZ). 0 if unknown.
+int linux_terminal_columns(int fd);
 // ppoll(2) for input, without a time-out, under the signal mask `mask`, a sigset_t.
 int linux_wait_for_input(int fd, const void *mask);
 

@@ -53,9 +53,9 @@ final class BenchFile: Sendable {
                 let piece = UnsafeRawBufferPointer(block.slice(..<min(block.count, size - done)))
                 try descriptor.write(piece, at: UInt64(done))
                 done += piece.count
-                progress.show("making a file: \(done * 100 / size) %")
+                progress.show(["making a file: \(done * 100 / size) %"])
             }
-            progress.show("making a file: waiting for the disk")
+            progress.show(["making a file: waiting for the disk"])
             try descriptor.synchronize(dataOnly: false)
         } catch {
             throw CommandFailure(.failure, "cannot write \(path.shown): \(error.errno)")

@@ -33,7 +33,7 @@ struct BenchRun: Sendable {
         }
         while ContinuousClock.now < start + duration, progress.isShown {
             let left = (start + duration - ContinuousClock.now).components.seconds + 1
-            progress.show("\(ByteSize(blockSize)) reads, \(jobs) at once, cache: \(cache.rawValue): \(left) s")
+            progress.show(["\(ByteSize(blockSize)) reads, \(jobs) at once, cache: \(cache.rawValue): \(left) s"])
             usleep(100_000)
         }
         for thread in threads { thread.join() }

@@ -64,7 +64,7 @@ struct UnlockCommand: ParsableCommand {
                 let seconds = failure.retryAfterSeconds, (0...longestWait).contains(seconds),
                 ContinuousClock.now + .seconds(seconds) <= deadline
             else { return result }
-            progress.show("waiting \(Int(seconds.rounded(.up))) s after a wrong secret …")
+            progress.show(["waiting \(Int(seconds.rounded(.up))) s after a wrong secret …"])
             // The daemon sends no event when the time is over.
             usleep(useconds_t(seconds * 1_000_000))
         }

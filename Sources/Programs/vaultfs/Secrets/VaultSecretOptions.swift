@@ -63,7 +63,7 @@ struct VaultSecretOptions: ParsableArguments {
             let wait = isNotable ? ": some \(cost.work / ScryptCost.standard.work / 2) s" : ""
             let text = "trying slot \(slot.id), \(SlotReport.text(cost))\(wait)"
             if progress.isShown {
-                if isNotable || ContinuousClock.now - start >= Self.progressDelay { progress.show(text + " …") }
+                if isNotable || ContinuousClock.now - start >= Self.progressDelay { progress.show([text + " …"]) }
             } else if isNotable && !Console.isQuiet {
                 Console.report(text)
             }

@@ -90,7 +90,7 @@ struct NewSlotReport: Encodable {
     ) throws {
         let progress = ProgressLine()
         defer { progress.clear() }
-        progress.show("deriving keys …")
+        progress.show(["deriving keys …"])
         func json(_ slot: KeySlot) throws(CommandFailure) -> String {
             try Console.json(NewSlotReport(slot: SlotReport(slot), recoveryKey: recoveryKey))
         }

@@ -1,3 +1,4 @@
+internal import CLinux
 internal import FoundationEssentials
 internal import Glibc
 internal import LinuxSystem
@@ -86,14 +87,30 @@ struct JoinedFields<First: Encodable, Second: Encodable>: Encodable {
     }
 }
 
-/// A progress line on stderr that is overwritten. Shown only on a terminal.
+/// A progress line on stderr that is overwritten. Shown only on a terminal, and never wider than that: CR returns to the start of
+/// the last row only.
 struct ProgressLine {
     let isShown = Console.isStandardErrorTerminal && !Console.isQuiet
     /// CR, then ECMA-48 "erase in line".
     private static let startOver = "\r\u{1B}[K"
 
-    func show(_ text: String) {
-        if isShown { Console.writeToStandardError(Self.startOver + text) }
+    /// - Parameter parts: from the most important one on. The last ones are left out on a narrow terminal.
+    func show(_ parts: [String]) {
+        guard isShown else { return }
+        // Asked each time, because a window can be resized. 80 if the terminal does not know, as a serial one.
+        let columns = Int(linux_terminal_columns(STDERR_FILENO))
+        Console.writeToStandardError(Self.startOver + Self.fitted(parts, columns: columns > 0 ? columns : 80))
+    }
+
+    /// One line that leaves the last column free, where some terminals already begin a new row.
+    static func fitted(_ parts: [String], columns: Int) -> String {
+        var line = ""
+        for part in parts {
+            let longer = line.isEmpty ? part : line + "  " + part
+            if longer.count >= columns { break }
+            line = longer
+        }
+        return line.isEmpty ? String((parts.first ?? "").prefix(max(0, columns - 1))) : line
     }
 
     func clear() {

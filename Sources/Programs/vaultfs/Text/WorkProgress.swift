@@ -40,13 +40,15 @@ struct WorkProgress {
     mutating func show(_ amount: @autoclosure () -> Amount) {
         guard let seconds = secondsIfDue() else { return }
         let amount = amount()
-        line.show(label + Self.text(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds)))
+        show(Self.parts(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds)))
     }
 
-    /// - Parameter text: called if it is time. Takes the seconds since the start.
-    mutating func show(_ text: (Double) -> String) {
-        if let seconds = secondsIfDue() { line.show(label + text(seconds)) }
+    /// - Parameter parts: called if it is time. Takes the seconds since the start.
+    mutating func show(_ parts: (Double) -> [String]) {
+        if let seconds = secondsIfDue() { show(parts(seconds)) }
     }
+
+    private func show(_ parts: [String]) { line.show([label + (parts.first ?? "")] + parts.dropFirst()) }
 
     private mutating func secondsIfDue() -> Double? {
         guard line.isShown, ContinuousClock.now >= next else { return nil }
@@ -57,19 +59,20 @@ struct WorkProgress {
 
     func clear() { line.clear() }
 
-    /// `[##########          ]  50%  120 of 240 files  9.0 GiB  1.2 GiB/s  0:08 left`; without a total
-    /// `120 files  9.0 GiB  1.2 GiB/s`.
+    /// `[##########          ]  50%`, `0:08 left`, `120 of 240 files`, `9.0 GiB`, `1.2 GiB/s`; without a total
+    /// `120 files`, `9.0 GiB`, `1.2 GiB/s`.
     /// - Parameter left: seconds. Nil if that is unknown.
-    static func text(_ amount: Amount, seconds: Double, left: Double? = nil) -> String {
+    static func parts(_ amount: Amount, seconds: Double, left: Double? = nil) -> [String] {
         let rate = seconds > 0 ? Double(amount.bytes) / seconds : 0
-        let bytes = AmountText.bytes(Double(amount.bytes + amount.bytesPresent)) + "  \(AmountText.bytes(rate))/s"
+        let bytes = [
+            AmountText.bytes(Double(amount.bytes + amount.bytesPresent)), "\(AmountText.bytes(rate))/s",
+        ]
         guard let total = amount.total, let all = amount.totalWork else {
-            return AmountText.counted(amount.files, "file") + "  " + bytes
+            return [AmountText.counted(amount.files, "file")] + bytes
         }
         // Hide estimates above 100 hours.
-        let time =
-            left.flatMap { $0 < 360_000 ? "  \(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil } ?? ""
-        return AmountText.bar(all > 0 ? amount.workDone / all : 0) + "  \(amount.files) of "
-            + AmountText.counted(max(total.files, amount.files), "file") + "  " + bytes + time
+        let time = left.flatMap { $0 < 360_000 ? "\(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil }
+        let files = "\(amount.files) of " + AmountText.counted(max(total.files, amount.files), "file")
+        return [AmountText.bar(all > 0 ? amount.workDone / all : 0), time, files].compactMap(\.self) + bytes
     }
 }

@@ -86,12 +86,14 @@ final class VerifyReport {
                     + "(--verbose lists them)")
     }
 
-    func showProgress(_ totals: VerifierTotals) { progress.show { Self.text(totals, seconds: $0) } }
+    func showProgress(_ totals: VerifierTotals) { progress.show { Self.parts(totals, seconds: $0) } }
 
-    /// `120 files  9.0 GiB  1.2 GiB/s  0 damaged`
-    static func text(_ totals: VerifierTotals, seconds: Double) -> String {
+    /// `120 files`, `0 damaged`, `9.0 GiB`, `1.2 GiB/s`
+    static func parts(_ totals: VerifierTotals, seconds: Double) -> [String] {
         let amount = WorkProgress.Amount(files: Int(clamping: totals.files), bytes: totals.bytes)
-        return WorkProgress.text(amount, seconds: seconds) + "  \(totals.damage) damaged"
+        var parts = WorkProgress.parts(amount, seconds: seconds)
+        parts.insert("\(totals.damage) damaged", at: 1)
+        return parts
     }
 
     /// Prints the remedy of a finding.
@@ -101,7 +103,7 @@ final class VerifyReport {
     }
 
     func showProgress(_ done: Int, of count: Int) {
-        progress.show { _ in "\(done) of \(AmountText.counted(count, "repair"))" }
+        progress.show { _ in ["\(done) of \(AmountText.counted(count, "repair"))"] }
     }
 
     /// Reports the repairs and their failures. If repairs were made, the findings that are left follow.

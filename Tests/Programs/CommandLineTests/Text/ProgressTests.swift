@@ -14,7 +14,7 @@ import Testing
         (totals.files, totals.bytes) = (120, 9 << 30)
         #expect(
             Self.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
-                == "[##########          ]  50%  120 of 240 files  9.0 GiB  1.0 GiB/s  0:09 left")
+                == "[##########          ]  50%  0:09 left  120 of 240 files  9.0 GiB  1.0 GiB/s")
         // No estimate of the remaining time.
         #expect(
             Self.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
@@ -23,12 +23,13 @@ import Testing
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
             Self.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
-                == "[####################] 100%  300 of 300 files  20.0 GiB  1.0 GiB/s  0:00 left")
+                == "[####################] 100%  0:00 left  300 of 300 files  20.0 GiB  1.0 GiB/s")
     }
 
     private static func text(_ amount: WorkProgress.Amount, seconds: Double) -> String {
         var rate = WorkRate()
-        return WorkProgress.text(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds))
+        return WorkProgress.parts(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds))
+            .joined(separator: "  ")
     }
 
     /// Work that takes a time for each byte, and for each file about the time that is assumed.
@@ -80,8 +81,22 @@ import Testing
     func ofLookAtVault() {
         var totals = VerifierTotals()
         (totals.files, totals.bytes, totals.damage) = (1, 3 << 20, 2)
-        #expect(VerifyReport.text(totals, seconds: 2) == "1 file  3.0 MiB  1.5 MiB/s  2 damaged")
-        #expect(VerifyReport.text(VerifierTotals(), seconds: 0) == "0 files  0 B  0 B/s  0 damaged")
+        #expect(VerifyReport.parts(totals, seconds: 2) == ["1 file", "2 damaged", "3.0 MiB", "1.5 MiB/s"])
+        #expect(VerifyReport.parts(VerifierTotals(), seconds: 0) == ["0 files", "0 damaged", "0 B", "0 B/s"])
+    }
+
+    @Test("a line is never as wide as the terminal: the last parts are left out, and the first is cut")
+    func width() {
+        let parts = ["[#####]  50%", "0:09 left", "120 files"]
+        for (columns, line) in [
+            (80, "[#####]  50%  0:09 left  120 files"), (35, "[#####]  50%  0:09 left  120 files"),
+            (34, "[#####]  50%  0:09 left"), (24, "[#####]  50%  0:09 left"), (23, "[#####]  50%"),
+            (13, "[#####]  50%"),
+            (12, "[#####]  50"), (2, "["), (1, ""), (0, ""),
+        ] {
+            #expect(ProgressLine.fitted(parts, columns: columns) == line, "\(columns)")
+        }
+        #expect(ProgressLine.fitted([], columns: 80) == "")
     }
 
     @Test(
@@ -102,8 +117,20 @@ import Testing
         Issue.record("\(shown)")
     }
 
+    @Test("on a terminal that gets narrow meanwhile it is narrower")
+    func narrow() throws {
+        for attempt in 0..<5 {
+            let shown = try self.shown(["import", "FILE", "VAULT"], mebibytes: 16 << attempt, columns: 32)
+            let lines = shown.split(separator: "\n").filter { $0.hasPrefix("[") }
+            #expect(lines.allSatisfy { $0.count < 32 }, "\(shown)")
+            if !lines.isEmpty { return }
+        }
+        Issue.record("no progress line")
+    }
+
     /// The terminal's output of a command that is stopped for a while.
-    private func shown(_ words: [String], mebibytes: Int) throws -> String {
+    /// - Parameter columns: the terminal's width from that stop on. 0 for an unknown one.
+    private func shown(_ words: [String], mebibytes: Int, columns: Int = 0) throws -> String {
         let directory = try TemporaryDirectory(in: "/dev/shm")
         let (vault, passfile) = (directory.appending("vault"), try directory.write("passfile", "correct horse"))
         let source = directory.appending("source")
@@ -114,7 +141,9 @@ import Testing
         try Command([Products.binary, "init", vault] + options + secret).run().succeeded()
         if words[0] != "import" { try Command([Products.binary, "import", source, vault] + secret).run().succeeded() }
         let command = words.map { $0 == "VAULT" ? vault : $0 == "FILE" ? source : $0 } + secret
-        let program = [Products.python, Products.program("progress.py"), "2.3", vault, "--", Products.binary]
+        let program = [
+            Products.python, Products.program("progress.py"), "2.3", "\(columns)", vault, "--", Products.binary,
+        ]
         return try Command(program + command).run().succeeded().output
     }
 }
