@@ -8,7 +8,6 @@
 #include <linux/fs.h>
 #include <linux/keyctl.h>
 #include <linux/openat2.h>
-#include <poll.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -155,11 +154,6 @@ int linux_pipe(int ends[2]) { return pipe2(ends, O_CLOEXEC); }
 int linux_memory_file(const char *name) { return memfd_create(name, MFD_CLOEXEC); }
 
 int linux_pidfd_open(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
-
-int linux_wait_for_input(int fd, const void *mask) {
-    struct pollfd waiting = {.fd = fd, .events = POLLIN};
-    return ppoll(&waiting, 1, NULL, mask);
-}
 
 int linux_semaphore_wait(void *semaphore, int64_t nanoseconds) {
     struct timespec deadline;

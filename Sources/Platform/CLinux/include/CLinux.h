@@ -113,8 +113,13 @@ int linux_pidfd_open(int pid);
 int linux_spawn_close_from(void *actions, int first) LIBC(posix_spawn_file_actions_addclosefrom_np);
 // Columns of a terminal (ioctl_tty(2), TIOCGWINSZ). 0 if unknown.
 int linux_terminal_columns(int fd);
-// ppoll(2) for input, without a time-out, under the signal mask `mask`, a sigset_t.
-int linux_wait_for_input(int fd, const void *mask);
+// Turns off the echo of a terminal, and discards what was typed, until linux_end_silence does both the other way round. A signal
+// that ends or stops the program restores the echo first; when the program goes on, echo is off again and the question is repeated.
+// One terminal at a time. Returns -1 with errno.
+int linux_begin_silence(int fd);
+// Writes the question that waits for an answer. Null: no question waits.
+void linux_set_question(const char *question);
+void linux_end_silence(void);
 
 // Messages of /dev/fuse (<linux/fuse.h>) as far as libfuse 3.14 keeps them from a file system.
 struct iovec;

@@ -36,7 +36,7 @@ struct UnlockCommand: ParsableCommand {
     /// Asks again those that need a secret, one by one, because there is only one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
         // A descriptor can be read only once, so its secret is for all.
-        let shared = secret.source != nil && answers.contains(where: wantsSecret) ? try secret.read() : nil
+        let shared = answers.contains(where: wantsSecret) ? try secret.readSource() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
             result[index] =

@@ -40,9 +40,10 @@ struct PassphraseOptions: ParsableArguments {
     /// - Parameter isFirstLine: true if only the first line of the secret counts.
     func read(isFirstLine: Bool = false) throws(CommandFailure) -> SlotSecret {
         if let source = given.first { return try source.read(isFirstLine: isFirstLine) }
-        return try TerminalPrompt.ask(
-            SecretQuestion.toOpen.rawValue, otherwise: TerminalPrompt.passphraseSources
-        ).secret(.passphrase)
+        return try TerminalPrompt.withoutEcho(otherwise: TerminalPrompt.passphraseSources) {
+            (terminal) throws(CommandFailure) in
+            try terminal.ask(SecretQuestion.toOpen.rawValue).secret(.passphrase)
+        }
     }
 }
 
@@ -89,15 +90,16 @@ struct SecretOptions: ParsableArguments {
         if recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
     }
 
-    /// Reads the secret.
-    /// - Parameter vault: for a provider, and for a recovery key that is typed in place of the passphrase.
-    func read(
-        for vault: VaultConfiguration? = nil, asking question: SecretQuestion = .toOpen
+    /// Reads the secret if one source has it for every vault. Nil for the terminal, or a provider.
+    func readSource() throws(CommandFailure) -> SlotSecret? { try source?.read(isRecoveryKey: recoveryKey) }
+
+    /// Asks for the secret.
+    /// - Parameter vault: for a recovery key that is typed in place of the passphrase.
+    private func ask(
+        on terminal: SilentTerminal, for vault: VaultConfiguration?, _ question: SecretQuestion
     ) throws(CommandFailure) -> SlotSecret {
-        if let vault, let provider = keyProvider { return try provider.secret(for: vault) }
-        if let source { return try source.read(isRecoveryKey: recoveryKey) }
-        if recoveryKey { return try TerminalPrompt.ask("Recovery key: ").secret(.recovery) }
-        let typed = try TerminalPrompt.ask(question.rawValue)
+        if recoveryKey { return try terminal.ask("Recovery key: ").secret(.recovery) }
+        let typed = try terminal.ask(question.rawValue)
         // Its check digits tell it from a passphrase.
         if vault?.hasRecoveryKey ?? true, let key = try? typed.secret(.recovery) {
             Console.report("a recovery key was typed: used as one")
@@ -122,19 +124,23 @@ struct SecretOptions: ParsableArguments {
         refusal: (Value) -> CommandFailure?,
         _ use: (SlotSecret) throws(CommandFailure) -> Value
     ) throws(CommandFailure) -> Value {
-        var triesLeft = isTyped ? TerminalPrompt.maximumTries : 1
-        while true {
-            triesLeft -= 1
-            let secret: SlotSecret
-            do throws(CommandFailure) { secret = try read(for: vault, asking: question) } catch {
-                // Such as a recovery key with a wrong digit.
-                guard error.code == .wrongSecret, triesLeft > 0 else { throw error }
-                Console.report(error.message)
-                continue
+        if let vault, let provider = keyProvider { return try use(try provider.secret(for: vault)) }
+        if let secret = try readSource() { return try use(secret) }
+        return try TerminalPrompt.withoutEcho { (terminal) throws(CommandFailure) in
+            var triesLeft = TerminalPrompt.maximumTries
+            while true {
+                triesLeft -= 1
+                let secret: SlotSecret
+                do throws(CommandFailure) { secret = try ask(on: terminal, for: vault, question) } catch {
+                    // Such as a recovery key with a wrong digit.
+                    guard error.code == .wrongSecret, triesLeft > 0 else { throw error }
+                    Console.report(error.message)
+                    continue
+                }
+                let result = try use(secret)
+                guard let failure = refusal(result), triesLeft > 0 else { return result }
+                Console.report(failure.message)
             }
-            let result = try use(secret)
-            guard let failure = refusal(result), triesLeft > 0 else { return result }
-            Console.report(failure.message)
         }
     }
 }
