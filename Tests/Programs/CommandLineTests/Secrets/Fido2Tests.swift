@@ -88,6 +88,17 @@ import Testing
         try expectRefusal("there is no security key here that")
     }
 
+    @Test("a vault and a file whose names begin with a hyphen follow --")
+    func hyphens() throws {
+        let place = self.place.directory.path
+        let inside = ["env", "-C", place]
+        try Command(["mv", self.place.vault, "\(place)/-v"]).run().succeeded()
+        try run(inside + ["vaultfs-fido2", "enroll", "--", "-v", "-key"] + self.place.opening).succeeded()
+        let provider = ["--provider", "vaultfs-fido2 secret -- -key"]
+        try run(inside + ["vaultfs", "slot", "list"] + provider + ["--", "-v"]).succeeded()
+        #expect(try run(inside + ["vaultfs-fido2", "enroll", "-v", "-other"]).errors.contains("usage: "))
+    }
+
     @Test("the secret crosses pipes alone, not arguments, environments or files")
     func secretCrossesPipesAlone() throws {
         // Every argument, variable and byte, in hexadecimal, with the kind of each descriptor. A file for each process

@@ -52,6 +52,16 @@ import Testing
         try place.expectNothingLeft(of: "vaultfs-tpm2", sourceLocation: sourceLocation)
     }
 
+    @Test("a vault and a file whose names begin with a hyphen follow --")
+    func hyphens() throws {
+        let inside = ["env", "-C", place.directory.path]
+        try Command(["mv", place.vault, place.file("-v")]).run().succeeded()
+        let enroll = ["vaultfs-tpm2", "enroll", "--", "-v", "-sealed"] + place.opening
+        try Command(inside + enroll, environment: environment()).run().succeeded()
+        let list = ["vaultfs", "slot", "list", "--provider", "vaultfs-tpm2 secret -- -sealed", "--", "-v"]
+        try Command(inside + list, environment: environment()).run().succeeded()
+    }
+
     @Test("a secret that this TPM sealed opens the vault, also after the machine has started anew")
     func secretThatThisTpmSealed() throws {
         try enroll(["--pcrs", "4,7"]).succeeded()
