@@ -7,6 +7,10 @@ import pathlib
 import subprocess
 
 
+# The exit code of an unmount that a program prevents.
+IN_USE = 5
+
+
 class Refusal(Exception):
     """A field's text that cannot be used. The message is for people."""
 
@@ -49,11 +53,23 @@ def passphrase(text):
     return text
 
 
+def device(directory):
+    try:
+        return os.stat(directory).st_dev
+    except OSError:
+        return None
+
+
 def suggested_mountpoint(vault):
-    """The mountpoint that `vaultfs init` proposes: a directory beside the vault that does not exist yet."""
-    vault = vault.rstrip("/") or "/"
-    usual = os.path.join(os.path.dirname(vault), "Private")
-    return vault + ".open" if os.path.lexists(usual) else usual
+    """The mountpoint that `vaultfs init` proposes: a directory that does not exist yet, beside the vault, or in the home
+    directory if the vault is on another disk.
+    """
+    place, name = os.path.split(vault.rstrip("/") or "/")
+    home = os.path.expanduser("~")
+    if device(home) not in (None, device(place)):
+        place = home
+    usual = os.path.join(place, "Private")
+    return os.path.join(place, name + ".open") if os.path.lexists(usual) else usual
 
 
 def init(vault):
@@ -64,8 +80,8 @@ def mount(vault, mountpoint):
     return ["mount", "--passfile", "-", vault, mountpoint]
 
 
-def unmount(mountpoint):
-    return ["unmount", mountpoint]
+def unmount(mountpoint, force=False):
+    return ["unmount", *(["--force"] if force else []), mountpoint]
 
 
 class Command:
@@ -106,6 +122,11 @@ class Outcome:
         if self.code == 0:
             return None
         return self.notices[-1] if self.notices else f"vaultfs ended with the code {self.code}, without a message"
+
+    @property
+    def fact(self):
+        """The line that says why the command failed, without its end, which is advice for a command line."""
+        return self.failure.removeprefix("vaultfs: ").rpartition(": ")[0] or self.failure
 
     @property
     def recovery_key(self):

@@ -55,6 +55,11 @@ def check_suggestion():
         assert commands.suggested_mountpoint(vault) == f"{directory}/{mountpoint}" in made, made
         assert commands.suggested_mountpoint(vault + "/") == f"{directory}/{mountpoint}"
         os.makedirs(f"{directory}/Private", exist_ok=True)
+    # The vault is on another disk than the home directory.
+    os.environ["HOME"] = "/proc"
+    for vault, mountpoint in ((f"{directory}/Third", "/proc/Private"), (f"{directory}/none/Third", "/proc/Private")):
+        assert commands.suggested_mountpoint(vault) == mountpoint
+    os.environ["HOME"] = directory
 
 
 def check_making(vault):
@@ -91,6 +96,9 @@ def check_failures():
     os.makedirs(f"{full}/directory")
     assert "mountpoint is not empty" in run(commands.mount(f"{directory}/First", full)).failure
     assert run(["--unknown"]).failure.startswith("vaultfs: ")
+    busy = commands.Outcome(commands.IN_USE, "", "vaultfs: /m is in use by vi (47): close what uses it, or --force\n")
+    assert busy.fact == "/m is in use by vi (47)"
+    assert commands.unmount("/m", force=True) == ["unmount", "--force", "/m"]
     cancelled = commands.Command(commands.mount(f"{directory}/First", f"{directory}/Private"))
     cancelled.cancel()
     assert cancelled.finish(SECRET).failure

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import CLinux
 internal import Daemon
 internal import Glibc
 internal import LinuxSystem
@@ -93,12 +94,24 @@ struct InitCommand: ParsableCommand {
         return (["vaultfs", "mount"] + paths + keyfile).joined(separator: " ")
     }
 
-    /// A directory beside the new vault that does not exist yet.
+    /// A directory that does not exist yet: beside the new vault, or in the home directory if the vault is on another disk,
+    /// which may be pulled out.
     private var suggestedMountpoint: FilePath {
         let given = common.vault.path
         // Such as `.`.
         let path = given.lastComponent?.kind == .regular ? given : (try? ResolvedPath.of(given)) ?? given
-        let usual = path.removingLastComponent().appending("Private")
-        return Mountpoint.isMissing(usual) ? usual : FilePath(bytes: path.bytes + Array(".open".utf8))
+        var directory = path.removingLastComponent()
+        if let home = getenv("HOME").map({ FilePath(platformString: $0) }), home.isAbsolute,
+            let disk = Self.device(of: home), disk != Self.device(of: directory)
+        {
+            directory = home
+        }
+        let usual = directory.appending("Private")
+        let other = (path.lastComponent.map { FilePath(root: nil, [$0]).bytes } ?? []) + Array(".open".utf8)
+        return Mountpoint.isMissing(usual) ? usual : directory.appending(FilePath(bytes: other).components)
+    }
+
+    private static func device(of directory: FilePath) -> dev_t? {
+        try? Descriptor(path: directory.isEmpty ? "." : directory, flags: linux_O_PATH | O_DIRECTORY).status().st_dev
     }
 }
