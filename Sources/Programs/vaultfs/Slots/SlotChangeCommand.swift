@@ -70,8 +70,9 @@ struct SlotChangeCommand: ParsableCommand {
         try expires?.check()
         let directory = try GivenVault.open(common.vault.path)
         let file = try newSecret.readFile()
+        let known = try knownSlot(of: directory.configuration)
         let opened = try common.secret.open(directory, asking: .toChangeSlots)
-        let slot = try chosenSlot(of: directory.configuration, opened: opened.slot)
+        let slot = try chosenSlot(known, of: directory.configuration, opened: opened.slot)
         try checkStillOpens(slot)
         let window = playWindow == nil ? slot.window : playWindow?.window
         let expires = expires == nil ? slot.expires : expires?.time
@@ -116,30 +117,43 @@ struct SlotChangeCommand: ParsableCommand {
         (playWindow != nil || label != nil) && expires == nil && kdf.scryptLogn == nil && newSecret.options.isEmpty
     }
 
-    private func chosenSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
+    /// The slot to change, as far as it is known before the secret is asked for. Nil for the one that the secret opens.
+    private func knownSlot(of configuration: VaultConfiguration) throws(CommandFailure) -> KeySlot? {
         guard let id = try self.slot?.id(in: configuration) else {
-            return try defaultSlot(of: configuration, opened: opened)
+            return common.secret.options.recoveryKey ? try slotToRecover(in: configuration) : nil
         }
         guard let slot = configuration.slot(id) else {
-            throw CommandFailure(.failure, "there is no slot \(id); the secret opens slot \(opened.id)")
-        }
-        guard !keepSecret || slot == opened else {
-            let advice =
-                slot.kind == opened.kind
-                ? "if it is that of slot \(id) too, give --slot \(id)"
-                : "slot \(id) is of the kind \(slot.kind.rawValue)"
-            throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id); \(advice)")
+            throw CommandFailure(
+                .failure, "there is no slot \(id): the slots are \(SlotReport.list(configuration.slots))")
         }
         return slot
     }
 
-    /// The slot to change without an id. A recovery key is given to replace a lost passphrase, so it must not go itself.
-    private func defaultSlot(of configuration: VaultConfiguration, opened: KeySlot) throws(CommandFailure) -> KeySlot {
-        guard opened.kind == .recovery, !keepSecret, !newSecret.newRecoveryKey else { return opened }
+    private func chosenSlot(
+        _ known: KeySlot?, of configuration: VaultConfiguration, opened: KeySlot
+    ) throws(CommandFailure) -> KeySlot {
+        guard let known else {
+            return try (opened.kind == .recovery ? slotToRecover(in: configuration) : nil) ?? opened
+        }
+        guard !keepSecret || known == opened else {
+            let advice =
+                known.kind == opened.kind
+                ? "if it is that of slot \(known.id) too, give --slot \(known.id)"
+                : "slot \(known.id) is of the kind \(known.kind.rawValue)"
+            throw CommandFailure(.usage, "--keep-secret: the secret is that of slot \(opened.id); \(advice)")
+        }
+        return known
+    }
+
+    /// The slot that a recovery key changes if none is named. The key is given to replace a lost passphrase, so it must not go
+    /// itself. Nil if its own slot is meant.
+    private func slotToRecover(in configuration: VaultConfiguration) throws(CommandFailure) -> KeySlot? {
+        guard !keepSecret, !newSecret.newRecoveryKey else { return nil }
         let slots = configuration.slots.filter { $0.kind == .passphrase }
         if slots.count == 1 { return slots[0] }
-        let ids = configuration.slots.map { "\($0.id) (\($0.kind.rawValue))" }.joined(separator: ", ")
         throw CommandFailure(
-            .usage, "give the id of the slot to change: the recovery key opens slot \(opened.id), the slots are \(ids)")
+            .usage,
+            "name the slot that the recovery key changes, because \(slots.isEmpty ? "none" : "more than one") has a "
+                + "passphrase: the slots are \(SlotReport.list(configuration.slots))")
     }
 }

@@ -27,12 +27,14 @@ struct SlotReport: Encodable {
         isExpired = slot.isExpired(at: now)
     }
 
+    /// `passphrase 'at home'`
+    private var name: String { kind + (label.isEmpty ? "" : " '\(label.escapedForTerminal)'") }
+
     /// `passphrase 'at home', made 2026-11-20T12:00:00Z, scrypt N=2^17 r=8 p=1`
     var text: String {
-        let label = label.isEmpty ? "" : " '\(label.escapedForTerminal)'"
         let expires = expires.map { (isExpired ? ", expired " : ", expires ") + $0 } ?? (isExpired ? ", expired" : "")
         let window = window.map { ", " + $0.text } ?? ""
-        return "\(kind)\(label), made \(created)\(expires)\(window), \(keyDerivation)"
+        return "\(name), made \(created)\(expires)\(window), \(keyDerivation)"
     }
 
     /// Prints a line for each slot of a vault. `info` and `slot list` have the same lines.
@@ -44,6 +46,11 @@ struct SlotReport: Encodable {
     static func names(_ slots: [KeySlot]) -> String {
         let ids = slots.map(\.id).sorted().map { "\($0)" }.joined(separator: ", ")
         return (slots.count == 1 ? "slot " : "slots ") + ids
+    }
+
+    /// `1 (passphrase 'at home'), 2 (recovery)`
+    static func list(_ slots: [KeySlot]) -> String {
+        slots.map { "\($0.id) (\(SlotReport($0).name))" }.joined(separator: ", ")
     }
 
     static func text(_ cost: ScryptCost) -> String { "scrypt N=2^\(cost.logN) r=\(cost.r) p=\(cost.p)" }
