@@ -30,7 +30,11 @@ struct UnlockCommand: ParsableCommand {
 
     func run() throws {
         ProcessSetup.protectMemory()
-        try mounts.report(withSecrets(mounts.ask(.unlock(nil))), show: show)
+        let answers = try mounts.ask(.unlock(nil))
+        let locked = Set(answers.filter(wantsSecret).map(\.mountpoint))
+        try mounts.report(withSecrets(answers)) { (mountpoint, response) throws(CommandFailure) in
+            try show(mountpoint, response, isChecked: secret.isTyped || locked.contains(mountpoint))
+        }
     }
 
     /// Asks again those that need a secret, one by one, because there is only one terminal.
@@ -91,11 +95,16 @@ struct UnlockCommand: ParsableCommand {
         }
     }
 
-    private func show(_ mountpoint: String, _ response: ControlResponse) throws(CommandFailure) {
+    /// - Parameter isChecked: false if a secret was given that the daemon did not need.
+    private func show(
+        _ mountpoint: String, _ response: ControlResponse, isChecked: Bool
+    ) throws(CommandFailure) {
         switch response {
         case .unlocked(let already, let arrived):
             let news = arrived == 0 ? "" : "; \(AmountText.counted(arrived, "file")) arrived while it was locked"
-            if !mounts.json { Console.confirm("\(mountpoint): " + (already ? "is not locked" : "unlocked" + news)) }
+            let text = already ? "is not locked" : "unlocked" + news
+            let check = isChecked ? "" : "; it had its keys, so the secret was not checked"
+            if !mounts.json { Console.confirm("\(mountpoint): \(text)\(check)") }
         case .error(let failure): throw Self.failure(mountpoint, failure)
         default: throw CommandFailure(.failure, "\(mountpoint): the daemon answered something else")
         }

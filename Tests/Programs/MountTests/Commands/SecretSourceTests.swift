@@ -193,6 +193,20 @@ extension MountTests {
             try vault.unmount()
         }
 
+        @Test("unlock says that it has not checked a secret that the daemon did not need", arguments: [true, false])
+        func notNeeded(isLocked: Bool) throws {
+            try vault.mount()
+            if isLocked { try vault.vaultfs(["lock", vault.mountpoint]).succeeded() }
+            let state = isLocked ? "unlocked" : "is not locked"
+            let result = try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", "/dev/fd/0"], input: "wrong")
+                .succeeded()
+            #expect(result.output == "\(vault.mountpoint): \(state); it had its keys, so the secret was not checked\n")
+            try vault.vaultfs(["lock", "--forget", vault.mountpoint]).succeeded()
+            let needed = try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", vault.passfile]).succeeded()
+            #expect(needed.output == "\(vault.mountpoint): unlocked\n")
+            try vault.unmount()
+        }
+
         @Test("a client waits the second that the daemon demands after a wrong secret, but not long")
         func waiting() throws {
             try vault.mount(["--on-lock", "forget"])
