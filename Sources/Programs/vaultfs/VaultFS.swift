@@ -76,8 +76,9 @@ struct VaultFS: ParsableCommand {
                 // An option of the program itself, or one that the parser refuses.
                 if guess == nil || guess == argument { return nil }
             } else {
+                // First, because a vault may have the name of a guess.
                 guess =
-                    guess ?? (isProgram ? mountCommand(arguments) : nil)
+                    (isProgram ? mountCommand(arguments) : nil) ?? guess
                     ?? NearWord.guess(for: argument, among: names + below.flatMap { $0.configuration.aliases })
             }
             let words = isProgram ? ["vaultfs"] : ["vaultfs", command.configuration.commandName ?? ""]
@@ -87,8 +88,7 @@ struct VaultFS: ParsableCommand {
         return nil
     }
 
-    /// `mount Vault Private`, if the arguments are a directory and a path, as for gocryptfs. A path with a slash is left to
-    /// `ProcessArguments.isMountHelper`.
+    /// `mount Vault Private`, if the arguments are a directory and a path, as for gocryptfs.
     private static func mountCommand(_ arguments: [String]) -> String? {
         let paths = arguments.prefix(2).compactMap { PathArgument(argument: $0)?.path }
         guard paths.count == 2, !arguments[1].hasPrefix("-"),

@@ -186,8 +186,9 @@ import VaultStore
     @Test(
         "called by mount",
         arguments: [
-            (["/vault", "/mount", "-o", "rw"], true), (["vaults/a", "mount"], true), (["./init", "mount"], true),
-            (["mount", "/vault", "/mount"], false), (["--foreground=/", "x"], false), (["/vault"], false), ([], false),
+            (["/vault", "/mount", "-o", "rw"], true), (["vaults/a", "mount", "-o", "rw"], true),
+            (["mount", "/vault", "-o", "rw"], false), (["--foreground=/", "x", "-o", "rw"], false), (["/vault"], false),
+            (["/vault", "/mount"], false), (["/vault", "/mount", "-o"], false), ([], false),
         ] as [([String], Bool)]
     )
     func calledByMount(arguments: [String], isMountHelper: Bool) {

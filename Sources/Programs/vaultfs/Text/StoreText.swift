@@ -33,8 +33,7 @@ enum StoreText {
         let known = lacks.joined(separator: ", ")
         if traits.overwritesInPlace != nil { return lacks.isEmpty ? "nothing" : known }
         // Reading does not tell.
-        return (lacks.isEmpty ? "" : known + "; ")
-            + "links, modes, attributes, times and locks are unknown until a mount for writing"
+        return (lacks.isEmpty ? "" : known + "; the rest is ") + "unknown without a mount for writing"
     }
 
     /// The longest name of a vault there. Nil if all names can be had.

@@ -36,6 +36,12 @@ enum UsageText {
             return "\(start) '\(value)' is not one of \(values.joined(separator: ", "))"
         }
         guard reason.isEmpty else { return message }
+        // The path may follow a URI.
+        if PathArgument.isUnexpanded(String(value)) || value.contains("=~/") {
+            return
+                "\(start) '\(value)': the shell has not replaced ~ by your home directory: write $HOME, or ./~ for a file "
+                + "of that name"
+        }
         if let form = forms[String(name)] { return "\(start) '\(value)' is not \(form)" }
         return value.isEmpty ? "\(start) is empty" : message
     }

@@ -167,7 +167,9 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
         let existing = candidates.first { candidate in
             FilePath(bytes: candidate.path).withPlatformString { access($0, F_OK) == 0 }
         }
-        guard let chosen = existing ?? candidates.last else { return nil }
+        guard let chosen = existing ?? candidates.last,
+            !PathArgument.isUnexpanded(ProcessArguments.text(of: chosen.path))
+        else { return nil }
         uri = chosen.uri
         path = FilePath(bytes: chosen.path)
     }

@@ -78,7 +78,7 @@ extension Verifier {
     private func reportUnknown(_ object: VerifierObject) {
         let kept = [DamagedRoot.recordPrefix, DamagedRoot.logPrefix]
         if stack.count == 1 && kept.contains(where: { object.entry.starts(with: $0) }) {
-            return report(.hiddenName, object, "kept by a repair that was cut short", remedy: .move)
+            return report(.hiddenName, object, "set aside as damaged, and not yet in lost+found", remedy: .move)
         }
         report(.foreign, object, "not one of vaultfs's own files: the vault ignores it")
     }

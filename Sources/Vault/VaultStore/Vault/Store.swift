@@ -157,7 +157,7 @@ package final class Store: Sendable {
     package func addWriterLockFault() {
         faults.add(
             .writerLock,
-            "vaultfs.lock was removed, or another mount took it: the vault accepts no more changes; unmount it")
+            "vaultfs.lock was removed, or another mount took it: only a new mount can change the vault")
     }
 
     /// Notices while nothing is changed that this process has lost the vault. The body of a thread. Returns after

@@ -26,7 +26,9 @@ extension PlainMountTests {
             #expect(try !FileManager.default.contentsOfDirectory(atPath: vault.vault).contains { $0.contains("probe") })
             var (before, after) = (stat(), stat())
             #expect(stat(vault.vault, &before) == 0)
-            #expect(try vault.vaultfs(["info", vault.vault]).succeeded().output.contains("unknown until a mount"))
+            #expect(
+                try vault.vaultfs(["info", vault.vault]).succeeded().output.contains(
+                    "store lacks               unknown without"))
             #expect(stat(vault.vault, &after) == 0)
             #expect(before.st_ctim.tv_sec == after.st_ctim.tv_sec && before.st_ctim.tv_nsec == after.st_ctim.tv_nsec)
         }

@@ -135,6 +135,18 @@ struct VerifierTreeTests {
             ])
     }
 
+    @Test(
+        "a log or record that was set aside, by a mount or a repair",
+        arguments: ["vaultfs.log.damaged", "vaultfs.dir.damaged"])
+    func setAside(_ entry: String) throws {
+        let vault = try VerifierVault(copying: VerifierVault.vectors[0])
+        try Data([1]).write(to: URL(filePath: vault.path + "/" + entry))
+        let found = try vault.findings().findings
+        #expect(found.map(VerifierVault.text) == ["hiddenName \(entry)"])
+        #expect(
+            found.first?.message == "set aside as damaged, and not yet in lost+found" && found.first?.remedy == .move)
+    }
+
     @Test("other programs' files are notes", arguments: VerifierVault.vectors)
     func otherProgramsFilesAreNotes(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
