@@ -1,11 +1,12 @@
 """Tries vaultfs on a store: a directory of any file system. Prints a line for each step: its name, the result, a detail.
 
 usage: store_steps.py VAULTFS STORE [--remount COMMAND] [--quick] [--full]
+       store_steps.py --list [--quick] [--full]: the names of the steps, for scripts/lib/judge.py
 
 A step of FILES runs in a plain directory of the store and in the mount. What the store lacks must be absent in the mount
 too, with the same errno: the result is then "absent". A step of VAULT is vaultfs's own. --remount: what unmounts and mounts
 the store again. --full: the store is small, and is filled. --quick: only some steps. Other results: "ok", "refused" (init
-says that the store is not fit), "FAILED". The exit code is 1 after a failure.
+says that the store is not fit), "FAILED". The exit code is 1 after a failure. A row without a line for each step has failed.
 """
 import contextlib
 import errno
@@ -24,11 +25,12 @@ import sys
 import tempfile
 import time
 
-VAULTFS, STORE = sys.argv[1], os.path.abspath(sys.argv[2])
+VAULTFS, STORE = (sys.argv[1:3] + ["", ""])[:2]
+STORE = os.path.abspath(STORE)
 REMOUNT = sys.argv[sys.argv.index("--remount") + 1] if "--remount" in sys.argv else None
 QUICK, FULL = "--quick" in sys.argv, "--full" in sys.argv
 LIMIT = 300
-WORK = tempfile.mkdtemp()
+WORK = "" if "--list" in sys.argv else tempfile.mkdtemp()
 VAULT, MOUNT, LOCK = f"{STORE}/vault", f"{WORK}/mount", f"{WORK}/lock"
 PASS, NEW = f"{WORK}/pass", f"{WORK}/new"
 FILES, OWN = [], []
@@ -230,9 +232,11 @@ def chown(root):
 
 @files
 def xattr(root):
+    # A vault stores it under such a name, which another vault refuses (FileFormat, Store-15).
+    attribute = "user.name" if root == MOUNT else "user.vaultfs.name"
     put(f"{root}/attribute", b"x")
-    os.setxattr(f"{root}/attribute", "user.name", b"value")
-    equal(os.getxattr(f"{root}/attribute", "user.name"), b"value", "attribute")
+    os.setxattr(f"{root}/attribute", attribute, b"value")
+    equal(os.getxattr(f"{root}/attribute", attribute), b"value", "attribute")
 
 
 @files
@@ -523,14 +527,14 @@ def outcome(step, *arguments):
     if child == 0:
         os.setsid()
         try:
-            result = ["ok", step(*arguments) or ""]
+            result, detail = "ok", step(*arguments) or ""
         except Absent as error:
-            result = ["not kept", str(error)]
+            result, detail = "not kept", error
         except OSError as error:
-            result = [errno.errorcode.get(error.errno or 0, "an error"), str(error)]
+            result, detail = errno.errorcode.get(error.errno or 0, "an error"), error
         except BaseException as error:  # noqa: BLE001
-            result = ["wrong", f"{type(error).__name__}: {error}"]
-        os.write(writing, json.dumps(result).encode()[:4000])
+            result, detail = "wrong", f"{type(error).__name__}: {error}"
+        os.write(writing, json.dumps([result, str(detail)[:600]]).encode())
         os._exit(0)
     os.close(writing)
     answer = os.read(reading, 4096) if select.select([reading], [], [], LIMIT)[0] else b""
@@ -541,27 +545,19 @@ def outcome(step, *arguments):
     return json.loads(answer) if answer else ["wrong", f"no answer in {LIMIT} s, or killed"]
 
 
-failures = 0
+def on_mount(step):
+    """A step of the mount, which the step before may not have left mounted."""
+
+    def run_mounted(*arguments):
+        if not os.path.ismount(MOUNT):
+            mount()
+        return step(*arguments)
+
+    return run_mounted
 
 
-def show(step, result, detail):
-    global failures
-    failures += result == "FAILED"
-    print(f"{step.__name__.replace('_', '-')}\t{result}\t{detail}".replace("\n", " ")[:400], flush=True)
-
-
-def compare(step, plain):
-    """A step in the plain directory and in the mount. Returns true if it works."""
-    (expected, _), (found, detail) = outcome(step, plain), outcome(step, MOUNT)
-    if found == "ok":
-        show(step, "ok", detail)
-    elif found == expected and found != "wrong":
-        show(step, "absent", f"{found}, as on the store")
-    elif expected == "not kept" and found == "EPERM":
-        show(step, "absent", "EPERM, and the store does not keep it")
-    else:
-        show(step, "FAILED", f"{found}: {detail}; on the store: {expected}")
-    return found == "ok"
+def init():
+    return run(VAULTFS, "init", "-q", "--scrypt-logn", "10", "--no-recovery-key", "--passfile", PASS, VAULT)
 
 
 def shown_lacks(works):
@@ -573,37 +569,73 @@ def shown_lacks(works):
     return line
 
 
+def planned():
+    """The steps of a row, in their order."""
+    yield from (init, mount)
+    yield from (step for step in FILES if not QUICK or step.__name__ in QUICK_FILES)
+    yield shown_lacks
+    for step in OWN:
+        if (FULL or step is not disk_full) and (not QUICK or step.__name__ in QUICK_OWN):
+            yield step
+
+
+def name(step):
+    return step.__name__.replace("_", "-")
+
+
+def compared(step, plain):
+    """A step in the plain directory and in the mount."""
+    (expected, _), (found, detail) = outcome(step, plain), outcome(on_mount(step), MOUNT)
+    if found == "ok":
+        return "ok", detail
+    if found == expected and found != "wrong":
+        return "absent", f"{found}, as on the store"
+    if expected == "not kept" and found == "EPERM":
+        return "absent", "EPERM, and the store does not keep it"
+    return "FAILED", f"{found}: {detail}; on the store: {expected}"
+
+
+def verdict(step, plain, works):
+    """The result of a step and its detail. Notes in `works` what the mount can."""
+    if step in FILES:
+        result, detail = compared(step, plain)
+        works[step.__name__] = result == "ok"
+        return result, detail
+    if step in (init, mount):
+        found, detail = outcome(step)
+    else:
+        found, detail = outcome(on_mount(step), *([works] if step is shown_lacks else []))
+    if found == "ok":
+        return "ok", detail
+    if step is init and found == "wrong" and detail.startswith("RuntimeError"):
+        # Exit code 2 or 1 with the reason: the store is not fit, and the user knows at once.
+        return "refused", detail
+    return "FAILED", detail if found == "wrong" else f"{found}: {detail}"
+
+
 def main():
     put(PASS, b"passphrase")
     put(NEW, b"another passphrase")
     for path in (PASS, NEW):
         os.chmod(path, 0o600)
-    plain = f"{STORE}/plain"
+    plain, works, failures = f"{STORE}/plain", {}, 0
     os.mkdir(plain)
     try:
-        print("init\tok\t" + run(VAULTFS, "init", "-q", "--scrypt-logn", "10", "--no-recovery-key", "--passfile", PASS, VAULT))
-    except RuntimeError as error:
-        # Exit code 2 or 1 with the reason: the store is not fit, and the user knows at once.
-        print(f"init\trefused\t{error}"[:400])
-        return
-    try:
-        print("mount\tok\t" + mount(), flush=True)
-        works = {step.__name__: compare(step, plain) for step in FILES if not QUICK or step.__name__ in QUICK_FILES}
-        found, detail = outcome(shown_lacks, works)
-        show(shown_lacks, "ok" if found == "ok" else "FAILED", detail)
-        for step in OWN:
-            if step is disk_full and not FULL or QUICK and step.__name__ not in QUICK_OWN:
-                continue
-            found, detail = outcome(step)
-            show(step, "ok" if found == "ok" else "FAILED", detail if found in ("ok", "wrong") else f"{found}: {detail}")
-            if not os.path.ismount(MOUNT) and step is not remove_all:
-                mount()
+        for step in planned():
+            result, detail = verdict(step, plain, works)
+            print(f"{name(step)}\t{result}\t{detail}".replace("\n", " ")[:400], flush=True)
+            failures += result == "FAILED"
+            if result == "refused":
+                break
     finally:
         kill_daemon()
         shutil.rmtree(WORK, ignore_errors=True)
         shutil.rmtree(plain, ignore_errors=True)
         shutil.rmtree(VAULT, ignore_errors=True)
+    return 1 if failures else 0
 
 
-main()
-sys.exit(1 if failures else 0)
+if "--list" in sys.argv:
+    print("\n".join(map(name, planned())))
+else:
+    sys.exit(main())
