@@ -37,6 +37,8 @@ install_missing() {
     local package missing='' request log become=()
     command -v dpkg-query >/dev/null || { echo "${script##*/}: no dpkg here, taking for granted: $*" >&2; return; }
     for package in "$@"; do
+        # The lists overlap.
+        case " $missing " in *" $package "*) continue ;; esac
         dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0
