@@ -35,6 +35,14 @@ package final class Descriptor: Sendable {
     /// access(2) of this object, which may be pinned with O_PATH, with the effective user's rights.
     package func checkAccess(_ mask: Int32) throws(StoreError) { try retrying { linux_check_access(fd, mask) } }
 
+    /// Drops what the kernel has of the file, so that later reads ask the store. Pages with unwritten data stay.
+    package func dropPages() { _ = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) }
+
+    /// Drops it if another machine may have written the file since it was read. Opening the file does not do that everywhere:
+    /// ceph-fuse has the kernel keep the pages then (FOPEN_KEEP_CACHE; seen on 16.2). Costs nothing on a local file system.
+    /// - Parameter status: of this file, from fstat(2).
+    package func dropOldPages(_ status: stat) { if FileSystemType.isRemote(self, status) { dropPages() } }
+
     /// pread(2) until `buffer` is full or the file ends. Returns the number of bytes read.
     /// - Throws: `.system` with errno.
     package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int

@@ -1,4 +1,6 @@
 internal import CLinux
+internal import Glibc
+internal import Synchronization
 package import SystemPackage
 
 /// The type of a file system: statfs(2)'s f_type, from linux/magic.h and the file systems' sources.
@@ -39,6 +41,19 @@ package struct FileSystemType: Hashable, Sendable {
 
     /// True if another machine keeps the file system's locks, or may, so that a lock can be lost while it is held.
     package var isRemote: Bool { Self.remote.contains(self) }
+
+    /// The devices that were asked about: true for one with a remote file system.
+    private static let remoteDevices = Mutex<[dev_t: Bool]>([:])
+
+    /// True if an open file is on a remote file system. Asks the kernel once for each device.
+    /// - Parameter status: of the file, from fstat(2).
+    static func isRemote(_ file: Descriptor, _ status: stat) -> Bool {
+        if let known = remoteDevices.withLock({ $0[status.st_dev] }) { return known }
+        // Not under the mutex: a server may not answer.
+        let isRemote = FileSystemType(of: file).isRemote
+        remoteDevices.withLock { $0[status.st_dev] = isRemote }
+        return isRemote
+    }
 
     /// True if files have no modes of their own: mount options decide who can read them.
     package var isModeless: Bool { Self.modeless.contains(self) }

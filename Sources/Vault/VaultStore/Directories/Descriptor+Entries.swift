@@ -56,7 +56,9 @@ extension Descriptor {
         } catch .system(let errno) where [.tooManySymbolicLinkLevels, .noSuchAddressOrDevice].contains(errno) {
             throw .damaged("not a regular file")
         }
-        guard try file.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+        let status = try file.status()
+        guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+        file.dropOldPages(status)
         guard let bytes = try file.readToEnd(limit: limit) else { throw .damaged("over \(limit) bytes") }
         return bytes
     }

@@ -90,6 +90,7 @@ package final class OpenDirectory: Sendable {
         guard status.st_mode & S_IFMT == S_IFREG, status.st_size == off_t(DirectoryRecord.size) else {
             throw .damaged("vaultfs.dir: not a regular file of \(DirectoryRecord.size) bytes")
         }
+        file.dropOldPages(status)
         let bytes = try file.read(at: 0, count: DirectoryRecord.size)
         guard bytes.count == DirectoryRecord.size else { throw .damaged("vaultfs.dir: cut short") }
         return (bytes, status)

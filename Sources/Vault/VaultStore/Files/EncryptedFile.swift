@@ -150,15 +150,18 @@ package final class EncryptedFile: Sendable {
 
     /// True if the header, which is not authenticated here, is not that of a sealed file of the backing file's size.
     static func mayHaveTornTail(_ descriptor: Descriptor, _ layout: ChunkLayout) throws(StoreError) -> Bool {
-        let size = try descriptor.status().st_size
+        let status = try descriptor.status()
+        descriptor.dropOldPages(status)
         let bytes = try descriptor.read(at: 0, count: FileHeader.size)
         guard bytes.count == FileHeader.size, let header = try? FileHeader.parse(bytes, epochs: .first) else {
             return true
         }
-        return !header.isSealed || layout.backingSize(ofPlaintextLength: header.length) != UInt64(clamping: size)
+        return !header.isSealed
+            || layout.backingSize(ofPlaintextLength: header.length) != UInt64(clamping: status.st_size)
     }
 
-    /// Reads and authenticates the header. Also returns the backing size.
+    /// Reads the header from the store and authenticates it. Also returns the backing size. Whatever is read of the file after it
+    /// is no older.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten; `.system` with errno.
     package static func readHeader(
         of descriptor: Descriptor, keyRing: KeyRing
@@ -168,6 +171,7 @@ package final class EncryptedFile: Sendable {
         guard status.st_size >= off_t(ChunkLayout.headerSize) else {
             throw .damaged("header: \(status.st_size) bytes where 128 are needed")
         }
+        descriptor.dropOldPages(status)
         let bytes = try descriptor.read(at: 0, count: FileHeader.size)
         guard bytes.count == FileHeader.size else { throw .damaged("header: cut short") }
         let (header, keys) = try keyRing.openHeader(bytes)
@@ -176,7 +180,8 @@ package final class EncryptedFile: Sendable {
 
     /// The file id in the header, not authenticated: 8 bytes at 8, little-endian (FileFormat, File header).
     package static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
-        try start(of: descriptor)[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        descriptor.dropOldPages(try descriptor.status())
+        return try start(of: descriptor)[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
     }
 
     /// The header's first 16 bytes, not authenticated. Filled up with zeros if the file is shorter.

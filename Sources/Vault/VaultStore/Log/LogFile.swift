@@ -49,8 +49,11 @@ extension RedoLog {
         do throws(StoreError) {
             // Pin it first, because opening a device can have effects, and opening a FIFO waits.
             let pin = try Descriptor(at: root, fileName, flags: linux_O_PATH)
-            if let fault = fault(of: try pin.status()) { throw StoreError.damaged(text(fault)) }
-            return try pin.reopened(flags: flags)
+            let status = try pin.status()
+            if let fault = fault(of: status) { throw StoreError.damaged(text(fault)) }
+            let file = try pin.reopened(flags: flags)
+            file.dropOldPages(status)
+            return file
         } catch .system(.noSuchFileOrDirectory) {
             return nil
         }

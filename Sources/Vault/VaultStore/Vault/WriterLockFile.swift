@@ -91,7 +91,7 @@ enum WriterLockFile {
 
     static func read(_ file: Descriptor) throws(StoreError) -> [UInt8] {
         // The page cache may be older than the store.
-        posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED)
+        file.dropPages()
         return try file.read(at: 0, count: WriterRecord.maximumSize + 1)
     }
 

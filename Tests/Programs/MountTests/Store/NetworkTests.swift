@@ -22,12 +22,16 @@ extension MountTests {
             let server: RunningProcess
             private var daemon = 0
 
-            /// - Parameter directory: the vault's, by another way. Nil for the vault's own.
-            init(of vault: VaultUnderTest, _ name: String, over directory: String? = nil) throws {
+            /// - Parameters:
+            ///   - directory: the vault's, by another way. Nil for the vault's own.
+            ///   - options: of the bindfs.
+            init(of vault: VaultUnderTest, _ name: String, over directory: String? = nil, options: String? = nil) throws
+            {
                 mount = vault
                 (store, point) = ("\(vault.store.path)/\(name)", "\(vault.store.path)/\(name)-mount")
                 try Command(["mkdir", store, point]).run().succeeded()
-                server = try Command(["bindfs", "-f", directory ?? vault.vault, store]).start()
+                let words = options.map { ["-o", $0] } ?? []
+                server = try Command(["bindfs", "-f"] + words + [directory ?? vault.vault, store]).start()
                 try poll("bindfs at \(store)") { try Machine.isMounted(self.store) }
             }
 
@@ -87,6 +91,13 @@ extension MountTests {
             func put(_ text: String, _ name: String) throws {
                 try text.write(toFile: "\(point)/\(name)", atomically: false, encoding: .utf8)
             }
+
+            /// Writes the file's content in place, durably.
+            func overwrite(_ name: String, _ text: String) throws {
+                let file = open("\(point)/\(name)", O_RDWR | O_CREAT, 0o600)
+                defer { close(file) }
+                try #require(pwrite(file, text, text.utf8.count, 0) == text.utf8.count && fsync(file) == 0)
+            }
         }
 
         @Test(
@@ -127,6 +138,32 @@ extension MountTests {
             #expect(second.text("late") == nil)
             try second.vaultfs(["unmount", second.point]).succeeded()
             expectFailure(try first.vaultfs(["unmount", first.point]), .notDurable, naming: "vaultfs.lock")
+            try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
+        }
+
+        @Test(
+            "A kernel that keeps pages when a file is opened: a reader, and the next writer, see what was written since"
+        )
+        func keptPages() throws {
+            let vault = try VaultUnderTest()
+            let first = try Machine(of: vault, "first")
+            // As ceph-fuse: a file's pages stay unless its size changes.
+            let second = try Machine(of: vault, "second", options: "kernel_cache,attr_timeout=0,entry_timeout=0")
+            let texts = (1...4).map { String(repeating: "\($0)", count: 20_000) }
+            try first.mountVault()
+            try first.overwrite("file", texts[0])
+            try second.mountVault(["--shared"])
+            #expect(second.text("file") == texts[0])
+            try first.overwrite("file", texts[1])
+            try poll("what was overwritten") { second.text("file") == texts[1] }
+            try first.overwrite("file", texts[2])
+            try poll("what was overwritten again") { second.text("file") == texts[2] }
+            try second.vaultfs(["unmount", second.point]).succeeded()
+            try first.overwrite("file", texts[3])
+            first.killDaemon()
+            try poll("the mount") { (try? second.mountVault()) != nil }
+            #expect(second.text("file") == texts[3])
+            try second.vaultfs(["unmount", second.point]).succeeded()
             try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
         }
 
