@@ -165,6 +165,43 @@ import Testing
         #expect(try read(try open("file")) == bytes(9000, 2))
     }
 
+    @Test("A file that the store returns in an older state than before is EIO, and a problem that status names")
+    func olderFile() throws {
+        try vault.file("file", bytes(9000, 1))
+        vault.system.store.durability.sealer.sealAll()
+        let former = try Bytes.of(try vault.backing("file"))
+        try rewrite("file", bytes(9500, 2))
+        vault.system.store.durability.sealer.sealAll()
+        let handle = try open("file")
+        defer { follower.release(handle) }
+        #expect(try read(handle) == bytes(9500, 2))
+        #expect(follower.store.problems == [])
+        try FileHandleOnDisk(try vault.backing("file")).write(former, at: 0)
+        look(handle)
+        expect(.ioError) { _ = try read(handle) }
+        #expect(follower.store.problems == [StoreFaults.olderFile])
+    }
+
+    @Test("A log that the store returns in an older state is a problem that status names; its changes stay those known")
+    func olderLog() throws {
+        try vault.file("file", bytes(9000, 1))
+        let log = vault.system.store.log
+        try rewrite("file", bytes(5000, 2))
+        let former = try Bytes.of("\(vault.path)/vaultfs.log")
+        try log.checkpoint(.sync)
+        try rewrite("file", bytes(5000, 3))
+        let changes = try #require(follower.store.foundChanges)
+        #expect(changes.refreshed(isRetry: true).files.count == 1)
+        let current = try Bytes.of("\(vault.path)/vaultfs.log")
+        let file = FileHandleOnDisk("\(vault.path)/vaultfs.log")
+        try file.write(former, at: 0)
+        let found = changes.refreshed(isRetry: true)
+        #expect(found.fault == LogRecovery.older && found.files.count == 1)
+        #expect(follower.store.problems == [LogRecovery.older])
+        try file.write(current, at: 0)
+        #expect(changes.refreshed(isRetry: true).fault == nil)
+    }
+
     @Test("New and removed names are noticed; nothing can be changed; the kernel caches nothing for long")
     func names() throws {
         try vault.file("one")

@@ -22,7 +22,7 @@ extension EncryptedFile {
             do throws(StoreError) { return try body() } catch .damaged {}
             usleep(pause * 1000)
             // The page cache may have one page from before a write and one from after it.
-            posix_fadvise(reader.fd, 0, 0, POSIX_FADV_DONTNEED)
+            reader.dropPages()
         }
         return try body()
     }
@@ -45,14 +45,14 @@ extension EncryptedFile {
 
     /// Takes over changes, then runs `body`. Retries both while they find damage.
     private func following<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
-        var isRetry = false
+        var tries = 0
         return try Self.retryingDamage(in: store, reader: reader) { () throws(StoreError) in
-            let now = monotonicMilliseconds()
+            let (now, isRetry) = (monotonicMilliseconds(), tries > 0)
+            tries += 1
             if isRetry || now - lengths.lastCheck.load(ordering: .acquiring) >= Self.checkInterval {
                 try follow(try reader.status(), isRetry: isRetry)
                 lengths.lastCheck.store(now, ordering: .releasing)
             }
-            isRetry = true
             return try body()
         }
     }
@@ -74,6 +74,11 @@ extension EncryptedFile {
                 return
             }
             guard header.fileID == fileID else { throw .system(.staleNFSFileHandle) }
+            guard header.sealCounter >= state.header.sealCounter else {
+                // Only raised by writers. A server's copies may differ for a moment.
+                if isRetry { store.faults.add(.oldState, StoreFaults.olderFile) }
+                throw .damaged("header: older than it was")
+            }
             let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
             let isCut = header.isSealed && newLength < header.length
             if isCut, found?.files[fileID]?.exactLength == nil {

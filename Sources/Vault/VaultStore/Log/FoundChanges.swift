@@ -1,6 +1,7 @@
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
+internal import VaultFormat
 
 /// The changes that a read-only store has found in the log, which it does not put in place. Any thread.
 package final class FoundChanges: Sendable {
@@ -22,6 +23,8 @@ package final class FoundChanges: Sendable {
     private struct State {
         var found = Found()
         var stamp: FileStamp?
+        /// The header of the last log with entries.
+        var header: LogHeader?
         /// Time of the last check, in milliseconds of CLOCK_MONOTONIC.
         var lastCheck = 0
     }
@@ -54,20 +57,32 @@ package final class FoundChanges: Sendable {
         state.lastCheck = monotonicMilliseconds()
         let stamp = (try? root.statusIfPresent(of: RedoLog.fileName))?.map(FileStamp.init)
         if isFollowing && state.found.number > 0 && stamp == state.stamp { return }
-        state.stamp = stamp
         let number = state.found.number + 1
         do throws(StoreError) {
             // A header that is being written has a wrong tag for a moment.
-            state.found = if isFollowing, let found = try? read() { found } else { try read() }
+            let contents = if isFollowing, let contents = try? readLog() { contents } else { try readLog() }
+            if let old = state.header, contents.log?.header?.isOlder(than: old) == true {
+                // The changes stay. The next look reads it again.
+                state.found.fault = LogRecovery.older
+                return
+            }
+            state.header = contents.log?.header ?? state.header
+            state.found = found(contents)
         } catch {
             state.found = Found(fault: error.reason)
         }
+        state.stamp = stamp
         state.found.number = number
     }
 
-    private func read() throws(StoreError) -> Found {
+    private func readLog() throws(StoreError) -> (log: LogContents?, wasClean: Bool) {
         let wasClean = WriterLockFile.isClean(root)
-        guard let contents = try LogContents.read(root, keyRing) else {
+        return (try LogContents.read(root, keyRing), wasClean)
+    }
+
+    private func found(_ read: (log: LogContents?, wasClean: Bool)) -> Found {
+        let wasClean = read.wasClean
+        guard let contents = read.log else {
             let isMissing = !isFollowing && WriterLockFile.isUnclean(root)
             return Found(fault: isMissing ? LogRecovery.missing : nil)
         }
@@ -76,5 +91,12 @@ package final class FoundChanges: Sendable {
             return Found(fault: LogRecovery.afterCleanEnd)
         }
         return Found(log: contents.log, files: contents.files, fault: LogRecovery.damage(contents))
+    }
+}
+
+extension LogHeader {
+    /// True if this is a former header of the same log. A log's entries are only ever put in place.
+    fileprivate func isOlder(than other: LogHeader) -> Bool {
+        salt == other.salt && startSequence < other.startSequence
     }
 }

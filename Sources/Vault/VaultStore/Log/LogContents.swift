@@ -5,6 +5,8 @@ internal import VaultFormat
 /// All that a log has: the changes of each file, and the damage (FileFormat: Log-3, Log-10).
 struct LogContents: Sendable {
     let log: Descriptor
+    /// Nil for a log without entries, and if it is damaged.
+    private(set) var header: LogHeader?
     private(set) var files: [UInt64: LoggedChanges] = [:]
     /// Number of entries that were on disk, and cannot be read any more.
     private(set) var damagedEntries: UInt64 = 0
@@ -28,6 +30,7 @@ struct LogContents: Sendable {
                 guard try reader.isHeaderAuthentic else { continue }
                 var contents = try LogContents(reader, keyRing.layout)
                 contents.isHeaderDamaged = header.bytes != start
+                contents.header = contents.isHeaderDamaged ? nil : header
                 return contents
             }
         }

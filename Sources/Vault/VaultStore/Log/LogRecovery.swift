@@ -19,6 +19,8 @@ package struct LogRecovery {
         "vaultfs.log is damaged at its beginning: a copy of that was used, and no entry is known to be lost"
     package static let outdated =
         "vaultfs.log is older than the files that it has changes for: another program has put an old one there, and its changes are not applied"
+    static let older =
+        "the store has returned vaultfs.log in an older state than before: another program has put it there, or a cache of the store is old"
     static let ambiguous =
         "vaultfs.log has changes of an id that several files have: each of them got the changes; compare "
         + "with a backup"

@@ -24,6 +24,8 @@ package final class StoreFaults: Sendable {
         case removed(UInt64)
         /// The log that was found at the mount.
         case foundLog
+        /// The state of a file that the store has returned, older than one that it has returned before.
+        case oldState
         /// The right to write the vault.
         case writerLock
         /// The note in `vaultfs.lock` that everything is in place.
@@ -39,6 +41,8 @@ package final class StoreFaults: Sendable {
 
     /// Number of faults that are listed.
     private static let mostListed = 10
+    static let olderFile =
+        "the store has returned a file in an older state than before: another program has put it there, or a cache of the store is old"
     /// The end of a text while something is tried again.
     static let retry = "; this is tried again"
 
