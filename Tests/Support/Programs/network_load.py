@@ -1,6 +1,7 @@
 """The programs that scripts/system/network runs on a mounted vault. They write with fsync and report the acknowledged
 data, check that it exists, and publish changes and follow them from another machine. `network_load.py MODE
 MOUNTPOINT [ARGUMENT]`."""
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -141,9 +142,11 @@ def stay(mount):
 
 
 def watch(mount, seconds):
-    """Reads the other machine's writes meanwhile. Each record must be as written, each block whole."""
+    """Reads the other machine's writes meanwhile. Each record must be as written, each block whole. Measures how long the block
+    stayed the same while three or more records came."""
     end = time.monotonic() + int(seconds)
     looks = wrong = errors = 0
+    stayed, last, since, before = 0.0, None, 0.0, 0
     kinds = set()
     while time.monotonic() < end:
         looks += 1
@@ -153,21 +156,31 @@ def watch(mount, seconds):
                 wrong += bool(found) and not found.isdigit()
             with open(mount + "/log", "rb") as log:
                 content = log.read()
-            for number in range(len(content) // RECORD):
+            records = len(content) // RECORD
+            for number in range(records):
                 wrong += content[number * RECORD : (number + 1) * RECORD] != record(number)
+            if found != last:
+                last, since, before = found, time.monotonic(), records
+            elif records >= before + 3:
+                stayed = max(stayed, time.monotonic() - since)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 errors += 1
                 kinds.add(errno.errorcode[error.errno])
         time.sleep(0.05)
-    say("watched %d times: %d wrong, %d errors %s" % (looks, wrong, errors, " ".join(sorted(kinds))))
+    kinds = "".join(" " + kind for kind in sorted(kinds))
+    say("watched %d times: %d wrong, %d errors%s, old for %.1f s" % (looks, wrong, errors, kinds, stayed))
 
 
 def lock(mount, hold, patience=0):
     """Takes a lock as WriterLock does, and retries for `patience` seconds. Another descriptor must then be refused."""
     def take(kind):
         # A new descriptor each time. A descriptor that was open during the server's absence may be useless.
-        fd = os.open(mount + "/probe", os.O_RDWR | os.O_CREAT)
+        fd = None
+        while fd is None:
+            # MooseFS remembers for a moment that the name was absent, and then refuses to make the file: EEXIST.
+            with contextlib.suppress(FileExistsError):
+                fd = os.open(mount + "/probe", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
         except OSError as error:
