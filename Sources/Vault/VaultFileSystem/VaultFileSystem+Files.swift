@@ -304,16 +304,24 @@ extension VaultFileSystem {
 
     package func synchronizeEverything() throws(StoreError) {
         if store.isReadOnly { return }
+        var failure: StoreError?
         do throws(StoreError) {
             for node in nodes.all {
                 guard let file = node.openFile else { continue }
-                try file.synchronize(dataOnly: false)
+                do throws(StoreError) { try file.synchronize(dataOnly: false) } catch {
+                    // The others go on if only this one fails, but do not each wait for a store that does not answer.
+                    failure = failure ?? error
+                    try store.durability.confirm()
+                }
                 sealLater(file, of: node)
             }
             try store.durability.synchronizeEverything()
         } catch {
-            failed(error)
-            throw error
+            failure = failure ?? error
+        }
+        if let failure {
+            failed(failure)
+            throw failure
         }
     }
 

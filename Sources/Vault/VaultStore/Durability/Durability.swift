@@ -58,24 +58,22 @@ package final class Durability: Sendable {
     package func stop() { schedule.stop() }
 
     private func checkpoint() {
-        do throws(StoreError) {
-            try log.checkpoint(.due)
-            try synchronizeDoubtful()
-            schedule.finishCheckpoint(hasFailed: false)
-        } catch {
-            schedule.finishCheckpoint(hasFailed: true)
-        }
+        let isPlaced = (try? log.placeFiles(.due))?.isEmpty ?? false
+        let isDurable = synchronizeDoubtful()
+        schedule.finishCheckpoint(hasFailed: !isPlaced || !isDurable)
     }
 
     /// Puts everything in place, durably, and seals every file that waits for it.
-    /// - Throws: the first error of the store. Later steps are left out then.
+    /// - Throws: the first error of the store, and later steps are left out then; or when all others are durable, that of a
+    ///   file.
     package func synchronizeEverything() throws(StoreError) {
         // A file is sealed only when it is in place. It may have been closed meanwhile.
-        try log.checkpoint(.sync)
+        _ = try log.placeFiles(.sync)
         sealer.sealWaiting()
-        try log.checkpoint(.sync)
+        let unplaced = try log.placeFiles(.sync)
         try makeNamesDurable()
         try confirm()
+        if let error = unplaced.first { throw error }
     }
 
     /// Does the same for the end, as far as possible, and empties the log. What fails is a fault then.
@@ -142,8 +140,9 @@ package final class Durability: Sendable {
 
     private func checkStore() {
         do throws(StoreError) {
-            try log.checkpoint(.due)
-            try synchronizeDoubtful()
+            // What concerns single files are faults of theirs.
+            _ = try log.placeFiles(.due)
+            _ = synchronizeDoubtful()
             try makeNamesDurable()
             try confirm()
         } catch {
@@ -163,18 +162,17 @@ package final class Durability: Sendable {
 
     func removeDoubtful(_ file: EncryptedFile) { doubtful.withLock { _ = $0.removeValue(forKey: file.token) } }
 
-    private func synchronizeDoubtful() throws(StoreError) {
-        var failure: StoreError?
+    /// Returns true if none is left.
+    private func synchronizeDoubtful() -> Bool {
+        var areDurable = true
         for file in doubtful.withLock({ Array($0.values) }) {
             // Nobody misses a file without a name.
-            if !file.isBusy, let status = try? file.reader.status(), status.st_nlink == 0 {
+            if !file.isBusy, file.reader.hasNoName {
                 removeDoubtful(file)
-            } else {
-                do throws(StoreError) { try file.synchronizeBacking(file.anyDescriptor, dataOnly: true) } catch {
-                    failure = error
-                }
+            } else if (try? file.synchronizeBacking(file.anyDescriptor, dataOnly: true)) == nil {
+                areDurable = false
             }
         }
-        if let failure { throw failure }
+        return areDurable
     }
 }

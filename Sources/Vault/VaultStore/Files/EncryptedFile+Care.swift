@@ -113,7 +113,7 @@ extension EncryptedFile {
         let writer = file.anyDescriptor
         let capability = BackingAttributes.capability(of: writer)
         try file.cutRest(writer)
-        try store.log.checkpoint(.repair)
+        try store.log.checkpoint(.change(file))
         _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
         try BackingAttributes.restore(writer, before, capability)
         try file.synchronize(dataOnly: false)

@@ -51,7 +51,7 @@ extension EncryptedFile {
         _ body: (inout WriteState) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         let oldLength = length
-        return try store.log.keepingUndoSpace { () throws(StoreError) in
+        return try store.log.keepingUndoSpace(of: fileID) { () throws(StoreError) in
             do throws(StoreError) { return try body(&state) } catch {
                 if length > oldLength { try? shrink(&state, writer, to: oldLength, undoes: true, workspace) }
                 throw error
@@ -375,7 +375,7 @@ extension EncryptedFile {
         if isLogged {
             // Only the store knows where its holes are.
             if store.isReadOnly { return toHole ? length : plaintextOffset }
-            try store.log.checkpoint(.holes)
+            try store.log.checkpoint(.holes(self))
         }
         let authentic = min(length, authenticLength)
         if plaintextOffset < authentic,

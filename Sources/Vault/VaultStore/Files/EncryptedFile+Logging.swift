@@ -160,7 +160,7 @@ extension EncryptedFile {
 
     /// Returns true if the file has no name and nobody has it open. Its changes are then dropped.
     func abandonIfRemoved() -> Bool {
-        guard !isBusy, let status = try? reader.status(), status.st_nlink == 0 else { return false }
+        guard !isBusy, reader.hasNoName else { return false }
         records.log.abandon()
         return true
     }

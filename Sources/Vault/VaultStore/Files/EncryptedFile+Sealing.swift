@@ -86,7 +86,11 @@ extension EncryptedFile {
             defer { notify?((before, (try? writer.status()) ?? before)) }
             try body(before)
             // A change may have been logged meanwhile.
-            try BackingAttributes.restore(writer, records.log.shownStatus(before), capability)
+            let shown = records.log.shownStatus(before)
+            do throws(StoreError) { try BackingAttributes.restore(writer, shown, capability) } catch {
+                // They are nothing that must last then, and a store that goes by names cannot set them.
+                guard writer.hasNoName else { throw error }
+            }
         }
     }
 
@@ -192,11 +196,11 @@ extension EncryptedFile {
             if dataOnly && made == synced.writes && !isRewritten { return }
             do throws(StoreError) {
                 if isRewritten { try rewriteDoubtful() }
-                try descriptor.synchronize(dataOnly: dataOnly)
+                try descriptor.synchronizeIfNamed(dataOnly: dataOnly)
             } catch {
                 countFailedBackingSync()
                 // Nobody misses a file without a name.
-                if (try? reader.status().st_nlink) != 0 {
+                if !reader.hasNoName {
                     store.faults.add(
                         .syncing(token),
                         "the data of a file could not be made durable (\(error.reason))\(StoreFaults.retry)")

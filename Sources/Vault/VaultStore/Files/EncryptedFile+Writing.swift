@@ -280,7 +280,7 @@ extension EncryptedFile {
 
     /// Puts everything in place, so that the backing file's size is that of the file again.
     func putEverythingInPlace(_ state: inout WriteState) throws(StoreError) {
-        try store.log.checkpoint(.change)
+        try store.log.checkpoint(.change(self))
         state.loggedBytes = 0
         state.tail = WriteState.Tail(layout.partialChunk(of: length))
     }

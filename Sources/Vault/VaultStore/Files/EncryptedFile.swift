@@ -230,7 +230,9 @@ package final class EncryptedFile: Sendable {
         do throws(StoreError) {
             // Readers on other machines see only what is in place. A time that a program has set is not in the log. A
             // checkpoint that is running already sets it after its sync, so the file is synced after this.
-            if isLogged && store.isShared || !dataOnly && records.log.hasSetTime { try store.log.checkpoint(.sync) }
+            if isLogged && store.isShared || !dataOnly && records.log.hasSetTime {
+                try store.log.checkpoint(.fsync(self))
+            }
             try synchronizeBacking(descriptor, dataOnly: dataOnly)
             let sequence = records.log.lastSequence
             if sequence > 0 { try store.log.synchronize(through: sequence) }

@@ -92,7 +92,9 @@ package struct FileLog: ~Copyable, Sendable {
                 guard try backing.status().st_mtim.nanoseconds < modified.time.nanoseconds else { return }
             }
             let times = [timespec(tv_sec: 0, tv_nsec: Int(linux_UTIME_OMIT)), modified.time]
-            try retrying { futimens(backing.fd, times) }
+            do throws(StoreError) { try retrying { futimens(backing.fd, times) } } catch {
+                guard backing.hasNoName else { throw error }
+            }
         }
     }
 

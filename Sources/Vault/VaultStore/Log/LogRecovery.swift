@@ -161,7 +161,8 @@ package struct LogRecovery {
 
     private mutating func synchronize() throws(StoreError) {
         defer { writers = [] }
-        try RedoLog.synchronizeFiles(writers, root: store.root, usesSyncfs: !store.isOnFuse)
+        let errors = RedoLog.synchronizeFiles(writers, root: store.root, usesSyncfs: !store.isOnFuse)
+        if let first = errors.first { throw first.error }
     }
 
     private static func unreachable(_ reason: String) -> StoreError {

@@ -13,42 +13,65 @@ package enum CheckpointReason {
     case fullLog
     /// A request has met a full disk. The log also gives space back.
     case fullDisk
-    /// A change needs the backing file as it will be.
-    case change
-    /// SEEK_DATA, SEEK_HOLE: only the store knows its holes.
-    case holes
-    /// Another machine may read the store, a program has set the file's time, or everything is to be in place.
+    /// A change needs this backing file as it will be.
+    case change(EncryptedFile)
+    /// SEEK_DATA, SEEK_HOLE: only the store knows the holes of this file.
+    case holes(EncryptedFile)
+    /// fsync(2) of this file: another machine may read the store, or a program has set the file's time.
+    case fsync(EncryptedFile)
+    /// Everything is to be in place.
     case sync
     /// Files are sealed only when they are in place.
     case seals
-    case repair
     /// Nothing else uses the store. The log's file is also emptied.
     case end
 }
 
+/// The files whose changes a checkpoint could not put in place. The log keeps their entries, and nothing else.
+struct UnplacedFiles {
+    private(set) var errors: [UInt64: StoreError] = [:]
+    /// The error that was met first. Nil if everything is in place.
+    private(set) var first: StoreError?
+
+    var isEmpty: Bool { errors.isEmpty }
+
+    mutating func add(_ fileID: UInt64, _ error: StoreError) {
+        first = first ?? error
+        errors[fileID] = error
+    }
+
+    /// The error that concerns the thread which makes a checkpoint. One file's error is no other file's.
+    func error(for reason: CheckpointReason) -> StoreError? {
+        switch reason {
+        case .change(let file), .holes(let file), .fsync(let file): errors[file.fileID]
+        // The space of any file will do.
+        case .fullLog, .fullDisk: nil
+        case .due, .sync, .seals, .end: first
+        }
+    }
+}
+
 /// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
 extension RedoLog {
-    /// Number of new logs that one checkpoint begins, at most.
+    /// Number of new logs that one checkpoint begins, and of checkpoints for one entry while a file keeps its own, at most.
     private static let mostRenewals = 3
 
     /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because records are copied as they
     /// are. Takes no lock that the caller may hold for a file.
-    /// - Throws: the store's error. What is not in place stays in the log.
+    /// - Throws: the store's error, and that of a file which the reason concerns. What is not in place stays in the log.
     package func checkpoint(_ reason: CheckpointReason) throws(StoreError) {
-        try placeEverything()
-        switch reason {
-        case .fullDisk: try shrink()
-        case .end: try empty()
-        case .due, .fullLog, .change, .holes, .sync, .seals, .repair: break
-        }
+        if let error = try placeFiles(reason).error(for: reason) { throw error }
     }
 
-    private func placeEverything() throws(StoreError) {
+    /// Does the same, and returns the files that are not in place.
+    /// - Throws: the store's error, which is not that of single files.
+    func placeFiles(_ reason: CheckpointReason) throws(StoreError) -> UnplacedFiles {
+        let unplaced: UnplacedFiles
         do throws(StoreError) {
-            try checkpointing.withLock { (_) throws(StoreError) in
+            unplaced = try checkpointing.withLock { (_) throws(StoreError) in
                 for _ in 0..<Self.mostRenewals {
                     try renew()
-                    if try placeAll() { return }
+                    if let unplaced = try placeAll() { return unplaced }
                 }
                 throw .system(.ioError)
             }
@@ -58,11 +81,30 @@ extension RedoLog {
             throw error
         }
         faults.clear(.checkpoint)
+        switch reason {
+        case .fullDisk: try shrink()
+        case .end: try empty()
+        case .due, .fullLog, .change, .holes, .fsync, .sync, .seals: break
+        }
+        return unplaced
     }
 
-    /// Returns false if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk if
+    /// Makes a checkpoint, because an entry has no room.
+    /// - Parameters:
+    ///   - fileID: of the entry.
+    ///   - tries: number of checkpoints for this entry that have left others in the log.
+    ///   - lack: the store's error, if the log cannot become longer.
+    /// - Throws: the store's error; after some tries, that of a file which takes the room.
+    func makeRoom(for fileID: UInt64, _ tries: inout Int, lack: StoreError? = nil) throws(StoreError) {
+        let unplaced = try placeFiles(.fullLog)
+        guard let first = unplaced.first else { return }
+        tries += 1
+        if tries == Self.mostRenewals { throw lack ?? unplaced.errors[fileID] ?? first }
+    }
+
+    /// Returns nil if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk if
     /// removed files have been closed meanwhile.
-    private func placeAll() throws(StoreError) -> Bool {
+    private func placeAll() throws(StoreError) -> UnplacedFiles? {
         let now = state.access { state in
             state.closed = Set(state.entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID))
             return (
@@ -71,19 +113,20 @@ extension RedoLog {
                 needsSalt: state.phase.needsSalt
             )
         }
-        guard now.used > 0 || now.needsSalt, let log = now.log else { return true }
+        guard now.used > 0 || now.needsSalt, let log = now.log else { return UnplacedFiles() }
         defer { reopen(now.targets.keys) }
         try admit()
-        guard try synchronizeEntries(through: now.sequence - 1) else { return false }
-        guard let files = try readBack(now.entries, log, now.header) else { return false }
-        let (failure, isFreed) = try placeAndSync(files, now.targets, log)
-        if let failure {
-            if isFreed && failure.error.isNoSpace { return false }
-            // The others' entries need not wait, and must not be applied again later.
-            if failure.fileIDs.count < files.count {
-                try renew { $0.sequence < now.sequence && !failure.fileIDs.contains($0.fileID) }
+        guard try synchronizeEntries(through: now.sequence - 1) else { return nil }
+        guard let files = try readBack(now.entries, log, now.header) else { return nil }
+        let (unplaced, isFreed) = placeAndSync(files, now.targets, log)
+        if let first = unplaced.first {
+            if isFreed && first.isNoSpace { return nil }
+            state.access { $0.unplaced = Set(unplaced.errors.keys) }
+            // The others' entries need not wait, and must not be applied again later. Nor do others wait for a new salt.
+            if unplaced.errors.count < files.count || now.needsSalt {
+                try renew { $0.sequence < now.sequence && unplaced.errors[$0.fileID] == nil }
             }
-            throw failure.error
+            return unplaced
         }
         var header = now.header
         (header.startSequence, header.startOffset) = (now.sequence, now.offset)
@@ -101,6 +144,7 @@ extension RedoLog {
             state.header = header
             if case .needsSalt(let log) = state.phase, now.needsSalt { state.phase = .working(log) }
             state.used -= now.used
+            state.unplaced = []
             // A new array, so that the memory of many entries is freed.
             state.entries = Array(state.entries.dropFirst(now.entries.count))
             for (id, target) in state.targets where target.lastSequence < now.sequence {
@@ -109,7 +153,7 @@ extension RedoLog {
             // Begin anew where the store's space is in use already. A reader looks there too.
             if state.used == 0 { state.offset = LogHeader.areaSize }
         }
-        return true
+        return UnplacedFiles()
     }
 
     /// Reads every entry again, and returns the changes of each file. Nil, with the fault noted, if one cannot be read.
@@ -135,13 +179,12 @@ extension RedoLog {
     }
 
     /// Puts the changes of each file in place, and makes the files durable that have all of theirs.
-    /// - Returns: the files that have not, and the first reason. True if files without a name are not kept open any more.
+    /// - Returns: the files that have not, or are not durable. True if files without a name are not kept open any more.
     private func placeAndSync(
         _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
-    ) throws(StoreError) -> (failure: (fileIDs: Set<UInt64>, error: StoreError)?, isFreed: Bool) {
-        var changed: [Target] = []
-        var failed: Set<UInt64> = []
-        var failure: StoreError?
+    ) -> (unplaced: UnplacedFiles, isFreed: Bool) {
+        var changed: [(fileID: UInt64, target: Target)] = []
+        var unplaced = UnplacedFiles()
         var removed: [UInt64] = []
         // First those that programs wait for.
         for (fileID, changes) in files.sorted(by: { $0.value.mayFreeSpace && !$1.value.mayFreeSpace }) {
@@ -150,26 +193,42 @@ extension RedoLog {
             // Its removal is made durable instead: a power cut could bring the name back.
             if usesSyncfs, target.file.abandonIfRemoved() {
                 removed.append(fileID)
-                faults.clear(.placing(fileID))
                 continue
             }
             do throws(StoreError) {
                 try target.file.placeChanges(changes, target.writer, from: log)
-                changed.append(target)
-                faults.clear(.placing(fileID))
+                changed.append((fileID, target))
             } catch {
-                failed.insert(fileID)
-                failure = failure ?? error
-                faults.add(.placing(fileID), "changes of a file cannot be put in place (\(error.reason))")
+                // Nobody misses it.
+                if !usesSyncfs, target.file.abandonIfRemoved() { continue }
+                unplaced.add(fileID, error)
             }
         }
-        do throws(StoreError) {
-            try Self.synchronizeFiles(
-                changed.map(\.writer), root: root, usesSyncfs: usesSyncfs, isEverythingNeeded: !removed.isEmpty)
-        } catch {
-            // New chunks past the files' ends may be lost too, and the kernel returns the error only once.
-            for target in changed { target.file.countFailedBackingSync() }
-            throw error
+        var isDurable = false
+        if !removed.isEmpty {
+            do throws(StoreError) {
+                try retrying { linux_syncfs(root.fd) }
+                isDurable = true
+            } catch {
+                for fileID in removed { unplaced.add(fileID, error) }
+                removed = []
+            }
+        }
+        if !isDurable {
+            let errors = Self.synchronizeFiles(changed.map(\.target.writer), root: root, usesSyncfs: usesSyncfs)
+            for (index, error) in errors {
+                unplaced.add(changed[index].fileID, error)
+                // New chunks past the file's end may be lost too, and the kernel returns the error only once.
+                changed[index].target.file.countFailedBackingSync()
+            }
+        }
+        for fileID in files.keys {
+            if let error = unplaced.errors[fileID] {
+                faults.add(
+                    .placing(fileID), "changes of a file cannot be put in place (\(error.reason))\(StoreFaults.retry)")
+            } else {
+                faults.clear(.placing(fileID))
+            }
         }
         // Others may need their space before the log's start moves.
         state.access { state in
@@ -177,7 +236,7 @@ extension RedoLog {
                 state.targets.removeValue(forKey: fileID)
             }
         }
-        return (failure.map { (failed, $0) }, !removed.isEmpty)
+        return (unplaced, !removed.isEmpty)
     }
 
     /// Lets entries of files be appended again, when no space of theirs will be freed.
@@ -186,17 +245,19 @@ extension RedoLog {
     }
 
     /// Makes files durable.
-    /// - Parameter isEverythingNeeded: also names.
+    /// - Returns: the errors of those that are not, with their positions in `files`.
     static func synchronizeFiles(
-        _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool, isEverythingNeeded: Bool = false
-    ) throws(StoreError) {
-        if isEverythingNeeded {
-            try retrying { linux_syncfs(root.fd) }
-            return
+        _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool
+    ) -> [(index: Int, error: StoreError)] {
+        if root.synchronizesTogether(files.count, usesSyncfs: usesSyncfs) { return [] }
+        var errors: [(index: Int, error: StoreError)] = []
+        for (index, file) in files.enumerated() {
+            // Times too: an fsync(2) has left them to the log, and its entries go.
+            do throws(StoreError) { try file.synchronizeIfNamed(dataOnly: false) } catch {
+                errors.append((index, error))
+            }
         }
-        if root.synchronizesTogether(files.count, usesSyncfs: usesSyncfs) { return }
-        // Times too: an fsync(2) has left them to the log, and its entries go.
-        for file in files { try file.synchronize(dataOnly: false) }
+        return errors
     }
 
     /// True if a checkpoint for a full disk frees space.

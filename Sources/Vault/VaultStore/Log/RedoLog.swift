@@ -74,6 +74,9 @@ package final class RedoLog: Sendable {
         /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that it
         /// has reserved.
         var closed: Set<UInt64> = []
+        /// The files that the last checkpoint could not put in place. They may use half of the log, so that the others can be
+        /// written.
+        var unplaced: Set<UInt64> = []
     }
 
     package static let fileName: Component = "vaultfs.log"
@@ -143,7 +146,9 @@ package final class RedoLog: Sendable {
         // It would end the log for every reader.
         guard entry.isValid(layout) else { throw .system(.ioError) }
         let spaceReleases = { file.records.log.spaceReleases.load(ordering: .acquiring) }
+        var tries = 0
         while true {
+            var lack: StoreError?
             let seen = spaceReleases()
             try reserve()
             do throws(StoreError) {
@@ -163,8 +168,9 @@ package final class RedoLog: Sendable {
             } catch {
                 // A checkpoint frees the space that the log has already.
                 guard error.isNoSpace, usedSize > 0 else { throw error }
+                lack = error
             }
-            try checkpoint(.fullLog)
+            try makeRoom(for: entry.fileID, &tries, lack: lack)
         }
     }
 
@@ -215,11 +221,13 @@ package final class RedoLog: Sendable {
         let log = try open(&state)
         let position = state.header.position(ofSpace: given.space, after: state.offset)
         let growths = undoes ? 0 : state.growths
+        let parts: UInt64 = !undoes && !state.unplaced.isEmpty && state.unplaced.contains(given.fileID) ? 2 : 1
         // By its position, and changed below in place: retaining what other threads retain costs 0.1 µs each time.
         let target = state.targets.index(forKey: given.fileID)
-        guard !state.phase.needsSalt, hasRoom(state, for: position.skipped + given.space, growths: growths),
+        guard !state.phase.needsSalt,
+            hasRoom(state, for: position.skipped + given.space, growths: growths, inOneOf: parts),
             target.map({ state.targets.values[$0].file === file }) ?? (state.targets.count < 2 * mostTargets),
-            state.entries.count < 2 * Self.mostEntries
+            state.entries.count < 2 * Self.mostEntries / Int(parts)
         else { return .full }
         let end = position.offset + given.space + undoSpace(growths)
         try prepare(log.descriptor, upTo: min(state.header.logSize, end), &state)
@@ -352,14 +360,19 @@ extension RedoLog {
     }
 
     /// True if so many bytes leave the space that is kept, also if the log begins anew between two of these entries.
-    func hasRoom(_ state: borrowing State, for space: UInt64, growths: UInt64) -> Bool {
+    /// - Parameter parts: the log counts as a part of it, one of so many.
+    func hasRoom(_ state: borrowing State, for space: UInt64, growths: UInt64, inOneOf parts: UInt64 = 1) -> Bool {
         let kept = growths == 0 ? 0 : undoSpace(growths) + undoSpace(1)
-        return state.used + space + kept <= state.header.logSize - LogHeader.areaSize
+        return state.used + space + kept <= (state.header.logSize - LogHeader.areaSize) / parts
     }
 
     /// Runs `body`, a growth of a file, while the log keeps space for the entry that takes it back, also on a full disk.
+    /// - Parameter fileID: of the file.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `body`.
-    func keepingUndoSpace<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+    func keepingUndoSpace<Result>(
+        of fileID: UInt64, _ body: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        var tries = 0
         while try !withLog({ (state) throws(StoreError) in
             let log = try open(&state)
             guard hasRoom(state, for: 0, growths: state.growths + 1) else { return false }
@@ -368,7 +381,7 @@ extension RedoLog {
             state.growths += 1
             return true
         }) {
-            try checkpoint(.fullLog)
+            try makeRoom(for: fileID, &tries)
         }
         defer { state.access { $0.growths -= 1 } }
         return try body()

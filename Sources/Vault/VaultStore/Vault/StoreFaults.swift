@@ -85,7 +85,7 @@ package final class StoreFaults: Sendable {
 
     /// Adds a fault if a file that was written just before has no name. Not for one that was removed through the mount.
     package func addIfRemoved(_ file: EncryptedFile) {
-        guard file.needsSeal || file.isLogged, (try? file.reader.status().st_nlink) == 0 else { return }
+        guard file.needsSeal || file.isLogged, file.reader.hasNoName else { return }
         add(.removed(file.token), "another program has removed a written file from the vault's directory")
     }
 

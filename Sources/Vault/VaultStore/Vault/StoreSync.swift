@@ -1,8 +1,27 @@
 internal import CLinux
+internal import Glibc
 internal import LinuxSystem
+internal import SystemPackage
 
-/// Syncs of many files.
+/// Syncs of files.
 extension Descriptor {
+    /// True for a file without a name. It ends with its last descriptor, so nothing of it need last.
+    var hasNoName: Bool {
+        do throws(StoreError) { return try status().st_nlink == 0 } catch {
+            // A store that goes by names.
+            return error == .system(.noSuchFileOrDirectory)
+        }
+    }
+
+    /// fsync(2) or fdatasync(2) of a file that may have lost its name. A store that goes by names then has no such file any
+    /// more (gocryptfs 2.3: `ENOENT`), which is no failure.
+    /// - Throws: `.system` with errno.
+    func synchronizeIfNamed(dataOnly: Bool) throws(StoreError) {
+        do throws(StoreError) { try synchronize(dataOnly: dataOnly) } catch {
+            guard error == .system(.noSuchFileOrDirectory), hasNoName else { throw error }
+        }
+    }
+
     /// More files than this are made durable by syncing the whole store.
     private static let fewFiles = 16
 

@@ -174,22 +174,93 @@ import VaultFormat
         try poll("the sync", timeout: .seconds(20)) { store.problems.isEmpty }
     }
 
-    @Test("one file that cannot be written keeps no other from being put in place, and nothing is lost")
-    func oneBadFile() throws {
+    @Test(
+        "one file that cannot be put in place is that file's error, keeps no other from it, and nothing is lost",
+        arguments: [WatchedCall.Kind.write, .synchronize, .setAttributes])
+    func oneBadFile(_ kind: WatchedCall.Kind) throws {
         let place = try LogPlace(TestStore())
+        let (log, durability) = (place.store.log, place.store.durability)
         try place.overwrite(chunk: 1, seed: 41)
+        let bad = place.vault.path("b")
+        let namesAreDurable = Atomic<Bool>(false)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            if call.kind == .synchronizeAll { namesAreDurable.store(true, ordering: .relaxed) }
+            return call.kind == kind && call.path == bad ? EIO : 0
+        }
+        try CallWatcher.watch(place.vault.path, includesAttributes: true, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(.due) }
+            #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
+            #expect(place.store.faults.isDataMissing && place.store.problems.count == 1)
+            #expect(try place.files[1].contents() == LogPlace.content([1: 41]))
+            for file in place.files { try file.put(pattern(LogPlace.c, seed: 42), at: 2 * LogPlace.c) }
+            // An fsync or a change of another file gets no error, one of its own does.
+            for reason in [CheckpointReason.fsync, CheckpointReason.change, CheckpointReason.holes] {
+                try log.checkpoint(reason(place.files[0]))
+                #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(reason(place.files[1])) }
+            }
+            #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
+            // 'vaultfs sync' ends with the error, after everything else.
+            #expect(throws: StoreError.system(.ioError)) { try durability.synchronizeEverything() }
+            let areDurable = namesAreDurable.load(ordering: .relaxed)
+            #expect(areDurable)
+        }
+        try log.checkpoint(.due)
+        try place.files[1].synchronize(dataOnly: true)
+        #expect(!place.store.faults.isDataMissing && log.usedSize == 0)
+        for file in place.files { #expect(try file.contents() == LogPlace.content([1: 41, 2: 42])) }
+    }
+
+    @Test("a file that cannot be put in place fills half of the log, so the others can be written")
+    func oneBadFileInFullLog() throws {
+        let vault = try TestStore()
+        try vault.write(LogHeader(logSize: 1 << 20).bytes, to: "vaultfs.log")
+        let place = try LogPlace(vault)
         let bad = place.vault.path("b")
         let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .write && call.path == bad ? EIO : 0 }
         try CallWatcher.watch(place.vault.path, answer) {
-            #expect(throws: StoreError.system(.ioError)) { try place.store.log.checkpoint(.due) }
-            #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
-            #expect(place.store.faults.isDataMissing)
-            #expect(try place.files[1].contents() == LogPlace.content([1: 41]))
-            try place.overwrite(chunk: 2, seed: 42)
+            let bytes = pattern(LogPlace.c, seed: 43)
+            // Full before the error is known, then with only half for this file.
+            for _ in 0..<2 {
+                #expect(throws: StoreError.system(.ioError)) {
+                    for _ in 0..<300 { try place.files[1].put(bytes, at: LogPlace.c) }
+                }
+                try place.store.log.renew { $0.sequence.isMultiple(of: 2) }
+            }
+            for _ in 0..<300 { try place.files[0].put(bytes, at: LogPlace.c) }
+            try place.store.log.checkpoint(.fsync(place.files[0]))
         }
         try place.store.log.checkpoint(.due)
-        #expect(!place.store.faults.isDataMissing && place.store.log.usedSize == 0)
-        for file in place.files { #expect(try file.contents() == LogPlace.content([1: 41, 2: 42])) }
+        for file in place.files[..<2] { #expect(try file.contents() == LogPlace.content([1: 43])) }
+    }
+
+    @Test("Log-6: a store that goes by names fails no checkpoint, sync or seal for a removed file that is open")
+    func namelessFile() throws {
+        let place = try LogPlace(TestStore())
+        try place.overwrite(chunk: 1, seed: 44)
+        #expect(unlink(place.vault.path("b")) == 0)
+        let gone = place.vault.path("b") + " (deleted)"
+        let refused = Atomic<Int>(0)
+        let file = place.files[1]
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            guard call.path == gone, call.kind == .setAttributes || call.kind == .synchronize else { return 0 }
+            refused.add(1, ordering: .relaxed)
+            return ENOENT
+        }
+        file.openHandles.add(1, ordering: .relaxed)
+        try CallWatcher.watch(place.vault.path, includesAttributes: true, answer) {
+            for reason in [CheckpointReason.fsync(file), .sync, .change(place.files[0])] {
+                try file.put(pattern(LogPlace.c, seed: 45), at: 2 * LogPlace.c)
+                _ = file.records.log.setTime(timespec(tv_sec: 1, tv_nsec: 0))
+                try place.store.log.checkpoint(reason)
+                #expect(!file.isLogged)
+            }
+            try file.synchronize(dataOnly: false)
+            try place.store.durability.synchronizeEverything()
+            #expect(place.store.problems.isEmpty && !place.store.faults.isDataMissing)
+            #expect(try file.contents() == LogPlace.content([1: 44, 2: 45]))
+        }
+        let count = refused.load(ordering: .relaxed)
+        #expect(count >= 6)
     }
 
     @Test("Tags: after an entry that was written in part, no number is used again under the same salt")
@@ -255,8 +326,8 @@ import VaultFormat
             return mostWrites.wrappingSubtract(1, ordering: .relaxed).newValue < 0 ? ENOSPC : 0
         }
         try CallWatcher.watch(path, answer) {
-            try log.keepingUndoSpace { () throws(StoreError) in
-                try log.keepingUndoSpace { () throws(StoreError) in
+            try log.keepingUndoSpace(of: growing.fileID) { () throws(StoreError) in
+                try log.keepingUndoSpace(of: place.files[2].fileID) { () throws(StoreError) in
                     if afterNewLog {
                         try log.checkpointing.withLock { (_) throws(StoreError) in
                             try log.renew { _ in false }
