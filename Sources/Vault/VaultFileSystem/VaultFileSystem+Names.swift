@@ -147,9 +147,12 @@ extension VaultFileSystem {
         try admitName(of: status, in: parentNode)
         let name = NodeName(parent: parentNode, entry: encoded.entry)
         try losing(name, status, in: directory) { () throws(StoreError) in
-            // On some stores a removal needs space too (btrfs).
-            try withSpace { () throws(StoreError) in
-                try isDirectory ? directory.removeDirectory(encoded) : directory.unlink(encoded)
+            try closingFiles(of: status) { () throws(StoreError) in
+                // On some stores a removal needs space too (btrfs).
+                try withSpace { () throws(StoreError) in
+                    if isDirectory { return try directory.removeDirectory(encoded) }
+                    try directory.unlink(encoded, mayBeOpen: nodes.find(status)?.openFile != nil)
+                }
             }
         }
     }
@@ -211,13 +214,13 @@ extension VaultFileSystem {
         }
     }
 
-    /// Runs a rename. SMB refuses that of a directory while a file below it is open, and files that programs have closed are still
-    /// open here until they are sealed. So seals them if it is refused, and tries again. The kernel notifies of the last close only
+    /// Runs a rename or a removal. SMB refuses that of a directory while a file below it is open, and files that programs have closed
+    /// are still open here until they are sealed. So seals them if it is refused, and tries again. The kernel notifies of the last close only
     /// after close(2) has returned, so then waits for it. The caller holds no lock.
-    private func closingFiles(of status: stat, _ rename: () throws(StoreError) -> Void) throws(StoreError) {
-        func isRenamed() throws(StoreError) -> Bool {
+    private func closingFiles(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
+        func isDone() throws(StoreError) -> Bool {
             do throws(StoreError) {
-                try rename()
+                try change()
                 return true
             } catch {
                 guard status.st_mode & S_IFMT == S_IFDIR, store.refusesReplacingOpenFiles,
@@ -226,16 +229,16 @@ extension VaultFileSystem {
                 return false
             }
         }
-        if try isRenamed() { return }
+        if try isDone() { return }
         let deadline = ContinuousClock.now + Self.closeTimeout
         var seen: Int
         repeat {
             seen = lastCloses.access { $0 }
             store.durability.sealer.sealAll()
-            if try isRenamed() { return }
+            if try isDone() { return }
         } while lastCloses.wait(until: deadline, for: { $0 == seen ? nil : true }) != nil
         // The descriptor of a file is closed a moment after the wait has ended.
-        try rename()
+        try change()
     }
 
     /// True for a directory with the secret of `parent` or of a directory above that (FileFormat: Directory-4).

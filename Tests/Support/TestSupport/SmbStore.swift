@@ -5,6 +5,7 @@ internal import Synchronization
 /// Makes a directory behave as one on SMB.
 /// - A file is renamed over one that this process has open: the call fails, and yet the old file is removed when its last descriptor
 ///   is closed. Until then nothing else can have the name.
+/// - A file that this process has open is removed: nothing else can have the name until its last close.
 /// - A file's bytes are locked: nobody else can read them. Here the opening fails if the first byte is locked.
 package final class SmbStore: Sendable {
     private struct File: Equatable {
@@ -96,10 +97,13 @@ package final class SmbStore: Sendable {
     }
 
     private func answer(_ call: WatchedCall) -> Int32 {
-        guard [.rename, .create, .link].contains(call.kind) else { return 0 }
+        guard [.rename, .create, .link, .remove].contains(call.kind) else { return 0 }
         return state.withLock { state in
             var error: Int32 = 0
-            if let removed = state.removed[call.path] {
+            if call.kind == .remove {
+                var status = stat()
+                if let file = File(lstat(call.path, &status), status), file.isOpen { state.removed[call.path] = file }
+            } else if let removed = state.removed[call.path] {
                 if removed.isOpen { error = EBUSY } else { state.removed[call.path] = nil }
             } else if call.kind == .rename {
                 var status = stat()

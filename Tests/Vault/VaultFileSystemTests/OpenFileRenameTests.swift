@@ -43,6 +43,48 @@ import VaultStore
         #expect(try !entries(vault).contains { $0.contains("kept") || $0.contains("tmp") })
     }
 
+    @Test(
+        "Store-42: a removed name is free at once, also while the file is open or waits to be sealed",
+        arguments: ["old", long])
+    func removed(name: String) throws {
+        let vault = try MountedVault()
+        let handle = try SmbStore().run(in: vault.path) {
+            try vault.remount()
+            try vault.file(name, [1])
+            let handle = try vault.opened(name)
+            for content in 2..<UInt8(5) {
+                try vault.system.remove(ascii(name), in: .root, isDirectory: false)
+                #expect(try vault.names().isEmpty)
+                // Closed, and not sealed yet.
+                try vault.file(name, [content])
+            }
+            return handle
+        }
+        #expect(try vault.read(handle) == [1] && vault.content(name) == [4])
+        vault.system.release(handle)
+        try vault.remount()
+        #expect(try vault.content(name) == [4] && !entries(vault).contains { $0.contains("tmp") })
+    }
+
+    @Test("Store-42: a removal that fails leaves the file its name")
+    func failedRemoval() throws {
+        let vault = try MountedVault()
+        let isRefusing = Mutex(false)
+        let refuse = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .remove && isRefusing.withLock(\.self) ? EACCES : 0
+        }
+        let handle = try SmbStore().run(in: vault.path, answer: refuse) {
+            try vault.remount()
+            try vault.file("old", [1])
+            let handle = try vault.opened("old")
+            isRefusing.withLock { $0 = true }
+            expect(.permissionDenied) { try vault.system.remove(ascii("old"), in: .root, isDirectory: false) }
+            return handle
+        }
+        #expect(try vault.names() == ["old"] && vault.content("old") == [1])
+        vault.system.release(handle)
+    }
+
     @Test("Store-42: whatever call fails, or is the last before a kill, no file is lost", arguments: [false, true])
     func failures(isKill: Bool) throws {
         var (number, isReached) = (0, true)

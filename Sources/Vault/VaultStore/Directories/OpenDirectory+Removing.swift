@@ -6,14 +6,33 @@ package import VaultFormat
 
 extension OpenDirectory {
     /// unlink(2) of a backing entry. Removes a long name's sidecar after it.
+    /// - Parameter mayBeOpen: true if this process may have the file open.
     /// - Throws: `.system` with errno.
-    package func unlink(_ encoded: EntryName.Encoded) throws(StoreError) {
-        try descriptor.remove(encoded.entry)
+    package func unlink(_ encoded: EntryName.Encoded, mayBeOpen: Bool = false) throws(StoreError) {
+        if mayBeOpen, store.refusesReplacingOpenFiles {
+            try removeOpenFile(encoded.entry)
+        } else {
+            try descriptor.remove(encoded.entry)
+        }
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
+    /// Removes a file that this process may have open, on a store that shows such a file until its last close, and somewhat
+    /// longer (SMB: the kernel's client closes it after a second). Nobody sees the name under which it goes, so another file
+    /// can have its own at once.
+    private func removeOpenFile(_ entry: [UInt8]) throws(StoreError) {
+        // Not one of this mount's: whoever meets it again removes it.
+        let hidden = try VaultDirectory.temporaryEntry()
+        try moveIntoPlace(entry, as: hidden)
+        do throws(StoreError) { try descriptor.remove(hidden) } catch {
+            try? moveIntoPlace(hidden, as: entry)
+            throw error
+        }
+    }
+
     /// rmdir(2). The directory gets a temporary name first, so that it never appears half removed, if the store can rename it.
-    /// - Throws: `ENOTEMPTY`, also for names that do not authenticate.
+    /// - Throws: `ENOTEMPTY`, also for names that do not authenticate; `EBUSY` if the store still shows removed files that are
+    ///   open.
     package func removeDirectory(_ encoded: EntryName.Encoded) throws(StoreError) {
         try checkEmpty(encoded.entry)
         if store.traits.renamesDirectories == false {
@@ -65,18 +84,28 @@ extension OpenDirectory {
             store.accessTimes.prepare(directory: directory)
             if try Self.holdsOnlyRecord(directory) { return }
             try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
-            guard try Self.holdsOnlyRecord(directory) else { throw StoreError.system(.directoryNotEmpty) }
+            if try Self.holdsOnlyRecord(directory) { return }
+            try retrying { lseek(directory.fd, 0, SEEK_SET) }
+            let isRemoved = { [prefix = store.temporaryPrefix] in Self.isLeftover($0, keeping: prefix) }
+            guard store.refusesReplacingOpenFiles, try Self.holdsOnlyRecord(directory, besides: isRemoved) else {
+                throw StoreError.system(.directoryNotEmpty)
+            }
+            throw StoreError.system(.resourceBusy)
         } catch {
             if isClosed { try? changeMode(of: entry, to: before.st_mode & 0o7777) }
             throw error
         }
     }
 
-    /// - Parameter directory: at its beginning.
-    private static func holdsOnlyRecord(_ directory: Descriptor) throws(StoreError) -> Bool {
+    /// - Parameters:
+    ///   - directory: at its beginning.
+    ///   - isIgnored: returns true for an entry that it may hold, too.
+    private static func holdsOnlyRecord(
+        _ directory: Descriptor, besides isIgnored: (Component) -> Bool = { _ in false }
+    ) throws(StoreError) -> Bool {
         var reader = DirectoryReader(directory)
         var isAlone = true
-        while isAlone, let found = try reader.next() { isAlone = found == recordEntry }
+        while isAlone, let found = try reader.next() { isAlone = found == recordEntry || isIgnored(found) }
         return isAlone
     }
 
@@ -145,10 +174,7 @@ extension OpenDirectory {
             try? other.moveIntoPlace(aside, as: newEntry)
             throw error
         }
-        // The store may show it until its last close, so under a name that nobody sees.
-        let hidden = try? other.temporaryEntry()
-        let isHidden = hidden.map { (try? other.moveIntoPlace(aside, as: $0)) != nil } ?? false
-        other.descriptor.removeQuietly(isHidden ? hidden ?? aside : aside)
+        if (try? other.removeOpenFile(aside)) == nil { other.descriptor.removeQuietly(aside) }
         return true
     }
 
@@ -186,13 +212,17 @@ extension OpenDirectory {
     /// Removes the temporary `entry` if a daemon that died has left it. Best effort: leftovers are not shown, they only
     /// take space.
     package func removeLeftover(_ entry: Component) {
-        if entry.starts(with: EntryName.temporary(store.temporaryPrefix)) || !Self.isLeftover(entry) { return }
-        Self.remove(entry, from: descriptor)
+        if Self.isLeftover(entry, keeping: store.temporaryPrefix) { Self.remove(entry, from: descriptor) }
     }
 
     /// True for `vaultfs.tmp.*`, but for a new `vaultfs.json`: if its rename is refused, it may be all that opens the vault.
     static func isLeftover(_ entry: Component) -> Bool {
         EntryName.kind(of: entry.bytes) == .temporary && !entry.starts(with: ConfigurationReplacement.prefix)
+    }
+
+    /// The same, but for the names of the mount that has this prefix.
+    private static func isLeftover(_ entry: Component, keeping prefix: Component) -> Bool {
+        isLeftover(entry) && !entry.starts(with: EntryName.temporary(prefix))
     }
 
     /// Removes leftovers of daemons that died from this directory.
@@ -207,14 +237,13 @@ extension OpenDirectory {
     static func sweepLeftovers(
         of directory: Descriptor, keeping prefix: Component, includingSidecars: Bool
     ) throws(StoreError) {
-        let ours = EntryName.temporary(prefix)
         var leftovers: [Component] = []
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
         var sidecars: [Component] = []
         while let found = try reader.next() {
             switch EntryName.kind(of: found.bytes) {
-            case .temporary where !found.starts(with: ours) && Self.isLeftover(found):
+            case .temporary where isLeftover(found, keeping: prefix):
                 leftovers.append(found)
             case .sidecar where includingSidecars: sidecars.append(found)
             default: break
