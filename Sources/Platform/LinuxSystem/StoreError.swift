@@ -22,8 +22,8 @@ package enum StoreError: Error, Equatable, Sendable {
     /// "Key has expired": the error for an object whose lease has ended.
     package static let expired = StoreError.system(Errno(rawValue: EKEYEXPIRED))
 
-    /// True if the disk, or the user's part of it, is full.
-    package var isNoSpace: Bool { self == .system(.noSpace) || self == .system(.diskQuotaExceeded) }
+    /// True if a system call failed because the store has no room.
+    package var isNoSpace: Bool { if case .system(let errno) = self { errno.isNoSpace } else { false } }
 
     /// The error number for the calling program. Damage is `EIO`.
     package var errno: Errno {
@@ -40,4 +40,9 @@ package enum StoreError: Error, Equatable, Sendable {
         case .unavailable(_, let reason), .damaged(let reason), .crypto(let reason): reason
         }
     }
+}
+
+extension Errno {
+    /// True if the store has no room: its disk is full, or the user's or the directory's part of it (a quota).
+    package var isNoSpace: Bool { self == .noSpace || self == .diskQuotaExceeded }
 }

@@ -25,7 +25,7 @@ enum TransferFailure: Error, Equatable {
     static let missing = TransferFailure.entry("it is missing at the destination")
 
     private static let fatal: Set<Errno> = [
-        .noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .ioError, .tooManyOpenFiles, .tooManyOpenFilesInSystem,
+        .readOnlyFileSystem, .ioError, .tooManyOpenFiles, .tooManyOpenFilesInSystem,
     ]
 
     /// - Parameter error: of the source.
@@ -41,8 +41,8 @@ enum TransferFailure: Error, Equatable {
     init(writing error: StoreError) {
         self =
             switch error {
-            case .system(let errno) where Self.fatal.contains(errno),
-                .refused(let errno) where Self.fatal.contains(errno):
+            case .system(let errno) where errno.isNoSpace || Self.fatal.contains(errno),
+                .refused(let errno) where errno.isNoSpace || Self.fatal.contains(errno):
                 .unusable(error)
             case .unavailable: .unusable(error)
             case .system(.fileExists): .differs

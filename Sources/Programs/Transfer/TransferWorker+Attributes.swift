@@ -84,15 +84,15 @@ extension TransferWorker {
     }
 
     private func isPermitted(_ body: @autoclosure () throws(StoreError) -> Void) throws(TransferFailure) -> Bool {
-        // setxattr(2) returns the last three if an attribute has no room.
+        // setxattr(2) returns the last two, and that there is no space, if an attribute has no room.
         let refusals: [Errno] = [
-            .notPermitted, .permissionDenied, .notSupported, .invalidArgument, .outOfRange, .argListTooLong, .noSpace,
+            .notPermitted, .permissionDenied, .notSupported, .invalidArgument, .outOfRange, .argListTooLong,
         ]
         do throws(StoreError) {
             try body()
             return true
         } catch {
-            guard case .system(let errno) = error, refusals.contains(errno) else {
+            guard case .system(let errno) = error, errno.isNoSpace || refusals.contains(errno) else {
                 throw TransferFailure(writing: error)
             }
             return false

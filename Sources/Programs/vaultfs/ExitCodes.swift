@@ -72,7 +72,7 @@ struct CommandFailure: Error, Equatable {
             case .inUse: .inUse
             case .wrongSecret, .noSlot, .slotEnded: .wrongSecret
             case .invalid: .usage
-            case .tooCostly, .refused, .system: .failure
+            case .tooCostly, .refused, .unavailable, .system: .failure
             }
         self.init(code, error.description)
     }

@@ -2,6 +2,7 @@ import FileSystem
 import Glibc
 import LinuxSystem
 import Locking
+import Synchronization
 import SystemPackage
 import TestSupport
 import Testing
@@ -101,6 +102,23 @@ import Testing
         #expect(vault.system.missingData.first?.hasPrefix("names and attributes") == true)
         try vault.system.synchronizeEverything()
         #expect(vault.system.missingData.isEmpty)
+    }
+
+    @Test(
+        "an end that cannot be recorded for lack of room is no missing data: everything is in place",
+        arguments: [ENOSPC, EDQUOT])
+    func noRoomAtEnd(_ errno: Int32) throws {
+        let ending = try Ending()
+        let logged = Mutex<[String]>([])
+        ending.system.store.reportProblems(to: { line in logged.withLock { $0.append(line) } })
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.path.hasSuffix("/vaultfs.lock") ? errno : 0
+        }
+        CallWatcher.watch(ending.vault.path, answer) { ending.system.shutDown() }
+        #expect(ending.system.missingData.isEmpty)
+        #expect(logged.withLock { $0.count == 1 && $0[0].hasPrefix("a clean end cannot be recorded") })
+        #expect(try !ending.isClean())
+        try ending.check("\(errno)")
     }
 
     @Test("a file that another program removes after it was written is told at the end; one that was unlinked is not")

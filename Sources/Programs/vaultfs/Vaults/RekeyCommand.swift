@@ -138,9 +138,7 @@ struct RekeyCommand: ParsableCommand {
             outcome = try VaultSession.withWorkspaces(for: vault.configuration) { try rekeyer.run(workspaces: $0) }
         } catch let error as VaultError {
             work.clear()
-            guard case .system(let errno, _, _) = error, [.noSpace, .diskQuotaExceeded].contains(errno) else {
-                throw error
-            }
+            guard case .system(let errno, _, _) = error, errno.isNoSpace else { throw error }
             throw CommandFailure(.failure, "\(error.description): make room, and run it again: it goes on where it was")
         }
         try report.finish(outcome, epoch: vault.configuration.epochs.current)

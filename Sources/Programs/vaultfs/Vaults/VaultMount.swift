@@ -32,7 +32,6 @@ struct VaultMount: Codable, Sendable {
             VaultDirectory.open(path), sharing, isReadOnly: options.isReadOnly, slot: slot,
             masterKey: masterKey, log: { logger.notice("\($0)") })
         let (directory, keyRing, lease) = (locked.directory, locked.keyRing, locked.lease)
-        if !options.isReadOnly { try directory.claim() }
         let (store, lack): (Store, String?)
         let fileSystem: VaultFileSystem
         do {
@@ -79,8 +78,8 @@ struct VaultMount: Codable, Sendable {
         return contents
     }
 
-    /// Opens the store of a vault. If it lacks what it takes to put the log's changes in place, it is opened read-only: everything
-    /// can be read, with these changes. Also returns the reason.
+    /// Opens the store of a vault. If it lacks what it takes to write the vault, or to put the log's changes in place, it is opened
+    /// read-only: everything can be read, with these changes. Also returns the reason.
     private func openStore(
         _ directory: VaultDirectory, _ keyRing: KeyRing, isReadOnly: Bool
     ) throws -> (Store, String?) {
@@ -90,13 +89,18 @@ struct VaultMount: Codable, Sendable {
                 followsWriter: isShared, accessTimes: accessTimes, writerLock: directory.writerLock,
                 traits: directory.traits)
         }
+        if isReadOnly { return (try open(true), nil) }
         let lack: String
-        do throws(StoreError) { return (try open(isReadOnly), nil) } catch {
-            guard case .unavailable(_, let reason) = error, !isReadOnly else { throw error }
-            lack = "mounted read-only: \(reason)"
+        do {
+            try directory.claim()
+            return (try open(false), nil)
+        } catch StoreError.unavailable(_, let reason) {
+            lack = reason
+        } catch VaultError.unavailable(_, let reason) {
+            lack = reason
         }
         try directory.shareInsteadOfWriting()
-        return (try open(true), lack)
+        return (try open(true), "mounted read-only: \(lack)")
     }
 
     /// Opens a slot of the present configuration. A slot that was removed after the mount no longer opens the vault.

@@ -58,7 +58,9 @@ package struct LogRecovery {
     /// - Throws: `.damaged` for such an object and such a file; `.unavailable` if the store lacks what it takes. Nothing is lost
     ///   then.
     static func run(in store: Store, setsAside: Bool) throws(StoreError) {
-        do throws(StoreError) { try recover(in: store, setsAside: setsAside) } catch { throw unavailable(error) }
+        do throws(StoreError) { try recover(in: store, setsAside: setsAside) } catch {
+            throw error.unavailable(failure)
+        }
     }
 
     private static func recover(in store: Store, setsAside: Bool) throws(StoreError) {
@@ -128,7 +130,7 @@ package struct LogRecovery {
         }
         try synchronize()
         // Nothing is given up while more may be put in place.
-        if let lack { throw Self.unavailable(lack.error, needed: lack.bytes) }
+        if let lack { throw lack.error.unavailable(Self.failure, needed: lack.bytes) }
         if let damage { throw damage }
     }
 
@@ -171,16 +173,22 @@ package struct LogRecovery {
                 + "corrects the rest; until then the vault can be mounted with -o ro")
     }
 
+    private static let failure = "changes in vaultfs.log cannot be put in place"
+}
+
+extension StoreError {
     /// The error for a lack of the store or of this machine, with what to do. Any other error stays as it is.
-    private static func unavailable(_ error: StoreError, needed: UInt64 = 0) -> StoreError {
-        guard case .system(let errno) = error else { return error }
-        return .unavailable(
-            errno, "changes in vaultfs.log cannot be put in place (\(errno)): \(advice(errno, needed)), then try again")
+    /// - Parameters:
+    ///   - failure: says what failed.
+    ///   - needed: bytes that the store has no room for.
+    func unavailable(_ failure: String, needed: UInt64 = 0) -> StoreError {
+        guard case .system(let errno) = self else { return self }
+        return .unavailable(errno, "\(failure) (\(errno)): \(Self.advice(errno, needed)), then try again")
     }
 
     private static func advice(_ errno: Errno, _ needed: UInt64) -> String {
         switch errno {
-        case .noSpace, .diskQuotaExceeded: "free \(max(1, (needed + 1 << 20 - 1) >> 20)) MiB there"
+        case _ where errno.isNoSpace: "free \(max(1, (needed + 1 << 20 - 1) >> 20)) MiB there"
         case .tooManyOpenFiles, .tooManyOpenFilesInSystem: "raise the limit of open files"
         case .noMemory: "free memory"
         case .readOnlyFileSystem: "make the store writable"

@@ -195,7 +195,7 @@ extension StoreError {
     package var endsRekey: Bool {
         switch self {
         case .system(let errno), .refused(let errno), .unavailable(let errno, _):
-            [.noSpace, .diskQuotaExceeded, .readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
+            errno.isNoSpace || [.readOnlyFileSystem, .noMemory, .tooManyOpenFiles, .canceled].contains(errno)
         case .damaged: false
         case .crypto: true
         }

@@ -169,9 +169,10 @@ package final class Store: Sendable {
     package func releaseWriterLock() {
         faults.endRetries()
         let isClean = !faults.isDataMissing
-        if let error = writerLock?.release(isClean: isClean), isClean {
-            faults.add(.end, "a clean end cannot be recorded in vaultfs.lock (\(error.reason))")
-        }
+        guard let error = writerLock?.release(isClean: isClean), isClean else { return }
+        let text = "a clean end cannot be recorded in vaultfs.lock (\(error.reason))"
+        // Everything is in place. Without room the next mount only looks at all files once more.
+        if error.isNoSpace { faults.log("\(text): the next mount checks all files") } else { faults.add(.end, text) }
     }
 
     /// The status of an entry. Asks a FUSE store about a file with several names.

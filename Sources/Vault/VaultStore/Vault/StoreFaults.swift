@@ -59,6 +59,9 @@ package final class StoreFaults: Sendable {
         if isNew { onFault.notify(text) }
     }
 
+    /// Logs what is no fault.
+    func log(_ text: String) { onFault.notify(text) }
+
     /// Removes the fault of a part that works again.
     func clear(_ part: Part) { state.withLock { _ = $0.faults.removeValue(forKey: part) } }
 

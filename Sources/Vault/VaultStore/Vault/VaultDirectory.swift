@@ -166,7 +166,7 @@ extension VaultDirectory {
 
     /// Writes the record of this process into the lock file, before the first change. Once is enough.
     /// - Throws: `inUse` if another process has taken the vault since it was locked; `refused` if the store cannot overwrite;
-    ///   `system`.
+    ///   `unavailable` if it has no room; `system`.
     package func claim() throws(VaultError) {
         do throws(StoreError) { try writerLock?.claim() } catch { throw writingRefusal(error) }
     }
@@ -187,7 +187,7 @@ extension VaultDirectory {
     /// The error if the writer lock cannot be acquired.
     static func refusal(_ error: StoreError, _ root: Descriptor, _ path: FilePath) -> VaultError {
         error == .system(.wouldBlock)
-            ? .inUse(path, recordedOwner(in: root)) : .system(error.errno, "cannot lock vaultfs.lock in", path)
+            ? .inUse(path, recordedOwner(in: root)) : VaultError(error, "cannot lock vaultfs.lock in", path)
     }
 
     private static func recordedOwner(in root: Descriptor) -> LockOwner? {

@@ -26,6 +26,8 @@ package enum VaultError: Error, Equatable, Sendable {
     case invalid(String)
     /// The vault is not opened, made or changed. The text is the reason.
     case refused(String)
+    /// The store or this machine lacks something that it takes to write the vault. The text says what to do.
+    case unavailable(FilePath, String)
     /// A system call failed. The text names the operation, such as "cannot open".
     case system(Errno, String, FilePath)
 
@@ -73,6 +75,7 @@ extension VaultError: CustomStringConvertible {
         case .tooCostly(let path, let reason):
             "\(path.shown): \(reason): name the slot with --slot, or try all with --allow-costly"
         case .unusable(let reason), .slotEnded(let reason), .invalid(let reason), .refused(let reason): reason
+        case .unavailable(let path, let reason): "\(path.shown): \(reason)"
         case .system(let errno, let operation, let path): "\(operation) \(path.shown): \(errno)"
         }
     }
@@ -83,7 +86,7 @@ extension VaultError {
     package init(_ error: StoreError, _ operation: String, _ path: FilePath) {
         switch error {
         case .system(let errno), .refused(let errno): self = .system(errno, operation, path)
-        case .unavailable(_, let reason): self = .refused("\(path.shown): \(reason)")
+        case .unavailable(_, let reason): self = .unavailable(path, reason)
         case .damaged(let reason), .crypto(let reason): self = .damaged(path, reason)
         }
     }

@@ -102,8 +102,8 @@ package final class WriterLock: Sendable {
     /// that writer has checked its lock again. The first change checks whether another process did the same at the same
     /// time.
     /// - Parameter waitMilliseconds: how long to wait for the former writer. Must be longer than `checkInterval`.
-    /// - Throws: `EAGAIN` if another process has acquired the lock, or uses the vault another way, since `acquire`; the
-    ///   store's error.
+    /// - Throws: `EAGAIN` if another process has acquired the lock, or uses the vault another way, since `acquire`;
+    ///   `.unavailable` if there is no room for the record, as on btrfs, which overwrites nothing in place; the store's error.
     package func claim(waitMilliseconds: Int = 5000) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
             guard let file = state.file, state.record == nil else { return nil }
@@ -118,8 +118,14 @@ package final class WriterLock: Sendable {
             // Before the note: after an unclean end a log that is absent is damage. If it cannot be made, the first entry tries again.
             if !state.followsUncleanEnd { _ = try? RedoLog.openToWrite(root, size: LogHeader.defaultLogSize) }
             let record = try WriterRecord.own(root: identity)
-            try WriterLockFile.write(record.bytes, to: file)
-            try file.synchronize(dataOnly: false)
+            do throws(StoreError) {
+                try WriterLockFile.write(record.bytes, to: file)
+                try file.synchronize(dataOnly: false)
+            } catch {
+                // A part of it may be there. Nothing was changed in the vault.
+                try? WriterLockFile.write(content, to: file)
+                throw error.isNoSpace ? error.unavailable("vaultfs.lock cannot be written") : error
+            }
             state.record = record
             return former?.isOfLivingOther(in: identity) == nil ? former : nil
         }

@@ -112,6 +112,36 @@ import Testing
         expectLoss { try hold.verify() }
     }
 
+    @Test(
+        "Without room for the record nothing is claimed, what the last writer has left stays, and the error says what to do",
+        arguments: [ENOSPC, EDQUOT])
+    func noRoom(_ errno: Int32) throws {
+        try vault.write(Array("incomplete\n".utf8), to: "vaultfs.lock")
+        let hold = try #require(try acquire())
+        // btrfs notices it at the write, NFS at the sync.
+        for kind in [WatchedCall.Kind.write, .synchronize] {
+            let answer = { @Sendable (call: WatchedCall) -> Int32 in
+                call.kind == kind && call.path.hasSuffix("/vaultfs.lock") ? errno : 0
+            }
+            CallWatcher.watch(vault.path, answer) {
+                do throws(StoreError) {
+                    try hold.claim()
+                    Issue.record("claimed")
+                } catch {
+                    guard case .unavailable(let found, let reason) = error else {
+                        Issue.record("\(error)")
+                        return
+                    }
+                    #expect(found.rawValue == errno && reason.hasPrefix("vaultfs.lock cannot be written ("))
+                    #expect(reason.hasSuffix(": free 1 MiB there, then try again"))
+                }
+            }
+            #expect(try vault.bytes("vaultfs.lock") == Array("incomplete\n".utf8))
+        }
+        try hold.claim(waitMilliseconds: 0)
+        #expect(hold.followsUncleanEnd == true)
+    }
+
     @Test("A released lock is free, although a child that was just forked has its descriptor, too")
     func inherited() throws {
         let hold = try #require(try acquire())
