@@ -195,10 +195,18 @@ int symlinkat(const char *target, int directory, const char *name) {
 }
 
 // Calls with a path are watched only if the path is one that the kernel gives to a descriptor.
-static bool refuses_path(const char *path) {
+static int answer_to_path(const char *path) {
     static const char prefix[] = "/proc/self/fd/";
-    if (path == NULL || strncmp(path, prefix, sizeof prefix - 1) != 0) return false;
-    return refuses_file(WATCHED_ATTRIBUTES, atoi(path + sizeof prefix - 1));
+    call_watch watch = atomic_load(&current);
+    if (watch == NULL || path == NULL || strncmp(path, prefix, sizeof prefix - 1) != 0) return 0;
+    watched_call call = {WATCHED_ATTRIBUTES, atoi(path + sizeof prefix - 1), NULL, -1, NULL};
+    return watch(&call);
+}
+
+static bool refuses_path(const char *path) {
+    int error = answer_to_path(path);
+    if (error > 0) errno = error;
+    return error > 0;
 }
 
 int chmod(const char *path, mode_t mode) {
@@ -222,8 +230,13 @@ int utimensat(int directory, const char *path, const struct timespec times[2], i
 }
 
 int setxattr(const char *path, const char *name, const void *value, size_t size, int flags) {
-    if (refuses_path(path)) return -1;
-    return NEXT(setxattr)(path, name, value, size, flags);
+    int answer = answer_to_path(path);
+    if (answer > 0) errno = answer;
+    if (answer == CALL_IN_PART) {
+        // As ntfs-3g does on a full disk.
+        if (NEXT(setxattr)(path, name, value, 0, flags) == 0) errno = ENOSPC;
+    }
+    return answer != 0 ? -1 : NEXT(setxattr)(path, name, value, size, flags);
 }
 
 int removexattr(const char *path, const char *name) {

@@ -18,6 +18,8 @@ package struct EncryptedAttributes {
     private let codec: AttributeCodec
     /// False once the object is known to have no pack. Then a missing name needs no look at the pack.
     package private(set) var mayHavePack: Bool
+    /// The pack that was read or written last, as it is stored. Nil if there is none.
+    private var storedPack: [UInt8]?
 
     package init(_ descriptor: Descriptor, _ codec: AttributeCodec, mayHavePack: Bool = true) {
         stored = ExtendedAttributes(descriptor)
@@ -65,22 +67,20 @@ package struct EncryptedAttributes {
             name: name, value: value, storedName: try storedName(of: name, orThrow: .outOfRange),
             encrypted: try StoreError.ofFormat(codec.encrypt(value: value, name: name))
         )
-        if try stored.contains(change.storedName) {
-            if flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
-            change.isAlone = true
-        }
+        change.old = try stored.valueIfPresent(of: change.storedName)
+        if change.isAlone, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
         let pack: AttributePack?
         do throws(StoreError) { pack = try change.isAlone ? nil : self.pack() } catch .damaged(let reason) {
             // The damaged pack may hold this name. The pack stays as it is, and a new attribute is stored beside it.
             if flags & linux_XATTR_REPLACE != 0 { throw .damaged(reason) }
-            return try stored.set(change.storedName, change.encrypted, flags: 0)
+            return try stored.set(change.storedName, change.encrypted, flags: 0, replacing: nil)
         }
         let isPacked = pack?[name] != nil
         if isPacked, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
         if !isPacked, !change.isAlone, flags & linux_XATTR_REPLACE != 0 { throw .system(.noData) }
         do throws(StoreError) {
             try put(change, pack)
-        } catch .system(let errno) where Self.noRoom.contains(errno) {
+        } catch .system(let errno) where Self.hasNoRoom(errno) {
             try makeRoom(for: change, errno)
         }
     }
@@ -110,14 +110,19 @@ package struct EncryptedAttributes {
 
     private struct AttributeChange {
         let name, value, storedName, encrypted: [UInt8]
-        /// True if the attribute is stored on its own already.
-        var isAlone = false
+        /// The attribute's value, if it is stored on its own already.
+        var old: [UInt8]?
+
+        var isAlone: Bool { old != nil }
     }
 
     /// Stores an attribute where it already is. A new one is stored on its own. It goes into the pack instead if
     /// there is a pack, or if there are several attributes already.
     private mutating func put(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
-        if change.isAlone { return try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_REPLACE) }
+        if let old = change.old {
+            let flags = linux_XATTR_REPLACE
+            return try stored.set(change.storedName, change.encrypted, flags: flags, replacing: old)
+        }
         let isAmongFew = pack == nil ? try ownNames().count < Self.aloneLimit : false
         if isAmongFew {
             if try Self.finds(room: { () throws(StoreError) in try putAlone(change, pack) }) { return }
@@ -135,7 +140,7 @@ package struct EncryptedAttributes {
     }
 
     private mutating func putAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
-        try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_CREATE)
+        try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_CREATE, replacing: nil)
         guard var pack, pack[change.name] != nil else { return }
         // This makes the pack smaller. The value on its own counts, even if this fails.
         pack[change.name] = nil
@@ -176,18 +181,18 @@ package struct EncryptedAttributes {
         return found.sorted { $0.name.count + $0.value.count < $1.name.count + $1.value.count }
     }
 
-    /// Returns false if there is no room. The error is ENOSPC on ext4, xfs and btrfs, E2BIG on some others, or
-    /// EDQUOT. A smaller value may still fit.
+    /// Returns false if there is no room. A smaller value may still fit.
     private static func finds(room body: () throws(StoreError) -> Void) throws(StoreError) -> Bool {
         do throws(StoreError) {
             try body()
             return true
-        } catch .system(let errno) where noRoom.contains(errno) {
+        } catch .system(let errno) where hasNoRoom(errno) {
             return false
         }
     }
 
-    private static let noRoom: [Errno] = [.noSpace, .diskQuotaExceeded, .argListTooLong]
+    /// Some stores return E2BIG for an attribute that has no room. ext4, xfs and btrfs return ENOSPC.
+    private static func hasNoRoom(_ errno: Errno) -> Bool { errno.isNoSpace || errno == .argListTooLong }
 
     // MARK: Stored attributes
 
@@ -197,21 +202,28 @@ package struct EncryptedAttributes {
         let encrypted: [UInt8]
         do throws(StoreError) { encrypted = try stored.value(of: AttributeCodec.packName) } catch .system(.noData) {
             mayHavePack = false
+            storedPack = nil
             return nil
         }
+        storedPack = encrypted
         return try StoreError.ofFormat(codec.decrypt(pack: encrypted))
     }
 
     /// Replaces the pack in one call. Also throws `ENOSPC` if the pack would be larger than a stored attribute can
     /// be.
     private mutating func write(_ pack: AttributePack) throws(StoreError) {
-        if pack.isEmpty { return try stored.remove(AttributeCodec.packName) }
+        if pack.isEmpty {
+            try stored.remove(AttributeCodec.packName)
+            storedPack = nil
+            return
+        }
         guard let encrypted = try StoreError.ofFormat({ () throws(FormatError) in try codec.encrypt(pack: pack) })
         else {
             throw .system(.noSpace)
         }
         mayHavePack = true
-        try stored.set(AttributeCodec.packName, encrypted, flags: 0)
+        try stored.set(AttributeCodec.packName, encrypted, flags: 0, replacing: storedPack)
+        storedPack = encrypted
     }
 
     /// The stored names of the attributes on their own.

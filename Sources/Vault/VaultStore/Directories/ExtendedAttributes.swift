@@ -6,6 +6,7 @@ internal import SystemPackage
 /// take no O_PATH descriptor. Any thread.
 package struct ExtendedAttributes {
     private static let largestValue = 64 << 10  // XATTR_SIZE_MAX and XATTR_LIST_MAX, limits.h
+    private static let commonValue = 1 << 10
     private let descriptor: Descriptor
     private let path: String
 
@@ -22,15 +23,17 @@ package struct ExtendedAttributes {
         }
     }
 
-    /// Returns true if there is an attribute of this name.
+    /// getxattr(2), with one call for a value that is not large. Nil if there is no such attribute.
     /// - Throws: `.system` with errno.
-    package func contains(_ name: [UInt8]) throws(StoreError) -> Bool {
+    func valueIfPresent(of name: [UInt8]) throws(StoreError) -> [UInt8]? {
         do throws(StoreError) {
-            try retrying(name) { linux_getxattr(path, $0, nil, 0) }
-            return true
-        } catch .system(.noData) {
-            return false
-        }
+            return try withCString(name) { (name) throws(StoreError) -> [UInt8] in
+                let call = { (buffer: UnsafeMutableRawPointer?, size: Int) in linux_getxattr(path, name, buffer, size) }
+                do throws(StoreError) { return try Self.fill(Self.commonValue, call) } catch .system(.outOfRange) {
+                    return try Self.fill(Self.largestValue, call)
+                }
+            }
+        } catch .system(.noData) { return nil }
     }
 
     /// listxattr(2).
@@ -94,10 +97,41 @@ package struct ExtendedAttributes {
         return bytes
     }
 
-    /// setxattr(2).
+    /// setxattr(2). If it fails, the attribute is as before.
     /// - Throws: `.system` with errno.
     package func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
+        if flags & linux_XATTR_CREATE != 0 { return try set(name, value, flags: flags, replacing: nil) }
+        let old: [UInt8]?
+        do throws(StoreError) { old = try valueIfPresent(of: name) } catch {
+            // Nothing is known that could be put back.
+            return try call(name, value, flags: flags)
+        }
+        try set(name, value, flags: flags, replacing: old)
+    }
+
+    /// Does the same.
+    /// - Parameter old: the value before. Nil if there is no such attribute.
+    func set(_ name: [UInt8], _ value: [UInt8], flags: Int32, replacing old: [UInt8]?) throws(StoreError) {
+        do throws(StoreError) { try call(name, value, flags: flags) } catch {
+            // These are answers about the flags.
+            if error != .system(.fileExists), error != .system(.noData) { putBack(name, old) }
+            throw error
+        }
+    }
+
+    private func call(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         try retrying(name) { linux_setxattr(path, $0, value, value.count, flags) }
+    }
+
+    /// Undoes what a failed call has done: on a full disk ntfs-3g leaves an attribute without a value, where other stores change
+    /// nothing. If the old value cannot be put back, what is left stays: it is damage that a reader notices, not a silent loss.
+    private func putBack(_ name: [UInt8], _ old: [UInt8]?) {
+        do throws(StoreError) {
+            if try valueIfPresent(of: name) == old { return }
+            if let old { try call(name, old, flags: 0) } else { try remove(name) }
+        } catch {
+            // The caller throws the error of the change.
+        }
     }
 
     /// removexattr(2).

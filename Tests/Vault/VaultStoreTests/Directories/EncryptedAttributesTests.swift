@@ -62,7 +62,7 @@ import VaultFormat
         try stored().names().count { $0.starts(with: ascii("user.")) && $0 != AttributeCodec.packName }
     }
 
-    private func isPacked() throws -> Bool { try stored().contains(AttributeCodec.packName) }
+    private func isPacked() throws -> Bool { try stored().valueIfPresent(of: AttributeCodec.packName) != nil }
 
     private func expect(_ errno: Errno, _ body: () throws -> Void) {
         #expect(throws: StoreError.system(errno)) { try body() }
@@ -203,6 +203,40 @@ import VaultFormat
             call += 1
         }
         #expect(call > (numbers.max() ?? 0))
+    }
+
+    @Test("a store that leaves an empty attribute when it is full: each attribute is as before", arguments: [3, 6])
+    func emptied(_ count: Int) throws {
+        for number in 0..<count { try set("n\(number)", "\(number)") }
+        let before = try all()
+        let isFull = Mutex(true)
+        let answer = { @Sendable (_: WatchedCall) -> Int32 in
+            // Only the first of two calls that set the same attribute fails.
+            isFull.withLock { isFull in
+                defer { isFull.toggle() }
+                return isFull ? CallWatcher.inPart : 0
+            }
+        }
+        for name in ["new", "n0", "n5"] {
+            for flags in [0, createOnly, replaceOnly] {
+                isFull.withLock { $0 = true }
+                CallWatcher.watch(path, includesAttributes: true, answer) { _ = try? set(name, "other", flags: flags) }
+                let after = try all()
+                #expect(after == before || after == before.merging([name: "other"]) { $1 }, "\(name) \(flags)")
+                if before[name] == nil, after[name] != nil { try remove(name) }
+                if let old = before[name] { try set(name, old) }
+            }
+        }
+        // Any attribute, also one that is not encrypted.
+        try stored().set(ascii("user.plain"), [1, 2], flags: 0)
+        isFull.withLock { $0 = true }
+        CallWatcher.watch(path, includesAttributes: true, answer) {
+            expect(.noSpace) { try stored().set(ascii("user.plain"), [3], flags: 0) }
+            isFull.withLock { $0 = true }
+            expect(.noSpace) { try stored().set(ascii("user.new"), [3], flags: 0) }
+        }
+        #expect(try stored().value(of: ascii("user.plain")) == [1, 2])
+        #expect(try stored().valueIfPresent(of: ascii("user.new")) == nil)
     }
 
     @Test("Store-39: without any room the change fails and loses nothing")
