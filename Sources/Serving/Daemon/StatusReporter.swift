@@ -18,6 +18,8 @@ struct StatusReporter: Sendable {
     let session: FuseSession
     /// The number of damaged objects that `status` lists.
     private static let shownDamage = 20
+    /// Seconds after which a store that does not answer is a problem.
+    private static let longestAnswer = 10
     private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
 
@@ -62,7 +64,7 @@ struct StatusReporter: Sendable {
     private func status() -> MountStatus {
         let statistics = contents.fileSystem.statistics()
         let lock = lock.status()
-        let problems = contents.problems() + Self.lines(session.damage)
+        let problems = contents.problems() + silence() + Self.lines(session.damage)
         var status = MountStatus(
             version: version, pid: getpid(), vaultPath: request.source.string, vaultID: "",
             mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
@@ -78,6 +80,16 @@ struct StatusReporter: Sendable {
         status.problems = problems.isEmpty ? nil : problems
         contents.completeStatus(&status)
         return status
+    }
+
+    /// A line if the store has not answered a request, or work in the background, for a while.
+    private func silence() -> [String] {
+        guard let since = [session.oldestRequest, contents.unansweredSince()].compactMap(\.self).min() else {
+            return []
+        }
+        let seconds = (monotonicNanoseconds() - since) / 1_000_000_000
+        if seconds < Self.longestAnswer { return [] }
+        return ["\(request.source.shown) has not answered for \(seconds) s: check its disk or its connection"]
     }
 
     /// Lines for the latest damage, so that the answer stays short.

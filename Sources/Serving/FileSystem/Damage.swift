@@ -8,6 +8,13 @@ package struct ObjectPath: Sendable, Hashable {
     package var plaintext: [UInt8]?
 
     package init(stored: [UInt8], plaintext: [UInt8]?) { (self.stored, self.plaintext) = (stored, plaintext) }
+
+    /// For people.
+    package var shown: String { plaintext.map(Self.shown) ?? "encrypted path \(Self.shown(stored))" }
+
+    private static func shown(_ path: [UInt8]) -> String {
+        path.isEmpty ? "." : String(decoding: path, as: UTF8.self).withoutControlCharacters
+    }
 }
 
 /// Damage that a request has met.
@@ -20,15 +27,5 @@ package struct Damage: Sendable, Equatable {
     package init(_ reason: String, at path: ObjectPath?) { (self.path, self.reason) = (path, reason) }
 
     /// One line for people: `damaged: Photos/a.jpg: chunk 126: its data is damaged`.
-    package var message: String { "damaged: \(shownPath): \(reason)" }
-
-    private var shownPath: String {
-        guard let path else { return "an object without a name" }
-        guard let plaintext = path.plaintext else { return "encrypted path \(Self.shown(path.stored))" }
-        return Self.shown(plaintext)
-    }
-
-    private static func shown(_ path: [UInt8]) -> String {
-        path.isEmpty ? "." : String(decoding: path, as: UTF8.self).withoutControlCharacters
-    }
+    package var message: String { "damaged: \(path?.shown ?? "an object without a name"): \(reason)" }
 }

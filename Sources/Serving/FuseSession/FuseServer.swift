@@ -120,6 +120,11 @@ final class FuseServer: Sendable {
 
     // MARK: Workers
 
+    /// The start of the oldest current request. Nil without requests.
+    var oldestRequest: Int? {
+        workers.access { $0.map { $0.started.load(ordering: .relaxed) }.filter { $0 != 0 }.min() }
+    }
+
     /// Must be called before the first worker starts.
     func ignoreWakeSignal() {
         var ignore = sigaction()
@@ -211,14 +216,15 @@ final class FuseServer: Sendable {
             worker.setxattrFlags =
                 extendsSetxattr.load(ordering: .relaxed)
                 ? linux_fuse_shorten_setxattr(worker.message.mem, &worker.message.size) : 0
-            schedule.began(
-                UnsafeRawBufferPointer(start: worker.message.mem, count: worker.message.size),
-                at: monotonicNanoseconds())
+            let now = monotonicNanoseconds()
+            worker.started.store(now, ordering: .relaxed)
+            schedule.began(UnsafeRawBufferPointer(start: worker.message.mem, count: worker.message.size), at: now)
             gate.enter(worker.inFlight)
             fuse_session_process_buf(session, &worker.message)
             if worker.isRefused { worker.wipeRequest(received) }
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
+            worker.started.store(0, ordering: .relaxed)
             // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
             // request repeats the call that the signal interrupts.
             if schedule.ended(at: monotonicNanoseconds()) {

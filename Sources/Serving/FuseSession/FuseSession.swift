@@ -263,6 +263,9 @@ package final class FuseSession: @unchecked Sendable {
         return poll(&device, 1, 0) >= 0 && device.revents & Int16(POLLERR) == 0
     }
 
+    /// The start of the request that takes longest so far, in nanoseconds of CLOCK_MONOTONIC. Nil without requests.
+    package var oldestRequest: Int? { server.oldestRequest }
+
     package var statistics: RequestStatistics {
         RequestStatistics(served: server.requests.total, clientsFollowed: server.scheduler.followed.total)
     }

@@ -21,6 +21,8 @@ final class Worker: @unchecked Sendable {
     let hasLeftGate = Atomic<Bool>(false)
     /// True while it waits for a request in read(2).
     let isReceiving = Atomic<Bool>(false)
+    /// The start of the current request, in nanoseconds of CLOCK_MONOTONIC. 0 between requests.
+    let started = Atomic<Int>(0)
     /// The last wiping round that it has taken part in.
     var wiped = 0
     /// The thread's umask. Nil if it was not set yet.

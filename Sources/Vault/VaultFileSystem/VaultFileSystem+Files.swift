@@ -308,7 +308,11 @@ extension VaultFileSystem {
         do throws(StoreError) {
             for node in nodes.all {
                 guard let file = node.openFile else { continue }
-                do throws(StoreError) { try file.synchronize(dataOnly: false) } catch {
+                do throws(StoreError) {
+                    try store.durability.activity.during { () throws(StoreError) in
+                        try file.synchronize(dataOnly: false)
+                    }
+                } catch {
                     // The others go on if only this one fails, but do not each wait for a store that does not answer.
                     failure = failure ?? error
                     try store.durability.confirm()

@@ -233,7 +233,10 @@ extension VaultFileSystem: LockableFileSystem {
         }
         // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later. An error is a
         // fault by then.
-        if (try? store.log.renewIfNeeded()) != nil { try? store.log.synchronize() }
+        try? store.durability.activity.during { () throws(StoreError) in
+            try store.log.renewIfNeeded()
+            try store.log.synchronize()
+        }
         store.durability.sealer.sealWaiting()
     }
 

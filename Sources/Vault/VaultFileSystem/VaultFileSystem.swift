@@ -281,6 +281,28 @@ extension VaultFileSystem: FileSystem {
             Damage("\(name) lost: written, but not readable in vaultfs.log", at: node.flatMap { objectPath(of: $0) }))
     }
 
+    /// Milliseconds for the names of files in `problems`, which may have to be read from the store.
+    private static let namingTimeout = 500
+
+    /// The parts of the store that do not work, one line of text each, with names of files. Without names if the store does not
+    /// answer.
+    package var problems: [String] {
+        guard store.faults.concernFiles else { return store.problems }
+        return withinTime(milliseconds: Self.namingTimeout) { [self] in store.problems(naming: name) } ?? store.problems
+    }
+
+    private func name(of part: StoreFaults.Part) -> String? {
+        let node = nodes.all.first { node in
+            guard let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil else { return false }
+            switch part {
+            case .placing(let id): return file.fileID == id
+            case .syncing(let token), .removed(let token): return file.token == token
+            case .store, .log, .checkpoint, .names, .foundLog, .writerLock, .end: return false
+            }
+        }
+        return node.flatMap { objectPath(of: $0) }?.shown
+    }
+
     /// Without plaintext names while the vault is locked.
     package func path(of id: NodeID) -> ObjectPath? { (try? nodes.node(id)).flatMap { objectPath(of: $0) } }
 

@@ -121,6 +121,76 @@ import Testing
         try ending.check("\(errno)")
     }
 
+    @Test("the problem of several files is one line, with their number and the first names")
+    func severalFiles() throws {
+        let vault = try MountedVault()
+        let names = ["a", "b", "c", "d"]
+        for name in names { try vault.file(name, pattern(10_000)) }
+        try vault.remount()
+        let handles = try names.map { try vault.opened($0) }
+        for handle in handles { try vault.write(handle, [1], at: 5000) }
+        let system = vault.system
+        let fail = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && !call.path.hasSuffix("/vaultfs.log") ? EIO : 0
+        }
+        CallWatcher.watch(vault.path, fail) { _ = try? system.store.log.checkpoint(.due) }
+        let found = system.problems.filter { $0.hasPrefix("changes of a file") }
+        #expect(found.count == 1 && system.store.problems.count == 1, "\(system.problems)")
+        let line = try #require(found.first)
+        #expect(line.contains(": 4 files, such as "))
+        #expect(line.split(separator: "such as ")[1].split(separator: ", ").allSatisfy { names.contains(String($0)) })
+        for handle in handles.dropFirst() {
+            try handle.file.synchronize(dataOnly: true)
+        }
+        let first = try vault.backing("a")
+        let failOne = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.path == first ? EIO : 0
+        }
+        CallWatcher.watch(vault.path, failOne) { _ = try? system.store.log.checkpoint(.due) }
+        #expect(system.problems.count == 1 && system.problems[0].hasSuffix("tried again: a"), "\(system.problems)")
+        try system.store.log.checkpoint(.due)
+        #expect(system.problems.isEmpty)
+        for handle in handles { system.release(handle) }
+    }
+
+    @Test("'vaultfs sync' goes on after a file that fails, and ends with its error")
+    func syncOfOthers() throws {
+        let vault = try MountedVault()
+        for name in ["a", "b", "c"] { try vault.file(name, pattern(10_000)) }
+        try vault.remount()
+        let handles = try ["a", "b", "c"].map { try vault.opened($0) }
+        for handle in handles { try vault.write(handle, [1], at: 5000) }
+        let (first, bad, last) = (try vault.backing("a"), try vault.backing("b"), try vault.backing("c"))
+        let synced = Mutex<Set<String>>([])
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            if call.kind == .synchronize { synced.withLock { _ = $0.insert(call.path) } }
+            return call.kind == .synchronize && call.path == bad ? EIO : 0
+        }
+        CallWatcher.watch(vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try vault.system.synchronizeEverything() }
+        }
+        #expect(synced.withLock { $0.isSuperset(of: [first, bad, last]) })
+        #expect(!handles[0].file.isLogged && !handles[2].file.isLogged)
+        try vault.system.synchronizeEverything()
+        #expect(vault.system.problems.isEmpty)
+        for handle in handles { vault.system.release(handle) }
+    }
+
+    @Test("background work that the store does not answer has a time, until it is answered")
+    func silence() throws {
+        let vault = try MountedVault()
+        let activity = vault.system.store.durability.activity
+        let before = monotonicNanoseconds()
+        let seen = Mutex<[Int?]>([])
+        let look = { @Sendable (call: WatchedCall) -> Int32 in
+            if call.kind == .synchronizeAll { seen.withLock { $0.append(activity.oldest) } }
+            return 0
+        }
+        try CallWatcher.watch(vault.path, look) { try vault.system.synchronizeEverything() }
+        #expect(seen.withLock { times in !times.isEmpty && times.allSatisfy { $0.map { $0 >= before } ?? false } })
+        #expect(activity.oldest == nil)
+    }
+
     @Test("a file that another program removes after it was written is told at the end; one that was unlinked is not")
     func removed() throws {
         for isForeign in [true, false] {

@@ -63,9 +63,10 @@ struct VaultMount: Codable, Sendable {
         contents.isReadOnly = store.isReadOnly
         contents.problems = {
             let isRekeying = keyRing.epochs.previous != nil
-            return [lack].compactMap(\.self) + store.problems
+            return [lack].compactMap(\.self) + fileSystem.problems
                 + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
         }
+        contents.unansweredSince = { store.durability.activity.oldest }
         contents.warnings =
             [lack].compactMap(\.self) + StoreText.warnings(store.traits, directory.descriptor, path)
         contents.problemsAtStart = store.problems

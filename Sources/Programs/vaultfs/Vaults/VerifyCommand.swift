@@ -57,7 +57,9 @@ struct VerifyCommand: ParsableCommand {
         // Before hours of reading.
         if repair && !yes { _ = try TerminalPrompt(otherwise: "--yes") }
         let (directory, masterKey, verifier) = try openVault()
-        let report = VerifyReport(vault: common.vault.path, isJSON: common.json, isVerbose: verbose)
+        let report = VerifyReport(
+            vault: common.vault.path, isJSON: common.json, isVerbose: verbose,
+            unsealedReason: Self.unsealedReason(directory, verifier))
         var repairable: [VerifierFinding] = []
         let totals = try verifier.run(
             onFinding: { finding in
@@ -93,6 +95,13 @@ struct VerifyCommand: ParsableCommand {
         let verifier = try Verifier(
             directory: locked, masterKey: masterKey, isInUse: isInUse, isCompleting: isCompleting)
         return (locked, masterKey, verifier)
+    }
+
+    /// Says why files are unsealed.
+    private static func unsealedReason(_ directory: VaultDirectory, _ verifier: Verifier) -> String {
+        if verifier.isInUse { return " that the mount has not sealed yet" }
+        return directory.wasLeftUncleanHere
+            ? ", as after a kill, a power cut or on a full disk" : ", as in a copy of a mounted vault"
     }
 
     /// The command's failure. Nil if nothing is wrong.

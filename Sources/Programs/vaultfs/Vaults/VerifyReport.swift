@@ -49,10 +49,13 @@ final class VerifyReport {
     private(set) var remediable = 0
     /// The unsealed files of the current check, which get one line: their number, and the first.
     private var unsealed: (count: Int, first: VerifierFinding)?
+    private let unsealedReason: String
     /// The number of failed repairs.
     private(set) var failures = 0
 
-    init(vault: FilePath, isJSON: Bool, isVerbose: Bool) {
+    /// - Parameter unsealedReason: follows the number of unsealed files.
+    init(vault: FilePath, isJSON: Bool, isVerbose: Bool, unsealedReason: String) {
+        self.unsealedReason = unsealedReason
         self.vault = vault
         self.isJSON = isJSON
         self.isVerbose = isVerbose
@@ -82,8 +85,7 @@ final class VerifyReport {
         print(
             count == 1
                 ? Self.line(first)
-                : "unsealed: \(count) files, as in a copy of a mounted vault: their lengths cannot be checked yet "
-                    + "(--verbose lists them)")
+                : "unsealed: \(count) files\(unsealedReason): their lengths cannot be checked (--verbose lists them)")
     }
 
     func showProgress(_ totals: VerifierTotals) { progress.show { Self.parts(totals, seconds: $0) } }

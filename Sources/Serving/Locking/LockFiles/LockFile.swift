@@ -37,7 +37,7 @@ package final class LockFile: @unchecked Sendable {
         birth = Atomic(identity.birth)
         isOurs = Mutex(identity.owner == geteuid())
         cPath = Self.copy(path)
-        cDirectory = Self.copy(Self.followed(directory))
+        cDirectory = Self.copy(directory)
         // It would lock for ever.
         guard check() != .unknown(.fileNameTooLong) else {
             throw LockFileError("lock file \(path.string): the name is too long")
@@ -74,7 +74,7 @@ package final class LockFile: @unchecked Sendable {
     package func rearm() throws(LockFileError) {
         try isOurs.withLock { (isOurs) throws(LockFileError) in
             // The check below reports ENOENT better.
-            if isOurs, directory.withPlatformString({ mkdir($0, 0o700) }) == -1, errno != EEXIST, errno != ENOENT {
+            if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST, errno != ENOENT {
                 throw LockFileError("cannot make \(directory.string): \(Errno(rawValue: errno))")
             }
             let identity = try Self.identifySafe(directory)
@@ -106,7 +106,7 @@ package final class LockFile: @unchecked Sendable {
     private static func identifySafe(_ path: FilePath) throws(LockFileError) -> linux_file_identity {
         if FileSystemType(at: path) == .overlay { copyUp(path) }
         var found = linux_file_identity()
-        guard followed(path).withPlatformString({ linux_identify($0, &found) }) == 0 else {
+        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else {
             throw LockFileError(errno, checking: path)
         }
         guard found.mode & S_IFMT == S_IFDIR else { throw LockFileError(ENOTDIR, checking: path) }
@@ -146,9 +146,6 @@ package final class LockFile: @unchecked Sendable {
         let absolute = directory.isAbsolute ? directory : try resolve(".").pushing(directory)
         return absolute.lexicallyNormalized() == resolved ? resolved : absolute
     }
-
-    /// The path of what a directory's path leads to, if its last component is a link: `linux_identify` follows none there.
-    private static func followed(_ directory: FilePath) -> FilePath { directory.appending(".") }
 
     /// realpath(3).
     private static func resolve(_ path: FilePath) throws(LockFileError) -> FilePath {

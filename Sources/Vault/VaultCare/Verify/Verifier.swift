@@ -39,7 +39,7 @@ package final class Verifier {
     /// False when an object is checked again.
     private var isFirstCheck = true
     /// True if a daemon may be writing.
-    let isInUse: Bool
+    package let isInUse: Bool
     /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
     /// present one (`Completion`).
     let isCompleted: Bool

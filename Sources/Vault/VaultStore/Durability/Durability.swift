@@ -12,6 +12,7 @@ package final class Durability: Sendable {
     package let log: RedoLog
     package let sealer: HeaderSealer
     let schedule = DurabilitySchedule()
+    package var activity: StoreActivity { schedule.activity }
     private let root: Descriptor
     private let isReadOnly: Bool
     /// syncfs(2) of the store reaches its disk.
@@ -47,7 +48,8 @@ package final class Durability: Sendable {
             switch task {
             case .checkpoint: checkpoint()
             // If one cannot be made durable, its next growth tries again, and its next fsync reports it.
-            case .durableLengths(let files): for file in files { try? file.writeDurableLength() }
+            case .durableLengths(let files):
+                for file in files { try? activity.during { () throws(StoreError) in try file.writeDurableLength() } }
             case .sealing: sealer.sealAll()
             case .check: checkStore()
             }
@@ -91,7 +93,9 @@ package final class Durability: Sendable {
 
     private func makeNamesDurable() throws(StoreError) {
         guard usesSyncfs else { return }
-        do throws(StoreError) { try retrying { linux_syncfs(root.fd) } } catch {
+        do throws(StoreError) {
+            _ = try activity.during { () throws(StoreError) in try retrying { linux_syncfs(root.fd) } }
+        } catch {
             faults.add(.names, "names and attributes could not be made durable (\(error.reason))\(StoreFaults.retry)")
             schedule.checkStore()
             throw error
@@ -120,10 +124,11 @@ package final class Durability: Sendable {
     /// - Throws: the store's error. The fault stays then.
     package func confirm() throws(StoreError) {
         let errors = faults.storeErrors
-        try check()
-        guard let errors else { return }
-        if !isReadOnly { try tryChange() }
-        faults.clearStore(after: errors)
+        try activity.during { () throws(StoreError) in
+            try check()
+            if errors != nil, !isReadOnly { try tryChange() }
+        }
+        if let errors { faults.clearStore(after: errors) }
     }
 
     /// Makes a file durable, and removes it. A full store answers, too.
@@ -140,7 +145,7 @@ package final class Durability: Sendable {
 
     private func checkStore() {
         do throws(StoreError) {
-            // What concerns single files are faults of theirs.
+            // The errors of single files are faults of theirs.
             _ = try log.placeFiles(.due)
             _ = synchronizeDoubtful()
             try makeNamesDurable()
@@ -169,8 +174,11 @@ package final class Durability: Sendable {
             // Nobody misses a file without a name.
             if !file.isBusy, file.reader.hasNoName {
                 removeDoubtful(file)
-            } else if (try? file.synchronizeBacking(file.anyDescriptor, dataOnly: true)) == nil {
-                areDurable = false
+            } else {
+                let isDurable: ()? = try? activity.during { () throws(StoreError) in
+                    try file.synchronizeBacking(file.anyDescriptor, dataOnly: true)
+                }
+                if isDurable == nil { areDurable = false }
             }
         }
         return areDurable

@@ -49,6 +49,7 @@ final class DurabilitySchedule: Sendable {
     /// Time for which a request waits for a new log. The thread tries to begin one after each `idle`.
     private static let renewal = Duration.seconds(3)
 
+    let activity = StoreActivity()
     private let state = Monitor(State())
 
     /// The next task, when its time has come. Nil after `stop`. Called by the durability thread only.

@@ -89,7 +89,11 @@ package final class HeaderSealer: Sendable {
             for seen in seen {
                 guard let file = file(seen.token) else { continue }
                 let isDone: Bool
-                do throws(StoreError) { isDone = try file.seal(ifStill: seen.mark, isDurable: together) } catch {
+                do throws(StoreError) {
+                    isDone = try schedule.activity.during { () throws(StoreError) in
+                        try file.seal(ifStill: seen.mark, isDurable: together)
+                    }
+                } catch {
                     // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable,
                     // and not while the store fails.
                     isDone = !error.isOfStore && !file.syncs.isDoubtful

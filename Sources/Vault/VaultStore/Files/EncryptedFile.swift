@@ -23,7 +23,7 @@ package final class EncryptedFile: Sendable {
     package var keys: FileKeys { records.keys }
     package var reader: Descriptor { records.reader }
     /// The file's name in the block cache.
-    var token: UInt64 { records.token }
+    package var token: UInt64 { records.token }
     var changes: ChangeCounter { records.changes }
     var layout: ChunkLayout { store.layout }
 

@@ -69,11 +69,13 @@ extension RedoLog {
         let unplaced: UnplacedFiles
         do throws(StoreError) {
             unplaced = try checkpointing.withLock { (_) throws(StoreError) in
-                for _ in 0..<Self.mostRenewals {
-                    try renew()
-                    if let unplaced = try placeAll() { return unplaced }
+                try schedule.activity.during { () throws(StoreError) in
+                    for _ in 0..<Self.mostRenewals {
+                        try renew()
+                        if let unplaced = try placeAll() { return unplaced }
+                    }
+                    throw .system(.ioError)
                 }
-                throw .system(.ioError)
             }
         } catch {
             faults.add(
@@ -195,6 +197,7 @@ extension RedoLog {
                 removed.append(fileID)
                 continue
             }
+            schedule.activity.step()
             do throws(StoreError) {
                 try target.file.placeChanges(changes, target.writer, from: log)
                 changed.append((fileID, target))
@@ -215,7 +218,9 @@ extension RedoLog {
             }
         }
         if !isDurable {
-            let errors = Self.synchronizeFiles(changed.map(\.target.writer), root: root, usesSyncfs: usesSyncfs)
+            let errors = Self.synchronizeFiles(changed.map(\.target.writer), root: root, usesSyncfs: usesSyncfs) {
+                schedule.activity.step()
+            }
             for (index, error) in errors {
                 unplaced.add(changed[index].fileID, error)
                 // New chunks past the file's end may be lost too, and the kernel returns the error only once.
@@ -245,13 +250,16 @@ extension RedoLog {
     }
 
     /// Makes files durable.
+    /// - Parameter onStep: called before each sync.
     /// - Returns: the errors of those that are not, with their positions in `files`.
     static func synchronizeFiles(
-        _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool
+        _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool, onStep: () -> Void = {}
     ) -> [(index: Int, error: StoreError)] {
+        onStep()
         if root.synchronizesTogether(files.count, usesSyncfs: usesSyncfs) { return [] }
         var errors: [(index: Int, error: StoreError)] = []
         for (index, file) in files.enumerated() {
+            onStep()
             // Times too: an fsync(2) has left them to the log, and its entries go.
             do throws(StoreError) { try file.synchronizeIfNamed(dataOnly: false) } catch {
                 errors.append((index, error))

@@ -131,8 +131,12 @@ package final class Store: Sendable {
     package var followsUncleanEnd: Bool { completion?.isActive ?? isAfterUncleanEnd }
 
     /// The parts of the store that do not work, one line of text each.
-    package var problems: [String] {
-        [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) + faults.texts
+    package var problems: [String] { problems(naming: { _ in nil }) }
+
+    /// The same.
+    /// - Parameter name: as for `StoreFaults.texts`.
+    package func problems(naming name: (StoreFaults.Part) -> String?) -> [String] {
+        [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) + faults.texts(naming: name)
     }
 
     /// Logs the current problems, and later ones when they happen.

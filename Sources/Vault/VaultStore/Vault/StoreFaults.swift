@@ -39,8 +39,9 @@ package final class StoreFaults: Sendable {
         var storeErrors = 0
     }
 
-    /// Number of faults that are listed.
+    /// Number of faults that are listed, and of files that are named for one.
     private static let mostListed = 10
+    private static let mostNamed = 3
     static let olderFile =
         "the store has returned a file in an older state than before: another program has put it there, or a cache of the store is old"
     /// The end of a text while something is tried again.
@@ -107,13 +108,35 @@ package final class StoreFaults: Sendable {
         for text in state.withLock({ Array($0.faults.values) }) { log(text) }
     }
 
-    /// One line of text for each fault.
-    package var texts: [String] {
-        let (all, lost) = state.withLock { (Array($0.faults.values), $0.lostChunks) }
-        let rest = all.count - Self.mostListed
-        return all.sorted().prefix(Self.mostListed) + (rest > 0 ? ["\(rest) more files have such problems"] : [])
+    /// One line of text for each fault, but only one for the same fault of several files.
+    package var texts: [String] { texts(naming: { _ in nil }) }
+
+    /// The same.
+    /// - Parameter name: returns the name of the file that a part is about. Nil if it is not known.
+    package func texts(naming name: (Part) -> String?) -> [String] {
+        let (faults, lost) = state.withLock { ($0.faults, $0.lostChunks) }
+        let all = Dictionary(grouping: faults.keys) { faults[$0] ?? "" }.sorted { $0.key < $1.key }
+        let lines = all.prefix(Self.mostListed).map { text, parts in
+            let names = parts.lazy.compactMap(name).prefix(Self.mostNamed).joined(separator: ", ")
+            if parts.count == 1 { return names.isEmpty ? text : "\(text): \(names)" }
+            return "\(text): \(parts.count) files" + (names.isEmpty ? "" : ", such as \(names)")
+        }
+        let rest = all.dropFirst(Self.mostListed).reduce(0) { $0 + $1.value.count }
+        return lines + (rest > 0 ? ["\(rest) more files have such problems"] : [])
             + (lost > 0
                 ? ["\(lost == 1 ? "a chunk" : "\(lost) chunks") of written data was lost: reading it is an error"] : [])
+    }
+
+    /// True if a fault is about a file.
+    package var concernFiles: Bool {
+        state.withLock { state in
+            state.faults.keys.contains { part in
+                switch part {
+                case .placing, .syncing, .removed: true
+                case .store, .log, .checkpoint, .names, .foundLog, .writerLock, .end: false
+                }
+            }
+        }
     }
 
     /// True if something that was acknowledged since the store was opened is not durable, or lost, or if that is not known.

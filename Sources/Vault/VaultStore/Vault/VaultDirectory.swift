@@ -217,6 +217,16 @@ extension VaultDirectory {
     /// unclean end.
     package func releaseWriterLock() { writerLock?.release() }
 
+    /// True if the last writer of this vault has not ended properly. False for a copy of a vault with the record of its writer, or
+    /// without one. Valid only if the caller has locked the vault.
+    package var wasLeftUncleanHere: Bool {
+        guard let content = WriterLockFile.content(in: descriptor), WriterLockFile.isUnclean(content) else {
+            return false
+        }
+        let record = WriterRecord(parsing: content)
+        return record.map { !$0.root.isCertainlyOther(than: RootIdentity(of: descriptor)) } ?? true
+    }
+
     /// Gives up writing before anything was changed, and shares the locked vault with readers.
     /// - Throws: `inUse` if another process has taken it meanwhile; `system`.
     package func shareInsteadOfWriting() throws(VaultError) {
