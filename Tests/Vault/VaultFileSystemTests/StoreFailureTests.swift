@@ -138,7 +138,8 @@ import Testing
         #expect(found.count == 1 && system.store.problems.count == 1, "\(system.problems)")
         let line = try #require(found.first)
         #expect(line.contains(": 4 files, such as "))
-        #expect(line.split(separator: "such as ")[1].split(separator: ", ").allSatisfy { names.contains(String($0)) })
+        let named = try #require(line.split(separator: "such as ").dropFirst().first)
+        #expect(named.split(separator: ", ").allSatisfy { names.contains(String($0)) })
         for handle in handles.dropFirst() {
             try handle.file.synchronize(dataOnly: true)
         }
