@@ -74,13 +74,13 @@ final class TestStore: Sendable {
     /// A new file of this name.
     func create(_ name: String = "file", in store: Store) throws -> EncryptedFile {
         let descriptor = try Descriptor(
-            at: root, Component(ascii(entry(name))), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
+            path: FilePath(path(name)), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         return try EncryptedFile.create(in: descriptor, class: .complete, store: store)
     }
 
     /// The file of this name, as a new opening finds it.
     func reopen(_ name: String = "file", in store: Store) throws -> EncryptedFile {
-        let reader = try Descriptor(at: root, Component(ascii(entry(name))), flags: O_RDONLY | O_NONBLOCK)
+        let reader = try Descriptor(path: FilePath(path(name)), flags: O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
         return try EncryptedFile.open(reader, in: store)
     }
 
@@ -100,7 +100,7 @@ final class TestStore: Sendable {
     /// Makes the backing file hold exactly these bytes, on the inode it has.
     func write(_ bytes: [UInt8], to name: String = "file") throws {
         let file = try Descriptor(
-            at: root, Component(ascii(entry(name))), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
+            path: FilePath(path(name)), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
         try bytes.withBytes { try file.write($0, at: 0) }
     }
 
