@@ -297,7 +297,7 @@ extension VaultFileSystem: FileSystem {
             switch part {
             case .placing(let id): return file.fileID == id
             case .syncing(let token), .removed(let token): return file.token == token
-            case .store, .log, .checkpoint, .names, .foundLog, .writerLock, .end: return false
+            case .store, .log, .checkpoint, .names, .foundLog, .oldState, .writerLock, .end: return false
             }
         }
         return node.flatMap { objectPath(of: $0) }?.shown

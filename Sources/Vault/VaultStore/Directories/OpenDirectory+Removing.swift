@@ -20,7 +20,7 @@ extension OpenDirectory {
     /// Removes a file that this process may have open, on a store that shows such a file until its last close, and somewhat
     /// longer (SMB: the kernel's client closes it after a second). Nobody sees the name under which it goes, so another file
     /// can have its own at once.
-    private func removeOpenFile(_ entry: [UInt8]) throws(StoreError) {
+    private func removeOpenFile(_ entry: Component) throws(StoreError) {
         // Not one of this mount's: whoever meets it again removes it.
         let hidden = try VaultDirectory.temporaryEntry()
         try moveIntoPlace(entry, as: hidden)

@@ -133,7 +133,7 @@ package final class StoreFaults: Sendable {
             state.faults.keys.contains { part in
                 switch part {
                 case .placing, .syncing, .removed: true
-                case .store, .log, .checkpoint, .names, .foundLog, .writerLock, .end: false
+                case .store, .log, .checkpoint, .names, .foundLog, .oldState, .writerLock, .end: false
                 }
             }
         }

@@ -168,7 +168,7 @@ import VaultFormat
     }
 
     /// Sparse files, larger than the disk, under names of vaultfs's own.
-    @Test("Store-43: an object larger than vaultfs makes it is named, and stays", arguments: VerifierVault.vectors)
+    @Test("Store-44: an object larger than vaultfs makes it is named, and stays", arguments: VerifierVault.vectors)
     func tooLarge(_ name: String) throws {
         let size = Int64(1) << 40
         func shown(_ entry: String, _ largest: Int) -> String {
