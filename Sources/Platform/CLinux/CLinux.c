@@ -115,7 +115,8 @@ uint64_t linux_filesystem_type_at(const char *path) {
 
 int linux_identify(const char *path, struct linux_file_identity *identity) {
     struct statx s;
-    if (statx(AT_FDCWD, path, 0, STATX_TYPE | STATX_MODE | STATX_UID | STATX_INO | STATX_BTIME, &s)) return -1;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE | STATX_MODE | STATX_UID | STATX_INO | STATX_BTIME, &s))
+        return -1;
     identity->device = makedev(s.stx_dev_major, s.stx_dev_minor);
     identity->inode = s.stx_ino;
     identity->birth = s.stx_mask & STATX_BTIME ? (uint64_t)s.stx_btime.tv_sec * 1000000000u + s.stx_btime.tv_nsec : 0;

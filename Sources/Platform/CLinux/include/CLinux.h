@@ -80,7 +80,7 @@ void linux_guard_connection(struct linux_guardian *guardian, unsigned connection
 // statfs(2): f_type, or 0 on failure.
 uint64_t linux_filesystem_type(int fd);
 uint64_t linux_filesystem_type_at(const char *path);
-// The identity of what a path leads to, from statx(2).
+// The identity of a path's file, from statx(2). Does not follow a link in the last component.
 struct linux_file_identity {
     uint64_t device;
     uint64_t inode;

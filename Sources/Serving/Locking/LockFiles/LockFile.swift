@@ -13,6 +13,8 @@ package final class LockFile: @unchecked Sendable {
     /// The directory that contains it.
     package let directory: FilePath
 
+    /// The directory's path for a look at it.
+    private let looked: FilePath
     private let cPath, cDirectory: UnsafeMutablePointer<CChar>
 
     // The directory's identity at `init`, or at the last `rearm`. A `check` during a `rearm` may see some old and some
@@ -29,15 +31,18 @@ package final class LockFile: @unchecked Sendable {
         guard let name = given.lastComponent, name.kind == .regular else {
             throw LockFileError("lock file \(given.string): not the path of a file")
         }
-        directory = try Self.absolute(given.removingLastComponent())
+        let isThroughLink: Bool
+        (directory, isThroughLink) = try Self.absolute(given.removingLastComponent())
+        // A link that is itself the directory's path is followed, but none that takes the directory's place later.
+        looked = isThroughLink ? directory.appending(".") : directory
         path = directory.appending(name)
-        let identity = try Self.identifySafe(directory)
+        let identity = try Self.identifySafe(directory, at: looked)
         device = Atomic(identity.device)
         inode = Atomic(identity.inode)
         birth = Atomic(identity.birth)
         isOurs = Mutex(identity.owner == geteuid())
         cPath = Self.copy(path)
-        cDirectory = Self.copy(directory)
+        cDirectory = Self.copy(looked)
         // It would lock for ever.
         guard check() != .unknown(.fileNameTooLong) else {
             throw LockFileError("lock file \(path.string): the name is too long")
@@ -74,10 +79,10 @@ package final class LockFile: @unchecked Sendable {
     package func rearm() throws(LockFileError) {
         try isOurs.withLock { (isOurs) throws(LockFileError) in
             // The check below reports ENOENT better.
-            if isOurs, mkdir(cDirectory, 0o700) == -1, errno != EEXIST, errno != ENOENT {
+            if isOurs, directory.withPlatformString({ mkdir($0, 0o700) }) == -1, errno != EEXIST, errno != ENOENT {
                 throw LockFileError("cannot make \(directory.string): \(Errno(rawValue: errno))")
             }
-            let identity = try Self.identifySafe(directory)
+            let identity = try Self.identifySafe(directory, at: looked)
             isOurs = identity.owner == geteuid()
             device.store(identity.device, ordering: .relaxed)
             inode.store(identity.inode, ordering: .relaxed)
@@ -103,10 +108,12 @@ package final class LockFile: @unchecked Sendable {
     /// The numbers that tell the directory at `path` from another one in its place. ext4 gives the inode number of a removed
     /// directory to the next one made, so device and inode are not enough.
     /// - Throws: if it is no directory, or not safe.
-    private static func identifySafe(_ path: FilePath) throws(LockFileError) -> linux_file_identity {
+    private static func identifySafe(
+        _ path: FilePath, at looked: FilePath
+    ) throws(LockFileError) -> linux_file_identity {
         if FileSystemType(at: path) == .overlay { copyUp(path) }
         var found = linux_file_identity()
-        guard path.withPlatformString({ linux_identify($0, &found) }) == 0 else {
+        guard looked.withPlatformString({ linux_identify($0, &found) }) == 0 else {
             throw LockFileError(errno, checking: path)
         }
         guard found.mode & S_IFMT == S_IFDIR else { throw LockFileError(ENOTDIR, checking: path) }
@@ -140,11 +147,12 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    /// The absolute path of a directory. Without `.` and `..`, unless a link is on the way: then they may lead elsewhere.
-    private static func absolute(_ directory: FilePath) throws(LockFileError) -> FilePath {
+    /// The absolute path of a directory, and whether it leads through a link. Without one it has no `.` and `..`, which may lead
+    /// elsewhere after a link.
+    private static func absolute(_ directory: FilePath) throws(LockFileError) -> (FilePath, isThroughLink: Bool) {
         let resolved = try resolve(directory.isEmpty ? "." : directory)
         let absolute = directory.isAbsolute ? directory : try resolve(".").pushing(directory)
-        return absolute.lexicallyNormalized() == resolved ? resolved : absolute
+        return absolute.lexicallyNormalized() == resolved ? (resolved, false) : (absolute, true)
     }
 
     /// realpath(3).

@@ -99,7 +99,11 @@ extension PlainMountTests {
                 .succeeded()
             for (name, mountpoint) in [("a vault", "Private"), ("another", "another.open")] {
                 let path = "\(vault.plain)/\(name)"
-                let made = try vault.vaultfs(["init", path, "--keyfile", keyfile]).succeeded().output
+                // On the disk of the home directory. Otherwise the mountpoint would be there, and not beside the vault.
+                let made = try vault.account.run(
+                    [vault.account.binary, "init", path, "--keyfile", keyfile],
+                    environment: vault.environment.merging(["HOME": vault.plain]) { _, new in new }
+                ).succeeded().output
                 let command = try #require(made.split(separator: "\n").last { $0.hasPrefix("  vaultfs mount ") })
                 try vault.account.run(
                     ["sh", "-c", "vaultfs() { \"$BINARY\" \"$@\"; }\n\(command)"],
