@@ -31,14 +31,13 @@ final class KeyPlace: Sendable {
 
     @discardableResult
     func write(_ name: String, _ bytes: [UInt8] = KeyPlace.key) throws -> FilePath {
-        let file = try Descriptor(
-            at: root, Component([UInt8](name.utf8)), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
+        let file = try Descriptor(path: self.file(name), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
         try bytes.withUnsafeBytes { try file.write($0, at: 0) }
         return self.file(name)
     }
 
     func read(_ name: String) throws -> [UInt8] {
-        let file = try Descriptor(at: root, Component([UInt8](name.utf8)), flags: O_RDONLY)
+        let file = try Descriptor(path: self.file(name), flags: O_RDONLY)
         var buffer = [UInt8](repeating: 0, count: 65536)
         let count = try buffer.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
         return Array(buffer[..<count])
@@ -58,7 +57,7 @@ final class KeyPlace: Sendable {
 
     /// Opens a fifo for reading without waiting for a writer.
     func openFifo(_ name: String) throws -> Descriptor {
-        try Descriptor(at: root, Component([UInt8](name.utf8)), flags: O_RDONLY | O_NONBLOCK)
+        try Descriptor(path: self.file(name), flags: O_RDONLY | O_NONBLOCK)
     }
 
     /// Returns the bytes written into the fifo until no process has it open for writing any more.
