@@ -47,8 +47,9 @@ def ask(mount, core, number):
 
 
 def write(path, shared):
-    """Writes versions of the whole file. `shared` is: is to pause, has paused."""
+    """Writes versions of the whole file. `shared` is: is to pause, has paused, has begun."""
     fd, version = os.open(path, os.O_RDWR), 0
+    shared[2] = 1
     while True:
         if shared[0]:
             shared[1] = 1
@@ -102,10 +103,11 @@ def kernel(mount, options):
     fd, direct = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY | os.O_DIRECT)
     mapping = mmap.mmap(fd, PAGE * PAGES, mmap.MAP_SHARED, mmap.PROT_READ)
     memory, start = os.open("/proc/self/mem", os.O_RDONLY), address_of(path)
-    shared = memoryview(mmap.mmap(-1, 16)).cast("Q")
+    shared = memoryview(mmap.mmap(-1, 24)).cast("Q")
     core = max(os.sched_getaffinity(0))
     programs = [fork(hog, core)] + [fork(ask, mount, core, number) for number in range(4)]
     programs.append(fork(write, path, shared))
+    until("the writer", lambda: shared[2])
     faulted = 0
     for _ in range(options.rounds):
         time.sleep(rng.uniform(0, 0.03))
