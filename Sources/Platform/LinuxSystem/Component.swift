@@ -1,8 +1,8 @@
 internal import SystemPackage
 
-/// One component of a path: the name of an entry in a directory. It leads nowhere else, because it has no slash and is neither
-/// `.` nor `..`. The calls on a directory's entries (`Descriptor+Entries.swift`) have no other names, so neither a name from
-/// the store nor one that vaultfs puts together leads through a link that somebody has planted.
+/// One component of a path: the name of an entry in a directory. It leads nowhere else, because it has no slash and is
+/// neither `.` nor `..`. The calls on a directory's entries (`Descriptor+Entries.swift`) have no other names, so
+/// neither a name from the store nor one that vaultfs puts together leads through a link that somebody has planted.
 package struct Component: Hashable, Sendable {
     package let bytes: [UInt8]
 

@@ -38,8 +38,9 @@ package final class Descriptor: Sendable {
     /// Drops what the kernel has of the file, so that later reads ask the store. Pages with unwritten data stay.
     package func dropPages() { _ = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) }
 
-    /// Drops it if another machine may have written the file since it was read. Opening the file does not do that everywhere:
-    /// ceph-fuse has the kernel keep the pages then (FOPEN_KEEP_CACHE; seen on 16.2). Costs nothing on a local file system.
+    /// Drops it if another machine may have written the file since it was read. Opening the file does not do that
+    /// everywhere: ceph-fuse has the kernel keep the pages then (FOPEN_KEEP_CACHE; seen on 16.2). Costs nothing on a
+    /// local file system.
     /// - Parameter status: of this file, from fstat(2).
     package func dropOldPages(_ status: stat) { if FileSystemType.isRemote(self, status) { dropPages() } }
 

@@ -1,8 +1,9 @@
 internal import CLinux
 package import Glibc
 
-/// The calls on a directory's entries, with a descriptor and one component (openat(2) and its kind). No other file calls them,
-/// which `scripts/lint` checks. A path of a person, on the command line or in a link, goes through `Descriptor(path:)`.
+/// The calls on a directory's entries, with a descriptor and one component (openat(2) and its kind). No other file
+/// calls them, which `scripts/lint` checks. A path of a person, on the command line or in a link, goes through
+/// `Descriptor(path:)`.
 extension Descriptor {
     /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
     /// - Throws: `.system` with errno.
@@ -39,8 +40,8 @@ extension Descriptor {
         return result
     }
 
-    /// The same. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and for a second remembers
-    /// the size from before a change under another name. So asks the store about a file with several names.
+    /// The same. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and for a second
+    /// remembers the size from before a change under another name. So asks the store about a file with several names.
     /// - Throws: `.system` with errno.
     package func currentStatus(of entry: Component) throws(StoreError) -> stat {
         let known = try status(of: entry)
@@ -118,7 +119,8 @@ extension Descriptor {
         }
     }
 
-    /// Gives an open file a name in `directory`. AT_EMPTY_PATH needs a capability (linkat(2)), the kernel's own link does not.
+    /// Gives an open file a name in `directory`. AT_EMPTY_PATH needs a capability (linkat(2)), the kernel's own link
+    /// does not.
     /// - Throws: `.system` with errno.
     package func linkFile(to directory: Descriptor, as entry: Component) throws(StoreError) {
         let path = "/proc/self/fd/\(fd)"

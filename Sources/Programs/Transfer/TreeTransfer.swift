@@ -59,7 +59,8 @@ where Source.Workspace == Destination.Workspace {
         let path: [UInt8]
 
         var kind: mode_t { status.st_mode & S_IFMT }
-        /// True for a device node, but not for the whiteout of an overlayfs (0:0), which no driver serves and every user can make.
+        /// True for a device node, but not for the whiteout of an overlayfs (0:0), which no driver serves and every
+        /// user can make.
         var isDevice: Bool { kind == S_IFBLK || kind == S_IFCHR && status.st_rdev != 0 }
     }
 

@@ -20,8 +20,8 @@ enum ProcessArguments {
         return arguments
     }
 
-    /// Returns true for a call by mount(8) and mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`, which always have options.
-    /// No command has a slash.
+    /// Returns true for a call by mount(8) and mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`, which always
+    /// have options. No command has a slash.
     static func isMountHelper(_ arguments: [String]) -> Bool {
         guard arguments.count >= 4, let source = arguments.first else { return false }
         return source.contains("/") && !source.hasPrefix("-") && arguments[2] == "-o"
@@ -57,8 +57,8 @@ struct PathArgument: ExpressibleByArgument {
         endsWithSlash = bytes.last == UInt8(ascii: "/")
     }
 
-    /// True for a home directory's `~`, which a shell leaves as it is in `--lock-file=~/x` and between quotes. A path of that
-    /// name would be in the working directory, where nobody expects it.
+    /// True for a home directory's `~`, which a shell leaves as it is in `--lock-file=~/x` and between quotes. A path
+    /// of that name would be in the working directory, where nobody expects it.
     static func isUnexpanded(_ argument: String) -> Bool { argument == "~" || argument.hasPrefix("~/") }
 
     init(path: FilePath) {

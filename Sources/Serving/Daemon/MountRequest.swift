@@ -102,8 +102,8 @@ package struct MountContents: Sendable {
     package var isReadOnly = true
     /// Returns what does not work, a line each.
     package var problems: @Sendable () -> [String] = { [] }
-    /// Returns the time since which the store has not answered some work in the background, in nanoseconds of CLOCK_MONOTONIC. Nil
-    /// without work.
+    /// Returns the time since which the store has not answered some work in the background, in nanoseconds of
+    /// CLOCK_MONOTONIC. Nil without work.
     package var unansweredSince: @Sendable () -> Int? = { nil }
     /// Warnings for the user, a line each.
     package var warnings: [String] = []

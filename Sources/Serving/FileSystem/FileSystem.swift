@@ -213,8 +213,8 @@ extension FileSystem {
 extension FileSystem {
 
     /// Lists a backing directory, as `list`. Returns true at its end.
-    /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes it the one that
-    ///   programs see, or returns false to leave it out.
+    /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes it the one
+    ///   that programs see, or returns false to leave it out.
     /// - Throws: `.system` with errno; the error of `complete`.
     @discardableResult
     package func list(

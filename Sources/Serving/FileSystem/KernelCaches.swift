@@ -9,8 +9,9 @@ package protocol KernelCaches: Sendable {
     /// file handle (open_by_handle_at(2)). An inode in use stays, and so do the directories above it.
     /// - Parameter inodes: ordered so that each comes before the directory that contains it.
     func freeInodes(_ inodes: [UInt64]) -> [String]
-    /// Drops all names in the kernel, or makes it ask before it uses one. First waits until the kernel has linked the names of all
-    /// replies that were sent, which would survive otherwise. Threads that wait in one of these directories get their replies first.
+    /// Drops all names in the kernel, or makes it ask before it uses one. First waits until the kernel has linked the
+    /// names of all replies that were sent, which would survive otherwise. Threads that wait in one of these
+    /// directories get their replies first.
     /// - Parameter names: all names that it may have, for kernels that drop them one by one.
     /// - Returns: `method` is `epoch`, `expired` or `invalidated`.
     func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String])

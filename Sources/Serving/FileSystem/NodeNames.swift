@@ -1,10 +1,11 @@
 internal import LinuxSystem
 
-/// The names of one node, the latest first. Guarded by the mutex of all nodes, so a call costs the same on average whatever the
-/// number of names, unless it returns or removes all: backups by hard links (cp -al) and stores of packages (pnpm) give one file
-/// tens of thousands.
+/// The names of one node, the latest first. Guarded by the mutex of all nodes, so a call costs the same on average
+/// whatever the number of names, unless it returns or removes all: backups by hard links (cp -al) and stores of
+/// packages (pnpm) give one file tens of thousands.
 ///
-/// Nearly every node has one name, and there may be a node for each file. So the first name needs neither array nor dictionary.
+/// Nearly every node has one name, and there may be a node for each file. So the first name needs neither array nor
+/// dictionary.
 struct NodeNames {
     private(set) var first: NodeName<TableNode>?
     /// The other names, each with the number of its last `put`.

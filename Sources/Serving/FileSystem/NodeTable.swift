@@ -233,7 +233,8 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The number of names and directories that calls have gone through one by one. Tests bound it: the mutex is that of all nodes.
+    /// The number of names and directories that calls have gone through one by one. Tests bound it: the mutex is that
+    /// of all nodes.
     package var steps: Int { state.withLock { $0.steps } }
 
     package var count: Int { state.withLock { $0.byID.count } }

@@ -1,18 +1,22 @@
 internal import LinuxSystem
 
-/// Notifications that the kernel must still get. An item stays in `all` until its notification has returned, so a thread that
-/// must be sure sends those of `all` itself. A notification may be sent twice. Any thread.
-final class DueNotifications<Item: Hashable & Sendable>: Sendable {
+/// Notifications about inodes that the kernel must still get. One stays in `all` until it has returned, so a thread that must be sure
+/// sends those of `all` itself, and a notification may be sent twice. There is one for each inode at most, because those of one inode
+/// are joined: the kernel may hold a notification up while others come. Any thread.
+final class DueNotifications: Sendable {
+    /// Node ids, each with the range of bytes in the file that the notification is about. Empty if it is about no content.
+    typealias Items = [UInt64: Range<Int>]
+
     private struct State {
-        var waiting: Set<Item> = []
+        var waiting: Items = [:]
         /// Those that the thread is sending.
-        var current: Set<Item> = []
+        var current: Items = [:]
         var isRunning = false
         var isEnding = false
     }
 
     /// Time that `end` waits for the current notification.
-    private static var endTimeout: Duration { .seconds(10) }
+    private static let endTimeout = Duration.seconds(10)
 
     private let state = Monitor(State())
     private let batch: Int
@@ -20,21 +24,28 @@ final class DueNotifications<Item: Hashable & Sendable>: Sendable {
     /// - Parameter batch: number of waiting items from which on the thread sends them.
     init(batch: Int) { self.batch = batch }
 
-    /// Adds an item. Never waits for the kernel.
-    func add(_ item: Item) {
+    /// Adds a notification. Never waits for the kernel.
+    func add(_ inode: UInt64, _ range: Range<Int> = 0..<0) {
         let isBatch = state.access { state in
-            guard state.waiting.insert(item).inserted else { return false }
-            return state.waiting.count == batch
+            let known = state.waiting[inode]
+            state.waiting[inode] = Self.join(known, range)
+            return known == nil && state.waiting.count == batch
         }
         if isBatch { state.update { _ in } }
     }
 
-    /// Every item whose notification may not have returned.
-    var all: Set<Item> { state.access { $0.waiting.union($0.current) } }
+    /// Every notification that may not have returned.
+    var all: Items { state.access { $0.waiting.merging($0.current, uniquingKeysWith: Self.join) } }
+
+    private static func join(_ first: Range<Int>?, _ second: Range<Int>) -> Range<Int> {
+        guard let first, !first.isEmpty else { return second }
+        guard !second.isEmpty else { return first }
+        return min(first.lowerBound, second.lowerBound)..<max(first.upperBound, second.upperBound)
+    }
 
     /// Starts the thread that sends the notifications of whole batches.
     /// - Throws: pthread_create(3)'s error. Then only those who need `all` send them.
-    func start(_ send: @escaping @Sendable (Item) -> Void) throws(StoreError) {
+    func start(_ send: @escaping @Sendable (UInt64, Range<Int>) -> Void) throws(StoreError) {
         state.access { $0.isRunning = true }
         do throws(StoreError) { try BackgroundThread { [self] in run(send) }.detach() } catch {
             state.access { $0.isRunning = false }
@@ -48,15 +59,15 @@ final class DueNotifications<Item: Hashable & Sendable>: Sendable {
         _ = state.wait(until: .now + Self.endTimeout) { $0.isRunning ? nil : () }
     }
 
-    private func run(_ send: (Item) -> Void) {
-        while let items = state.next({ state -> Next<Set<Item>> in
-            state.current = []
+    private func run(_ send: (UInt64, Range<Int>) -> Void) {
+        while let items = state.next({ state -> Next<Items> in
+            state.current = [:]
             if state.isEnding { return .end }
             if state.waiting.count < batch { return .wait }
             swap(&state.waiting, &state.current)
             return .item(state.current)
         }) {
-            for item in items where !state.access({ $0.isEnding }) { send(item) }
+            for (inode, range) in items where !state.access({ $0.isEnding }) { send(inode, range) }
         }
         state.update { $0.isRunning = false }
     }

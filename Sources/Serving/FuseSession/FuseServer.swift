@@ -16,8 +16,13 @@ final class FuseServer: Sendable {
     let gate: LockGate
     let lifetimes: ReplyLifetimes
     /// Directories in which the kernel may not have linked all names yet, and which no worker's `linkedNames` has.
-    let unlinked = DueNotifications<UInt64>(batch: 512)
-    let unwritten = DueNotifications<UnwrittenRange>(batch: 1)
+    let unlinked = DueNotifications(batch: 512)
+    /// Parts of files that a write request has not written: it has failed, or has written less.
+    ///
+    /// write(2) has filled pages of the page cache before the kernel sends the request, and a failure leaves them in the
+    /// mappings of programs, although it no longer counts them as up to date (fuse_send_write_pages in fs/fuse/file.c). A
+    /// byte stored there would make the kernel write the whole page. So these pages are dropped, and no lock ends before that.
+    let unwritten = DueNotifications(batch: 1)
     /// True if a lock can wait until the kernel has linked the names of a listing.
     let linksListings: Bool
     let bypassesKernelCache: Bool
@@ -65,7 +70,8 @@ final class FuseServer: Sendable {
         lifetimes = ReplyLifetimes(seconds: fileSystem.ownsSource ? 60 : 1)
         linksListings = KernelRelease.current < KernelRelease.withoutDirectoryLock
         bypassesKernelCache = options.bypassesKernelCache
-        // Root may do everything in the store, but a process of root without capabilities, or one that uses setfsuid(2), may not.
+        // Root may do everything in the store, but a process of root without capabilities, or one that uses
+        // setfsuid(2), may not.
         kernelChecks = geteuid() == 0 || !(options.isPrivate && fileSystem.checksAccess)
         maximumRead = options.maximumRead
         self.logger = logger
@@ -256,7 +262,7 @@ final class FuseServer: Sendable {
     /// The directories in which the kernel may still be linking names of our replies.
     var unlinkedDirectories: Set<UInt64> {
         workers.access { workers in
-            workers.reduce(into: unlinked.all) { $0.formUnion($1.linkedNames.directories) }
+            workers.reduce(into: Set(unlinked.all.keys)) { $0.formUnion($1.linkedNames.directories) }
         }
     }
 

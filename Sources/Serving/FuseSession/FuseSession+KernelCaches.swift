@@ -49,23 +49,18 @@ extension FuseSession: KernelCaches {
         return failures.withLock { $0 }
     }
 
-    /// Drops an inode's attributes and its pages in a range of bytes, by default all. Returns a failure.
-    private func dropPages(of inode: UInt64, from offset: Int = 0, length: Int = 0) -> String? {
-        let error = fuse_lowlevel_notify_inval_inode(session, inode, offset, length)
+    /// Drops an inode's attributes and its pages in a range of bytes, all if it is empty. Returns a failure.
+    func dropPages(of inode: UInt64, in range: Range<Int> = 0..<0) -> String? {
+        let error = fuse_lowlevel_notify_inval_inode(session, inode, range.lowerBound, range.count)
         if Self.isDone(error) { return nil }
         return "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -error))"
     }
 
-    /// True if a notification has returned 0, or ENOENT: the kernel does not know the object any more. Or ENODEV: the mount no
-    /// longer exists.
+    /// True if a notification has returned 0, or ENOENT: the kernel does not know the object any more. Or ENODEV: the
+    /// mount no longer exists.
     private static func isDone(_ result: Int32) -> Bool { [0, -ENOENT, -ENODEV].contains(result) }
 
-    package func dropUnwritten() -> [String] { server.unwritten.all.compactMap { drop($0) } }
-
-    @discardableResult
-    func drop(_ range: UnwrittenRange) -> String? {
-        dropPages(of: range.inode, from: range.offset, length: range.length)
-    }
+    package func dropUnwritten() -> [String] { server.unwritten.all.compactMap { dropPages(of: $0.key, in: $0.value) } }
 
     package func freeInodes(_ inodes: [UInt64]) -> [String] {
         guard freesInodes else { return [] }

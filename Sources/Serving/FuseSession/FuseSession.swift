@@ -63,7 +63,8 @@ package final class FuseSession: @unchecked Sendable {
             // The kernel has the former mode after a change of an ACL (fuse_set_acl in fs/fuse/acl.c), and goes through a
             // directory by names that it has, without asking whether that is still allowed.
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
-            // No more often than that: an overlay above the mount fails with ESTALE then (ovl_revalidate_real, seen on 6.18).
+            // No more often than that: an overlay above the mount fails with ESTALE then (ovl_revalidate_real, seen on
+            // 6.18).
             if deniesSearch, knowsEpochs { _ = Self.startEpoch(session) }
         }
         fileSystem.setDamageObserver { [weak server] damage in server?.report(damage) }
@@ -201,8 +202,8 @@ package final class FuseSession: @unchecked Sendable {
         return threads
     }
 
-    /// Starts the watch over the single worker, the thread of delayed refusals, the one that works beside the workers, and those
-    /// of due notifications, which end by themselves.
+    /// Starts the watch over the single worker, the thread of delayed refusals, the one that works beside the workers,
+    /// and those of due notifications, which end by themselves.
     private func startHelpers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
             server.scheduler.watch { FuseServer.isRequestThere(session) }
@@ -214,8 +215,8 @@ package final class FuseSession: @unchecked Sendable {
         // Without it, nothing is decrypted ahead, and each worker serves large requests alone.
         let second = try? BackgroundThread { [self] in server.workBeside(session) }
         // Without their threads, a lock or an unlock does their work.
-        try? server.unlinked.start { [self] in awaitLinkedNames(in: $0) }
-        try? server.unwritten.start { [self] in drop($0) }
+        try? server.unlinked.start { [self] directory, _ in awaitLinkedNames(in: directory) }
+        try? server.unwritten.start { [self] in _ = dropPages(of: $0, in: $1) }
         return [watch, refuser, second].compactMap { $0 }
     }
 

@@ -4,9 +4,9 @@ internal import Glibc
 struct KernelRelease: Comparable {
     var major, minor: Int
 
-    /// From this release on, a notification about a name that the kernel does not have returns without the directory's lock
-    /// (fuse_reverse_inval_entry in fs/fuse/dir.c). So a lock could not know when the names of a listing are linked, which
-    /// get the epoch of that moment. Names of other replies get that of the request.
+    /// From this release on, a notification about a name that the kernel does not have returns without the directory's
+    /// lock (fuse_reverse_inval_entry in fs/fuse/dir.c). So a lock could not know when the names of a listing are
+    /// linked, which get the epoch of that moment. Names of other replies get that of the request.
     static let withoutDirectoryLock = Self(major: 6, minor: 19)
 
     static let current = {

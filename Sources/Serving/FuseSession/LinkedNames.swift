@@ -2,13 +2,14 @@ internal import Synchronization
 
 /// Directories in which the kernel may not have linked the names of one worker's replies yet. Any thread.
 ///
-/// The kernel links a name, and stores its attributes for the lifetime in the reply, on the thread that asked. This thread may get
-/// a processor only long after the reply, so a lock that drops names must first wait for it. From its request until the name is
-/// linked it holds the lock of the directory (lookup_slow and lookup_open in fs/namei.c, iterate_dir in fs/readdir.c), and a
-/// notification about a name in the directory waits for that lock (fuse_reverse_inval_entry in fs/fuse/dir.c).
+/// The kernel links a name, and stores its attributes for the lifetime in the reply, on the thread that asked. This
+/// thread may get a processor only long after the reply, so a lock that drops names must first wait for it. From its
+/// request until the name is linked it holds the lock of the directory (lookup_slow and lookup_open in fs/namei.c,
+/// iterate_dir in fs/readdir.c), and a notification about a name in the directory waits for that lock
+/// (fuse_reverse_inval_entry in fs/fuse/dir.c).
 ///
-/// A thread has one such request at a time: one that asks again has linked the names before. So the last directory of each
-/// thread is enough, and a program that lists a whole tree leaves one directory here.
+/// A thread has one such request at a time: one that asks again has linked the names before. So the last directory of
+/// each thread is enough, and a program that lists a whole tree leaves one directory here.
 final class LinkedNames: Sendable {
     private struct Reply {
         /// Thread id. 0 for every thread that the daemon's process namespace does not have.
@@ -21,9 +22,9 @@ final class LinkedNames: Sendable {
 
     private let replies = Mutex([Reply](repeating: Reply(), count: Int(capacity)))
     /// Gets the directories that make room for others.
-    private let displaced: DueNotifications<UInt64>
+    private let displaced: DueNotifications
 
-    init(displaced: DueNotifications<UInt64>) { self.displaced = displaced }
+    init(displaced: DueNotifications) { self.displaced = displaced }
 
     /// Call before the reply, inside the gate: a lock that has waited for the request finds the directory.
     func add(_ directory: UInt64, thread: UInt32) {
@@ -40,7 +41,8 @@ final class LinkedNames: Sendable {
     var directories: [UInt64] { replies.withLock { $0.map(\.directory).filter { $0 != 0 } } }
 }
 
-/// The lifetimes in replies, after which the kernel asks again. The only source of them, so a lock knows each reply that has one.
+/// The lifetimes in replies, after which the kernel asks again. The only source of them, so a lock knows each reply
+/// that has one.
 struct ReplyLifetimes: Sendable {
     private let seconds: Double
 
@@ -55,11 +57,12 @@ struct ReplyLifetimes: Sendable {
         return seconds
     }
 
-    /// Lifetime of the attributes in a reply to GETATTR. The kernel ignores them if the lock has dropped the inode since the
-    /// request (`attr_version` in fuse_change_attributes, fs/fuse/inode.c).
+    /// Lifetime of the attributes in a reply to GETATTR. The kernel ignores them if the lock has dropped the inode
+    /// since the request (`attr_version` in fuse_change_attributes, fs/fuse/inode.c).
     var ofFetchedAttributes: Double { seconds }
 
-    /// Lifetime of the attributes in a reply to SETATTR, which the kernel stores even then (fuse_do_setattr in fs/fuse/dir.c), and of
-    /// an object found without a name, by its file handle (fuse_get_dentry in fs/fuse/inode.c). No lock is held for it.
+    /// Lifetime of the attributes in a reply to SETATTR, which the kernel stores even then (fuse_do_setattr in
+    /// fs/fuse/dir.c), and of an object found without a name, by its file handle (fuse_get_dentry in fs/fuse/inode.c).
+    /// No lock is held for it.
     var ofUnordered: Double { 0 }
 }

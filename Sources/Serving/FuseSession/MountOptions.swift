@@ -29,9 +29,9 @@ package struct MountOptions: Sendable {
         value.unicodeScalars.map { "\\,".unicodeScalars.contains($0) ? "\\\($0)" : "\($0)" }.joined()
     }
 
-    /// True if the kernel lets nobody but the daemon's user in (fuse_allow_current_process in fs/fuse/dir.c). Then the kernel
-    /// need not check each access, unless that user is root: the store checks the user's rights anyway. It asks for fewer attributes
-    /// without its checks, and a store that shows owners of another machine (sshfs) works.
+    /// True if the kernel lets nobody but the daemon's user in (fuse_allow_current_process in fs/fuse/dir.c). Then the
+    /// kernel need not check each access, unless that user is root: the store checks the user's rights anyway. It asks
+    /// for fewer attributes without its checks, and a store that shows owners of another machine (sshfs) works.
     package var isPrivate: Bool {
         !fuseOptions.contains { ["allow_other", "allow_root", "default_permissions"].contains($0) }
     }

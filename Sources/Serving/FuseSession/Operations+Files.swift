@@ -133,8 +133,9 @@ extension FileSystem {
         do throws(StoreError) {
             try writeOnce(request, id, info, data, at: offset)
         } catch {
-            request.server.unwritten.add(UnwrittenRange(inode: id, offset: offset, length: data.count))
-            // An unlock first lets writes pass, then looks for such ranges. So it finds this one, or this write passes now.
+            request.server.unwritten.add(id, offset..<offset + data.count)
+            // An unlock first lets writes pass, then looks for such ranges. So it finds this one, or this write passes
+            // now.
             guard error == .locked || error == .expired, request.server.gate.admitsWrites() else { throw error }
             try writeOnce(request, id, info, data, at: offset)
         }
@@ -149,8 +150,7 @@ extension FileSystem {
             try file(info), data, at: UInt64(offset), isWriteBack: info?.pointee.writepage == 1,
             workspace: workspace(request))
         if count < data.count {
-            request.server.unwritten.add(
-                UnwrittenRange(inode: id, offset: offset + count, length: data.count - count))
+            request.server.unwritten.add(id, offset + count..<offset + data.count)
         }
         fuse_reply_write(request.raw, count)
     }

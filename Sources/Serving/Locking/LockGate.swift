@@ -105,8 +105,8 @@ package final class LockGate: Sendable {
         return letsPassInGrace
     }
 
-    /// Called by the lock controller when no lock file is there. True if requests are refused because of one that was: then the
-    /// gate must be opened as at an unlock.
+    /// Called by the lock controller when no lock file is there. True if requests are refused because of one that was:
+    /// then the gate must be opened as at an unlock.
     func refusesForNothing() -> Bool {
         if letsPassInGrace { isSighted.store(false, ordering: .sequentiallyConsistent) }
         return isSighted.load(ordering: .sequentiallyConsistent)

@@ -56,8 +56,8 @@ struct LockSequence {
         receipt.writtenBackBytes = fileSystem.counters.writtenBackBytes.total - writtenBack
         step("free") { $0.freeInodes() }
         step("seal") { $0.seal() }
-        awaitWipedWorkers()
         if policy == .forget { step("keys") { $0.forgetKeys(everything) } }
+        awaitWipedWorkers()
         findMissing()
         if isStoreSilent || areNamesLeft { controller.lockAgainLater() }
         receipt.totalMilliseconds = Self.milliseconds(since: started)
@@ -90,7 +90,8 @@ struct LockSequence {
             isStoreSilent ? Self.silentStoreTimeoutMilliseconds : controller.options.storeTimeoutMilliseconds)
     }
 
-    /// Runs `body`, which may wait for the store, until the timeout. Then returns nil and adds `unpurged` to the receipt.
+    /// Runs `body`, which may wait for the store, until the timeout. Then returns nil and adds `unpurged` to the
+    /// receipt.
     /// - Parameter progress: a number that grows while the store answers. Each growth begins the timeout again.
     private mutating func bounded<Result: Sendable>(
         as use: LockController.StoreUse = .other, _ unpurged: String?, progress: () -> UInt64 = { 0 },
@@ -124,8 +125,8 @@ struct LockSequence {
     }
 
     private mutating func dropNames() {
-        // Names are dropped when the programs have taken over their replies. One may get no processor, which must not keep the
-        // keys from being wiped.
+        // Names are dropped when the programs have taken over their replies. One may get no processor, which must not
+        // keep the keys from being wiped.
         let task = controller.begin(as: .naming) { [controller, fileSystem] in
             controller.caches.dropNames { fileSystem.knownNames() }
         }
@@ -167,8 +168,9 @@ struct LockSequence {
         for failure in failures ?? [] { receipt.fail(failure) }
     }
 
-    /// Waits for the workers that the step above has left in fsync(2) or the like. Their buffers may hold plaintext of an earlier
-    /// request. Now that the store has made everything durable, they have hardly ever not wiped them.
+    /// Waits for the workers that `wipeWorkers` has left in fsync(2) or the like, because their buffers may hold
+    /// plaintext of an earlier request. It is the last step: the seals have waited for the same disk, so usually no
+    /// worker is left.
     private mutating func awaitWipedWorkers() {
         let left = controller.caches.awaitWipedWorkers(until: .now + timeout)
         guard left > 0 else { return }

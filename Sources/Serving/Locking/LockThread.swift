@@ -195,11 +195,8 @@ struct LockThread {
             }
             checkLockFiles()
         }
-        if gate.state == .unlocked {
-            // A lock file that is gone before it was looked at has locked requests, and nothing else.
-            if gate.refusesForNothing() { _ = openGate() }
-            controller.fileSystem.endArrivals()
-        }
+        // A lock file that is gone before it was looked at has locked requests, and nothing else.
+        if gate.state == .unlocked, !gate.refusesForNothing() || openGate() { controller.fileSystem.endArrivals() }
         publishReasons()
         for reply in waiting { reply(receipt, false) }
         waiting = []
@@ -407,8 +404,8 @@ extension LockThread {
         if isDone { controller.fileSystem.attachedDirectories() }
     }
 
-    /// Lets requests pass. At first only writes: no more of them are refused, so none leaves pages in the kernel while those of
-    /// refused ones are dropped. If that does not end in time, locks again and returns false.
+    /// Lets requests pass. At first only writes: no more of them are refused, so none leaves pages in the kernel while
+    /// those of refused ones are dropped. If that does not end in time, locks again and returns false.
     private mutating func openGate() -> Bool {
         gate.enter(.opening)
         let failures = controller.bounded { [caches = controller.caches] in caches.dropUnwritten() }

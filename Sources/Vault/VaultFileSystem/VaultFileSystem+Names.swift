@@ -158,8 +158,9 @@ extension VaultFileSystem {
     }
 
     /// renameat2(2).
-    /// - Throws: `EINVAL` for RENAME_EXCHANGE with another flag, and for a flag that the store does not have. `EXDEV` for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own, and for a
-    ///   directory that would get below one with the same secret. `EROFS` to replace a conflict copy.
+    /// - Throws: `EINVAL` for RENAME_EXCHANGE with another flag, and for a flag that the store does not have. `EXDEV`
+    ///   for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own, and for a directory
+    ///   that would get below one with the same secret. `EROFS` to replace a conflict copy.
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
@@ -214,9 +215,10 @@ extension VaultFileSystem {
         }
     }
 
-    /// Runs a rename or a removal. SMB refuses that of a directory while a file below it is open, and files that programs have closed
-    /// are still open here until they are sealed. So seals them if it is refused, and tries again. The kernel notifies of the last close only
-    /// after close(2) has returned, so then waits for it. The caller holds no lock.
+    /// Runs a rename or a removal. SMB refuses that of a directory while a file below it is open, and files that
+    /// programs have closed are still open here until they are sealed. So seals them if it is refused, and tries again.
+    /// The kernel notifies of the last close only after close(2) has returned, so then waits for it. The caller holds
+    /// no lock.
     private func closingFiles(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
         func isDone() throws(StoreError) -> Bool {
             do throws(StoreError) {

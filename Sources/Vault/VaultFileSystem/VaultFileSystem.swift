@@ -284,8 +284,8 @@ extension VaultFileSystem: FileSystem {
     /// Milliseconds for the names of files in `problems`, which may have to be read from the store.
     private static let namingTimeout = 500
 
-    /// The parts of the store that do not work, one line of text each, with names of files. Without names if the store does not
-    /// answer.
+    /// The parts of the store that do not work, one line of text each, with names of files. Without names if the store
+    /// does not answer.
     package var problems: [String] {
         guard store.faults.concernFiles else { return store.problems }
         return withinTime(milliseconds: Self.namingTimeout) { [self] in store.problems(naming: name) } ?? store.problems

@@ -3,8 +3,8 @@ package struct ScryptCost: Sendable, Equatable {
     package static let logNRange = 10...20
     package static let rRange = 1...32
     package static let pRange = 1...16
-    /// The most work of a derivation: that of N = 2^20, r = 8, p = 1, the dearest slot that vaultfs makes. It takes 1 GiB of
-    /// memory and some four seconds, so an edited file cannot make a slot take minutes.
+    /// The most work of a derivation: that of N = 2^20, r = 8, p = 1, the dearest slot that vaultfs makes. It takes 1
+    /// GiB of memory and some four seconds, so an edited file cannot make a slot take minutes.
     package static let maximumWork = 8 << 20
 
     package let logN, r, p: Int
@@ -30,8 +30,8 @@ package struct ScryptCost: Sendable, Equatable {
     /// Bytes of memory that a derivation takes, and with it a guess.
     package var memory: Int { 128 * r << logN }
 
-    /// The work of a derivation, at most 2²³: N·r·p. A block of fewer than 8 units takes as long as one of 8, because the time is
-    /// that of waiting for memory.
+    /// The work of a derivation, at most 2²³: N·r·p. A block of fewer than 8 units takes as long as one of 8, because
+    /// the time is that of waiting for memory.
     package var work: Int { max(r, 8) * p << logN }
 
     /// True if a guess takes at least as much memory and at least as much work as at `other`.

@@ -75,7 +75,8 @@ package struct WatchedCall: Sendable {
 
 /// Calls `answer` before each call, by any thread, that changes something in a directory or makes it durable.
 package enum CallWatcher {
-    /// The answer with which only the first half of a pwrite(2) or pread(2) is made, and setxattr(2) leaves an empty value.
+    /// The answer with which only the first half of a pwrite(2) or pread(2) is made, and setxattr(2) leaves an empty
+    /// value.
     package static let inPart = Int32(CALL_IN_PART)
 
     private struct Watch {

@@ -50,8 +50,8 @@ struct TerminalPrompt: ~Copyable {
         }
     }
 
-    /// Runs a conversation in which secrets are asked for. The echo is off until its end, also while an answer is tried, so that
-    /// nothing typed meanwhile is shown.
+    /// Runs a conversation in which secrets are asked for. The echo is off until its end, also while an answer is
+    /// tried, so that nothing typed meanwhile is shown.
     /// - Parameter options: those for use without a terminal.
     /// - Throws: code `usage` without a terminal; the error of `body`.
     static func withoutEcho<Result>(

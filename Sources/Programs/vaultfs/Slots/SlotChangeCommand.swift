@@ -145,8 +145,8 @@ struct SlotChangeCommand: ParsableCommand {
         return known
     }
 
-    /// The slot that a recovery key changes if none is named. The key is given to replace a lost passphrase, so it must not go
-    /// itself. Nil if its own slot is meant.
+    /// The slot that a recovery key changes if none is named. The key is given to replace a lost passphrase, so it must
+    /// not go itself. Nil if its own slot is meant.
     private func slotToRecover(in configuration: VaultConfiguration) throws(CommandFailure) -> KeySlot? {
         guard !keepSecret, !newSecret.newRecoveryKey else { return nil }
         let slots = configuration.slots.filter { $0.kind == .passphrase }

@@ -87,8 +87,8 @@ struct JoinedFields<First: Encodable, Second: Encodable>: Encodable {
     }
 }
 
-/// A progress line on stderr that is overwritten. Shown only on a terminal, and never wider than that: CR returns to the start of
-/// the last row only.
+/// A progress line on stderr that is overwritten. Shown only on a terminal, and never wider than that: CR returns to
+/// the start of the last row only.
 struct ProgressLine {
     let isShown = Console.isStandardErrorTerminal && !Console.isQuiet
     /// CR, then ECMA-48 "erase in line".

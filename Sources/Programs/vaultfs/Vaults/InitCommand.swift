@@ -94,8 +94,8 @@ struct InitCommand: ParsableCommand {
         return (["vaultfs", "mount"] + paths + keyfile).joined(separator: " ")
     }
 
-    /// A directory that does not exist yet: beside the new vault, or in the home directory if the vault is on another disk,
-    /// which may be pulled out.
+    /// A directory that does not exist yet: beside the new vault, or in the home directory if the vault is on another
+    /// disk, which may be pulled out.
     private var suggestedMountpoint: FilePath {
         let given = common.vault.path
         // Such as `.`.

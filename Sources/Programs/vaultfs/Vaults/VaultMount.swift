@@ -79,8 +79,8 @@ struct VaultMount: Codable, Sendable {
         return contents
     }
 
-    /// Opens the store of a vault. If it lacks what it takes to write the vault, or to put the log's changes in place, it is opened
-    /// read-only: everything can be read, with these changes. Also returns the reason.
+    /// Opens the store of a vault. If it lacks what it takes to write the vault, or to put the log's changes in place,
+    /// it is opened read-only: everything can be read, with these changes. Also returns the reason.
     private func openStore(
         _ directory: VaultDirectory, _ keyRing: KeyRing, isReadOnly: Bool
     ) throws -> (Store, String?) {

@@ -8,7 +8,8 @@ package import SystemPackage
 package final class LockFile: @unchecked Sendable {
     // @unchecked: `init` writes the two pointers and their targets, and `deinit` frees them.
 
-    /// Absolute. May lead through links: they are followed at each look, so one that is switched makes the directory another.
+    /// Absolute. May lead through links: they are followed at each look, so one that is switched makes the directory
+    /// another.
     package let path: FilePath
     /// The directory that contains it.
     package let directory: FilePath
@@ -127,9 +128,10 @@ package final class LockFile: @unchecked Sendable {
         return found
     }
 
-    /// Sets a directory's access time to what it is. If the directory is in a lower layer of an overlay, the first change gives it
-    /// another birth time, and perhaps another inode number (Documentation/filesystems/overlayfs.rst, "Inode properties"). That
-    /// must not be the making of the lock file. Only the owner may do this, so for another user's directory it has no effect.
+    /// Sets a directory's access time to what it is. If the directory is in a lower layer of an overlay, the first
+    /// change gives it another birth time, and perhaps another inode number (Documentation/filesystems/overlayfs.rst,
+    /// "Inode properties"). That must not be the making of the lock file. Only the owner may do this, so for another
+    /// user's directory it has no effect.
     private static func copyUp(_ path: FilePath) {
         path.withPlatformString { path in
             var status = stat()
@@ -147,8 +149,8 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    /// The absolute path of a directory, and whether it leads through a link. Without one it has no `.` and `..`, which may lead
-    /// elsewhere after a link.
+    /// The absolute path of a directory, and whether it leads through a link. Without one it has no `.` and `..`, which
+    /// may lead elsewhere after a link.
     private static func absolute(_ directory: FilePath) throws(LockFileError) -> (FilePath, isThroughLink: Bool) {
         let resolved = try resolve(directory.isEmpty ? "." : directory)
         let absolute = directory.isAbsolute ? directory : try resolve(".").pushing(directory)

@@ -123,8 +123,9 @@ package struct ExtendedAttributes {
         try retrying(name) { linux_setxattr(path, $0, value, value.count, flags) }
     }
 
-    /// Undoes what a failed call has done: on a full disk ntfs-3g leaves an attribute without a value, where other stores change
-    /// nothing. If the old value cannot be put back, what is left stays: it is damage that a reader notices, not a silent loss.
+    /// Undoes what a failed call has done: on a full disk ntfs-3g leaves an attribute without a value, where other
+    /// stores change nothing. If the old value cannot be put back, what is left stays: it is damage that a reader
+    /// notices, not a silent loss.
     private func putBack(_ name: [UInt8], _ old: [UInt8]?) {
         do throws(StoreError) {
             if try valueIfPresent(of: name) == old { return }

@@ -17,9 +17,9 @@ extension OpenDirectory {
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// Removes a file that this process may have open, on a store that shows such a file until its last close, and somewhat
-    /// longer (SMB: the kernel's client closes it after a second). Nobody sees the name under which it goes, so another file
-    /// can have its own at once.
+    /// Removes a file that this process may have open, on a store that shows such a file until its last close, and
+    /// somewhat longer (SMB: the kernel's client closes it after a second). Nobody sees the name under which it goes,
+    /// so another file can have its own at once.
     private func removeOpenFile(_ entry: Component) throws(StoreError) {
         // Not one of this mount's: whoever meets it again removes it.
         let hidden = try VaultDirectory.temporaryEntry()
@@ -31,8 +31,8 @@ extension OpenDirectory {
     }
 
     /// rmdir(2). The directory gets a temporary name first, so that it never appears half removed, if the store can rename it.
-    /// - Throws: `ENOTEMPTY`, also for names that do not authenticate; `EBUSY` if the store still shows removed files that are
-    ///   open.
+    /// - Throws: `ENOTEMPTY`, also for names that do not authenticate; `EBUSY` if the store still shows removed files
+    ///   that are open.
     package func removeDirectory(_ encoded: EntryName.Encoded) throws(StoreError) {
         try checkEmpty(encoded.entry)
         if store.traits.renamesDirectories == false {
@@ -113,8 +113,8 @@ extension OpenDirectory {
         try Descriptor(at: descriptor, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
     }
 
-    /// rename(2) to `newName` in `other`, which may be this directory. The store itself makes the whiteout of RENAME_WHITEOUT,
-    /// so that no crash can leave the rename without it.
+    /// rename(2) to `newName` in `other`, which may be this directory. The store itself makes the whiteout of
+    /// RENAME_WHITEOUT, so that no crash can leave the rename without it.
     /// - Parameter flags: renameat2(2): RENAME_EXCHANGE, or any of the others.
     /// - Throws: `.system` with errno, such as `ENOTEMPTY`, or `EINVAL` for a flag that the store does not have.
     package func rename(
@@ -140,8 +140,8 @@ extension OpenDirectory {
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// Gives a whiteout that the store has made to the caller. Best effort: the rename has happened, and the owner of an object that
-    /// has no mode decides only who may remove it from a sticky directory.
+    /// Gives a whiteout that the store has made to the caller. Best effort: the rename has happened, and the owner of
+    /// an object that has no mode decides only who may remove it from a sticky directory.
     private func giveWhiteout(_ entry: Component, to owner: Owner) {
         guard let whiteout = try? Descriptor(at: descriptor, entry, flags: linux_O_PATH),
             (try? whiteout.status().st_mode & S_IFMT) == S_IFCHR

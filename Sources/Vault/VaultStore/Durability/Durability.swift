@@ -66,8 +66,8 @@ package final class Durability: Sendable {
     }
 
     /// Puts everything in place, durably, and seals every file that waits for it.
-    /// - Throws: the first error of the store, and later steps are left out then; or when all others are durable, that of a
-    ///   file.
+    /// - Throws: the first error of the store, and later steps are left out then; or when all others are durable, that
+    ///   of a file.
     package func synchronizeEverything() throws(StoreError) {
         // A file is sealed only when it is in place. It may have been closed meanwhile.
         _ = try log.placeFiles(.sync)

@@ -2,8 +2,8 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 
-/// The work of threads in the background that is inside the store now, so that `status` can name a store that does not answer.
-/// Any thread. A leaf lock.
+/// The work of threads in the background that is inside the store now, so that `status` can name a store that does not
+/// answer. Any thread. A leaf lock.
 package final class StoreActivity: Sendable {
     /// Times of the last steps, in nanoseconds of CLOCK_MONOTONIC, by thread.
     private let steps = Mutex<[pthread_t: Int]>([:])
@@ -23,6 +23,7 @@ package final class StoreActivity: Sendable {
         steps.withLock { if $0[thread] != nil { $0[thread] = monotonicNanoseconds() } }
     }
 
-    /// The time since which the store has answered some work in nothing, in nanoseconds of CLOCK_MONOTONIC. Nil without work.
+    /// The time since which the store has answered some work in nothing, in nanoseconds of CLOCK_MONOTONIC. Nil without
+    /// work.
     package var oldest: Int? { steps.withLock { $0.values.min() } }
 }

@@ -160,8 +160,8 @@ package final class EncryptedFile: Sendable {
             || layout.backingSize(ofPlaintextLength: header.length) != UInt64(clamping: status.st_size)
     }
 
-    /// Reads the header from the store and authenticates it. Also returns the backing size. Whatever is read of the file after it
-    /// is no older.
+    /// Reads the header from the store and authenticates it. Also returns the backing size. Whatever is read of the
+    /// file after it is no older.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten; `.system` with errno.
     package static func readHeader(
         of descriptor: Descriptor, keyRing: KeyRing

@@ -53,12 +53,14 @@ struct UnplacedFiles {
 
 /// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
 extension RedoLog {
-    /// Number of new logs that one checkpoint begins, and of checkpoints for one entry while a file keeps its own, at most.
+    /// Number of new logs that one checkpoint begins, and of checkpoints for one entry while a file keeps its own, at
+    /// most.
     private static let mostRenewals = 3
 
     /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because records are copied as they
     /// are. Takes no lock that the caller may hold for a file.
-    /// - Throws: the store's error, and that of a file which the reason concerns. What is not in place stays in the log.
+    /// - Throws: the store's error, and that of a file which the reason concerns. What is not in place stays in the
+    ///   log.
     package func checkpoint(_ reason: CheckpointReason) throws(StoreError) {
         if let error = try placeFiles(reason).error(for: reason) { throw error }
     }
@@ -104,8 +106,8 @@ extension RedoLog {
         if tries == Self.mostRenewals { throw lack ?? unplaced.errors[fileID] ?? first }
     }
 
-    /// Returns nil if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk if
-    /// removed files have been closed meanwhile.
+    /// Returns nil if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk
+    /// if removed files have been closed meanwhile.
     private func placeAll() throws(StoreError) -> UnplacedFiles? {
         let now = state.access { state in
             state.closed = Set(state.entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID))
@@ -124,7 +126,8 @@ extension RedoLog {
         if let first = unplaced.first {
             if isFreed && first.isNoSpace { return nil }
             state.access { $0.unplaced = Set(unplaced.errors.keys) }
-            // The others' entries need not wait, and must not be applied again later. Nor do others wait for a new salt.
+            // The others' entries need not wait, and must not be applied again later. Nor do others wait for a new
+            // salt.
             if unplaced.errors.count < files.count || now.needsSalt {
                 try renew { $0.sequence < now.sequence && unplaced.errors[$0.fileID] == nil }
             }

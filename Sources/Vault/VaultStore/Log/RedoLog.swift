@@ -74,8 +74,8 @@ package final class RedoLog: Sendable {
         /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that it
         /// has reserved.
         var closed: Set<UInt64> = []
-        /// The files that the last checkpoint could not put in place. They may use half of the log, so that the others can be
-        /// written.
+        /// The files that the last checkpoint could not put in place. They may use half of the log, so that the others
+        /// can be written.
         var unplaced: Set<UInt64> = []
     }
 

@@ -125,8 +125,8 @@ package struct LostAndFound {
         directory.removeQuietly(entry)
     }
 
-    /// Bytes of the largest file that vaultfs itself gives such a name: a log, or `vaultfs.rekey`. Another program's file can be
-    /// larger than the disk, if it is sparse.
+    /// Bytes of the largest file that vaultfs itself gives such a name: a log, or `vaultfs.rekey`. Another program's
+    /// file can be larger than the disk, if it is sparse.
     private static func largestSize(of entry: Component) -> UInt64 {
         entry.starts(with: RedoLog.fileName) ? LogHeader.logSizes.upperBound : UInt64(RekeyIntent.maximumSize)
     }

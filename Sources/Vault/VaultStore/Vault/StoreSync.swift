@@ -13,8 +13,8 @@ extension Descriptor {
         }
     }
 
-    /// fsync(2) or fdatasync(2) of a file that may have lost its name. A store that goes by names then has no such file any
-    /// more (gocryptfs 2.3: `ENOENT`), which is no failure.
+    /// fsync(2) or fdatasync(2) of a file that may have lost its name. A store that goes by names then has no such file
+    /// any more (gocryptfs 2.3: `ENOENT`), which is no failure.
     /// - Throws: `.system` with errno.
     func synchronizeIfNamed(dataOnly: Bool) throws(StoreError) {
         do throws(StoreError) { try synchronize(dataOnly: dataOnly) } catch {

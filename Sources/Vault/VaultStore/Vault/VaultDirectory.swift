@@ -217,8 +217,8 @@ extension VaultDirectory {
     /// unclean end.
     package func releaseWriterLock() { writerLock?.release() }
 
-    /// True if the last writer of this vault has not ended properly. False for a copy of a vault with the record of its writer, or
-    /// without one. Valid only if the caller has locked the vault.
+    /// True if the last writer of this vault has not ended properly. False for a copy of a vault with the record of its
+    /// writer, or without one. Valid only if the caller has locked the vault.
     package var wasLeftUncleanHere: Bool {
         guard let content = WriterLockFile.content(in: descriptor), WriterLockFile.isUnclean(content) else {
             return false

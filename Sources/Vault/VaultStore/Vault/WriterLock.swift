@@ -103,7 +103,8 @@ package final class WriterLock: Sendable {
     /// time.
     /// - Parameter waitMilliseconds: how long to wait for the former writer. Must be longer than `checkInterval`.
     /// - Throws: `EAGAIN` if another process has acquired the lock, or uses the vault another way, since `acquire`;
-    ///   `.unavailable` if there is no room for the record, as on btrfs, which overwrites nothing in place; the store's error.
+    ///   `.unavailable` if there is no room for the record, as on btrfs, which overwrites nothing in place; the store's
+    ///   error.
     package func claim(waitMilliseconds: Int = 5000) throws(StoreError) {
         let former = try state.withLock { (state) throws(StoreError) -> WriterRecord? in
             guard let file = state.file, state.record == nil else { return nil }
