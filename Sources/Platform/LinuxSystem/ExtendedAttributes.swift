@@ -1,5 +1,4 @@
 internal import CLinux
-package import LinuxSystem
 internal import SystemPackage
 
 /// The extended attributes of one pinned inode, by the kernel's own link to its descriptor, because the *xattr calls
@@ -25,7 +24,7 @@ package struct ExtendedAttributes {
 
     /// getxattr(2), with one call for a value that is not large. Nil if there is no such attribute.
     /// - Throws: `.system` with errno.
-    func valueIfPresent(of name: [UInt8]) throws(StoreError) -> [UInt8]? {
+    package func valueIfPresent(of name: [UInt8]) throws(StoreError) -> [UInt8]? {
         do throws(StoreError) {
             return try withCString(name) { (name) throws(StoreError) -> [UInt8] in
                 let call = { (buffer: UnsafeMutableRawPointer?, size: Int) in linux_getxattr(path, name, buffer, size) }
@@ -111,7 +110,8 @@ package struct ExtendedAttributes {
 
     /// Does the same.
     /// - Parameter old: the value before. Nil if there is no such attribute.
-    func set(_ name: [UInt8], _ value: [UInt8], flags: Int32, replacing old: [UInt8]?) throws(StoreError) {
+    /// - Throws: `.system` with errno.
+    package func set(_ name: [UInt8], _ value: [UInt8], flags: Int32, replacing old: [UInt8]?) throws(StoreError) {
         do throws(StoreError) { try call(name, value, flags: flags) } catch {
             // These are answers about the flags.
             if error != .system(.fileExists), error != .system(.noData) { putBack(name, old) }
