@@ -8,6 +8,7 @@
 #include <linux/fs.h>
 #include <linux/keyctl.h>
 #include <linux/openat2.h>
+#include <malloc.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -268,6 +269,8 @@ void linux_unmap_secret_memory(void *address, size_t size) {
     explicit_bzero(address, size);
     munmap(address, size);
 }
+
+void linux_return_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, 1 << 20); }
 
 int linux_set_not_dumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 

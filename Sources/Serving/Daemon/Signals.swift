@@ -14,6 +14,13 @@ package enum Signals {
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
+    /// True if a blocked signal that ends this process waits for its thread, which does not run before the mount does.
+    package static var isEndPending: Bool {
+        var pending = sigset_t()
+        sigpending(&pending)
+        return ending.contains { sigismember(&pending, $0) == 1 }
+    }
+
     /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
     /// - Throws: kind `failure`.
     package static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) throws(MountError) {

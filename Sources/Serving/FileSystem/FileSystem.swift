@@ -26,6 +26,8 @@ package protocol FileSystem: AnyObject, Sendable {
     func runInBackground()
     /// A request gets this error of a call as its answer.
     func failed(_ error: StoreError)
+    /// The mount ends soon: what computes for long stops with an error. Requests may still come.
+    func willEnd()
     /// Makes everything durable. No more requests come.
     func shutDown()
     /// Makes everything that was written durable, in the files where a reader of the store looks for it.
@@ -203,6 +205,7 @@ package struct ListedEntry {
 extension FileSystem {
     package func runInBackground() {}
     package func endDeferred() {}
+    package func willEnd() {}
     package func failed(_ error: StoreError) {}
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {}
     package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {}

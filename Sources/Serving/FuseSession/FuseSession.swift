@@ -233,6 +233,7 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Ends all workers. After an unmount each finds out for itself. After a failure they must be woken.
     private func endEarly() {
+        server.fileSystem.willEnd()
         let isFirst = fuse_session_exited(session) == 0
         fuse_session_exit(session)
         firstAnswer.update { if $0 == nil { $0 = false } }
@@ -245,6 +246,7 @@ package final class FuseSession: @unchecked Sendable {
     package func requestUnmount() {
         hasEnded.withLock { hasEnded in
             if hasEnded { return }
+            server.fileSystem.willEnd()
             // syncfs(2) would start the writing without waiting for it (seen on kernel 6.18).
             _ = dropInodes(server.fileSystem.openInodes())
             endNotifications()

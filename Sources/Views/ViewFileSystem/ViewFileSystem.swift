@@ -43,7 +43,11 @@ package final class ViewFileSystem: Sendable {
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
         fileProblems = ViewProblems(logger: logger)
         nodes = NodeTable(root: ViewNode(key: FileIdentity(try source.root.status()), kind: S_IFDIR))
+        // The boxes of MP4 files and the lines of playlists can take many MiB for a moment.
+        if isMounted { linux_return_large_blocks() }
+        // Also a view that begins locked knows its playlists: they are no secret.
         try source.scan()
+        source.interruption.setLock { !gate.isUnlocked() }
         source.keys.loadGiven()
     }
 
@@ -79,7 +83,10 @@ package final class ViewFileSystem: Sendable {
 
     private func readOnly(_ status: stat) -> stat {
         var status = status
-        if isMounted { status.st_mode &= ~0o222 }
+        guard isMounted else { return status }
+        // The group's bits are the mask of an ACL, for which the kernel asks only if they are not zero
+        // (acl_permission_check in fs/namei.c). Without the last one, the others' bits would count for everybody.
+        status.st_mode &= status.st_mode & 0o070 == 0o020 ? ~0o202 : ~0o222
         return status
     }
 
@@ -97,8 +104,38 @@ package final class ViewFileSystem: Sendable {
         let content = try? plan.open(
             file, keys: keys, from: source.keys, waits: !isMounted, token: token, cache: cache, counters: counters)
         guard let content else { return nil }
-        node.remember(.init(stamp: stamp, plan: plan, token: token, length: content.length))
+        node.remember(.init(stamp: stamp, plan: plan.identity, token: token, length: content.length))
         return content.length
+    }
+
+    // MARK: Access lists
+
+    private static let accessListPrefix = Array("system.posix_acl_".utf8)
+
+    /// The ACLs of the source, so that its rights are those of the view: the kernel asks for them before it lets somebody
+    /// else than the owner in, and passes on any error but ENODATA (fuse_get_acl in fs/fuse/acl.c). Other attributes
+    /// are not shown.
+    package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
+        guard name.starts(with: Self.accessListPrefix) else { throw .system(.notSupported) }
+        do throws(StoreError) { return try extendedAttributes(id).value(of: name) } catch .system(.notSupported) {
+            // The source has no ACLs.
+            throw .system(.noData)
+        }
+    }
+
+    package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] {
+        try extendedAttributes(id).namesIfSupported().filter { $0.starts(with: Self.accessListPrefix) }
+    }
+
+    private func extendedAttributes(_ id: NodeID) throws(StoreError) -> ExtendedAttributes {
+        let node = try nodes.node(id)
+        if node === nodes.root { return ExtendedAttributes(source.root) }
+        try admit()
+        if let file = node.openFile { return ExtendedAttributes(file.source.descriptor) }
+        return ExtendedAttributes(
+            try atName(of: node) { (directory, entry) throws(StoreError) in
+                try Descriptor(at: directory, entry, flags: linux_O_PATH)
+            })
     }
 
     package func space() throws(StoreError) -> statvfs {
@@ -307,7 +344,8 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             guard let keys = availableKeys(plan) else { return .missing(plan.keyNames) }
             let token = tokenOfContent(of: node, stamp, plan)
             let opened = ViewFile(try open(plan, file, keys, token), of: file, keyNames: plan.keyNames)
-            let caching = node.open(opened, .init(stamp: stamp, plan: plan, token: token, length: opened.length))
+            let caching = node.open(
+                opened, .init(stamp: stamp, plan: plan.identity, token: token, length: opened.length))
             fileProblems.clear(path)
             return .opened(handle(opened, node, token, caching))
         } catch {
@@ -442,7 +480,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
 
     /// The token of a file's content in the block cache. New if the file or its plan has changed.
     func tokenOfContent(of node: ViewNode, _ stamp: FileStamp, _ plan: FilePlan) -> UInt64 {
-        if let known = node.known, known.stamp == stamp, known.plan.isSame(as: plan) { return known.token }
+        if let known = node.known, known.stamp == stamp, known.plan == plan.identity { return known.token }
         return nextToken.add(1, ordering: .relaxed).oldValue
     }
 
@@ -494,6 +532,8 @@ extension ViewFileSystem {
             try? prefetch(descriptor, path(of: next.node), depth: next.isWholeTree ? Self.maximumDepth : 0)
         }
     }
+
+    package func willEnd() { source.interruption.end() }
 
     package func shutDown() { prefetches.update { $0.isEnding = true } }
 

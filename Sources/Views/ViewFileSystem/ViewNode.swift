@@ -10,7 +10,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
     /// The last known content of a file.
     struct Known {
         var stamp: FileStamp
-        var plan: FilePlan
+        var plan: FilePlan.Identity
         /// Identifies the content in the block cache.
         var token: UInt64
         /// Bytes of plaintext.
@@ -47,7 +47,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
     func reopen(_ stamp: FileStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
         content.withLock { content in
             guard let file = content.file, file.hasKeys, let known = content.known, known.stamp == stamp,
-                known.plan.isSame(as: plan)
+                known.plan == plan.identity
             else { return nil }
             content.handles += 1
             return (file, known.token, content.caching(known.token))

@@ -18,6 +18,7 @@ The kinds:
   huge                   a gap of 5 GiB between the fragments, and 64-bit sizes; /originals is sparse, too
   long                   1 GiB: the first fragment 960 times, each with a box before it, and a hole at its end
   filled                 a fragment of six seconds again and again, for scripts/bench/view.py
+  lying                  3000 track fragments of 4 million samples without bytes each, in 130 KB; no /originals
   hls-KIND               an init segment, a segment for each fragment, and film.m3u8
   ranges-KIND            film.m3u8 with byte ranges of film.mp4"""
 
@@ -417,6 +418,12 @@ def make(kind, directory, size=None):
         made.write(before + header + encrypted + moov.bytes(), before + header + mdat.payload + made.shown_moov(moov.bytes()))
         return made.finish()
     made.write(moov.bytes(), made.shown_moov(moov.bytes()))
+    if kind == "lying":
+        lie = Box(b"traf", children=[full(b"tfhd", 0x20010, struct.pack(">II", 1, 0)), full(b"trun", 0, struct.pack(">I", 1 << 22))])
+        made.write(Box(b"moof", children=[lie] * 3000).bytes() + Box(b"mdat", bytes(100)).bytes())
+        for protection in made.protections.values():
+            made.key(protection.identifier)
+        return made.finish()
     moofs = [at for at, box in enumerate(boxes) if box.kind == b"moof"]
     fragments = [made.fragment(boxes[at], boxes[at + 1].payload, number) for number, at in enumerate(moofs)]
     assert len(fragments) >= 2

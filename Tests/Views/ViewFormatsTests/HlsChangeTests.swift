@@ -1,5 +1,6 @@
 import Foundation
 import LinuxSystem
+import Synchronization
 import SystemPackage
 import Testing
 
@@ -101,5 +102,44 @@ import Testing
         #expect(try source.content("new/2.ts") == "new:m 1")
         try source.write("above.m3u8", playlist(Self.key("o"), "#EXTINF:1,", "new/3.ts"))
         #expect(try source.content("new/3.ts") == ":o 1")
+    }
+
+    @Test("A lock stops a reading, which takes no knowledge away; after an unlock the playlist is read")
+    func interrupted() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts", "2.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        let isLocked = Mutex(true)
+        source.interruption.setLock { isLocked.withLock { $0 } }
+        try source.write("l.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "1.ts"))
+        try source.write("new.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "2.ts"))
+        #expect(throws: ViewError.store(.locked)) { try source.index.open(Array("l.m3u8".utf8)) }
+        #expect(!source.index.refresh(Array("new.m3u8".utf8)))
+        // By what the playlist said before.
+        #expect(try source.content("1.ts") == ":k 1")
+        #expect(try source.content("2.ts") == "plain")
+        isLocked.withLock { $0 = false }
+        #expect(try source.content("2.ts") == ":k 1")
+        source.index.refresh(Array("l.m3u8".utf8))
+        #expect(try source.content("1.ts") == ":m 1")
+        #expect(source.problems() == [])
+    }
+
+    @Test("A playlist that cannot be read now still says how its files are encrypted, and is named")
+    func unreadable() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        // A directory has its name for a moment.
+        try source.run("mv l.m3u8 m; mkdir l.m3u8")
+        source.index.refresh(Array("l.m3u8".utf8))
+        #expect(try source.content("1.ts") == ":k 1")
+        #expect(source.problems() == ["l.m3u8: cannot be read: it is a directory"])
+        #expect(source.index.left().map(\.text) == ["cannot be read: it is a directory"])
+        try source.run("rmdir l.m3u8; mv m l.m3u8")
+        source.index.refresh(Array("l.m3u8".utf8))
+        #expect(source.problems() == [] && source.index.left().isEmpty)
     }
 }

@@ -43,9 +43,9 @@ import Testing
 
     private func segment(_ source: HlsSource, _ name: String) throws -> HlsSegment {
         let status = try source.status(name)
-        let content = source.index.content(
-            of: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
-        guard case .segment(let segment) = content else { throw TestFailure("\(name): \(content)") }
+        let decision = source.index.decision(
+            on: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
+        guard case .chains(let segment) = decision else { throw TestFailure("\(name): \(decision)") }
         return segment
     }
 

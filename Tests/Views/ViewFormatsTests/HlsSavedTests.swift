@@ -91,7 +91,7 @@ import Testing
         #expect(try source.content("2.ts") == ":k 1")
         #expect(try source.content("3.mp4") == "0..<16 :k 1, 16..<32 :k 1")
         #expect(source.problems().count == 3)
-        #expect(source.problems().allSatisfy { $0.contains("other URIs of the playlist end with ") })
+        #expect(source.problems().allSatisfy { $0.contains("other URIs of the playlist lead to ") })
     }
 
     @Test("Parts and other tags are shown with the segment that they belong to, otherwise left")

@@ -12,13 +12,17 @@ final class HlsSource: Sendable {
     nonisolated(unsafe) private let directory: TemporaryDirectory
     let path: String
     let index: HlsIndex
+    let interruption: Interruption
 
     init(maximumSegments: Int = 1000) throws {
         directory = try TemporaryDirectory()
         path = directory.appending("source")
         try Command(["mkdir", path]).run().succeeded()
         let root = Descriptor(owning: open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
-        index = HlsIndex(root: root, maximumSegments: maximumSegments)
+        interruption = Interruption()
+        index = HlsIndex(
+            root: root, keys: KeyStore(KeySources(root: root)), work: Mp4Work(interruption),
+            maximumSegments: maximumSegments)
     }
 
     /// Writes a file, making its directories. Replaces an existing one by a new file.
@@ -55,11 +59,10 @@ final class HlsSource: Sendable {
     /// The kind and content of a file, as text.
     func content(_ name: String) throws -> String {
         let status = try status(name)
-        let content = index.content(of: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8))
-        switch content {
-        case .plain: return "plain"
+        switch index.decision(on: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8)) {
+        case .clear, .asItIs: return "plain"
         case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"
-        case .segment(let segment):
+        case .chains(let segment):
             return segment.parts.map { part in
                 guard case .uri(let uri, let directory, _) = part.encryption.key else { return "\(part)" }
                 let name = "\(String(decoding: directory, as: UTF8.self)):\(String(decoding: uri, as: UTF8.self))"
@@ -67,9 +70,9 @@ final class HlsSource: Sendable {
             }.joined(separator: ", ")
         case .samples(let samples):
             let uri = samples.uri.map { String(decoding: $0, as: UTF8.self) } ?? (samples.hasKey ? "several" : "none")
-            return "samples \(uri)" + (samples.initial.map { " \(String(decoding: $0, as: UTF8.self))" } ?? "")
-        case .failed(.malformed(let text)): return "malformed: \(text)"
-        case .failed(let error): return "\(error)"
+            return "samples \(uri)" + (samples.initial.map { " \(String(decoding: $0.path, as: UTF8.self))" } ?? "")
+        case .refused(.malformed(let text)): return "malformed: \(text)"
+        case .refused(let error): return "\(error)"
         }
     }
 

@@ -82,4 +82,16 @@ import VaultCrypto
                 == "key file k has more than 4096 bytes, where a key of 16, 24 or 32 bytes, or twice as many hexadecimal "
                 + "digits is expected")
     }
+
+    @Test("A key in base64 is no key of another length")
+    func base64() throws {
+        let hint = "looks like a key in base64: decode it with 'base64 -d'"
+        for text in ["AAECAwQFBgcICQoLDA0ODw==\n", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="] {
+            let error = #expect(throws: ViewError.self) {
+                try KeyFile.parse(Array(text.utf8), cipher: nil, name: "k")
+            }
+            #expect(error == .noKey("k \(hint)"))
+        }
+        #expect(try KeyFile.parse(Array("AAECAwQFBgcICQoLDA0ODw=!".utf8), cipher: nil, name: "k").key.count == 24)
+    }
 }

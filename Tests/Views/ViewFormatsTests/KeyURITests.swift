@@ -24,10 +24,11 @@ import Testing
     @Test(
         "Where a URI says first, then its last component beside the playlist, as a downloader may have saved it",
         arguments: [
-            ("a/b%20c.ts", ["d/a/b c.ts", "d/a/b%20c.ts", "d/b c.ts<b c.ts", "d/b%20c.ts<b%20c.ts"]),
+            ("a/b%20c.ts", ["d/a/b%20c.ts", "d/a/b c.ts", "d/b%20c.ts<b%20c.ts", "d/b c.ts<b c.ts"]),
             ("https://h/x/a.ts", ["d/a.ts<a.ts"]), ("//h/a.ts", ["d/a.ts<a.ts"]), ("/x/a.ts", ["d/a.ts<a.ts"]),
             ("file:///x/a.ts", ["d/a.ts<a.ts"]), ("file:x/a.ts", ["d/x/a.ts", "d/a.ts<a.ts"]),
-            ("https://h/a.ts?t=1", ["d/a.ts<a.ts", "d/a.ts?t=1<a.ts?t=1"]), ("https://h/a.ts?t=/", ["d/a.ts<a.ts"]),
+            ("https://h/a.ts?t=1", ["d/a.ts?t=1<a.ts?t=1", "d/a.ts<a.ts"]),
+            ("a.ts?t=1", ["d/a.ts?t=1", "d/a.ts"]), ("https://h/a.ts?t=/", ["d/a.ts<a.ts"]),
             ("{$base}/a.ts", ["d/a.ts<a.ts"]), ("https://h", []), ("data:,x", []), ("", []), ("https://h/..", []),
         ])
     func candidates(_ uri: String, _ expected: [String]) {

@@ -3,15 +3,15 @@ import Testing
 @testable import ViewFormats
 
 @Suite struct PlaylistHostileTests {
-    @Test("A million lines are read in reasonable time", .timeLimit(.minutes(20)))
+    @Test("A hundred thousand segments are read in reasonable time", .timeLimit(.minutes(20)))
     func millionLines() throws {
         var text = playlist("#EXT-X-KEY:METHOD=AES-128,URI=\"k\"")
         let segment = Array("#EXTINF:1,\na\n".utf8)
-        text.reserveCapacity(text.count + segment.count * 500_000)
-        for _ in 0..<500_000 { text += segment }
+        text.reserveCapacity(text.count + segment.count * 120_000)
+        for _ in 0..<120_000 { text += segment }
         let parsed = try Playlist.parse(text)
-        #expect(parsed.references.count == 500_000)
-        let last = InitialVector(high: 0, low: 499_999)
+        #expect(parsed.references.count == 120_000)
+        let last = InitialVector(high: 0, low: 119_999)
         #expect(parsed.references.last?.encryption == .chain(key: 0, vector: last, cipher: .aes128CBC))
     }
 
@@ -29,8 +29,15 @@ import Testing
 
     @Test("A million attributes, keys and commas do no harm", .timeLimit(.minutes(20)))
     func manyAttributes() throws {
-        let list = String(repeating: "A=1,", count: 250_000) + "URI=\"u\""
-        #expect(try references(playlist("#EXT-X-MAP:\(list)")) == ["2 map u"])
+        func list(_ count: Int) -> String { String(repeating: "A=1,", count: count) + "URI=\"u\"" }
+        #expect(try references(playlist("#EXT-X-MAP:\(list(1000))")) == ["2 map u"])
+        #expect(try Playlist.parse(playlist("#EXT-X-MAP:\(list(250_000))")).complaint != nil)
+        // Whatever it is, it may be encrypted.
+        let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
+        for value in [list(250_000), String(repeating: "a.b ", count: 250_000)] {
+            let found = try Playlist.parse(playlist(key, "#EXT-X-FUTURE:\(value)")).references
+            #expect(found.count == 1 && found[0].encryption != nil && !found[0].isGuess)
+        }
         let keys = (0..<20_000).map { "#EXT-X-KEY:METHOD=AES-128,URI=\"k\($0)\"\n#EXTINF:1,\na\n" }.joined()
         #expect(try Playlist.parse(playlist(keys)).keys.count == 20_000)
         #expect(try Playlist.parse(playlist("#EXT-X-MAP:" + String(repeating: ",", count: 250_000))).complaint != nil)
@@ -120,7 +127,7 @@ import Testing
     @Test("A million formats, variables and braces are read in bounded time and memory", .timeLimit(.minutes(20)))
     func bombs() throws {
         let formats = (0..<5000).map { "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",KEYFORMAT=\"\($0)\"\n" }.joined()
-        #expect(try Playlist.parse(playlist(formats, "#EXTINF:1,", "a")).fault?.text == "more than 64 keys at once")
+        #expect(try Playlist.parse(playlist(formats, "#EXTINF:1,", "a")).fault?.text == "more than 16 keys at once")
         let value = String(repeating: "v", count: 1_000_000)
         let uses = String(repeating: "#EXTINF:1,\n{$v}\n", count: 500)
         let bomb = try Playlist.parse(playlist("#EXT-X-DEFINE:NAME=\"v\",VALUE=\"\(value)\"", uses))

@@ -142,7 +142,6 @@ import Testing
             "#EXT-X-MAP:URI=\"m\",BYTERANGE=\"1@\"",
             "#EXT-X-MAP:URI=\"m\",BYTERANGE=\"9223372036854775807@9223372036854775807\"",
             "#EXT-X-MAP:BYTERANGE=\"1@1\"",
-            "#EXT-X-SKIP:SKIPPED-SEGMENTS=3",
         ])
     func numbers(_ line: String) throws {
         let with = playlist("#EXT-X-KEY:METHOD=AES-128,URI=\"k\"", "#EXTINF:1,", line, "a")

@@ -15,8 +15,11 @@ import Testing
     private func ranges(_ bytes: [Range<UInt64>], _ protection: Mp4Protection) throws -> ProtectedRanges {
         var ranges = ProtectedRanges()
         var chain: UInt64?
-        for range in bytes { try ranges.add(range.lowerBound, UInt32(range.count), protection, .zero, chain: &chain) }
-        try ranges.finish(in: 0..<1 << 40)
+        var budget = Mp4Budget(Mp4Work(), media: 0)
+        for range in bytes {
+            try ranges.add(range.lowerBound, UInt32(range.count), protection, .zero, chain: &chain, &budget)
+        }
+        try ranges.finish(in: 0..<1 << 40, &budget)
         return ranges
     }
 

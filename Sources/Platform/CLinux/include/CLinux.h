@@ -64,6 +64,9 @@ void linux_unmap_secret_memory(void *address, size_t size);
 // Zeroes what returned functions left behind in the calling thread: up to 128 KiB of its stack below the caller, and
 // its vector registers.
 void linux_scrub_thread(void);
+// Makes the heap return blocks of a MiB or more to the kernel when they are freed. Otherwise glibc soon keeps even blocks of 32
+// MiB, for each thread (mallopt(3), M_MMAP_THRESHOLD).
+void linux_return_large_blocks(void);
 // prctl(2), PR_SET_DUMPABLE and PR_GET_DUMPABLE.
 int linux_set_not_dumpable(void);
 int linux_is_dumpable(void);

@@ -5,6 +5,7 @@ enum UsageText {
     /// The forms of values, by the value's name in the help. The parser gives no reason for refusing one of these.
     private static let forms = [
         "counts": "numbers such as 1,4", "duration": DurationArgument.form, "hex": "32 hexadecimal digits",
+        "salt": "none, or 1 to 16 hexadecimal digits",
         "id": "a whole number", "n": "a whole number", "size": ByteSize.form, "sizes": "sizes such as 4K,64K",
         "time": DurationArgument.form, "uri=file": "of the form URI=FILE",
     ]

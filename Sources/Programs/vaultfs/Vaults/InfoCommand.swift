@@ -5,15 +5,15 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// `vaultfs info VAULT`, `vaultfs info --view FILE`
+/// `vaultfs info VAULT`, `vaultfs info --view FILE|DIRECTORY`
 struct InfoCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "info", abstract: "Show the properties of a vault that need no key.")
 
-    @Argument(help: "The vault directory; with --view, a file.")
+    @Argument(help: "The vault directory; with --view, a file or a directory of files.")
     var path: PathArgument
 
-    @Flag(help: "Show which format of 'vaultfs view' a file may be in.")
+    @Flag(help: "Show which format of 'vaultfs view' files may be in.")
     var view = false
 
     @Flag(help: "Print JSON.")
@@ -21,9 +21,7 @@ struct InfoCommand: ParsableCommand {
 
     func run() throws {
         if view {
-            let report = try ViewInfoReport(path.path)
-            if json { try Console.printJSON(report) } else { report.printText() }
-            return
+            return try ViewInfo(path.path).print(asJSON: json)
         }
         let directory = try GivenVault.open(path.path)
         let report = VaultReport(directory, user: VaultUse.find(directory))

@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import ViewFormats
 
-/// The output of `info --view`. `--json` has the names of the fields.
+/// The output of `info --view FILE`. `--json` has the names of the fields.
 struct ViewInfoReport: Encodable {
     struct PlaylistPart: Encodable {
         /// `master` or `media`
@@ -25,33 +25,39 @@ struct ViewInfoReport: Encodable {
     let path: String
     let size, sizeModulo16: UInt64
     let isSalted: Bool
-    /// `empty`, `openssl`, `playlist`, `samples`, `unsupported`, `plaintext`, `ciphertext` (perhaps) or `other`
+    /// `empty`, `openssl`, `playlist`, `samples`, `unsupported`, `plaintext`, `ciphertext` (perhaps) or `other`. Of a file
+    /// that a playlist in its directory names: `segment`, `refused` or `plaintext`.
     let content: String
     let explanation: String
     let mayBeStream, mayBeStreamWithVector: Bool
     let entropy: Double?
     let playlist: PlaylistPart?
     let samples: SamplesPart?
+    /// The keys that the playlists or the boxes name: URIs and identifiers.
+    let keys: [String]
     /// Command lines that would mount it.
     let commands: [String]
     private let labeled: [ViewCommandLines.Line]
 
     private enum CodingKeys: CodingKey {
         case path, size, sizeModulo16, isSalted, content, explanation, mayBeStream, mayBeStreamWithVector, entropy
-        case playlist, samples, commands
+        case playlist, samples, keys, commands
     }
 
-    init(_ path: FilePath) throws {
-        let file = try CommandFailure.wrapping(
-            "cannot open", path, try Descriptor(path: path, flags: linux_O_PATH).openedRegularFile())
-        let size = try CommandFailure.wrapping("cannot open", path, UInt64(max(0, try file.status().st_size)))
-        let found = try SourceInspection(of: SourceFile(file, size: size))
+    /// - Parameters:
+    ///   - path: of a file, as the user gave it.
+    ///   - entry: its description.
+    ///   - directory: that of the playlists.
+    init(_ path: FilePath, _ entry: SourceSurvey.Entry, directory: FilePath) {
+        let found = entry.inspection
+        let size = found.size
         self.path = path.string
         self.size = size
         sizeModulo16 = size % 16
         entropy = found.entropy
         var playlist: PlaylistPart?
         var samples: SamplesPart?
+        var (content, explanation): (String, String)
         switch found.content {
         case .empty: (content, explanation) = ("empty", "empty")
         case .salted:
@@ -64,9 +70,13 @@ struct ViewInfoReport: Encodable {
             (content, explanation) = ("samples", "MP4 with encrypted samples: \(mp4.schemes.joined(separator: "; "))")
             samples = SamplesPart(
                 schemes: mp4.schemes, keyIDs: mp4.keys.map(\.text), changesKeys: mp4.changesKeys)
-        case .unsupported(let reason): (content, explanation) = ("unsupported", "MP4 that no view decrypts: \(reason)")
-        case .plaintext(let name): (content, explanation) = ("plaintext", "\(name), not encrypted")
-        case .other(let reason): (content, explanation) = ("other", "not AES-CBC: \(reason)")
+        case .unsupported(let reason):
+            (content, explanation) = ("unsupported", "MP4, and not decrypted alone: \(reason)")
+        case .plaintext(let name):
+            // Its packets are readable, and SAMPLE-AES encrypts what is in them.
+            let end = name == SourceInspection.packetsName ? "not encrypted as a whole" : "not encrypted"
+            (content, explanation) = ("plaintext", "\(name), \(end)")
+        case .other(let reason): (content, explanation) = ("other", "not AES-CBC alone: \(reason)")
         case .opaque:
             (content, explanation) = (
                 "ciphertext", "may be AES-CBC: its length is a multiple of 16, and its content shows no structure"
@@ -76,13 +86,25 @@ struct ViewInfoReport: Encodable {
             (content, explanation) = ("playlist", "a \(part.kind) playlist, \(part.method)")
             playlist = part
         }
+        let named = entry.decision.flatMap(NamedFile.init)
+        if playlist == nil, let named { (content, explanation) = (named.content, named.explanation) }
         self.playlist = playlist
         self.samples = samples
+        keys = playlist?.keys ?? named?.keys ?? samples?.keyIDs ?? []
         isSalted = content == "openssl"
         mayBeStream = content == "ciphertext"
         mayBeStreamWithVector = mayBeStream && size >= 32
-        labeled = ViewCommandLines(path: path).lines(for: found)
+        self.content = content
+        self.explanation = explanation
+        let lines = ViewCommandLines(path: path, directory: directory)
+        labeled = named.map { lines.lines(for: $0) } ?? lines.lines(for: found)
         commands = labeled.map(\.command)
+    }
+
+    /// For a list of files.
+    func printLine() {
+        let ids = keys.isEmpty ? "" : ", key \(keys.joined(separator: ", "))"
+        Swift.print("\(path.withoutControlCharacters): \(explanation)\(ids)")
     }
 
     func printText() {
@@ -96,10 +118,10 @@ struct ViewInfoReport: Encodable {
             Console.printField("one CBC stream", "may be\(vector)")
         }
         if let playlist { print(playlist) }
-        if let samples {
-            for key in samples.keyIDs { Console.printField("key ID", key) }
-            if samples.changesKeys { Console.printField("keys", "change from fragment to fragment") }
+        if playlist == nil {
+            for key in keys { Console.printField(KeyID(text: Array(key.utf8)) == nil ? "key" : "key ID", key) }
         }
+        if samples?.changesKeys == true { Console.printField("keys", "change from fragment to fragment") }
         for line in labeled { Console.printField(line.label, line.command) }
     }
 
@@ -140,6 +162,24 @@ extension ViewInfoReport.PlaylistPart {
     }
 }
 
+/// A file that a playlist names, as an hls view shows it.
+struct NamedFile {
+    let content, explanation: String
+    let keys: [String]
+
+    /// Nil for a playlist, and for a file that no playlist names.
+    init?(_ decision: FileDecision) {
+        switch decision {
+        case .clear(let proof): (content, explanation, keys) = ("plaintext", "not encrypted: \(proof)", [])
+        case .refused(let error): (content, explanation, keys) = ("refused", "not decrypted: \(error.reason)", [])
+        case .decrypted(let plan):
+            guard let form = plan.form else { return nil }
+            (content, explanation, keys) = ("segment", "a segment of a playlist: \(form)", plan.keyTexts)
+        case .asItIs: return nil
+        }
+    }
+}
+
 /// The command lines that would mount a file.
 struct ViewCommandLines {
     struct Line {
@@ -148,6 +188,19 @@ struct ViewCommandLines {
     }
 
     let path: FilePath
+    /// The directory of the playlists.
+    let directory: FilePath
+
+    /// The lines for a file that a playlist names.
+    func lines(for named: NamedFile) -> [Line] {
+        named.content == "segment" ? [hls(named.keys.filter { KeyID(text: Array($0.utf8)) != nil })] : []
+    }
+
+    /// - Parameter ids: identifiers of keys.
+    func hls(_ ids: [String]) -> Line {
+        let command = "vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"
+        return Line(label: "to mount", command: ([command] + ids.map { "--key \($0)=KEYFILE" }).joined(separator: " "))
+    }
 
     /// The likeliest ones first.
     func lines(for found: SourceInspection) -> [Line] {
@@ -158,10 +211,7 @@ struct ViewCommandLines {
                 line("if made with -iter N", "openssl", "--iter N"),
                 line("if made without both", "openssl", ""),
             ]
-        case .playlist:
-            let directory = path.removingLastComponent()
-            let command = "vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"
-            return [Line(label: "to mount", command: command)]
+        case .playlist: return [hls([])]
         case .opaque:
             let lines = [
                 line("if made of pieces", "cbc-chunks", "--chunk-size SIZE --key-file KEY"),

@@ -26,6 +26,7 @@ struct ViewMount: Codable, Sendable {
         secret.forget()
         let secrets = try ViewSecrets(arguments.origin, secret: own.count > 0 ? own : nil)
         let source = try arguments.source(location, secrets: secrets, keyFile: own) { logger.notice("\($0)") }
+        source.interruption.setLock { Signals.isEndPending }
         let fileSystem = try ViewFileSystem(
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: cacheSize,
             logger: logger)

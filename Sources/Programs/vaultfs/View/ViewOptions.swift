@@ -47,7 +47,8 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "The initial vector, 32 hexadecimal digits (cbc-chunks: default zero).", valueName: "hex"))
+            "The initial vector, 32 hexadecimal digits (cbc-chunks: default zero; openssl: default derived).",
+            valueName: "hex"))
     var iv: InitialVector?
 
     @Flag(help: "cbc: the initial vector is the first 16 bytes of each file.")
@@ -72,7 +73,7 @@ struct ViewOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "openssl: the salt of files without a Salted__ header, 16 hexadecimal digits as for 'openssl enc -S'; none: -nosalt.",
-            valueName: "hex"))
+            valueName: "salt"))
     var salt: ViewSaltArgument?
 
     @Option(
@@ -101,7 +102,7 @@ struct ViewOptions: ParsableArguments {
         ("--kdf", [.cbcChunks, .cbc], { $0.kdf != nil }),
         ("--key-command", [.cbcChunks, .cbc, .hls, .mp4], { $0.keyCommand != nil }),
         ("--key", [.hls, .mp4], { !$0.key.isEmpty }),
-        ("--iv", [.cbcChunks, .cbc], { $0.iv != nil }),
+        ("--iv", [.cbcChunks, .cbc, .openssl], { $0.iv != nil }),
         ("--iv-in-file", [.cbc], { $0.ivInFile }),
         ("--padding", [.cbcChunks, .cbc], { $0.padding != .pkcs7 }),
         ("--pbkdf2", [.openssl], { $0.pbkdf2 }),
@@ -128,6 +129,9 @@ struct ViewOptions: ParsableArguments {
         try SecretSource.checkSingle([keyFile.map { _ in "--key-file" }, kdf.map { _ in "--kdf" }])
         try SecretSource.checkSingle([iv.map { _ in "--iv" }, ivInFile ? "--iv-in-file" : nil])
         if keyCommand?.isEmpty == true { throw ValidationError("--key-command is empty") }
+        for key in key where key.isBrokenID {
+            throw ValidationError("--key \(shown(key.uri)): a key ID has 32 hexadecimal digits")
+        }
         if let cipher, kdf != nil, cipher != .aes256CBC {
             throw ValidationError("--kdf sha256 makes a key of aes-256-cbc, not of \(cipher.rawValue)")
         }
@@ -172,6 +176,13 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
         else { return nil }
         uri = chosen.uri
         path = FilePath(bytes: chosen.path)
+    }
+
+    /// True for what has a digit too many or too few, or a prefix, and would be taken for the URI of no playlist.
+    var isBrokenID: Bool {
+        let digits = (Hexadecimal.withoutPrefix(uri[...]) ?? uri[...]).filter { $0 != UInt8(ascii: "-") }
+        return KeyID(text: uri) == nil && 31...33 ~= digits.count
+            && digits.allSatisfy { Hexadecimal.value(of: $0) != nil }
     }
 }
 

@@ -72,7 +72,7 @@ extension ChainedFile {
         }
         precondition(first < positions.upperBound, "internal error: no room for \(positions.count) encrypted ranges")
         guard size > 0, let vector = UnsafeRawPointer(gathered.baseAddress) else { return first }
-        let found = try keys.key(key)
+        let found = try keys.key(ranges.keys[Int(key)])
         let chain = gathered.slice(16..<size)
         do throws(CryptoError) {
             try counters.cryptoTime.time { () throws(CryptoError) in

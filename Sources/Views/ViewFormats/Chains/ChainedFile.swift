@@ -68,7 +68,7 @@ package final class ChainedFile: Sendable {
     package var samplesDescription: String {
         guard case .samples(let map) = contents else { return "" }
         let keys = map.keys.all.map { $0.name }.map { "\($0)" }.sorted()
-        return "samples, \(map.length) bytes\n\(map.index.movie.protections)\n\(keys)"
+        return "samples, \(map.length) bytes\n\(map.index.role.movies.map(\.protections))\n\(keys)"
     }
 
     /// The keys in use, with the names of those that were found after the open.

@@ -26,7 +26,7 @@ package struct CipherChain: Equatable, Sendable {
 }
 
 /// The initial vector of a CBC chain: 16 bytes, as two big-endian numbers.
-package struct InitialVector: Codable, Equatable, Sendable {
+package struct InitialVector: Codable, Hashable, Sendable {
     package static let zero = InitialVector(high: 0, low: 0)
 
     package var high, low: UInt64

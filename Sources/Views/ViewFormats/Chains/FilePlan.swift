@@ -1,13 +1,25 @@
 package import FileSystem
 internal import VaultCrypto
 
+/// How a view shows a file of its source.
+package enum FileDecision: Sendable {
+    /// Unchanged, because something shows that it is plaintext: the name of its format, or the line that names it.
+    case clear(String)
+    case decrypted(FilePlan)
+    /// Not at all: an open fails.
+    case refused(ViewError)
+    /// Unchanged, because nothing says how to decrypt it.
+    case asItIs(String)
+}
+
 /// How one file of a view is read, and the keys that it needs. Any thread.
 package struct FilePlan: Sendable {
     enum Layout: Equatable, Sendable {
         case chunks(size: UInt64, InitialVector, CipherChain.Padding)
         /// Without a vector: the first 16 bytes of the file are the vector.
         case stream(InitialVector?, CipherChain.Padding)
-        case salted(hasHeader: Bool)
+        /// Without a vector: it is derived with the key.
+        case salted(hasHeader: Bool, InitialVector?)
         /// Without parts for a file of plaintext.
         case segment(HlsSegment)
         case playlist(HlsPlaylistContent)
@@ -27,10 +39,21 @@ package struct FilePlan: Sendable {
         FilePlan(layout: .segment(HlsSegment([])), keyNames: [], cipher: nil, path: path)
     }
 
-    /// True if `other` reads an unchanged source file in the same way. Never true for two readings of a playlist: the
-    /// segments whose offsets it contains may have changed.
-    package func isSame(as other: FilePlan) -> Bool {
-        keyNames == other.keyNames && cipher == other.cipher && layout == other.layout
+    /// Tells if another plan reads an unchanged source file in the same way. Never equal for two readings of a playlist:
+    /// the segments whose offsets it contains may have changed. Has none of an MP4 file's boxes, which can take much memory.
+    package struct Identity: Equatable, Sendable {
+        /// Nil for samples.
+        fileprivate let layout: Layout?
+        fileprivate let samples: Mp4Plan.Identity?
+        fileprivate let keyNames: [KeyName]
+        fileprivate let cipher: ViewCipher?
+    }
+
+    package var identity: Identity {
+        if case .samples(let plan) = layout {
+            return Identity(layout: nil, samples: plan.identity, keyNames: keyNames, cipher: cipher)
+        }
+        return Identity(layout: layout, samples: nil, keyNames: keyNames, cipher: cipher)
     }
 
     /// Opens the file's plaintext. Reads no more than the padding. For a playlist, reads the padding of the segments whose
@@ -52,8 +75,8 @@ package struct FilePlan: Sendable {
             map = try ChainFormat.chunks(of: source, chunkSize: size, vector: vector, padding: padding, key: ciphers[0])
         case .stream(let vector, let padding):
             map = try ChainFormat.stream(of: source, vector: vector, padding: padding, key: ciphers[0])
-        case .salted(let hasHeader):
-            guard let vector = keys[0].iv?.withUnsafeBytes({ InitialVector($0) }) else {
+        case .salted(let hasHeader, let given):
+            guard let vector = given ?? keys[0].iv?.withUnsafeBytes({ InitialVector($0) }) else {
                 preconditionFailure("internal error: a derived key without its vector")
             }
             map = try ChainFormat.salted(source, hasHeader: hasHeader, vector: vector, key: ciphers[0])
@@ -64,7 +87,7 @@ package struct FilePlan: Sendable {
             let content = ContentKeys(Array(zip(keyNames, ciphers)), plan.naming, from: store, waits: waits)
             return .chained(
                 ChainedFile(
-                    source: source, .samples(plan.map(source, content)), keys: [], token: token, cache: cache,
+                    source: source, .samples(try plan.map(source, content)), keys: [], token: token, cache: cache,
                     counters: counters))
         }
         return .chained(

@@ -1,21 +1,35 @@
+internal import CLinux
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
+internal import SystemPackage
 
-/// Reads the playlists of a source, and finds from them how the other files are encrypted. Any thread. Does not hold the
-/// lock while it waits for the disk.
+/// Reads the playlists of a source, and decides from them how each file is shown. Any thread. Does not hold the lock while
+/// it waits for the disk.
 package final class HlsIndex: Sendable {
     /// The source.
     let root: Descriptor
+    let meanings: KeyMeanings
+    /// Bounds what MP4 files take, and stops what takes long.
+    let work: Mp4Work
     let state: Mutex<HlsState>
+    private let keys: KeyStore
+    private let readings = Atomic<Int>(0)
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
-    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 500 bytes.
-    package init(root: Descriptor, maximumSegments: Int = 1 << 19) {
+    ///   - keys: in which playlists look whether two names mean one key.
+    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 400 bytes.
+    init(root: Descriptor, keys: KeyStore, work: Mp4Work, maximumSegments: Int = 1 << 19) {
         self.root = root
+        self.work = work
+        self.keys = keys
+        meanings = KeyMeanings { keys.read($0) }
         state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
+
+    /// The keys of `--key KID=FILE`.
+    var givenKeys: Set<KeyID> { keys.given }
 
     /// True if no playlist was found.
     var isEmpty: Bool { state.withLock { $0.playlists.isEmpty } }
@@ -31,52 +45,67 @@ package final class HlsIndex: Sendable {
         name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }
     }
 
-    /// The content of a file. Reads a playlist again if the file has come to the path since, or has the inode number of
+    /// The decision about a file. Reads a playlist again if the file has come to the path since, or has the inode number of
     /// a removed segment.
     ///
     /// - Parameters:
     ///   - size: bytes of the file.
     ///   - path: relative to the source.
-    package func content(of identity: FileIdentity, size: UInt64, path: [UInt8]) -> HlsContent {
+    ///   - isOpening: true at an open, where a refusal is worth a reading of the keys and init segments, which may have come.
+    package func decision(
+        on identity: FileIdentity, size: UInt64, path: [UInt8], isOpening: Bool = false
+    ) -> HlsDecision {
+        verify(identity, at: path)
+        let decision = state.withLock { $0.decision(on: identity, size: size) }
+        guard refreshSources(of: decision, identity, path, isOpening) else { return decision }
+        return state.withLock { $0.decision(on: identity, size: size) }
+    }
+
+    /// Reads playlists again that may mean another file by what they said of this one.
+    private func verify(_ identity: FileIdentity, at path: [UInt8]) {
         switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
         case .certain: break
-        case .otherPath(let other, let playlists):
-            if let status = try? root.opened(beneath: other).status(), FileIdentity(status) == identity { break }
+        case .otherPaths(let others):
+            for (other, playlists) in others {
+                if let status = try? root.opened(beneath: other).status(), FileIdentity(status) == identity { continue }
+                for playlist in playlists { _ = try? read(playlist) }
+            }
+        case .named(let playlists):
             for playlist in playlists { _ = try? read(playlist) }
-        case .named(let playlist):
-            _ = try? read(playlist)
             state.withLock { $0.forget(name: path, of: identity) }
         }
-        let content = state.withLock { $0.content(of: identity, size: size) }
-        guard refreshSources(of: content, identity, path) else { return content }
-        return state.withLock { $0.content(of: identity, size: size) }
     }
 
     /// Checks for changes that explain a result that a user would not expect. Returns true if something may have
     /// changed.
-    private func refreshSources(of content: HlsContent, _ identity: FileIdentity, _ path: [UInt8]) -> Bool {
-        switch content {
+    private func refreshSources(
+        of decision: HlsDecision, _ identity: FileIdentity, _ path: [UInt8], _ isOpening: Bool
+    ) -> Bool {
+        switch decision {
         // A new playlist, or one that came with its directory, may name the file.
-        case .plain: return scanIfChanged(above: path)
-        // One of two contradicting playlists may have been removed.
-        case .failed:
+        case .clear, .asItIs: return scanIfChanged(above: path)
+        // A playlist may have been removed, or a key or an init segment may have come.
+        case .refused:
             let playlists = state.withLock { $0.playlists(naming: identity) }
-            if playlists.count < 2 { return false }
-            for playlist in playlists { refresh(playlist) }
-            return true
-        case .playlist, .segment, .samples: return false
+            for playlist in playlists {
+                let isOld = state.withLock { $0.playlists[playlist].map { $0.time.duration(to: .now) > .seconds(1) } }
+                if isOpening, isOld == true { _ = try? read(playlist) } else { refresh(playlist) }
+            }
+            return !playlists.isEmpty
+        case .playlist, .chains, .samples: return false
         }
     }
 
-    /// The keys that playlists name for files of the tree.
+    /// The keys that playlists, and the boxes of their files, name for files of the tree.
     func keyNames() -> Set<KeyName> {
         state.withLock { state in
             var names: Set<KeyName> = []
+            for record in state.playlists.values { names.formUnion(record.contentKeys) }
             for file in state.files.values {
                 for claim in file.claims {
                     switch claim.use {
-                    case .encrypted(let encryption), .frames(let encryption): names.insert(encryption.key)
-                    case .plain, .samples, .failed: break
+                    case .encrypted(let encryption, _), .frames(let encryption, _, _): names.insert(encryption.key)
+                    case .plain, .samples, .failed, .mention: break
                     }
                 }
             }
@@ -92,12 +121,16 @@ package final class HlsIndex: Sendable {
 
     /// Reads a playlist if it is new or has changed, and forgets it if it was removed. Call this when a file with a
     /// playlist's name is looked up.
-    package func refresh(_ path: [UInt8]) {
+    ///
+    /// - Returns: false if a lock, or the end of the mount, has stopped the reading.
+    @discardableResult
+    package func refresh(_ path: [UInt8]) -> Bool {
         let known = state.withLock { $0.playlists[path]?.stamp }
         if let known, let status = try? root.opened(beneath: path).status(), FileStamp(status) == known {
-            return
+            return true
         }
-        _ = try? read(path)
+        do throws(StoreError) { _ = try read(path) } catch { return !Interruption.isCause(of: error) }
+        return true
     }
 
     /// Reads a playlist and looks up its segments. Nil if the file is not a playlist, and shown as it is. Call this at
@@ -108,50 +141,59 @@ package final class HlsIndex: Sendable {
         let (reading, record) = try ViewError.ofStore { () throws(StoreError) in try read(path) }
         if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
-        var needed: [HlsPlaylistContent.Needed] = []
-        var positions: [FileIdentity: Int] = [:]
-        var numbers = [Int?](repeating: nil, count: playlist.references.count)
-        state.withLock { state in
-            for (number, (reference, target)) in zip(playlist.references, reading.targets).enumerated() {
-                guard reference.bytes != nil, let target else { continue }
-                if let position = positions[target.identity] {
-                    numbers[number] = position
-                } else if let segment = state.segment(of: target.identity),
-                    segment.isRanged || reference.isTail(of: target.size)
-                {
-                    positions[target.identity] = needed.count
-                    numbers[number] = needed.count
-                    needed.append(.init(identity: target.identity, path: target.path, segment: segment))
-                }
-            }
+        // ext4 gives the inode number of a removed segment to the next file, also to one of another playlist.
+        var last: FileIdentity?
+        for case let target? in reading.targets where target.identity != last {
+            last = target.identity
+            verify(target.identity, at: HlsURI.normalized(target.path))
         }
-        return HlsPlaylistContent(reading, needed: needed, numbers: numbers, in: root)
+        let decisions = state.withLock { $0.decisions(for: reading) }
+        return try HlsPlaylistContent(reading, playlist, decisions, in: self)
     }
+
+    /// Keeps the size of the text that the mount shows of a playlist, for listings.
+    func setSize(_ size: UInt64, of path: [UInt8]) { state.withLock { $0.setSize(size, of: path) } }
 
     /// Reads a playlist and replaces its contents in the state.
     private func read(_ path: [UInt8]) throws(StoreError) -> (HlsReading, HlsPlaylistRecord) {
         let reading: HlsReading
         do throws(StoreError) {
-            reading = try HlsReading(path, in: root)
+            reading = try HlsReading(path, in: self)
         } catch {
+            // A playlist that exists, and cannot be read now, still says how its files are encrypted.
             state.withLock {
-                $0.remove(path)
-                $0.addUnreadable(path, error)
+                if error == .system(.noSuchFileOrDirectory) { $0.remove(path) }
+                if !Interruption.isCause(of: error) { $0.addUnreadable(path, error) }
             }
             throw error
         }
+        // A live playlist that is saved under new names leaves many that are gone.
+        let isDue = readings.add(1, ordering: .relaxed).newValue % Self.readingsBetweenChecks == 0
+        if isDue || state.withLock({ !$0.hasRoom(for: reading) }) { forgetRemoved() }
         return (reading, state.withLock { $0.replace(with: reading) })
+    }
+
+    private static let readingsBetweenChecks = 64
+
+    /// Forgets the playlists that do not exist any more.
+    private func forgetRemoved() {
+        for path in state.withLock({ Array($0.playlists.keys) }) {
+            do throws(StoreError) { _ = try root.opened(beneath: path) } catch .system(.noSuchFileOrDirectory) {
+                state.withLock { $0.remove(path) }
+            } catch {
+                // It exists, or may exist.
+            }
+        }
     }
 }
 
 extension HlsIndex {
-    private static let maximumDepth = 128
-
-    /// Reads every playlist of the tree. Opens one directory at a time, and does not follow links to directories. It finds
-    /// playlists by their names in directories, so it does not matter how they refer to each other.
+    /// Reads every playlist of the tree. Finds them by their names in directories, so it does not matter how they refer to
+    /// each other.
     ///
+    /// - Parameter isDeep: false for the source itself only.
     /// - Throws: if the source itself cannot be read. A directory inside it that cannot be read becomes a problem.
-    package func scan() throws(StoreError) { try scan(from: [], again: true) }
+    package func scan(isDeep: Bool = true) throws(StoreError) { try scan(from: []) { _ in isDeep } }
 
     /// Scans the directories above a path that are new or have changed since they were read. Returns true if there was
     /// one.
@@ -160,9 +202,9 @@ extension HlsIndex {
         var hasChanged = false
         while !directory.isEmpty {
             directory = HlsURI.directory(of: directory)
-            if let status = try? open(directory: directory).status(),
+            if let status = try? SourceWalk(root).open(directory).status(),
                 state.withLock({ $0.directories[directory] }) != FileStamp(status),
-                (try? scan(from: directory, again: false)) != nil
+                (try? scan(from: directory) { path in state.withLock { $0.directories[path] == nil } }) != nil
             {
                 hasChanged = true
             }
@@ -170,46 +212,48 @@ extension HlsIndex {
         return hasChanged
     }
 
-    func open(directory path: [UInt8]) throws(StoreError) -> Descriptor {
-        try root.opened(
-            beneath: path.isEmpty ? [UInt8(ascii: ".")] : path, flags: O_RDONLY | O_DIRECTORY, followsLinks: false)
-    }
-
-    /// - Parameter again: also read the directories inside that are known.
-    private func scan(from start: [UInt8], again: Bool) throws(StoreError) {
-        var waiting: [[UInt8]] = []
-        try scan(start, &waiting)
-        while let path = waiting.popLast() {
-            if !again, state.withLock({ $0.directories[path] != nil }) { continue }
-            do throws(StoreError) { try scan(path, &waiting) } catch {
-                state.withLock { $0.addUnreadable(path, error) }
+    private func scan(from start: [UInt8], enters: ([UInt8]) -> Bool) throws(StoreError) {
+        var misfits: [[UInt8]: HlsState.Misfit] = [:]
+        try SourceWalk(root).run(from: start, enters: enters) { path, error in
+            state.withLock { $0.addUnreadable(path, error) }
+        } end: { directory in
+            state.withLock {
+                $0.addDirectory(directory.path, directory.stamp)
+                $0.replaceMisfits(in: directory.path, with: misfits)
             }
+            misfits = [:]
+        } file: { entry, path, directory in
+            // A directory that was not read to its end is read again.
+            if (try? work.interruption.check()) == nil { return false }
+            if Self.isPlaylistName(entry.bytes) { return refresh(path) }
+            if let misfit = misfit(entry, in: directory.descriptor) {
+                misfits[path] = misfit
+            }
+            return true
         }
     }
 
-    /// - Parameter waiting: receives the directories inside.
-    private func scan(_ path: [UInt8], _ waiting: inout [[UInt8]]) throws(StoreError) {
-        let directory = try open(directory: path)
-        // Before the entries, so that the next check notices a change in between.
-        let stamp = FileStamp(try directory.status())
-        let depth = path.isEmpty ? 0 : path.count { $0 == UInt8(ascii: "/") } + 1
-        var reader = DirectoryReader(directory)
-        while let entry = try reader.next() {
-            let inside = joinedPath(path, entry.bytes)
-            if Self.isDirectory(entry, reader.type, in: directory) {
-                if depth < Self.maximumDepth {
-                    waiting.append(inside)
-                } else {
-                    state.withLock {
-                        $0.addUnreadable(inside, .damaged("more than \(Self.maximumDepth) directories deep"))
-                    }
-                }
-            } else if Self.isPlaylistName(entry.bytes) {
-                refresh(inside)
-            }
+    /// Nil for a file that does not begin like a playlist.
+    private func misfit(_ entry: Component, in directory: Descriptor) -> HlsState.Misfit? {
+        let ending = Self.ending(of: entry.bytes)
+        if Self.mediaEndings.contains(where: { ending.elementsEqual($0.utf8) }) { return nil }
+        guard let file = try? Descriptor(at: directory, entry, flags: linux_O_PATH).openedRegularFile(),
+            let status = try? file.status()
+        else { return nil }
+        var bytes = [UInt8](repeating: 0, count: PlaylistBeginning.size)
+        let count =
+            (try? bytes.withMutableBytes { (bytes) throws(StoreError) in try file.read(at: 0, into: bytes) }) ?? 0
+        let name = entry.bytes.dropLast(ending.count)
+        return PlaylistBeginning.misfit(Array(bytes[..<count]), isNamed: Self.isPlaylistName(Array(name))).map {
+            HlsState.Misfit(identity: FileIdentity(status), reason: $0)
         }
-        state.withLock { $0.addDirectory(path, stamp) }
     }
+
+    /// The ends of names that are no playlists, so that they are not opened.
+    private static let mediaEndings = [
+        ".ts", ".m4s", ".mp4", ".m4a", ".m4v", ".cmfa", ".cmfv", ".cmft", ".aac", ".ac3", ".ec3", ".mp3", ".vtt",
+        ".key", ".jpg", ".jpeg", ".png", ".mkv", ".webm", ".mov", ".mts", ".m2ts",
+    ]
 
     private static func isDirectory(_ entry: Component, _ type: UInt8, in directory: Descriptor) -> Bool {
         guard type == UInt8(DT_UNKNOWN) else { return type == UInt8(DT_DIR) }
@@ -234,17 +278,21 @@ extension HlsIndex {
     /// The first `maximumProblems` problems, by path and line, each as `path:line: text`.
     package func problems() -> [String] {
         let found = state.withLock { state in
-            let own = state.playlists.values.flatMap(\.problems)
+            let records = Array(state.playlists.values)
+            var own = records.flatMap(\.problems)
+            for record in records where own.count < 8 * Self.maximumProblems {
+                own += state.problems(of: record, limit: HlsReading.maximumProblems)
+            }
             let unreadable = state.unreadable.map {
                 HlsProblem(path: $0.key, line: 0, text: "cannot be read: \($0.value)")
             }
-            let strays = state.unnamedStrays.map {
-                HlsProblem(
-                    path: $0.path, line: 0, text: "no playlist names it, and it looks encrypted: it stays as it is")
-            }
-            return own + unreadable + strays + state.conflicts(limit: Self.maximumProblems)
+            let misfits = state.misfits.map { HlsProblem(path: $0.key, line: 0, text: $0.value.reason) }
+            return own + unreadable + misfits
         }
-        let ordered = found.sorted {
+        let strays = strays().map {
+            HlsProblem(path: $0.path, line: 0, text: "no playlist names it, and it looks encrypted: it stays as it is")
+        }
+        let ordered = (found + strays).sorted {
             if $0.path != $1.path { return $0.path.lexicographicallyPrecedes($1.path) }
             return ($0.line, $0.text) < ($1.line, $1.text)
         }
@@ -255,23 +303,39 @@ extension HlsIndex {
 extension HlsIndex {
     /// Lines for people about encrypted content that the mount shows as it is: one for each playlist and each directory.
     package func left() -> [(path: [UInt8], text: String)] {
-        let (playlists, strays) = state.withLock { state in
-            (state.playlists.values.filter { $0.fault == nil && $0.left != nil }, state.unnamedStrays)
+        var lines: [(path: [UInt8], text: String)] = []
+        state.withLock { state in
+            for record in state.playlists.values where record.fault == nil {
+                if let misreading = record.misreading {
+                    lines.append((record.path, "\(misreading.text): it and its files stay as they are"))
+                }
+                let left = state.left(of: record)
+                guard left.count > 0 else { continue }
+                let others = left.count == 1 ? "" : ", the first of \(left.count)"
+                let text = "encrypted, and not decrypted: line \(left.line)\(others)"
+                lines.append((record.path, "\(text): 'vaultfs status' has the reasons"))
+            }
+            lines += state.unreadable.map { ($0.key, "cannot be read: \($0.value)") }
+            lines += state.misfits.map { ($0.key, "\($0.value.reason): it and its files stay as they are") }
         }
-        var lines: [(path: [UInt8], text: String)] = playlists.compactMap { record in
-            guard let left = record.left else { return nil }
-            let others = left.count == 1 ? "" : ", the first of \(left.count)"
-            return (
-                record.path,
-                "encrypted, and not decrypted: line \(left.line)\(others): 'vaultfs status' has the reasons"
-            )
-        }
+        let strays = strays()
         let directories = Dictionary(grouping: strays) { HlsURI.directory(of: $0.path) }
         for (_, strays) in directories {
             let others = strays.count == 1 ? "" : ", the first of \(strays.count)"
             lines.append((strays[0].path, "looks encrypted, and no playlist names it\(others)"))
         }
         return lines.sorted { $0.path.lexicographicallyPrecedes($1.path) }
+    }
+
+    /// True for what may be an encrypted segment or film.
+    private func mayBeSegment(_ source: SourceFile) -> Bool {
+        if (try? Mp4Plan.isMp4(source)) == true {
+            let naming = ContentKeys.Naming(directory: [], given: [])
+            // A fragment without its init segment says nothing, and is beside encrypted ones.
+            guard case .clear = try? Mp4Plan.read(source, naming, work) else { return true }
+            return false
+        }
+        return (try? SourceInspection.mayBeSegment(source)) == true
     }
 
     /// Looks for files that look encrypted beside encrypted segments, and that no playlist names: they have another name
@@ -281,7 +345,7 @@ extension HlsIndex {
         var strays: [HlsState.Stray] = []
         let (endings, lacking) = state.withLock { $0.segmentDirectories() }
         for (path, endings) in endings {
-            guard let directory = try? open(directory: path) else { continue }
+            guard let directory = try? SourceWalk(root).open(path) else { continue }
             var reader = DirectoryReader(directory)
             while strays.count < Self.maximumProblems, let entry = try? reader.next() {
                 guard lacking.contains(path) || endings.contains(Self.ending(of: entry.bytes)),
@@ -291,13 +355,22 @@ extension HlsIndex {
                 let identity = FileIdentity(status)
                 guard state.withLock({ $0.files[identity] == nil }),
                     let file = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK),
-                    (try? SourceInspection.mayBeSegment(SourceFile(file, status))) == true
+                    mayBeSegment(SourceFile(file, status))
                 else { continue }
                 strays.append(HlsState.Stray(identity: identity, path: joinedPath(path, entry.bytes)))
             }
         }
         strays.sort { $0.path.lexicographicallyPrecedes($1.path) }
         state.withLock { $0.strays = strays }
+    }
+}
+
+extension HlsIndex {
+    /// The strays that are still there, and that no playlist has come to name.
+    private func strays() -> [HlsState.Stray] {
+        state.withLock { $0.unnamedStrays }.filter { stray in
+            (try? root.opened(beneath: stray.path).status()).map { FileIdentity($0) == stray.identity } ?? false
+        }
     }
 }
 
@@ -310,28 +383,11 @@ extension HlsState {
         for record in playlists.values where record.fault == nil && !record.endings.isEmpty {
             let paths = [record.path] + record.files.compactMap { files[$0]?.path }
             for path in paths { directories[HlsURI.directory(of: path), default: []].formUnion(record.endings) }
-            if record.left != nil { lacking.insert(HlsURI.directory(of: record.path)) }
+            if record.left.count > 0 { lacking.insert(HlsURI.directory(of: record.path)) }
         }
         return (directories, lacking)
     }
 
     /// The strays that no playlist has come to name since.
     fileprivate var unnamedStrays: [Stray] { strays.filter { files[$0.identity] == nil } }
-
-    /// Files on which playlists contradict each other, as problems of the first playlist.
-    fileprivate func conflicts(limit: Int) -> [HlsProblem] {
-        var found: [HlsProblem] = []
-        for (identity, file) in files where file.claims.count > 1 && playlistFiles[identity] == nil {
-            guard found.count < limit else { break }
-            do throws(ViewError) {
-                _ = try HlsClaimMerge(file.claims, size: file.size).segment()
-            } catch {
-                // A playlist that cannot be shown is listed already.
-                guard case .malformed(let text) = error, let claim = file.claims.first(where: { $0.failure == nil })
-                else { continue }
-                found.append(HlsProblem(path: claim.playlist.path, line: claim.line, text: text))
-            }
-        }
-        return found
-    }
 }

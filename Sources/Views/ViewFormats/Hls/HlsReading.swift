@@ -5,15 +5,19 @@ internal import SystemPackage
 /// One reading of a playlist, with the files that its URIs mean.
 struct HlsReading {
     /// Maximum number of problems of one playlist.
-    private static let maximumProblems = 16
+    static let maximumProblems = 16
+    /// Some milliseconds.
+    private static let lookupsBetweenChecks = 256
 
     /// A file of the tree that the playlist refers to.
-    struct Target {
+    struct Target: Hashable {
         var identity: FileIdentity
         var path: [UInt8]
         var size: UInt64
         /// The file's name beside the playlist, if it is not where the URI says.
         var name: [UInt8]?
+        /// False if the URI as it is written is no file, so that other URIs could mean this one as well.
+        var isExact: Bool
     }
 
     let path: [UInt8]
@@ -22,34 +26,60 @@ struct HlsReading {
     private(set) var playlist: Playlist?
     /// Why the playlist cannot be shown decrypted.
     private(set) var fault: PlaylistError?
+    /// Why a file that begins like a playlist, or has the name of one, is none. It stays as it is.
+    private(set) var misreading: PlaylistError?
     /// One for each reference. Nil if it is not a file of the tree.
     private(set) var targets: [Target?] = []
+    /// Why there is no target, or none that is certain, for each reference.
+    private var reasons: [String?] = []
+    /// The meanings of the playlist's keys.
+    private var meanings: [KeyMeanings.Meaning] = []
+    /// The samples of files of a `SAMPLE-AES` playlist, by the position of the reference.
+    private var samples: [Int: HlsSamples] = [:]
+    /// The keys that the boxes of its files name.
+    private(set) var contentKeys: Set<KeyName> = []
     /// Hashes of the paths that segments can have. A file that appears later under such a path is a segment.
     private(set) var names: Set<Int> = []
     private(set) var problems: [HlsProblem] = []
-    /// The first line and the number of encrypted references that stay as they are, with their key lines.
-    private(set) var left: (line: Int, count: Int)?
-    /// The files of segments and maps, which the mount shows decrypted or refuses.
-    private var segmentFiles: Set<FileIdentity> = []
+    /// The encrypted references that stay as they are because there is no file to decrypt, or because of their keys.
+    private(set) var left = HlsLeft()
 
-    /// - Parameter root: the source.
+    /// - Parameter index: has the source and the keys.
     /// - Throws: if the path is not a regular file, or cannot be read.
-    init(_ path: [UInt8], in root: Descriptor) throws(StoreError) {
-        let file = try root.regularFile(beneath: path)
+    init(_ path: [UInt8], in index: HlsIndex) throws(StoreError) {
+        let file = try index.root.regularFile(beneath: path)
         self.path = path
         // Before the text, so that the next check notices a change in between.
         stamp = FileStamp(try file.status())
         if let text = try file.readToEnd(limit: Playlist.maximumSize) {
             do throws(PlaylistError) { playlist = try Playlist.parse(text) } catch {
-                // An .m3u can be a list of anything.
-                if path.suffix(5).elementsEqual(".m3u8".utf8) { report(error) }
+                misreading = Self.misreading(of: text, path, error)
             }
             fault = playlist?.fault
         } else {
             fault = PlaylistError(line: 0, text: Playlist.tooLarge)
         }
-        if let defect = fault ?? playlist?.complaint { report(defect) }
-        if let playlist { resolve(playlist, in: root) }
+        if let defect = misreading ?? fault ?? playlist?.complaint { report(defect) }
+        guard let playlist else { return }
+        try resolve(playlist, in: index)
+        // Its files are refused, whatever their keys are.
+        if fault != nil { return }
+        let directory = HlsURI.directory(of: path)
+        meanings = index.meanings.meanings(
+            of: playlist.keys.indices.map {
+                .uri(playlist.keys[$0], directory: directory, cipher: playlist.cipher(of: $0))
+            })
+        if playlist.usesSamples { try describeSamples(playlist, directory, in: index) }
+        reportLeft(playlist)
+    }
+
+    /// Whatever begins like a playlist may be the playlist of ciphertext, so it is named. An `.m3u` can be a list of
+    /// anything, and an `.m3u8` is nothing else.
+    private static func misreading(of text: [UInt8], _ path: [UInt8], _ error: PlaylistError) -> PlaylistError? {
+        if let reason = PlaylistBeginning.unreadable(text) ?? PlaylistBeginning.compressed(text) {
+            return PlaylistError(line: 0, text: reason)
+        }
+        return HlsIndex.ending(of: path).elementsEqual(".m3u8".utf8) ? error : nil
     }
 
     private mutating func report(_ defect: PlaylistError) {
@@ -60,31 +90,29 @@ struct HlsReading {
 
     // MARK: URIs
 
-    private mutating func resolve(_ playlist: Playlist, in root: Descriptor) {
+    /// - Throws: `.locked` if a lock begins, or another error if the mount ends.
+    private mutating func resolve(_ playlist: Playlist, in index: HlsIndex) throws(StoreError) {
         let directory = HlsURI.directory(of: path)
         targets.reserveCapacity(playlist.references.count)
+        reasons.reserveCapacity(playlist.references.count)
         var last: Playlist.Reference?
-        var reasons: [String?] = []
         for reference in playlist.references {
             let uri = playlist.uri(of: reference)
             if let last, last.role == reference.role, last.isLookedUp == reference.isLookedUp,
-                playlist.uri(of: last) == uri
+                last.isGuess == reference.isGuess, playlist.uri(of: last) == uri
             {
                 // A thousand byte ranges of one file are looked up once.
                 targets.append(targets[targets.count - 1])
                 reasons.append(reasons[reasons.count - 1])
             } else {
                 var reason: String?
-                targets.append(target(of: Array(uri), reference, directory, playlist, in: root, &reason))
+                if targets.count % Self.lookupsBetweenChecks == 0 { try index.work.interruption.checkStore() }
+                targets.append(target(of: Array(uri), reference, directory, playlist, in: index.root, &reason))
                 reasons.append(reason)
             }
             last = reference
         }
-        leaveAmbiguous(playlist, &reasons)
-        for (reference, target) in zip(playlist.references, targets) where reference.role != .other {
-            if let target { segmentFiles.insert(target.identity) }
-        }
-        reportLeft(playlist, reasons)
+        leaveAmbiguous(playlist)
     }
 
     /// The file that a reference leads to.
@@ -98,7 +126,8 @@ struct HlsReading {
         let mayBeRewritten = reference.role == .playlist || playlist.usesKeys
         let candidates = HlsURI.candidates(uri, directory: directory).filter { mayBeRewritten || $0.name == nil }
         for candidate in candidates { names.insert(HlsURI.normalized(candidate.path).hashValue) }
-        for candidate in candidates {
+        var isKnown = false
+        for (number, candidate) in candidates.enumerated() {
             do throws(StoreError) {
                 let status = try root.opened(beneath: candidate.path).status()
                 guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("it is not a regular file") }
@@ -108,75 +137,51 @@ struct HlsReading {
                 {
                     continue
                 }
+                reason = nil
                 return Target(
                     identity: identity, path: candidate.path, size: UInt64(max(status.st_size, 0)),
-                    name: candidate.name)
+                    name: candidate.name, isExact: number == 0 && candidate.name == nil)
             } catch {
-                // Report the first path: it is the one that RFC 3986 gives.
-                let name = candidate.name.map { "there is no file \(shown($0)) beside the playlist" }
-                reason = reason ?? (error == .system(.noSuchFileOrDirectory) ? name : nil) ?? Self.text(error)
+                // Report the first path, which is the one that the playlist gives, unless another one exists.
+                if error != .system(.noSuchFileOrDirectory), !isKnown {
+                    (reason, isKnown) = (Self.text(error), true)
+                }
+                // Without the query, which can be a token.
+                let name = candidate.name.map {
+                    "there is no file \(shown(HlsURI.withoutQuery($0[...]))) beside the playlist"
+                }
+                reason = reason ?? name ?? Self.text(error)
             }
         }
         reason = reason ?? "not relative to the playlist"
         return nil
     }
 
-    /// Leaves references as they are whose files are found by name only, and by other references under another URI:
-    /// several servers can have a `1.ts`.
-    private mutating func leaveAmbiguous(_ playlist: Playlist, _ reasons: inout [String?]) {
-        guard targets.contains(where: { $0?.name != nil }) else { return }
-        var uris: [FileIdentity: ArraySlice<UInt8>] = [:]
+    /// Leaves references as they are whose files are not where their URIs say, and that other URIs mean, too: several
+    /// servers can have a `1.ts`, and a downloader that drops the query saves several files under one name, of which
+    /// the last is left.
+    private mutating func leaveAmbiguous(_ playlist: Playlist) {
+        guard targets.contains(where: { $0?.isExact == false }) else { return }
+        var uris: [FileIdentity: (bare: ArraySlice<UInt8>, whole: ArraySlice<UInt8>?)] = [:]
         var ambiguous: Set<FileIdentity> = []
-        for (reference, target) in zip(playlist.references, targets) {
+        for (reference, target) in zip(playlist.references, targets) where !reference.isGuess {
             guard let target else { continue }
             let uri = playlist.uri(of: reference)
+            let bare = HlsURI.withoutQuery(uri)
+            let known = uris[target.identity] ?? (bare, nil)
             // The parts of a file can be asked for with different queries.
-            let known = reference.bytes == nil ? uri : HlsURI.withoutQuery(uri)
-            if let other = uris.updateValue(known, forKey: target.identity), other != known {
-                ambiguous.insert(target.identity)
-            }
+            let whole = reference.bytes == nil ? uri : known.whole
+            if known.bare != bare || known.whole.map({ $0 != whole }) ?? false { ambiguous.insert(target.identity) }
+            uris[target.identity] = (bare, whole)
         }
         for number in targets.indices {
-            guard let target = targets[number], let name = target.name, ambiguous.contains(target.identity) else {
+            guard let target = targets[number], !target.isExact, ambiguous.contains(target.identity) else { continue }
+            reasons[number] = "other URIs of the playlist lead to \(shown(target.name ?? target.path)) too"
+            // Samples are refused, because their init segment may be shown without its encryption.
+            if case .samples = playlist.references[number].encryption, playlist.references[number].role != .map {
                 continue
             }
             targets[number] = nil
-            reasons[number] = "other URIs of the playlist end with \(shown(name)) too"
-        }
-    }
-
-    /// How the mount shows a reference.
-    func appearance(_ number: Int, of reference: Playlist.Reference) -> ShownReference {
-        let target = targets[number]
-        var result = ShownReference()
-        result.uri = target?.name.map { HlsURI.reference(to: $0, isAttribute: playlist?.text[reference.start] == 0x23) }
-        switch reference.encryption {
-        case nil: result.needsKeys = reference.role == .playlist && target == nil
-        case .unusable: result.needsKeys = true
-        case .chain, .samples:
-            let isShown = target.map { reference.role != .other || segmentFiles.contains($0.identity) } ?? false
-            result.needsKeys = !isShown
-        }
-        return result
-    }
-
-    private mutating func reportLeft(_ playlist: Playlist, _ reasons: [String?]) {
-        var unusable: Set<PlaylistError> = []
-        for (number, reference) in playlist.references.enumerated() where reference.role != .playlist {
-            let isLeft = appearance(number, of: reference).needsKeys
-            if isLeft {
-                if left == nil { left = (reference.line, 0) }
-                left?.count += 1
-            }
-            if case .unusable(let defect) = reference.encryption, unusable.insert(defect).inserted { report(defect) }
-            guard targets[number] == nil ? isLeft || reference.role != .other : isLeft && reference.role == .other
-            else {
-                continue
-            }
-            let reason = reasons[number] ?? "no segment, and not decrypted"
-            let end = isLeft ? ": it stays as it is, with its key lines" : ""
-            let uri = HlsURI.text(Array(playlist.uri(of: reference)))
-            report(PlaylistError(line: reference.line, text: "\(uri): \(reason)\(end)"))
         }
     }
 
@@ -185,6 +190,73 @@ struct HlsReading {
         case .system(Errno(rawValue: EXDEV)): "points outside the tree"
         case .system(.noSuchFileOrDirectory): "there is no such file"
         default: error.reason
+        }
+    }
+
+    // MARK: Samples
+
+    /// Reads each init segment, and the beginnings of segments without one.
+    ///
+    /// - Throws: as `resolve`.
+    private mutating func describeSamples(
+        _ playlist: Playlist, _ directory: [UInt8], in index: HlsIndex
+    ) throws(StoreError) {
+        var describer = HlsSampleDescriber(index, directory: directory)
+        for (number, reference) in playlist.references.enumerated() {
+            let key: Int?
+            switch reference.encryption {
+            case nil: key = nil
+            case .samples(let number): key = number
+            case .chain, .unusable: continue
+            }
+            guard [.segment, .map, .frame].contains(reference.role), let target = targets[number] else { continue }
+            try index.work.interruption.checkStore()
+            let map = reference.role == .map ? number : reference.map
+            samples[number] = describer.samples(
+                of: target, reference, uri: key.map { playlist.keys[$0] },
+                map: map.map { map in
+                    HlsSampleDescriber.Map(
+                        number: map, reference: playlist.references[map], target: targets[map], reason: reasons[map])
+                })
+            if let reason = reasons[number] { samples[number]?.description = .unusable(reason) }
+        }
+        contentKeys = describer.keys
+    }
+
+    // MARK: Appearance
+
+    /// How the mount shows a reference: the only place from which a playlist's text can lose a key line.
+    /// - Parameter decision: about the reference's file.
+    func appearance(_ number: Int, of reference: Playlist.Reference, _ decision: HlsDecision?) -> ShownReference {
+        let target = targets[number]
+        var result = ShownReference()
+        // A guess may be a part of another one, and need not be a URI.
+        let name = reference.isGuess ? nil : target?.name
+        result.uri = name.map { HlsURI.reference(to: $0, isAttribute: playlist?.text[reference.start] == 0x23) }
+        if reference.role == .playlist {
+            result.needsKeys = target == nil
+        } else if let decision {
+            result.needsKeys = reference.encryption != nil && !decision.isDecrypted
+        } else {
+            result.isResource = !reference.isGuess
+            result.needsKeys = reference.encryption != nil && !reference.isGuess
+        }
+        return result
+    }
+
+    private mutating func reportLeft(_ playlist: Playlist) {
+        var unusable: Set<PlaylistError> = []
+        for (number, reference) in playlist.references.enumerated() where reference.role != .playlist {
+            if case .unusable(let defect) = reference.encryption, unusable.insert(defect).inserted { report(defect) }
+            guard targets[number] == nil, !reference.isGuess else { continue }
+            let isLeft = reference.encryption != nil
+            if isLeft { left.add(reference.line) }
+            guard isLeft || reference.role != .other else { continue }
+            let uri = HlsURI.text(Array(playlist.uri(of: reference)))
+            report(
+                PlaylistError(
+                    line: reference.line,
+                    text: "\(uri): \(reasons[number] ?? "no file")\(isLeft ? HlsLeft.end : "")"))
         }
     }
 
@@ -199,113 +271,72 @@ struct HlsReading {
         return endings
     }
 
-    /// The files of which other tags name the last bytes, which can be padding.
-    var tails: Set<FileIdentity> {
-        guard let playlist else { return [] }
-        return Set(
-            zip(playlist.references, targets).lazy.compactMap { reference, target in
-                guard let target, reference.isTail(of: target.size) else { return nil }
-                return target.identity
-            })
-    }
-
     // MARK: Claims
 
-    /// Each segment, frame and map with its file.
-    var segments: some Sequence<(Playlist.Reference, Target)> {
-        zip(playlist?.references ?? [], targets).lazy.compactMap { reference, target in
+    /// The references that say something of files, each with its file.
+    private var claiming: some Sequence<(Int, Playlist.Reference, Target)> {
+        zip(playlist?.references ?? [], targets).lazy.enumerated().compactMap { number, pair in
+            let (reference, target) = pair
             switch reference.role {
-            case .segment, .map, .frame: target.map { (reference, $0) }
-            case .other, .playlist: nil
+            case .segment, .map, .frame: return target.map { (number, reference, $0) }
+            case .other: return reference.encryption == nil ? nil : target.map { (number, reference, $0) }
+            case .playlist: return nil
             }
         }
     }
 
-    private func samples(_ reference: Playlist.Reference, _ key: Int?, _ directory: [UInt8]) -> HlsSamples {
-        HlsSamples(
-            uri: key.flatMap { playlist?.keys[$0] }, hasKey: key != nil, directory: directory,
-            initial: reference.map.flatMap { targets[$0]?.path })
-    }
+    var claimCount: Int { claiming.reduce(0) { count, _ in count + 1 } }
+
+    var files: Set<FileIdentity> { Set(claiming.map(\.2.identity)) }
 
     /// Passes on each claim about a file, one by one, because there may be half a million.
     func forEachClaim(of record: HlsPlaylistRecord, _ body: (Target, HlsClaim) -> Void) {
         let directory = HlsURI.directory(of: path)
-        for (reference, target) in segments {
+        for (number, reference, target) in claiming {
             let use: HlsClaim.Use
             if let fault = record.fault {
                 use = .failed(fault)
+            } else if reference.role == .other {
+                use = .mention
             } else {
                 switch reference.encryption {
                 case .unusable(let reason): use = .failed(reason)
                 case .chain(let key, let vector, let cipher):
                     let name = KeyName.uri(playlist?.keys[key] ?? [], directory: directory, cipher: cipher)
                     let used = HlsSegment.Encryption(key: name, vector: vector)
-                    use = reference.role == .frame ? .frames(used) : .encrypted(used)
-                case .samples(let key): use = .samples(samples(reference, key, directory))
-                case nil where playlist?.usesSamples == true: use = .samples(samples(reference, nil, directory))
-                case nil:
-                    if reference.role == .frame { continue }
-                    use = .plain
+                    use =
+                        reference.role == .frame
+                        ? .frames(used, meanings[key], isVectorKnown: !reference.isVectorImplied)
+                        : .encrypted(used, meanings[key])
+                case .samples, nil:
+                    if let samples = samples[number] {
+                        use = .samples(samples)
+                    } else if reference.role == .frame {
+                        continue
+                    } else {
+                        use = .plain
+                    }
                 }
             }
             body(
                 target,
                 HlsClaim(
-                    bytes: reference.ciphertext, use: use, playlist: record, line: reference.line,
+                    bytes: reference.ciphertext, use: use, playlist: record, line: reference.line, path: target.path,
                     isMap: reference.role == .map))
         }
     }
 }
 
-/// The result of one reading of a playlist, and what `HlsState` needs of it. Immutable, even if the file changes later.
-final class HlsPlaylistRecord: Sendable {
-    let path: [UInt8]
-    let stamp: FileStamp
-    /// False if the file is shown as it is.
-    let isPlaylist: Bool
-    let fault: PlaylistError?
-    /// Length in bytes of the mount's text, if no byte range in it changes.
-    let size: UInt64
-    /// The first line and the number of encrypted references that stay as they are.
-    let left: (line: Int, count: Int)?
-    /// The endings of the names of encrypted segments.
-    let endings: Set<[UInt8]>
-    let problems: [HlsProblem]
-    /// The files that the playlist can have claims about, and the maximum number of claims.
-    let files: [FileIdentity]
-    let claimCount: Int
-    /// The files that the playlist's text has byte ranges of.
-    let ranged: Set<FileIdentity>
-    let names: Set<Int>
+/// The encrypted references of a playlist that stay as they are, with their key lines.
+struct HlsLeft: Sendable {
+    /// The end of each problem about one.
+    static let end = ": it stays as it is, with its key lines"
 
-    /// The files that the playlist's text has byte ranges of, to their last bytes.
-    let tails: Set<FileIdentity>
+    private(set) var line = Int.max
+    private(set) var count = 0
 
-    /// - Parameter refusal: why the playlist's claims are not used.
-    init(_ reading: HlsReading, refusal: PlaylistError? = nil) {
-        let playlist = reading.playlist
-        let text = playlist?.rendered(reading.appearance)
-        let tooLong = playlist != nil && text == nil ? PlaylistError(line: 0, text: "its text becomes too long") : nil
-        let refusal = refusal ?? tooLong
-        path = reading.path
-        stamp = reading.stamp
-        fault = refusal ?? reading.fault
-        isPlaylist = playlist != nil || fault != nil
-        size = UInt64(text?.count ?? 0)
-        left = reading.left
-        problems =
-            (refusal.map { [HlsProblem(path: reading.path, line: $0.line, text: $0.text)] } ?? []) + reading.problems
-        files = refusal == nil ? Array(Set(reading.segments.map(\.1.identity))) : []
-        claimCount = refusal == nil ? reading.segments.reduce(0) { count, _ in count + 1 } : 0
-        ranged = Set(reading.segments.compactMap { $0.bytes == nil ? nil : $1.identity })
-        tails = reading.tails
-        names = reading.names
-        endings = reading.endings
-    }
-
-    var error: ViewError? { fault.map(error) }
-
-    func error(_ defect: PlaylistError) -> ViewError {
-        .malformed("\(HlsProblem.location(path, line: defect.line)): \(defect.text)")
+    mutating func add(_ line: Int) {
+        self.line = min(self.line, line)
+        count += 1
     }
 }

@@ -1,7 +1,7 @@
 /// How a file that playlists name as a segment is encrypted. Immutable. Any thread.
 package struct HlsSegment: Equatable, Sendable {
     /// AES-128-CBC with PKCS#7.
-    package struct Encryption: Equatable, Sendable {
+    package struct Encryption: Hashable, Sendable {
         package var key: KeyName
         package var vector: InitialVector
     }

@@ -24,8 +24,8 @@ package enum HlsURI {
     /// The paths, relative to the source, that a URI of a playlist in `directory` can mean. The first that exists
     /// counts. Empty if the URI is not relative.
     ///
-    /// A server decodes the path and drops the query. A downloader may have kept the whole URI as the file's name, and
-    /// ffmpeg neither encodes nor decodes names.
+    /// A downloader may have kept the whole URI as the file's name, and ffmpeg neither encodes nor decodes names. A server
+    /// decodes the path and drops the query.
     static func paths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
         var relative = uri[...]
         if let scheme = scheme(of: uri) {
@@ -36,32 +36,41 @@ package enum HlsURI {
         guard let first = relative.first, first != UInt8(ascii: "/"), !PlaylistVariables.isUsed(in: relative) else {
             return []
         }
-        var names = [percentDecoded(withoutQuery(relative))]
-        if !names[0].elementsEqual(relative) { names.append(Array(relative)) }
         // Decoding can make a path absolute.
-        return names.filter { !$0.isEmpty && !$0.contains(0) && $0[0] != UInt8(ascii: "/") }
+        return spellings(of: relative).filter { !$0.isEmpty && !$0.contains(0) && $0[0] != UInt8(ascii: "/") }
             .map { joinedPath(directory, $0) }
     }
 
-    /// The files that can hold the key of an `EXT-X-KEY`, relative to the source, in this order: the file that a
-    /// relative URI means, unless it is outside the source, and the URI's file name beside the playlist.
+    /// The files that can hold the key of an `EXT-X-KEY`, relative to the source, in the order of a segment's: those
+    /// that a relative URI means, unless they are outside the source, and those of its last component beside the playlist.
     static func keyPaths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
         var paths = Self.paths(uri, directory: directory).map(resolved).filter(\.staysInside).map(\.path)
-        if let name = fileName(of: uri) {
+        for name in fileNames(of: uri) {
             let beside = joinedPath(directory, name)
             if !paths.contains(beside) { paths.append(beside) }
         }
         return paths
     }
 
+    /// A path with its query in the forms in which a file can have it: as it is and decoded, then without the query in both
+    /// forms. Each once.
+    private static func spellings(of text: ArraySlice<UInt8>) -> [[UInt8]] {
+        var spellings: [[UInt8]] = []
+        for text in [text, withoutQuery(text)] {
+            for spelling in [Array(text), percentDecoded(text)] where !spellings.contains(spelling) {
+                spellings.append(spelling)
+            }
+        }
+        return spellings
+    }
+
     /// The last component of the path, percent-decoded. Nil if it is not a file name.
     static func fileName(of uri: [UInt8]) -> [UInt8]? { lastComponent(of: uri).flatMap { name(percentDecoded($0)) } }
 
-    /// The names that a downloader can give a file: the last component decoded, as it is, and with the query.
+    /// The names that a downloader can give a file: the last component with the query, and without it.
     private static func fileNames(of uri: [UInt8]) -> [[UInt8]] {
         guard let component = lastComponent(of: uri) else { return [] }
-        let literal = [component, uri[component.startIndex...]].map { name(Array($0)) }
-        return [name(percentDecoded(component))].compactMap(\.self) + literal.compactMap(\.self)
+        return spellings(of: uri[component.startIndex...]).compactMap(name)
     }
 
     private static func name(_ text: [UInt8]) -> [UInt8]? {

@@ -77,6 +77,7 @@ package enum KeyFile {
         let sizes = cipher.map { [$0.keySize] } ?? ViewCipher.allCases.map(\.keySize)
         // First, because 32 digits without a cipher are AES-128. With one size, no length is ambiguous.
         if let key = try hexadecimal(bytes, sizes: sizes) { return KeyMaterial(key: key) }
+        if isBase64(bytes) { throw .noKey("\(name) looks like a key in base64: decode it with 'base64 -d'") }
         let newline = bytes.last != UInt8(ascii: "\n") ? 0 : bytes.dropLast().last == UInt8(ascii: "\r") ? 2 : 1
         for end in [0, newline] where sizes.contains(bytes.count - end) {
             return KeyMaterial(key: bytes.dropLast(end).withUnsafeBytes { SecretBytes(copying: $0) })
@@ -87,6 +88,21 @@ package enum KeyFile {
     private static func expectation(_ cipher: ViewCipher?) -> String {
         guard let cipher else { return "a key of 16, 24 or 32 bytes, or twice as many hexadecimal digits" }
         return "a key of \(cipher.keySize) bytes or \(2 * cipher.keySize) hexadecimal digits"
+    }
+
+    /// True for 16 or 32 bytes in base64, whose length can be that of another key. It ends with a padding character, as a
+    /// binary key of text does not.
+    private static func isBase64(_ bytes: [UInt8]) -> Bool {
+        let end = bytes.lastIndex { !" \t\r\n".utf8.contains($0) } ?? -1
+        let text = bytes[...end]
+        let padding = text.reversed().prefix { $0 == UInt8(ascii: "=") }.count
+        return (text.count, padding) == (24, 2) || (text.count, padding) == (44, 1)
+            ? text.dropLast(padding).allSatisfy { isLetterOrNumber($0) || "+/-_".utf8.contains($0) } : false
+    }
+
+    private static func isLetterOrNumber(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+            || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
     }
 
     private static func isDigit(_ byte: UInt8) -> Bool { Hexadecimal.value(of: byte) != nil }

@@ -52,17 +52,12 @@ package enum KeyName: Hashable, Sendable {
         return hasSharedKey ? .shared : .path(path, cipher: cipher)
     }
 
-    /// True if both names mean the same key. URIs of playlists in different directories can mean the same file.
-    func means(_ other: KeyName) -> Bool {
-        guard self != other else { return true }
-        guard let file, let other = other.file else { return false }
-        return file == other
-    }
-
-    /// For a URI: the path from the source that it means, or the whole URI if it is absolute.
-    private var file: (path: [UInt8], ViewCipher)? {
-        guard case .uri(let uri, let directory, let cipher) = self else { return nil }
-        return (HlsURI.paths(uri, directory: directory).last.map(HlsURI.normalized) ?? uri, cipher)
+    /// The same for all relative URIs that lead to one path, from playlists in any directory.
+    var normalized: KeyName {
+        guard case .uri(let uri, let directory, let cipher) = self,
+            let path = HlsURI.paths(uri, directory: directory).last
+        else { return self }
+        return .uri(HlsURI.normalized(path), directory: [], cipher: cipher)
     }
 }
 

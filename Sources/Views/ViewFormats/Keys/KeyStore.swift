@@ -72,11 +72,21 @@ package final class KeyStore: Sendable {
         return try (isNew ? run(load, name) : state.wait { _ in load.outcome }).get()
     }
 
+    /// The key if it is in a file. Nil for a key that the key command has.
+    func read(_ name: KeyName) -> KeyMaterial? {
+        // Also not one that the command gave before, so that the answer does not depend on what was opened.
+        if isClosed || sources.asksCommand(for: name) { return nil }
+        return find(name) ?? (try? sources.load(name))
+    }
+
     /// The keys of `--key KID=FILE`, whose names have nothing but the identifier.
     package var given: Set<KeyID> { sources.given }
 
     /// Reads the given keys, because a fragment can need one that no open did. `missing` has the reason of a failure.
     package func loadGiven() { for id in given { _ = try? fetch(.given(id)) } }
+
+    /// Maximum number of keys that `missing` tries to read.
+    private static let maximumTries = 4096
 
     /// Tries to read keys from files, also the given ones, and returns the reasons why that fails, each once. Does not ask the
     /// key command.
@@ -90,7 +100,7 @@ package final class KeyStore: Sendable {
                 // Any other failure may pass before the key is needed.
             }
         }
-        let names = names.union(given.map(KeyName.given))
+        let names = Array(names.prefix(Self.maximumTries)) + given.map(KeyName.given)
         for name in names where !sources.asksCommand(for: name) {
             attempt { () throws(ViewError) in try files.load(name) }
         }

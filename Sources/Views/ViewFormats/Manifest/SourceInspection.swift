@@ -30,9 +30,8 @@ package struct SourceInspection: Sendable {
     private static let randomEntropy = 7.98
 
     private static let mp4Name = "MP4"
+    package static let packetsName = "MPEG-TS"
     private static let subtitlesName = "WebVTT"
-
-    var isSubtitles: Bool { if case .plaintext(Self.subtitlesName) = content { true } else { false } }
 
     /// Bytes.
     package let size: UInt64
@@ -48,9 +47,14 @@ package struct SourceInspection: Sendable {
         content = try Self.content(of: source, beginning: bytes, entropy)
     }
 
-    /// True if the file has the beginning of a media file that is not encrypted.
-    static func isPlaintext(_ source: SourceFile) throws(ViewError) -> Bool {
-        plainFormat(try read(source, Int(min(source.size, UInt64(headSize)))), size: source.size) != nil
+    /// The format of a file with the beginning of a media file that is not encrypted. Nil for any other.
+    static func plaintextFormat(of source: SourceFile) throws(ViewError) -> String? {
+        plainFormat(try read(source, Int(min(source.size, UInt64(headSize)))), size: source.size)
+    }
+
+    /// True for WebVTT.
+    static func isSubtitles(_ source: SourceFile) throws(ViewError) -> Bool {
+        try plaintextFormat(of: source) == subtitlesName
     }
 
     /// True for what may be an encrypted segment: random bytes in whole blocks. A file of a few blocks is no media.
@@ -87,7 +91,10 @@ package struct SourceInspection: Sendable {
                 return .unsupported(reason)
             }
         }
-        if source.size % 16 != 0 { return .other("its length is not a multiple of 16") }
+        if source.size % 16 != 0 {
+            return .other(
+                "its length is not a multiple of 16, so it has a header or a MAC, or is something else")
+        }
         if let entropy, entropy < randomEntropy { return .other("its bytes are too regular") }
         return .opaque
     }
@@ -100,10 +107,10 @@ package struct SourceInspection: Sendable {
         if bytes.count >= packetSize, size % 16 != 0 || packets.underestimatedCount >= 4,
             packets.allSatisfy({ bytes[$0] == 0x47 })
         {
-            return "MPEG-TS"
+            return packetsName
         }
         // The size and the type of the first box (ISO/IEC 14496-12, 4.2).
-        let boxes = ["ftyp", "styp", "moof", "sidx", "moov", "emsg", "prft"]
+        let boxes = ["ftyp", "styp", "moof", "sidx", "ssix", "moov", "emsg", "prft", "uuid"]
         if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return mp4Name }
         if bytes.starts(with: [0x1A, 0x45, 0xDF, 0xA3]) { return "Matroska" }
         // A tag of version 2 to 4 before packed audio (RFC 8216, 3.4).

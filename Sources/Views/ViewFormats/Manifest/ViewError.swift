@@ -12,6 +12,16 @@ package enum ViewError: Error, Equatable, Sendable {
     case store(StoreError)
 }
 
+extension ViewError {
+    /// For people.
+    package var reason: String {
+        switch self {
+        case .malformed(let text), .noKey(let text): text
+        case .store(let error): error.reason
+        }
+    }
+}
+
 extension ViewError: JSONFailure {
     package init(malformed reason: String) { self = .malformed(reason) }
 

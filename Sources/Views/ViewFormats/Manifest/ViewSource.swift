@@ -1,5 +1,6 @@
 package import Glibc
 package import LinuxSystem
+internal import Synchronization
 
 /// The source of a view: a directory or one file, the encryption of its files, and their keys. Any thread.
 package final class ViewSource: Sendable {
@@ -14,6 +15,10 @@ package final class ViewSource: Sendable {
     private let manifest: ViewManifest?
     private let index: HlsIndex?
     private let hasSharedKey: Bool
+    /// Stops what takes long.
+    package let interruption = Interruption()
+    private let mp4Work: Mp4Work
+    private let knownFilms = Mutex<Films?>(nil)
 
     /// - Parameters:
     ///   - manifest: for the same format.
@@ -28,19 +33,22 @@ package final class ViewSource: Sendable {
         self.manifest = manifest
         self.keys = keys
         self.hasSharedKey = hasSharedKey
+        mp4Work = Mp4Work(interruption)
         self.strippedSuffix = strippedSuffix
-        index = format.layout == .hls ? HlsIndex(root: root) : nil
+        index = format.layout == .hls ? HlsIndex(root: root, keys: keys, work: mp4Work) : nil
     }
 
     /// Reads all playlists, for hls.
+    /// - Parameter isDeep: false for those of the source directory only, and not of the directories inside.
     /// - Throws: `.system` with errno of the source's directories.
-    package func scan() throws(StoreError) {
-        try index?.scan()
+    package func scan(isDeep: Bool = true) throws(StoreError) {
+        try index?.scan(isDeep: isDeep)
         index?.findStrays()
     }
 
-    /// Lines for people about encrypted content that hls shows as it is: one for each playlist and each directory.
-    package var left: [(path: [UInt8], text: String)] { index?.left() ?? [] }
+    /// Lines for people about encrypted content that is not decrypted: one for each playlist and each directory of hls, and for
+    /// each film of mp4 that was looked at.
+    package var left: [(path: [UInt8], text: String)] { index?.left() ?? films()?.left ?? [] }
 
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }
@@ -48,9 +56,57 @@ package final class ViewSource: Sendable {
     /// True for hls if the scan found no playlist.
     package var lacksPlaylists: Bool { index.map(\.isEmpty) ?? false }
 
-    /// The keys that playlists name or that are given, and that cannot be read, a line each for people. Does not ask the key
-    /// command.
-    package func missingKeys() -> [String] { keys.missing(index?.keyNames() ?? []) }
+    /// The keys that playlists and films name or that are given, and that cannot be read, a line each for people. Does not
+    /// ask the key command.
+    package func missingKeys() -> [String] {
+        keys.missing(index?.keyNames() ?? films()?.names ?? [])
+    }
+
+    /// The keys that the boxes of films name, and the films that cannot be decrypted.
+    private typealias Films = (names: Set<KeyName>, left: [(path: [UInt8], text: String)])
+
+    /// Maximum number of films that `left` has.
+    private static let maximumLeft = 256
+
+    /// Looks at the films once. Nil for other formats than mp4.
+    private func films() -> Films? {
+        guard format.layout == .mp4 else { return nil }
+        if let known = knownFilms.withLock({ $0 }) { return known }
+        let found = findFilms()
+        knownFilms.withLock { $0 = found }
+        return found
+    }
+
+    /// The time in which films are asked for their keys.
+    private static let filmTimeout = Duration.seconds(1)
+
+    /// Looks for a second at most, because each fragment may name another key.
+    private func findFilms() -> Films {
+        let end = ContinuousClock.now + Self.filmTimeout
+        var films: Films = ([], [])
+        // An open reports a file that cannot be read.
+        try? SourceWalk(root).run(from: []) { _ in
+            onlyName == nil
+        } file: { entry, path, directory in
+            guard shows(entry.bytes, inRoot: directory.path.isEmpty),
+                let status = try? directory.descriptor.status(of: entry), status.st_mode & S_IFMT == S_IFREG,
+                let file = try? Descriptor(at: directory.descriptor, entry, flags: O_RDONLY | O_NONBLOCK)
+            else { return .now < end }
+            let source = SourceFile(file, status)
+            let naming = ContentKeys.Naming(directory: HlsURI.directory(of: path), given: keys.given)
+            do throws(ViewError) {
+                if case .protected(let plan) = try Mp4Plan.read(source, naming, mp4Work) {
+                    films.names.formUnion(try plan.allKeyNames(source, until: end))
+                }
+            } catch .malformed(let reason) {
+                if films.left.count < Self.maximumLeft { films.left.append((path, reason)) }
+            } catch {
+                // An open reports it, if it is still so.
+            }
+            return .now < end
+        }
+        return films
+    }
 
     /// True if the view shows this entry.
     package func shows(_ name: [UInt8], inRoot isRoot: Bool) -> Bool {
@@ -70,22 +126,40 @@ package final class ViewSource: Sendable {
         // Samples are decrypted in place.
         if format.layout == .mp4 { return size }
         guard let index else { return nil }
-        switch index.content(of: FileIdentity(status), size: size, path: path()) {
-        case .plain, .samples, .failed: return size
+        switch index.decision(on: FileIdentity(status), size: size, path: path()) {
+        case .clear, .asItIs, .samples, .refused: return size
         case .playlist(let size): return size
-        case .segment: return nil
+        case .chains: return nil
         }
     }
 
-    /// Decides how a file is read.
+    /// How a file is read, as ``decision(on:_:_:)`` says.
+    /// - Throws: `.malformed`, `.noKey`, `.store`.
+    package func plan(for path: [UInt8], _ source: SourceFile, _ status: stat) throws(ViewError) -> FilePlan {
+        switch decision(on: path, source, status) {
+        case .clear, .asItIs: return .plain(path)
+        case .decrypted(let plan): return plan
+        case .refused(let error): throw error
+        }
+    }
+
+    /// Decides how a file is shown, from its name, what the playlists and `view.json` say of it, and its own first bytes.
     /// - Parameters:
     ///   - path: relative to the root.
     ///   - status: of `source`.
-    /// - Throws: `.malformed`, `.noKey`, `.store`.
-    package func plan(for path: [UInt8], _ source: SourceFile, _ status: stat) throws(ViewError) -> FilePlan {
-        if let index { return try hlsPlan(for: path, source, status, index) }
-        if format.layout == .mp4 { return try mp4Plan(for: path, source) }
-        let entry = try manifest?.entry(for: path)
+    package func decision(on path: [UInt8], _ source: SourceFile, _ status: stat) -> FileDecision {
+        do throws(ViewError) {
+            if let index { return try hlsDecision(on: path, source, status, index) }
+            if format.layout == .mp4 { return try mp4Decision(on: path, source) }
+            return .decrypted(try plan(for: path, source, try manifest?.entry(for: path)))
+        } catch {
+            return .refused(error)
+        }
+    }
+
+    private func plan(
+        for path: [UInt8], _ source: SourceFile, _ entry: ViewManifest.Entry?
+    ) throws(ViewError) -> FilePlan {
         let cipher = entry?.cipher ?? format.cipher
         if format.layout == .openssl {
             guard entry?.key == nil, entry?.vector == nil else {
@@ -94,8 +168,8 @@ package final class ViewSource: Sendable {
             let cipher = cipher ?? .aes256CBC
             let salt = try ChainFormat.salt(of: source, otherwise: format.salt)
             return FilePlan(
-                layout: .salted(hasHeader: salt.hasHeader), keyNames: [.derived(salt: salt.bytes, cipher: cipher)],
-                cipher: cipher, path: path)
+                layout: .salted(hasHeader: salt.hasHeader, format.vector),
+                keyNames: [.derived(salt: salt.bytes, cipher: cipher)], cipher: cipher, path: path)
         }
         let name = KeyName.ofFile(path, entry: entry, hasSharedKey: hasSharedKey, cipher: format.cipher)
         return FilePlan(layout: try layout(entry), keyNames: [name], cipher: cipher, path: path)
@@ -115,58 +189,87 @@ package final class ViewSource: Sendable {
         }
     }
 
-    private func mp4Plan(for path: [UInt8], _ source: SourceFile) throws(ViewError) -> FilePlan {
+    private func mp4Decision(on path: [UInt8], _ source: SourceFile) throws(ViewError) -> FileDecision {
         let naming = ContentKeys.Naming(directory: HlsURI.directory(of: path), given: keys.given)
-        guard let plan = try Mp4Plan.read(source, naming) else { return .plain(path) }
-        return FilePlan(
-            layout: .samples(plan), keyNames: try plan.keyNames(source), cipher: .aes128CBC, path: path)
+        switch try Mp4Plan.read(source, naming, mp4Work) {
+        case .protected(let plan): return .decrypted(try samplesPlan(plan, path, source))
+        case .clear(let proof): return .clear(proof)
+        case .notMp4: return .asItIs("no MP4 file")
+        }
     }
 
-    /// The plan of a file whose playlist has `SAMPLE-AES` keys.
     private func samplesPlan(
-        for path: [UInt8], _ source: SourceFile, _ samples: HlsSamples
+        _ plan: Mp4Plan, _ path: [UInt8], _ source: SourceFile, isKeyed: Bool = true
     ) throws(ViewError) -> FilePlan {
-        guard try Mp4Plan.isMp4(source) else {
-            // A WebVTT file, or a clear segment.
-            if !samples.hasKey { return .plain(path) }
-            if try SourceInspection(of: source).isSubtitles { return .plain(path) }
-            throw .malformed("SAMPLE-AES in MPEG-TS or packed audio is not supported, only in MP4")
-        }
-        let naming = ContentKeys.Naming(uri: samples.uri, directory: samples.directory, given: keys.given)
-        let plan = try Mp4Plan.read(source, naming) { () throws(ViewError) in
-            guard let initial = samples.initial, initial != path else { return nil }
-            return try ViewError.ofStore { () throws(StoreError) in
-                let file = try root.regularFile(beneath: initial)
-                return SourceFile(file, try file.status())
-            }
-        }
-        guard let plan else { return .plain(path) }
-        return FilePlan(
-            layout: .samples(plan), keyNames: try plan.keyNames(source, isKeyed: samples.hasKey), cipher: .aes128CBC,
+        FilePlan(
+            layout: .samples(plan), keyNames: try plan.keyNames(source, isKeyed: isKeyed), cipher: .aes128CBC,
             path: path)
     }
 
-    private func hlsPlan(
-        for path: [UInt8], _ source: SourceFile, _ status: stat, _ index: HlsIndex
-    ) throws(ViewError) -> FilePlan {
-        if HlsIndex.isPlaylistName(path), let plan = try playlistPlan(for: path, readAs: path, index) { return plan }
+    /// The decision about a file whose playlist has `SAMPLE-AES` keys.
+    private func samplesDecision(
+        on path: [UInt8], _ source: SourceFile, _ samples: HlsSamples
+    ) throws(ViewError) -> FileDecision {
+        let naming = ContentKeys.Naming(uri: samples.uri, directory: samples.directory, given: keys.given)
+        if !samples.maps.isEmpty { return try initialDecision(on: path, source, samples, naming) }
+        var needsInitial = false
+        let verdict = try Mp4Plan.read(source, naming, mp4Work) { () throws(ViewError) in
+            needsInitial = true
+            guard let initial = samples.initial, initial.path != path else { return nil }
+            return try initial.opened(in: root)
+        }
+        switch verdict {
+        case .protected(let plan): return .decrypted(try samplesPlan(plan, path, source, isKeyed: samples.hasKey))
+        // The file's own moov is a proof, unless its init segment says something else.
+        case .clear where samples.hasKey && (needsInitial || samples.initial != nil):
+            let box = needsInitial ? "init segment" : "moov"
+            throw .malformed("its key is in force, and its \(box) names no encryption")
+        case .clear(let proof): return .clear(proof)
+        case .notMp4:
+            if !samples.hasKey { return .clear("no key is in force where the playlist names it") }
+            if try SourceInspection.isSubtitles(source) { return .clear("WebVTT") }
+            throw .malformed("SAMPLE-AES in MPEG-TS or packed audio is not supported, only in MP4")
+        }
+    }
+
+    /// The decision about a file of init segments.
+    private func initialDecision(
+        on path: [UInt8], _ source: SourceFile, _ samples: HlsSamples, _ naming: ContentKeys.Naming
+    ) throws(ViewError) -> FileDecision {
+        let movies = try samples.maps.map { (bytes) throws(ViewError) in
+            try Mp4InitSegment(source: source, bytes: bytes).movie(mp4Work)
+        }
+        let protected = movies.filter(\.isProtected)
+        if protected.isEmpty { return .clear("its moov names no encryption") }
+        return .decrypted(try samplesPlan(Mp4Plan(.initSegments(protected), naming, mp4Work), path, source))
+    }
+
+    private func hlsDecision(
+        on path: [UInt8], _ source: SourceFile, _ status: stat, _ index: HlsIndex
+    ) throws(ViewError) -> FileDecision {
+        if HlsIndex.isPlaylistName(path), let plan = try playlistPlan(for: path, readAs: path, index) {
+            return .decrypted(plan)
+        }
         let identity = FileIdentity(status)
-        switch index.content(of: identity, size: UInt64(max(0, status.st_size)), path: path) {
+        switch index.decision(
+            on: identity, size: UInt64(max(0, status.st_size)), path: path, isOpening: true)
+        {
         case .playlist:
             // A playlist under another name, to which a link leads.
             if let name = index.playlistPath(of: identity), let plan = try playlistPlan(for: path, readAs: name, index)
             {
-                return plan
+                return .decrypted(plan)
             }
-        case .plain: break
-        case .segment(let segment):
+            return .asItIs("no playlist any more")
+        case .clear: return .clear("no key is in force where the playlist names it")
+        case .asItIs: return .asItIs("no playlist names it as a segment")
+        case .chains(let segment):
             // Some downloaders decrypt segments, and keep the playlist.
-            if !segment.isRanged, try SourceInspection.isPlaintext(source) { break }
-            return FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: nil, path: path)
-        case .samples(let samples): return try samplesPlan(for: path, source, samples)
-        case .failed(let error): throw error
+            if !segment.isRanged, let name = try SourceInspection.plaintextFormat(of: source) { return .clear(name) }
+            return .decrypted(FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: nil, path: path))
+        case .samples(let samples): return try samplesDecision(on: path, source, samples)
+        case .refused(let error): throw error
         }
-        return .plain(path)
     }
 
     /// Nil if the file is not a playlist.

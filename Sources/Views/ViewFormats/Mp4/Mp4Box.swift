@@ -30,7 +30,7 @@ struct Mp4Buffer {
     let start: UInt64
 
     /// The boxes that fill a range. Fewer than 8 bytes at its end are not a box: QuickTime ends lists with 4 zeros.
-    func boxes(in range: Range<Int>) throws(ViewError) -> [Mp4Box] {
+    func boxes(in range: Range<Int>, _ budget: inout Mp4Budget) throws(ViewError) -> [Mp4Box] {
         var boxes: [Mp4Box] = []
         var position = range.lowerBound
         while range.upperBound - position >= 8 {
@@ -41,6 +41,7 @@ struct Mp4Buffer {
             guard size >= UInt64(fields.position - position), size <= UInt64(range.upperBound - position) else {
                 throw .malformed("the box \(type.text) at \(start + UInt64(position)) does not fit into its parent")
             }
+            try budget.spend(.box)
             let end = position + Int(size)
             boxes.append(Mp4Box(type: type, start: position, contents: fields.position..<end))
             position = end
@@ -48,7 +49,15 @@ struct Mp4Buffer {
         return boxes
     }
 
-    func boxes(in box: Mp4Box) throws(ViewError) -> [Mp4Box] { try boxes(in: box.contents) }
+    func boxes(in box: Mp4Box, _ budget: inout Mp4Budget) throws(ViewError) -> [Mp4Box] {
+        try boxes(in: box.contents, &budget)
+    }
+
+    /// The `moov` or `moof` itself.
+    func only(_ budget: inout Mp4Budget) throws(ViewError) -> Mp4Box {
+        guard let box = try boxes(in: 0..<bytes.count, &budget).first else { throw contradiction("it has no header") }
+        return box
+    }
 
     /// The one box of a type, if there is one.
     func box(_ type: Mp4Type, in boxes: [Mp4Box]) throws(ViewError) -> Mp4Box? {
@@ -111,11 +120,15 @@ struct Mp4Fields {
     }
 
     /// The number of entries, each of `size` bytes at least, that the box has room for.
-    mutating func count(ofSize size: Int) throws(ViewError) -> Int {
+    mutating func count(ofSize size: Int, _ budget: inout Mp4Budget) throws(ViewError) -> Int {
         let count = Int(try integer(UInt32.self))
-        guard count <= remaining / size else { throw tooShort }
+        try check(count, ofSize: size)
+        try budget.spend(.entry, count)
         return count
     }
+
+    /// Checks that there is room for so many entries.
+    func check(_ count: Int, ofSize size: Int) throws(ViewError) { if count > remaining / size { throw tooShort } }
 
     /// An initial vector of 8 or 16 bytes. The rest of 16 is zero.
     mutating func vector(_ size: UInt8) throws(ViewError) -> InitialVector {

@@ -1,5 +1,5 @@
-/// The encrypted ranges and the changes of a part of a file: of a `moof` and the boxes after it, or of the part before
-/// the first one. Immutable. Any thread.
+/// The encrypted ranges and the changes of a part of a file: of a `moof` and the boxes after it, or of a part without one.
+/// Immutable. Any thread.
 final class Mp4Fragment: Sendable {
     /// From the `moof` to the next one.
     let bytes: Range<UInt64>
@@ -8,35 +8,44 @@ final class Mp4Fragment: Sendable {
     let patches: [Mp4Patch]
     /// The end of the last patch. Most bytes come after it.
     let patchedEnd: UInt64
+    private let memory: Mp4Reservation
 
-    /// The part before the first `moof`.
-    init(before end: UInt64, ranges: ProtectedRanges, patches: [Mp4Patch]) throws(ViewError) {
-        bytes = 0..<end
-        if let last = ranges.all.last, last.end > end {
-            throw .malformed("samples of the moov at \(last.end) are past the first moof")
-        }
+    /// A part without a `moof`.
+    init(
+        _ bytes: Range<UInt64>, ranges: ProtectedRanges = ProtectedRanges(), patches: [Mp4Patch] = [],
+        _ budget: inout Mp4Budget
+    ) throws(ViewError) {
+        self.bytes = bytes
         (self.ranges, self.patches) = (ranges, patches)
-        patchedEnd = Self.end(of: patches)
+        patchedEnd = patches.last.map { $0.offset + 4 } ?? 0
+        memory = try budget.keep(512 + ranges.memory + patches.count * MemoryLayout<Mp4Patch>.stride)
     }
 
     /// Parses a `moof`.
     /// - Parameter other: a fragment of the same file, which most often has the same ciphers.
-    init(
-        _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile, like other: Mp4Fragment?
+    convenience init(
+        _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile, like other: Mp4Fragment?,
+        _ budget: inout Mp4Budget
     ) throws(ViewError) {
-        self.bytes = bytes
         var reading = Reading(
             buffer: Mp4Buffer(bytes: moof, start: bytes.lowerBound), movie: movie, source: source)
-        try reading.fragment()
+        try reading.fragment(&budget)
         let end = bytes.lowerBound + UInt64(moof.count)
-        try reading.ranges.finish(in: end..<max(end, bytes.upperBound))
+        try reading.ranges.finish(in: end..<max(end, bytes.upperBound), &budget)
         if let other { reading.ranges.shareCiphers(of: other.ranges) }
-        ranges = reading.ranges
-        patches = reading.patches.sorted { $0.offset < $1.offset }
-        patchedEnd = Self.end(of: patches)
+        try self.init(
+            bytes, ranges: reading.ranges, patches: reading.patches.sorted { $0.offset < $1.offset }, &budget)
     }
 
-    private static func end(of patches: [Mp4Patch]) -> UInt64 { patches.last.map { $0.offset + 4 } ?? 0 }
+    /// - Throws: `.malformed` if a `moof` of a film without encryption says that samples are encrypted.
+    static func checkClear(_ moof: Mp4TopBox, _ window: inout Mp4Window, _ work: Mp4Work) throws(ViewError) {
+        var budget = Mp4Budget(work, media: 0)
+        let buffer = Mp4Buffer(
+            bytes: try window.contents(of: moof.type, moof.bytes, &budget), start: moof.bytes.lowerBound)
+        for traf in try buffer.boxes(in: buffer.only(&budget), &budget) where traf.type == "traf" {
+            try buffer.checkClear(buffer.boxes(in: traf, &budget))
+        }
+    }
 }
 
 /// One reading of a `moof`.
@@ -53,20 +62,17 @@ private struct Reading {
         (self.buffer, self.movie, self.source) = (buffer, movie, source)
     }
 
-    mutating func fragment() throws(ViewError) {
-        guard let moof = try buffer.boxes(in: 0..<buffer.bytes.count).first else {
-            throw buffer.contradiction("the moof has no header")
-        }
-        for box in try buffer.boxes(in: moof) {
+    mutating func fragment(_ budget: inout Mp4Budget) throws(ViewError) {
+        for box in try buffer.boxes(in: buffer.only(&budget), &budget) {
             switch box.type {
-            case "traf": try track(buffer.boxes(in: box))
+            case "traf": try track(buffer.boxes(in: box, &budget), &budget)
             case "pssh": patches.append(buffer.renaming(box, to: "free"))
             default: break
             }
         }
     }
 
-    private mutating func track(_ boxes: [Mp4Box]) throws(ViewError) {
+    private mutating func track(_ boxes: [Mp4Box], _ budget: inout Mp4Budget) throws(ViewError) {
         var fields = buffer.fields(of: try buffer.required("tfhd", in: boxes))
         let flags = try fields.versionAndFlags().flags
         let number: UInt32 = try fields.integer()
@@ -76,26 +82,29 @@ private struct Reading {
         // Without an offset, the first track fragment counts from the moof, and another from the end of the one before.
         var base = flags & 0x2_0000 != 0 ? buffer.start : dataEnd ?? buffer.start
         if flags & 1 != 0 { base = try fields.integer() }
-        let entry = flags & 2 != 0 ? Int(try fields.integer(UInt32.self)) : track.entry
+        let entry = flags & 2 != 0 ? try fields.integer(UInt32.self) : track.entry
         if flags & 8 != 0 { try fields.skip(4) }
         let size = flags & 16 != 0 ? try fields.integer(UInt32.self) : track.sampleSize
         var samples = Mp4Samples()
         dataEnd = base
-        for trun in boxes where trun.type == "trun" { try run(trun, base, entry, size, &samples) }
-        guard let scheme = track.scheme else { return }
+        for trun in boxes where trun.type == "trun" { try run(trun, base, entry, size, &samples, &budget) }
+        guard let scheme = track.scheme else { return try buffer.checkClear(boxes) }
+        patches += try buffer.hiding(boxes)
         let protection = try Mp4SampleProtection(
-            buffer, boxes, scheme, groups: track.groups, isFragment: true, patches: &patches)
-        try protection.addRanges(of: samples, track, to: &ranges, base: base) { (offset, count) throws(ViewError) in
+            buffer, boxes, scheme, groups: track.groups, isFragment: true, &budget)
+        try protection.addRanges(of: samples, track, to: &ranges, base: base, &budget) {
+            (offset, count) throws(ViewError) in
             try source.bytes(at: offset, count)
         }
     }
 
     private mutating func run(
-        _ trun: Mp4Box, _ base: UInt64, _ entry: Int, _ size: UInt32, _ samples: inout Mp4Samples
+        _ trun: Mp4Box, _ base: UInt64, _ entry: UInt32, _ size: UInt32, _ samples: inout Mp4Samples,
+        _ budget: inout Mp4Budget
     ) throws(ViewError) {
         var fields = buffer.fields(of: trun)
         let flags = try fields.versionAndFlags().flags
-        let count = Int(try fields.integer(UInt32.self))
+        let count: UInt32 = try fields.integer()
         var start = dataEnd ?? base
         if flags & 1 != 0 {
             let offset = Int64(try fields.integer(Int32.self))
@@ -106,20 +115,18 @@ private struct Reading {
         }
         if flags & 4 != 0 { try fields.skip(4) }
         let run = Mp4Samples.Run(offset: start, count: count, entry: entry)
-        var total: UInt64 = 0
+        let total: UInt64
         if flags & 0x200 == 0 {
-            try samples.add(run, size: size)
+            try samples.add(run, size: size, &budget)
             total = UInt64(count) * UInt64(size)
         } else {
-            try samples.checkCount(adding: count)
             let others = [0x100, 0x400, 0x800].map { flags & $0 != 0 ? 4 : 0 }
-            samples.runs.append(run)
-            for _ in 0..<count {
+            try fields.check(Int(count), ofSize: 4 + others.reduce(0, +))
+            total = try samples.add(run, &budget) { () throws(ViewError) in
                 try fields.skip(others[0])
                 let size: UInt32 = try fields.integer()
                 try fields.skip(others[1] + others[2])
-                samples.sizes.append(size)
-                total += UInt64(size)
+                return size
             }
         }
         let (end, overflow) = start.addingReportingOverflow(total)

@@ -1,237 +1,305 @@
 internal import Synchronization
 
-/// Finds and parses the fragments of a file. Keeps where they are, and a bounded number of them. Any thread.
+/// Finds and parses the fragments of a file. Keeps where they are, and some of them. Any thread.
+///
+/// Where a fragment begins depends on the file alone, not on the order of reads: boxes are walked over one after another,
+/// from the `moov` or from where a `sidx` says that a part begins, to the beginning of the next part.
 final class Mp4Index: Sendable {
+    /// Maximum number of boxes in a part. A day of fragments of a second has 350,000.
     private static let maximumBoxes = 1 << 20
-    /// A film of three hours has about as many. Each takes some 2 KiB.
+    /// Boxes between two looks for a lock.
+    private static let boxesBetweenChecks = 64
+    /// Fragments that are kept in memory, some 2 KiB each: those of three hours.
     private static let maximumFragments = 2048
-    private static let maximumRanges = 1 << 20
-    /// Size of a `sidx`, in bytes.
-    private static let maximumHintSize: UInt64 = 1 << 20
-    /// Boxes between a `moov` and its `sidx`.
-    private static let maximumHintDistance = 16
-    /// The boxes with which a segment begins.
-    private static let firstTypes: Set<Mp4Type> = ["moof", "styp", "sidx", "emsg", "prft", "free", "skip"]
-
-    private struct Extent {
-        /// From the `moof` to the next one.
-        var bytes: Range<UInt64>
-        var moof: Mp4TopBox
-    }
-
-    private struct State {
-        /// Known fragments, in ascending order.
-        var known: [Extent] = []
-        /// The end of the part before the first `moof`.
-        var headEnd: UInt64?
-        /// Fragments in memory, in ascending order, and their last use. The start is the fragment's, for the search.
-        var loaded: [(start: UInt64, fragment: Mp4Fragment, use: UInt64)] = []
-        /// The number of their ranges.
-        var loadedRanges = 0
-        var clock: UInt64 = 0
-        /// Offsets where `sidx` says that boxes begin, in ascending order. Nil if it was not read yet.
-        var hints: [UInt64]?
-        /// The bytes that were read last.
-        var window: Mp4Window
-
-        /// The number of known fragments that begin at or before an offset.
-        func knownCount(upTo offset: UInt64) -> Int { Self.count(known.count) { known[$0].bytes.lowerBound <= offset } }
-
-        private func loadedCount(upTo offset: UInt64) -> Int {
-            Self.count(loaded.count) { loaded[$0].start <= offset }
-        }
-
-        /// The number of leading positions for which `isBefore` is true, as it is for none after them.
-        private static func count(_ count: Int, _ isBefore: (Int) -> Bool) -> Int {
-            var range = 0..<count
-            while !range.isEmpty {
-                let middle = (range.lowerBound + range.upperBound) / 2
-                range = isBefore(middle) ? (middle + 1)..<range.upperBound : range.lowerBound..<middle
-            }
-            return range.lowerBound
-        }
-
-        mutating func add(_ extent: Extent) {
-            let position = knownCount(upTo: extent.bytes.lowerBound)
-            if position > 0, known[position - 1].bytes.lowerBound == extent.bytes.lowerBound { return }
-            known.insert(extent, at: position)
-        }
-
-        mutating func find(_ offset: UInt64) -> Mp4Fragment? {
-            let position = loadedCount(upTo: offset) - 1
-            guard position >= 0, loaded[position].fragment.bytes.contains(offset) else { return nil }
-            clock += 1
-            loaded[position].use = clock
-            return loaded[position].fragment
-        }
-
-        mutating func insert(_ fragment: Mp4Fragment) {
-            let count = fragment.ranges.all.count
-            while loaded.count >= Mp4Index.maximumFragments
-                || (loadedRanges + count > Mp4Index.maximumRanges && !loaded.isEmpty),
-                let oldest = loaded.indices.min(by: { loaded[$0].use < loaded[$1].use })
-            {
-                loadedRanges -= loaded.remove(at: oldest).fragment.ranges.all.count
-            }
-            // Another thread may have loaded it meanwhile.
-            let position = loadedCount(upTo: fragment.bytes.lowerBound)
-            if position > 0, loaded[position - 1].fragment.bytes == fragment.bytes { return }
-            clock += 1
-            loaded.insert((fragment.bytes.lowerBound, fragment, clock), at: position)
-            loadedRanges += count
-        }
-    }
+    private static let maximumFailures = 256
 
     private let source: SourceFile
-    let movie: Mp4Movie
-    /// True if the file has the `moov` itself. False for a segment with an init segment.
-    private let isOwn: Bool
-    private let state: Mutex<State>
+    let role: Mp4Plan.Role
+    private let work: Mp4Work
+    /// Held while the file is walked over and parsed, so that a large box takes memory once.
+    private let walk: Mutex<Walk>
+    private let loaded = Mutex(Loaded())
+    private let memory: Mp4Reservation
 
-    init(of source: SourceFile, _ movie: Mp4Movie, isOwn: Bool) {
-        (self.source, self.movie, self.isOwn) = (source, movie, isOwn)
-        state = Mutex(State(window: Mp4Window(source)))
+    /// - Throws: `.store` without memory.
+    init(of source: SourceFile, _ role: Mp4Plan.Role, _ work: Mp4Work) throws(ViewError) {
+        (self.source, self.role, self.work) = (source, role, work)
+        walk = Mutex(Walk(source, role))
+        try work.reserve(Mp4Window.memory)
+        memory = Mp4Reservation(Mp4Window.memory, of: work)
+        work.add(self)
     }
 
-    /// The offset from which the boxes of this file are walked over.
-    private var start: UInt64 { isOwn ? movie.end : 0 }
+    deinit { work.remove(self) }
 
     /// The fragment, or the part before the first one, that has the byte at an offset of the file.
     func fragment(at offset: UInt64) throws(ViewError) -> Mp4Fragment {
-        if let found = state.withLock({ $0.find(offset) }) { return found }
-        var window = state.withLock { $0.window }
-        let fragment: Mp4Fragment
-        if let extent = try extent(around: offset, &window) {
-            let other = state.withLock { $0.loaded.last?.fragment }
-            fragment = try Mp4Fragment(
-                window.contents(of: extent.moof), extent.bytes, movie, of: source, like: other)
-        } else {
-            let end = state.withLock { $0.headEnd } ?? source.size
-            fragment = try Mp4Fragment(
-                before: end, ranges: isOwn ? movie.ranges : ProtectedRanges(), patches: isOwn ? movie.patches : [])
+        if let found = loaded.withLock({ $0.find(offset, at: work.now) }) { return found }
+        return try walk.withLock { (walk) throws(ViewError) in
+            // Another thread may have loaded it meanwhile.
+            if let found = loaded.withLock({ $0.find(offset, at: work.now) }) { return found }
+            try work.interruption.check()
+            let extent = try walk.extent(around: offset, work)
+            if let failure = walk.failures[extent.bytes.lowerBound] { throw failure }
+            let fragment: Mp4Fragment
+            do throws(ViewError) { fragment = try load(extent, &walk.window) } catch {
+                walk.add(error, at: extent)
+                throw error
+            }
+            work.tick()
+            loaded.withLock { $0.insert(fragment, at: work.now) }
+            return fragment
         }
-        state.withLock { state in
-            state.insert(fragment)
-            state.window = window
-        }
-        return fragment
     }
 
-    /// The fragment around an offset. Nil for the part before the first one.
-    private func extent(around offset: UInt64, _ window: inout Mp4Window) throws(ViewError) -> Extent? {
-        enum Known {
-            case extent(Extent?)
-            case from(UInt64)
+    private func load(_ extent: Extent, _ window: inout Mp4Window) throws(ViewError) -> Mp4Fragment {
+        let bytes = extent.bytes
+        var budget = Mp4Budget(work, media: bytes.upperBound - bytes.lowerBound)
+        switch (role, extent.moofSize) {
+        case (.film(let movie), 1...), (.segment(let movie), 1...):
+            let moof = bytes.lowerBound..<(bytes.lowerBound + UInt64(extent.moofSize))
+            let other = loaded.withLock { $0.last }
+            return try Mp4Fragment(
+                window.contents(of: "moof", moof, &budget), bytes, movie, of: source, like: other, &budget)
+        case (.film(let movie), 0) where bytes.lowerBound == 0:
+            let ranges = try movie.ranges(&window, before: bytes.upperBound, &budget)
+            return try Mp4Fragment(bytes, ranges: ranges, patches: movie.patches, &budget)
+        case (.initSegments(let movies), 0):
+            return try Mp4Fragment(bytes, patches: movies.flatMap(\.patches).sorted { $0.offset < $1.offset }, &budget)
+        default: return try Mp4Fragment(bytes, &budget)
         }
-        let known = state.withLock { state -> Known in
-            if let end = state.headEnd, offset < end { return .extent(nil) }
-            let count = state.knownCount(upTo: offset)
-            guard count > 0 else { return .from(start) }
-            let last = state.known[count - 1]
-            return last.bytes.contains(offset) ? .extent(last) : .from(last.bytes.upperBound)
+    }
+
+    // MARK: Memory
+
+    /// The time of the oldest use of a loaded fragment. Nil without one.
+    var oldestUse: UInt64? { loaded.withLock { $0.all.lazy.map(\.use).min() } }
+
+    func drop(usedUntil time: UInt64) { loaded.withLock { $0.drop(usedUntil: time) } }
+
+    /// Fragments in memory, in ascending order, and their last use.
+    private struct Loaded {
+        /// The start is the fragment's, for the search.
+        var all: [(start: UInt64, fragment: Mp4Fragment, use: UInt64)] = []
+
+        var last: Mp4Fragment? { all.last?.fragment }
+
+        mutating func find(_ offset: UInt64, at time: UInt64) -> Mp4Fragment? {
+            let position = all.partition { $0.start <= offset } - 1
+            guard position >= 0, all[position].fragment.bytes.contains(offset) else { return nil }
+            all[position].use = time
+            return all[position].fragment
         }
-        switch known {
-        case .extent(let found): return found
-        case .from(let from):
-            let hints = try hints(&window)
-            // The boxes between the last hint and its moof belong to the fragment before.
-            for hint in hints.prefix(while: { $0 <= offset }).suffix(2).reversed() where hint > from {
-                do throws(ViewError) {
-                    if let found = try walk(from: hint, to: offset, hints, &window) { return found }
-                } catch .malformed {
-                    // The sidx lies.
-                    state.withLock { $0.hints = [] }
-                    break
+
+        mutating func insert(_ fragment: Mp4Fragment, at time: UInt64) {
+            if all.count >= Mp4Index.maximumFragments {
+                let uses = all.map(\.use).sorted()
+                drop(usedUntil: uses[uses.count / 4])
+            }
+            let position = all.partition { $0.start <= fragment.bytes.lowerBound }
+            all.insert((fragment.bytes.lowerBound, fragment, time), at: position)
+        }
+
+        mutating func drop(usedUntil time: UInt64) { all.removeAll { $0.use <= time } }
+    }
+
+    // MARK: Places
+
+    /// A fragment's place.
+    private struct Extent {
+        /// From the `moof` to the next one, or without a `moof` before the first one of a part.
+        var bytes: Range<UInt64>
+        /// Bytes. 0 without a `moof`.
+        var moofSize: UInt32
+    }
+
+    /// Where an extent begins: it ends where the next one does.
+    private struct Mark {
+        var start: UInt64
+        var moofSize: UInt32 = 0
+    }
+
+    /// A part of the file, whose boxes are walked over as far as reads need it.
+    private struct Part {
+        let end: UInt64
+        /// The next box.
+        var next: UInt64
+        /// The extent that is walked over.
+        var current: Mark
+        /// Those before it.
+        var marks: [Mark] = []
+        var boxes = 0
+        /// The error that ends the walk.
+        var failure: ViewError?
+
+        /// - Parameters:
+        ///   - first: the first box.
+        ///   - start: the first byte, before the first box if it has bytes that were walked over.
+        init(from start: UInt64, first: UInt64, to end: UInt64) {
+            (next, self.end) = (first, end)
+            current = Mark(start: start)
+        }
+
+        /// The extent around an offset, if its end is known.
+        func extent(around offset: UInt64) -> Extent? {
+            if offset >= current.start { return nil }
+            let position = marks.partition { $0.start <= offset } - 1
+            let end = position + 1 < marks.count ? marks[position + 1].start : current.start
+            return Extent(bytes: marks[position].start..<end, moofSize: marks[position].moofSize)
+        }
+    }
+
+    private struct Walk {
+        let role: Mp4Plan.Role
+        var window: Mp4Window
+        /// Where parts begin, in ascending order. Empty before the first use.
+        var starts: [UInt64] = []
+        /// Those that were walked over, by their positions in `starts`.
+        var parts: [Int: Part] = [:]
+        /// Why extents cannot be read, by their starts: the next read finds the same, without the work.
+        private(set) var failures: [UInt64: ViewError] = [:]
+        /// Memory of the marks and the parts.
+        var memory: [Mp4Reservation] = []
+
+        init(_ source: SourceFile, _ role: Mp4Plan.Role) { (window, self.role) = (Mp4Window(source), role) }
+
+        mutating func add(_ failure: ViewError, at extent: Extent) {
+            guard case .malformed = failure else { return }
+            if failures.count >= Mp4Index.maximumFailures { failures = [:] }
+            failures[extent.bytes.lowerBound] = failure
+        }
+
+        mutating func extent(around offset: UInt64, _ work: Mp4Work) throws(ViewError) -> Extent {
+            let size = window.source.size
+            if starts.isEmpty {
+                switch role {
+                case .film(let movie): starts = [movie.end] + (try window.starts(after: movie.end, work))
+                case .segment: starts = [0]
+                case .initSegments: starts = [size]
+                }
+                try reserve(starts.count * MemoryLayout<UInt64>.stride, work)
+            }
+            let position = max(starts.partition { $0 <= offset } - 1, 0)
+            let end = position + 1 < starts.count ? starts[position + 1] : size
+            if parts[position] == nil { try reserve(2 * MemoryLayout<Part>.stride, work) }
+            var part =
+                parts.removeValue(forKey: position)
+                ?? Part(from: position == 0 ? 0 : starts[position], first: starts[position], to: end)
+            defer { parts[position] = part }
+            while true {
+                if let found = part.extent(around: offset) { return found }
+                if let failure = part.failure { throw failure }
+                do throws(ViewError) { try advance(&part, work) } catch {
+                    // The next read finds the same, without the walk.
+                    if case .malformed = error { part.failure = error }
+                    throw error
                 }
             }
-            return try walk(from: from, to: offset, [], &window)
         }
-    }
 
-    /// Walks over the boxes from one box to the fragment around an offset, and keeps what it finds.
-    ///
-    /// - Parameter hints: where boxes must begin. Empty if `from` is known to be the beginning of a box.
-    private func walk(
-        from: UInt64, to offset: UInt64, _ hints: [UInt64], _ window: inout Mp4Window
-    ) throws(ViewError) -> Extent? {
-        var next = from
-        var moof: Mp4TopBox?
-        var moofWindow = window
-        var expected = hints.drop { $0 <= from }
-        /// Returns the extent that ends here, if it is the wanted one.
-        func end(at position: UInt64) -> Extent? {
-            guard let moof else {
-                if from == start { state.withLock { $0.headEnd = position } }
-                return nil
-            }
-            let extent = Extent(bytes: moof.bytes.lowerBound..<position, moof: moof)
-            state.withLock { $0.add(extent) }
-            return extent.bytes.contains(offset) ? extent : nil
-        }
-        for number in 0..<Self.maximumBoxes {
-            guard let box = try window.box(at: next) else { return end(at: source.size) }
-            if let hint = expected.first {
-                guard next <= hint else { throw .malformed("a sidx names \(hint), where no box begins") }
-                if next == hint { expected = expected.dropFirst() }
-            }
-            if number == 0, !hints.isEmpty, !Self.firstTypes.contains(box.type) {
-                throw .malformed("a sidx names \(next), where no fragment begins")
-            }
-            if box.type == "moof" {
-                if let found = end(at: next) {
-                    // Its bytes are needed next.
-                    window = moofWindow
-                    return found
+        /// Walks to the end of the current extent.
+        private mutating func advance(_ part: inout Part, _ work: Mp4Work) throws(ViewError) {
+            while part.next < part.end {
+                part.boxes += 1
+                guard part.boxes <= Mp4Index.maximumBoxes else {
+                    throw .malformed("more than \(Mp4Index.maximumBoxes) boxes")
                 }
-                if next > offset { return nil }
-                (moof, moofWindow) = (box, window)
-            } else if box.type == "moov" {
-                throw .malformed("there is a second moov at \(next)")
+                if part.boxes % Mp4Index.boxesBetweenChecks == 0 { try work.interruption.check() }
+                guard let box = try window.box(at: part.next) else { break }
+                if box.type == "moov" { throw .malformed("there is a second moov at \(part.next)") }
+                let isEnd = box.type == "moof" && (part.current.moofSize > 0 || part.next > part.current.start)
+                if isEnd { try finish(&part, at: part.next, work) }
+                if box.type == "moof" {
+                    part.current.moofSize = UInt32(clamping: box.bytes.upperBound - box.bytes.lowerBound)
+                }
+                part.next = box.bytes.upperBound
+                if isEnd { return }
             }
-            next = min(box.bytes.upperBound, source.size)
+            // The last box of a file can be cut.
+            guard part.next <= part.end || part.end == window.source.size else {
+                throw .malformed("a sidx names \(part.end), where no box begins")
+            }
+            try finish(&part, at: part.end, work)
         }
-        throw .malformed("more than \(Self.maximumBoxes) boxes")
+
+        /// Ends the current extent, and begins the next one.
+        private mutating func finish(_ part: inout Part, at end: UInt64, _ work: Mp4Work) throws(ViewError) {
+            let count = part.marks.count
+            if count & (count - 1) == 0 { try reserve(max(1, count) * MemoryLayout<Mark>.stride, work) }
+            part.marks.append(part.current)
+            part.current = Mark(start: end)
+        }
+
+        private mutating func reserve(_ bytes: Int, _ work: Mp4Work) throws(ViewError) {
+            try work.reserve(bytes)
+            memory.append(Mp4Reservation(bytes, of: work))
+        }
     }
+}
 
-    // MARK: Hints
-
-    /// The offsets in the first `sidx`. Wrong ones are noticed later.
-    private func hints(_ window: inout Mp4Window) throws(ViewError) -> [UInt64] {
-        if let known = state.withLock({ $0.hints }) { return known }
-        var hints: [UInt64] = []
-        var next = start
-        for _ in 0..<Self.maximumHintDistance {
-            guard let box = try window.box(at: next), box.type != "moof" else { break }
-            if box.type == "sidx", box.bytes.count <= Self.maximumHintSize {
-                hints = (try? Self.hints(of: box, window.contents(of: box), fileSize: source.size)) ?? []
-                break
-            }
-            next = box.bytes.upperBound
+extension Array {
+    /// The number of leading elements for which `isBefore` is true, as it is for none after them.
+    fileprivate func partition(_ isBefore: (Element) -> Bool) -> Int {
+        var range = 0..<count
+        while !range.isEmpty {
+            let middle = (range.lowerBound + range.upperBound) / 2
+            range = isBefore(self[middle]) ? (middle + 1)..<range.upperBound : range.lowerBound..<middle
         }
-        state.withLock { $0.hints = hints }
-        return hints
+        return range.lowerBound
+    }
+}
+
+/// A `sidx`: without it, a seek to the end of a film of two hours that no cache has takes 3600 reads of the disk.
+extension Mp4Window {
+    /// Bytes of a `sidx`.
+    private static let maximumIndexSize: UInt64 = 1 << 20
+    /// Boxes between a `moov` and its `sidx`.
+    private static let maximumDistance = 16
+    /// The boxes with which a part begins.
+    private static let firstTypes: Set<Mp4Type> = ["moof", "styp", "sidx", "emsg", "prft", "free", "skip"]
+
+    /// The offsets at which parts of a film begin, from its first `sidx`. Empty if the last one is not the beginning of a part,
+    /// as in a file that was changed without its `sidx`.
+    fileprivate mutating func starts(after moov: UInt64, _ work: Mp4Work) throws(ViewError) -> [UInt64] {
+        do throws(ViewError) {
+            var next = moov
+            for _ in 0..<Self.maximumDistance {
+                guard let box = try box(at: next), box.type != "moof" else { return [] }
+                if box.type == "sidx" {
+                    var budget = Mp4Budget(work, media: 0)
+                    let starts = try starts(in: box, &budget)
+                    guard let last = starts.last, let box = try self.box(at: last) else { return [] }
+                    return Self.firstTypes.contains(box.type) ? starts : []
+                }
+                next = box.bytes.upperBound
+            }
+        } catch .malformed {
+            // A walk over all boxes tells the reason.
+        }
+        return []
     }
 
     /// Parses a `sidx` (ISO/IEC 14496-12, 8.16.3).
-    private static func hints(
-        of sidx: Mp4TopBox, _ bytes: [UInt8], fileSize: UInt64
-    ) throws(ViewError) -> [UInt64] {
-        let buffer = Mp4Buffer(bytes: bytes, start: sidx.bytes.lowerBound)
-        var fields = Mp4Fields(buffer, sidx.headerSize..<bytes.count)
+    private mutating func starts(in sidx: Mp4TopBox, _ budget: inout Mp4Budget) throws(ViewError) -> [UInt64] {
+        guard sidx.bytes.upperBound - sidx.bytes.lowerBound <= Self.maximumIndexSize else { return [] }
+        let buffer = Mp4Buffer(bytes: try contents(of: sidx.type, sidx.bytes, &budget), start: sidx.bytes.lowerBound)
+        var fields = Mp4Fields(buffer, sidx.headerSize..<buffer.bytes.count)
         let isLong = try fields.versionAndFlags().version > 0
         try fields.skip(isLong ? 16 : 12)
         let first = isLong ? try fields.integer(UInt64.self) : UInt64(try fields.integer(UInt32.self))
         try fields.skip(2)
-        let count: UInt16 = try fields.integer()
+        let count = Int(try fields.integer(UInt16.self))
+        try budget.spend(.entry, count)
         var (next, overflow) = sidx.bytes.upperBound.addingReportingOverflow(first)
-        var hints: [UInt64] = []
-        for _ in 0..<count where !overflow && next < fileSize {
-            hints.append(next)
+        var starts: [UInt64] = []
+        for _ in 0..<count where !overflow && next < source.size {
+            starts.append(next)
             let size = UInt64(try fields.integer(UInt32.self) & 0x7FFF_FFFF)
             try fields.skip(8)
+            guard size > 0 else { return [] }
             (next, overflow) = next.addingReportingOverflow(size)
         }
-        // Sorted, and each once.
-        return zip(hints, hints.dropFirst()).allSatisfy { $0 < $1 } ? hints : []
+        // A walk begins at the first one anyway.
+        return Array(starts.dropFirst())
     }
 }

@@ -1,44 +1,78 @@
 /// A track of a `moov`, as far as decryption needs it.
-struct Mp4Track: Equatable, Sendable {
+struct Mp4Track: Sendable {
     /// For each sample entry, the protection of its samples. Nil if they are clear.
     var entries: [Mp4Protection?] = []
     /// The `seig` groups of the `moov`.
     var groups: [Mp4Protection] = []
     /// Defaults of fragments, from `trex`.
-    var entry = 1
+    var entry: UInt32 = 1
     var sampleSize: UInt32 = 0
 
     var scheme: Mp4Protection.Scheme? { entries.lazy.compactMap(\.?.scheme).first }
 }
 
 /// The `moov` of a file or of an init segment: its tracks, and its changes in the view. Immutable. Any thread.
-final class Mp4Movie: Equatable, Sendable {
+final class Mp4Movie: Sendable {
     /// Maximum size of a `moov` and of a `moof`, in bytes.
     static let maximumSize = 16 << 20
 
+    /// In the file.
+    let box: Mp4TopBox
     let tracks: [UInt32: Mp4Track]
     /// In the file that has the `moov`, in ascending order.
     let patches: [Mp4Patch]
-    /// The encrypted ranges of samples that are not in fragments.
-    let ranges: ProtectedRanges
-    /// The end of the box in the file.
-    let end: UInt64
+    /// True if encrypted tracks have samples that are not in fragments.
+    let hasSamples: Bool
+    /// Differs for other bytes.
+    let digest: Int
+    private let memory: Mp4Reservation
 
     /// Parses a `moov`.
-    /// - Parameter source: the file, for samples without fragments.
-    init(_ bytes: [UInt8], at start: UInt64, of source: SourceFile) throws(ViewError) {
-        let buffer = Mp4Buffer(bytes: bytes, start: start)
-        end = start + UInt64(bytes.count)
-        guard let moov = try buffer.boxes(in: 0..<bytes.count).first else {
-            throw buffer.contradiction("the moov has no header")
-        }
-        var reading = Reading(buffer: buffer, source: source)
-        try reading.movie(moov)
-        tracks = reading.tracks
+    init(_ box: Mp4TopBox, _ window: inout Mp4Window, _ work: Mp4Work) throws(ViewError) {
+        var budget = Mp4Budget(work, media: 0)
+        let bytes = try window.contents(of: box.type, box.bytes, &budget)
+        var reading = Reading(Mp4Buffer(bytes: bytes, start: box.bytes.lowerBound))
+        try reading.movie(&budget)
+        self.box = box
+        (tracks, hasSamples) = (reading.tracks, reading.hasSamples)
         patches = reading.patches.sorted { $0.offset < $1.offset }
-        try reading.ranges.finish(in: 0..<source.size)
-        ranges = reading.ranges
+        var hasher = Hasher()
+        hasher.combine(box.bytes.lowerBound)
+        bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+        digest = hasher.finalize()
+        let protections = tracks.values.reduce(0) { $0 + $1.entries.count + $1.groups.count }
+        memory = try budget.keep(
+            512 + tracks.count * MemoryLayout<Mp4Track>.stride * 2 + protections * Mp4Budget.Item.protection.size
+                + patches.count * MemoryLayout<Mp4Patch>.stride)
     }
+
+    /// The encrypted ranges of the samples that are not in fragments. Reads the `moov` again, because they can take much
+    /// memory.
+    func ranges(
+        _ window: inout Mp4Window, before end: UInt64, _ budget: inout Mp4Budget
+    ) throws(ViewError) -> ProtectedRanges {
+        var ranges = ProtectedRanges()
+        guard hasSamples else { return ranges }
+        let buffer = Mp4Buffer(
+            bytes: try window.contents(of: box.type, box.bytes, &budget), start: box.bytes.lowerBound)
+        let source = window.source
+        try buffer.forEachTrack(&budget) { (number, boxes, budget) throws(ViewError) in
+            guard let track = tracks[number], let scheme = track.scheme else { return }
+            let samples = try Mp4SampleTable(buffer, boxes).samples(&budget)
+            let protection = try Mp4SampleProtection(
+                buffer, boxes, scheme, groups: track.groups, isFragment: false, &budget)
+            try protection.addRanges(of: samples, track, to: &ranges, &budget) { (offset, count) throws(ViewError) in
+                try source.bytes(at: offset, count)
+            }
+        }
+        try ranges.finish(in: 0..<source.size, &budget)
+        if let last = ranges.all.last, last.end > end {
+            throw .malformed("samples of the moov at \(last.end) are past the first moof")
+        }
+        return ranges
+    }
+
+    var end: UInt64 { box.bytes.upperBound }
 
     /// True if the file has samples that can be encrypted.
     var isProtected: Bool { tracks.values.contains { $0.scheme != nil } }
@@ -57,90 +91,78 @@ final class Mp4Movie: Equatable, Sendable {
 
     /// True if fragments may need keys that the `moov` does not name.
     var namesKeysInFragments: Bool { protections.contains { $0.key.isZero } }
-
-    static func == (one: Mp4Movie, other: Mp4Movie) -> Bool {
-        one === other
-            || (one.tracks == other.tracks && one.patches == other.patches && one.ranges == other.ranges
-                && one.end == other.end)
-    }
 }
 
 /// One reading of a `moov`.
 private struct Reading {
     let buffer: Mp4Buffer
-    let source: SourceFile
     var tracks: [UInt32: Mp4Track] = [:]
     var patches: [Mp4Patch] = []
-    var ranges = ProtectedRanges()
+    var hasSamples = false
 
-    mutating func movie(_ moov: Mp4Box) throws(ViewError) {
-        let boxes = try buffer.boxes(in: moov)
-        var tables: [(UInt32, [Mp4Box])] = []
-        for box in boxes where box.type == "trak" {
-            let trak = try buffer.boxes(in: box)
-            var fields = buffer.fields(of: try buffer.required("tkhd", in: trak))
-            try fields.skip(try fields.versionAndFlags().version == 1 ? 16 : 8)
-            let number: UInt32 = try fields.integer()
+    init(_ buffer: Mp4Buffer) { self.buffer = buffer }
+
+    mutating func movie(_ budget: inout Mp4Budget) throws(ViewError) {
+        try buffer.forEachTrack(&budget) { (number, boxes, budget) throws(ViewError) in
             guard tracks[number] == nil else { throw buffer.contradiction("two tracks have the number \(number)") }
-            let mdia = try buffer.boxes(in: buffer.required("mdia", in: trak))
-            let minf = try buffer.boxes(in: buffer.required("minf", in: mdia))
-            let stbl = try buffer.boxes(in: buffer.required("stbl", in: minf))
-            tracks[number] = try track(stbl)
-            // Some packagers write senc beside stbl, not in it.
-            tables.append((number, stbl + trak.filter { $0.type == "senc" }))
+            let track = try track(boxes, &budget)
+            tracks[number] = track
+            if track.scheme == nil { return try buffer.checkClear(boxes) }
+            patches += try buffer.hiding(boxes)
+            if try Mp4SampleTable(buffer, boxes).count() > 0 { hasSamples = true }
         }
+        let boxes = try buffer.boxes(in: buffer.only(&budget), &budget)
         if let mvex = try buffer.box("mvex", in: boxes) {
-            for trex in try buffer.boxes(in: mvex) where trex.type == "trex" { try defaults(trex) }
+            for trex in try buffer.boxes(in: mvex, &budget) where trex.type == "trex" { try defaults(trex) }
         }
         guard tracks.values.contains(where: { $0.scheme != nil }) else {
             patches = []
             return
         }
         for box in boxes where box.type == "pssh" { patches.append(buffer.renaming(box, to: "free")) }
-        for (number, boxes) in tables {
-            guard let track = tracks[number] else { continue }
-            try samples(of: track, boxes)
-        }
     }
 
     private mutating func defaults(_ trex: Mp4Box) throws(ViewError) {
         var fields = buffer.fields(of: trex)
         _ = try fields.versionAndFlags()
         let number: UInt32 = try fields.integer()
-        let entry = Int(try fields.integer(UInt32.self))
+        let entry: UInt32 = try fields.integer()
         try fields.skip(4)
         let size: UInt32 = try fields.integer()
         tracks[number]?.entry = entry
         tracks[number]?.sampleSize = size
     }
 
-    private mutating func track(_ stbl: [Mp4Box]) throws(ViewError) -> Mp4Track {
+    private mutating func track(_ stbl: [Mp4Box], _ budget: inout Mp4Budget) throws(ViewError) -> Mp4Track {
         var track = Mp4Track()
         let stsd = try buffer.required("stsd", in: stbl)
         var fields = buffer.fields(of: stsd)
         let version = try fields.versionAndFlags().version
-        let count = try fields.count(ofSize: 8)
-        let entries = try buffer.boxes(in: fields.position..<stsd.contents.upperBound)
+        let count = try fields.count(ofSize: 8, &budget)
+        let entries = try buffer.boxes(in: fields.position..<stsd.contents.upperBound, &budget)
         guard entries.count == count else {
             throw buffer.contradiction("an stsd of \(count) entries has \(entries.count)")
         }
-        for entry in entries { track.entries.append(try protection(of: entry, stsdVersion: version)) }
+        try budget.spend(.protection, count)
+        for entry in entries { track.entries.append(try protection(of: entry, stsdVersion: version, &budget)) }
         guard let scheme = track.scheme else { return track }
         guard track.entries.allSatisfy({ $0.map { $0.scheme == scheme } ?? true }) else {
             throw .malformed("a track with the schemes cbcs and cbc1, which is not supported")
         }
-        for box in stbl where box.type == "sgpd" { track.groups += try buffer.groups(box, scheme) ?? [] }
+        for box in stbl where box.type == "sgpd" { track.groups += try buffer.groups(box, scheme, &budget) ?? [] }
         return track
     }
 
-    private mutating func protection(of entry: Mp4Box, stsdVersion: UInt8) throws(ViewError) -> Mp4Protection? {
+    private mutating func protection(
+        of entry: Mp4Box, stsdVersion: UInt8, _ budget: inout Mp4Budget
+    ) throws(ViewError) -> Mp4Protection? {
         guard let skipped = try fieldsSize(of: entry, stsdVersion) else { return nil }
         guard entry.contents.count >= skipped else {
             throw buffer.contradiction("the sample entry \(entry.type.text) is too short")
         }
-        let parts = try buffer.boxes(in: (entry.contents.lowerBound + skipped)..<entry.contents.upperBound)
+        let parts = try buffer.boxes(in: (entry.contents.lowerBound + skipped)..<entry.contents.upperBound, &budget)
         let sinf = try buffer.required("sinf", in: parts)
-        let (protection, format) = try buffer.protection(of: entry, sinf)
+        let (protection, format) = try buffer.protection(of: entry, sinf, &budget)
         patches.append(buffer.renaming(entry, to: format))
         patches.append(buffer.renaming(sinf, to: "free"))
         return protection
@@ -164,106 +186,23 @@ private struct Reading {
         default: return nil
         }
     }
-
-    // MARK: Samples without fragments
-
-    private mutating func samples(of track: Mp4Track, _ boxes: [Mp4Box]) throws(ViewError) {
-        guard let scheme = track.scheme else { return }
-        let samples = try Mp4SampleTable(buffer, boxes).samples()
-        let protection = try Mp4SampleProtection(
-            buffer, boxes, scheme, groups: track.groups, isFragment: false, patches: &patches)
-        try protection.addRanges(of: samples, track, to: &ranges) { (offset, count) throws(ViewError) in
-            try source.bytes(at: offset, count)
-        }
-    }
 }
 
-/// The positions of samples that are not in fragments: `stsz`, `stsc`, `stco` (ISO/IEC 14496-12, 8.7).
-private struct Mp4SampleTable {
-    private let buffer: Mp4Buffer
-    private let boxes: [Mp4Box]
-
-    init(_ buffer: Mp4Buffer, _ boxes: [Mp4Box]) { (self.buffer, self.boxes) = (buffer, boxes) }
-
-    func samples() throws(ViewError) -> Mp4Samples {
-        var samples = Mp4Samples()
-        samples.sizes = try sizes(samples)
-        let offsets = try chunkOffsets()
-        var fields = buffer.fields(of: try buffer.required("stsc", in: boxes))
-        _ = try fields.versionAndFlags()
-        let count = try fields.count(ofSize: 12)
-        var entries: [(first: Int, samples: Int, entry: Int)] = []
-        for _ in 0..<count {
-            let first = Int(try fields.integer(UInt32.self))
-            let samples = Int(try fields.integer(UInt32.self))
-            guard first == 1 || first > entries.last?.first ?? .max else {
-                throw buffer.contradiction("the chunks of stsc do not ascend")
-            }
-            entries.append((first, samples, Int(try fields.integer(UInt32.self))))
+extension Mp4Buffer {
+    /// Calls `body` with the number of each track of a `moov`, and the boxes in its `stbl`.
+    fileprivate func forEachTrack(
+        _ budget: inout Mp4Budget, _ body: (UInt32, [Mp4Box], inout Mp4Budget) throws(ViewError) -> Void
+    ) throws(ViewError) {
+        for box in try boxes(in: only(&budget), &budget) where box.type == "trak" {
+            let trak = try boxes(in: box, &budget)
+            var fields = fields(of: try required("tkhd", in: trak))
+            try fields.skip(try fields.versionAndFlags().version == 1 ? 16 : 8)
+            let number: UInt32 = try fields.integer()
+            let mdia = try boxes(in: required("mdia", in: trak), &budget)
+            let minf = try boxes(in: required("minf", in: mdia), &budget)
+            let stbl = try boxes(in: required("stbl", in: minf), &budget)
+            // Some packagers write senc beside stbl, not in it.
+            try body(number, stbl + trak.filter { $0.type == "senc" }, &budget)
         }
-        var next = 0
-        for (number, entry) in entries.enumerated() {
-            let end = number + 1 < entries.count ? entries[number + 1].first - 1 : offsets.count
-            guard entry.first - 1 <= end, end <= offsets.count else {
-                throw buffer.contradiction("stsc has more chunks than stco")
-            }
-            for offset in offsets[(entry.first - 1)..<end] {
-                guard entry.samples <= samples.sizes.count - next else {
-                    throw buffer.contradiction("stsc has more samples than stsz")
-                }
-                samples.runs.append(Mp4Samples.Run(offset: offset, count: entry.samples, entry: entry.entry))
-                next += entry.samples
-            }
-        }
-        guard next == samples.sizes.count else { throw buffer.contradiction("stsc has fewer samples than stsz") }
-        return samples
-    }
-
-    private func sizes(_ samples: Mp4Samples) throws(ViewError) -> [UInt32] {
-        var fields: Mp4Fields
-        var bits: UInt8 = 32
-        if let stz2 = try buffer.box("stz2", in: boxes) {
-            fields = buffer.fields(of: stz2)
-            try fields.skip(7)
-            bits = try fields.integer()
-        } else {
-            fields = buffer.fields(of: try buffer.required("stsz", in: boxes))
-            _ = try fields.versionAndFlags()
-            let size: UInt32 = try fields.integer()
-            if size != 0 {
-                let count = Int(try fields.integer(UInt32.self))
-                try samples.checkCount(adding: count)
-                return [UInt32](repeating: size, count: count)
-            }
-        }
-        let count = Int(try fields.integer(UInt32.self))
-        try samples.checkCount(adding: count)
-        var sizes: [UInt32] = []
-        while sizes.count < count {
-            switch bits {
-            case 32: sizes.append(try fields.integer())
-            case 16: sizes.append(UInt32(try fields.integer(UInt16.self)))
-            case 8: sizes.append(UInt32(try fields.integer(UInt8.self)))
-            case 4:
-                let pair: UInt8 = try fields.integer()
-                sizes.append(UInt32(pair >> 4))
-                if sizes.count < count { sizes.append(UInt32(pair & 15)) }
-            default: throw buffer.contradiction("an stz2 with \(bits) bits a size")
-            }
-        }
-        return sizes
-    }
-
-    private func chunkOffsets() throws(ViewError) -> [UInt64] {
-        let isLong = try buffer.box("stco", in: boxes) == nil
-        var fields = buffer.fields(of: try buffer.required(isLong ? "co64" : "stco", in: boxes))
-        _ = try fields.versionAndFlags()
-        let count = try fields.count(ofSize: isLong ? 8 : 4)
-        var offsets: [UInt64] = []
-        offsets.reserveCapacity(count)
-        for _ in 0..<count {
-            offsets.append(isLong ? try fields.integer() : UInt64(try fields.integer(UInt32.self)))
-        }
-        return offsets
     }
 }

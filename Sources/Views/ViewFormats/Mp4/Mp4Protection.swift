@@ -81,8 +81,10 @@ struct Mp4Protection: Equatable, Sendable {
 
 extension Mp4Buffer {
     /// The protection of a sample entry, from its `sinf`, and the format that its samples have.
-    func protection(of entry: Mp4Box, _ sinf: Mp4Box) throws(ViewError) -> (Mp4Protection, format: Mp4Type) {
-        let parts = try boxes(in: sinf)
+    func protection(
+        of entry: Mp4Box, _ sinf: Mp4Box, _ budget: inout Mp4Budget
+    ) throws(ViewError) -> (Mp4Protection, format: Mp4Type) {
+        let parts = try boxes(in: sinf, &budget)
         var fields = fields(of: try required("schm", in: parts))
         try fields.skip(4)
         let scheme: Mp4Protection.Scheme
@@ -94,7 +96,7 @@ extension Mp4Buffer {
                 "the scheme \(other.text) is AES-CTR, which is not supported: only cbcs and cbc1 are AES-CBC")
         case let other: throw .malformed("the scheme \(other.text) is not supported, only cbcs and cbc1 are")
         }
-        fields = self.fields(of: try required("tenc", in: boxes(in: required("schi", in: parts))))
+        fields = self.fields(of: try required("tenc", in: boxes(in: required("schi", in: parts), &budget)))
         let version = try fields.versionAndFlags().version
         guard version < 2 else { throw .malformed("several keys in one sample, which is not supported") }
         let protection = try Mp4Protection(&fields, scheme, hasPattern: version == 1, in: self)
@@ -103,16 +105,20 @@ extension Mp4Buffer {
     }
 
     /// The groups of samples with a protection of their own: `sgpd` of the type `seig`. Nil for a box of another type.
-    func groups(_ sgpd: Mp4Box, _ scheme: Mp4Protection.Scheme) throws(ViewError) -> [Mp4Protection]? {
+    func groups(
+        _ sgpd: Mp4Box, _ scheme: Mp4Protection.Scheme, _ budget: inout Mp4Budget
+    ) throws(ViewError) -> [Mp4Protection]? {
+        guard try isOfKeys(sgpd) else { return nil }
         var fields = fields(of: sgpd)
         let version = try fields.versionAndFlags().version
-        guard Mp4Type(code: try fields.integer()) == "seig" else { return nil }
+        try fields.skip(4)
         let length = version == 1 ? Int(try fields.integer(UInt32.self)) : 0
         // Its default is for samples that no sbgp names, which no packager uses for keys.
         if version >= 2, try fields.integer(UInt32.self) != 0 {
             throw .malformed("an sgpd with a default group, which is not supported")
         }
-        let count = try fields.count(ofSize: 20)
+        let count = try fields.count(ofSize: 20, &budget)
+        try budget.spend(.protection, count)
         var groups: [Mp4Protection] = []
         for _ in 0..<count {
             let size = version == 1 && length == 0 ? Int(try fields.integer(UInt32.self)) : length
@@ -123,5 +129,11 @@ extension Mp4Buffer {
             }
         }
         return groups
+    }
+    /// True if an `sgpd` or `sbgp` groups samples by their keys.
+    func isOfKeys(_ box: Mp4Box) throws(ViewError) -> Bool {
+        var fields = fields(of: box)
+        try fields.skip(4)
+        return Mp4Type(code: try fields.integer()) == "seig"
     }
 }

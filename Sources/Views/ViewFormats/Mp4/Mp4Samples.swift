@@ -3,44 +3,70 @@ struct Mp4Samples {
     /// Consecutive samples in the file.
     struct Run {
         var offset: UInt64
-        var count: Int
+        var count: UInt32
         /// The track's protections, counted from 1.
-        var entry: Int
+        var entry: UInt32
+        /// Bytes of each sample. Nil if they differ: then their sizes come next in `sizes`.
+        var size: UInt32?
     }
 
-    /// Maximum number of samples in a fragment, or in a file without fragments: one that says more says nothing true.
-    static let maximumCount = 1 << 22
+    private(set) var runs: [Run] = []
+    /// Bytes of the samples of runs without one size.
+    private var sizes: [UInt32] = []
+    private(set) var count = 0
 
-    var runs: [Run] = []
-    /// Bytes of each sample.
-    var sizes: [UInt32] = []
-    mutating func add(_ run: Run, size: UInt32) throws(ViewError) {
-        try checkCount(adding: run.count)
-        sizes += repeatElement(size, count: run.count)
+    /// Makes room for all runs at once, since a growing array takes memory twice.
+    mutating func reserve(runs: Int, sizes: Int) {
+        self.runs.reserveCapacity(runs)
+        self.sizes.reserveCapacity(sizes)
+    }
+
+    /// Adds samples of one size, of which there are no entries in a table.
+    mutating func add(_ run: Run, size: UInt32, _ budget: inout Mp4Budget) throws(ViewError) {
+        try budget.spendSamples(Int(run.count), ofSize: size)
+        try budget.spend(.run)
+        count += Int(run.count)
         runs.append(run)
+        runs[runs.count - 1].size = size
     }
 
-    func checkCount(adding count: Int) throws(ViewError) {
-        guard count <= Self.maximumCount - sizes.count else {
-            throw .malformed("more than \(Self.maximumCount) samples in one fragment or file")
+    /// Adds samples whose sizes come next from `next`.
+    /// - Returns: their bytes together.
+    mutating func add(
+        _ run: Run, _ budget: inout Mp4Budget, next: () throws(ViewError) -> UInt32
+    ) throws(ViewError) -> UInt64 {
+        try budget.spend(.sample, Int(run.count))
+        try budget.spend(.run)
+        try budget.reserve(Int(run.count) * MemoryLayout<UInt32>.stride)
+        count += Int(run.count)
+        runs.append(run)
+        var total: UInt64 = 0
+        for _ in 0..<run.count {
+            let size = try next()
+            sizes.append(size)
+            total += UInt64(size)
         }
+        return total
     }
 
     /// Calls `body` with the offset and the size of each sample, and the number of its entry, counted from 1.
     func forEach(
-        in buffer: Mp4Buffer, _ body: (UInt64, UInt32, Int) throws(ViewError) -> Void
+        in buffer: Mp4Buffer, _ budget: inout Mp4Budget,
+        _ body: (UInt64, UInt32, Int, inout Mp4Budget) throws(ViewError) -> Void
     ) throws(ViewError) {
-        var sample = 0
+        var listed = 0
         for run in runs {
             var offset = run.offset
             for _ in 0..<run.count {
-                let (end, overflow) = offset.addingReportingOverflow(UInt64(sizes[sample]))
+                try budget.step()
+                let size = run.size ?? sizes[listed]
+                if run.size == nil { listed += 1 }
+                let (end, overflow) = offset.addingReportingOverflow(UInt64(size))
                 guard !overflow, end <= UInt64(Int64.max) else {
-                    throw buffer.contradiction("a sample at \(offset) of \(sizes[sample]) bytes")
+                    throw buffer.contradiction("a sample at \(offset) of \(size) bytes")
                 }
-                try body(offset, sizes[sample], run.entry)
+                try body(offset, size, Int(run.entry), &budget)
                 offset = end
-                sample += 1
             }
         }
     }
@@ -89,6 +115,9 @@ struct Mp4SampleInformation {
 
     var isAtEnd: Bool { rest == 0 }
 
+    /// An upper bound of the number of encrypted parts.
+    var mostParts: Int { hasSubsamples || !sizes.isEmpty ? fields.remaining / 6 : rest }
+
     /// Begins the entry of a sample. Returns its vector.
     mutating func beginSample(_ protection: Mp4Protection) throws(ViewError) -> InitialVector {
         try begin()
@@ -102,7 +131,8 @@ struct Mp4SampleInformation {
         guard includesClear else { return }
         try begin()
         consumed = 0
-        _ = try subsamples()
+        let count = try parts() ?? 0
+        try fields.skip(6 * count)
     }
 
     private mutating func begin() throws(ViewError) {
@@ -112,17 +142,20 @@ struct Mp4SampleInformation {
         next += 1
     }
 
-    /// The clear and the protected bytes of the parts of the sample. Nil if it is encrypted as a whole.
-    mutating func subsamples() throws(ViewError) -> [(clear: UInt16, protected: UInt32)]? {
+    /// The number of parts of the sample, which `part` returns one after another. Nil if it is encrypted as a whole.
+    mutating func parts() throws(ViewError) -> Int? {
         if size.map({ Int($0) == consumed }) ?? !hasSubsamples { return nil }
         let count = Int(try fields.integer(UInt16.self))
         guard size.map({ Int($0) == consumed + 2 + 6 * count }) ?? true else {
             throw .malformed(
                 "saiz gives an entry \(size ?? 0) bytes, and it has \(count) parts: the boxes contradict each other")
         }
-        var parts: [(clear: UInt16, protected: UInt32)] = []
-        parts.reserveCapacity(min(count, fields.remaining / 6))
-        for _ in 0..<count { parts.append((try fields.integer(), try fields.integer())) }
-        return parts
+        try fields.check(count, ofSize: 6)
+        return count
+    }
+
+    /// The clear and the protected bytes of the next part.
+    mutating func part() throws(ViewError) -> (clear: UInt16, protected: UInt32) {
+        (try fields.integer(), try fields.integer())
     }
 }

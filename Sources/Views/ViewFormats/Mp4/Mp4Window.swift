@@ -26,53 +26,94 @@ struct Mp4TopBox: Sendable {
             size = fileSize - start
         }
         let (end, overflow) = start.addingReportingOverflow(size)
-        guard size >= UInt64(headerSize), !overflow, end <= UInt64(Int64.max) else { return nil }
+        // The type of a uuid box goes on for 16 bytes (ISO/IEC 14496-12, 4.2), without which players do not read the file.
+        let minimum = headerSize + (type == "uuid" ? 16 : 0)
+        guard size >= UInt64(minimum), !overflow, end <= UInt64(Int64.max) else { return nil }
         self.headerSize = headerSize
         bytes = start..<end
     }
 }
 
-/// Reads boxes of a file's top level, several with one pread(2) if they are near. One thread at a time.
+/// Reads boxes of a file's top level, or of a range of it as if that were a file: several with one pread(2) if they are
+/// near. One thread at a time.
 struct Mp4Window: Sendable {
     /// The `moof` of a few seconds and the header after it.
     private static let size = 8192
+    /// Bytes of memory.
+    static let memory = 3 * size
+    /// Boxes that `first` walks over. Before a `moov` there are few.
+    private static let maximumWalk = 1024
 
     let source: SourceFile
-    private var start: UInt64 = 0
-    private var window: [UInt8] = []
+    /// The bytes that were read last.
+    private var last = Bytes()
+    /// Those that were read before: of a `moof`, when its end was looked for.
+    private var older = Bytes()
 
-    init(_ source: SourceFile) { self.source = source }
+    private struct Bytes {
+        var start: UInt64 = 0
+        var bytes: [UInt8] = []
 
-    /// The box at an offset. Nil at the end of the file.
+        func part(_ offset: UInt64, _ count: UInt64) -> [UInt8]? {
+            guard offset >= start, offset - start + count <= UInt64(bytes.count) else { return nil }
+            return Array(bytes[Int(offset - start)...].prefix(Int(count)))
+        }
+    }
+
+    /// Offsets in the file. Nothing after them is read.
+    let bounds: Range<UInt64>
+
+    init(_ source: SourceFile) { self.init(source, 0..<source.size) }
+
+    /// - Parameter bounds: in the file.
+    init(_ source: SourceFile, _ bounds: Range<UInt64>) { (self.source, self.bounds) = (source, bounds) }
+
+    /// The box at an offset. Nil at the end.
     mutating func box(at offset: UInt64) throws(ViewError) -> Mp4TopBox? {
-        guard offset < source.size, source.size - offset >= 8 else { return nil }
-        let header = try bytes(at: offset, min(UInt64(Mp4TopBox.headerSize), source.size - offset))
-        guard let box = Mp4TopBox(header, at: offset, fileSize: source.size) else {
+        guard offset < bounds.upperBound, bounds.upperBound - offset >= 8 else { return nil }
+        let header = try bytes(at: offset, min(UInt64(Mp4TopBox.headerSize), bounds.upperBound - offset))
+        guard let box = Mp4TopBox(header, at: offset, fileSize: bounds.upperBound) else {
             throw .malformed("there is no box at \(offset), where the one before ends: the file is damaged or cut")
         }
         return box
     }
 
+    /// The first box of one of these types from an offset on, where a box begins. Nil if there is none.
+    mutating func first(_ types: Set<Mp4Type>, from offset: UInt64) throws(ViewError) -> Mp4TopBox? {
+        var next = offset
+        for _ in 0..<Self.maximumWalk {
+            guard let box = try box(at: next) else { return nil }
+            if types.contains(box.type) { return box }
+            next = box.bytes.upperBound
+        }
+        throw .malformed(
+            "more than \(Self.maximumWalk) boxes, and no \(types.map(\.text).sorted().joined(separator: ", "))")
+    }
+
     /// All bytes of a `moov` or `moof`.
-    mutating func contents(of box: Mp4TopBox) throws(ViewError) -> [UInt8] {
-        let size = box.bytes.upperBound - box.bytes.lowerBound
+    mutating func contents(
+        of type: Mp4Type, _ box: Range<UInt64>, _ budget: inout Mp4Budget
+    ) throws(ViewError) -> [UInt8] {
+        let size = box.upperBound - box.lowerBound
         guard size <= Mp4Movie.maximumSize else {
             throw .malformed(
-                "the \(box.type.text) at \(box.bytes.lowerBound) has \(size) bytes, more than "
-                    + "\(Mp4Movie.maximumSize >> 20) MiB")
+                "the \(type.text) at \(box.lowerBound) has \(size) bytes, more than \(Mp4Movie.maximumSize >> 20) MiB")
         }
-        return try bytes(at: box.bytes.lowerBound, size)
+        guard box.upperBound <= bounds.upperBound else {
+            throw .malformed(
+                "the \(type.text) at \(box.lowerBound) has \(size) bytes, and the file ends before: it is cut")
+        }
+        try budget.reserve(Int(size))
+        return try bytes(at: box.lowerBound, size)
     }
 
     private mutating func bytes(at offset: UInt64, _ count: UInt64) throws(ViewError) -> [UInt8] {
-        let end = start + UInt64(window.count)
-        if offset < start || offset + count > end {
-            guard count <= Self.size else { return try source.bytes(at: offset, Int(count)) }
-            window = try source.bytes(at: offset, Int(max(count, min(UInt64(Self.size), source.size - offset))))
-            start = offset
-        }
-        let first = Int(offset - start)
-        return Array(window[first..<(first + Int(count))])
+        if let known = last.part(offset, count) ?? older.part(offset, count) { return known }
+        guard count <= Self.size else { return try source.bytes(at: offset, Int(count)) }
+        let size = max(count, min(UInt64(Self.size), bounds.upperBound - offset))
+        let read = Bytes(start: offset, bytes: try source.bytes(at: offset, Int(size)))
+        (older, last) = (last, read)
+        return Array(read.bytes.prefix(Int(count)))
     }
 }
 

@@ -1,13 +1,11 @@
 /// The encrypted ranges of a file or of a fragment, in ascending order.
 struct ProtectedRanges: Equatable, Sendable {
-    /// Maximum number of ranges in a fragment, or in a file without fragments: 80 MiB of them.
-    static let maximumCount = 1 << 22
-
     struct Cipher: Equatable, Sendable {
-        var key: KeyID
-        /// Blocks encrypted and blocks after them that are not. 1 and 0 for no pattern.
-        var crypt, skip: Int
         var vector: CipherChain.Vector
+        /// Blocks encrypted and blocks after them that are not. 1 and 0 for no pattern.
+        var crypt, skip: UInt8
+        /// The position of the key.
+        var key: UInt32
     }
 
     /// Consecutive bytes that are decrypted together, after the pattern. A part of a block at their end is clear.
@@ -22,21 +20,10 @@ struct ProtectedRanges: Equatable, Sendable {
 
     private(set) var all: [Bytes] = []
     private(set) var ciphers: [Cipher] = []
-    /// For each part of the bytes from the first range on, the position of the first range that ends in it or later, and at
-    /// the end the number of ranges. With these, a search in ranges that are in no processor cache waits for memory twice,
-    /// and not at each step. What it needs before lies beside them.
-    private var firstInPart: [UInt32] = [0]
-    private var parts = 0
-    /// A part has `1 << partShift` bytes, so that there are no more parts than ranges.
-    private var partShift: UInt64 = 0
-    /// The start of the first range.
-    private var start: UInt64 = 0
-
-    /// Each key once.
-    var keys: [KeyID] {
-        var seen: Set<KeyID> = []
-        return ciphers.map(\.key).filter { seen.insert($0).inserted }
-    }
+    /// Each once.
+    private(set) var keys: [KeyID] = []
+    /// Makes room for more ranges at once, since a growing array takes memory twice.
+    mutating func reserve(_ count: Int) { all.reserveCapacity(all.count + count) }
 
     /// Adds a protected range of a sample.
     ///
@@ -44,25 +31,35 @@ struct ProtectedRanges: Equatable, Sendable {
     ///   - vector: of the sample.
     ///   - chain: for cbc1, the offset of the last block before it in the same sample. The range continues its chain.
     mutating func add(
-        _ start: UInt64, _ count: UInt32, _ protection: Mp4Protection, _ vector: InitialVector, chain: inout UInt64?
+        _ start: UInt64, _ count: UInt32, _ protection: Mp4Protection, _ vector: InitialVector, chain: inout UInt64?,
+        _ budget: inout Mp4Budget
     ) throws(ViewError) {
         // No whole block is no ciphertext.
         guard count >= 16 else { return }
-        guard all.count < Self.maximumCount else {
-            throw .malformed("more than \(Self.maximumCount) encrypted parts in one fragment or file")
-        }
+        try budget.spend(.range)
         let cipher = Cipher(
-            key: protection.key, crypt: protection.skip == 0 ? 1 : Int(protection.crypt), skip: Int(protection.skip),
-            vector: chain.map { .inFile(at: $0) } ?? .bytes(vector))
-        if ciphers.last != cipher { ciphers.append(cipher) }
+            vector: chain.map { .inFile(at: $0) } ?? .bytes(vector), crypt: protection.skip == 0 ? 1 : protection.crypt,
+            skip: protection.skip, key: try position(of: protection.key, &budget))
+        if ciphers.last != cipher {
+            try budget.spend(.cipher)
+            ciphers.append(cipher)
+        }
         all.append(Bytes(start: start, count: count, cipher: UInt32(ciphers.count - 1)))
         if protection.scheme == .cbc1 { chain = start + UInt64(count / 16 * 16) - 16 }
     }
 
+    private mutating func position(of key: KeyID, _ budget: inout Mp4Budget) throws(ViewError) -> UInt32 {
+        if let last = ciphers.last, keys[Int(last.key)] == key { return last.key }
+        if let known = keys.firstIndex(of: key) { return UInt32(known) }
+        try budget.spend(.key)
+        keys.append(key)
+        return UInt32(keys.count - 1)
+    }
+
     /// Sorts the ranges, and checks that they lie in `bounds` and do not overlap.
-    mutating func finish(in bounds: Range<UInt64>) throws(ViewError) {
+    mutating func finish(in bounds: Range<UInt64>, _ budget: inout Mp4Budget) throws(ViewError) {
         let isSorted = zip(all, all.dropFirst()).allSatisfy { $0.start < $1.start }
-        if !isSorted { all.sort { $0.start < $1.start } }
+        if !isSorted { try sort(&budget) }
         guard let first = all.first, let last = all.last else { return }
         guard first.start >= bounds.lowerBound, last.end <= bounds.upperBound else {
             throw .malformed(
@@ -72,22 +69,27 @@ struct ProtectedRanges: Equatable, Sendable {
         for (one, next) in zip(all, all.dropFirst()) where one.end > next.start {
             throw .malformed("two samples overlap at \(next.start): the boxes contradict each other")
         }
-        start = first.start
-        while (last.end - start) >> partShift >= all.count { partShift += 1 }
-        parts = Int((last.end - 1 - start) >> partShift) + 1
-        firstInPart = []
-        firstInPart.reserveCapacity(parts + 1)
-        for (position, range) in all.enumerated() {
-            let part = Int((range.end - 1 - start) >> partShift)
-            while firstInPart.count <= part { firstInPart.append(UInt32(position)) }
-        }
-        firstInPart.append(UInt32(all.count))
+    }
+
+    /// Bytes of memory.
+    var memory: Int {
+        all.count * MemoryLayout<Bytes>.stride + ciphers.count * MemoryLayout<Cipher>.stride
+    }
+
+    private mutating func sort(_ budget: inout Mp4Budget) throws(ViewError) {
+        // The library merges.
+        try budget.reserve(all.count * MemoryLayout<Bytes>.stride / 2)
+        do {
+            try all.sort { one, other in
+                try budget.step()
+                return one.start < other.start
+            }
+        } catch let error as ViewError { throw error } catch { preconditionFailure("internal error: \(error)") }
     }
 
     /// The positions of the ranges that have bytes in `bytes`. Call this after `finish`.
     func overlapping(_ bytes: Range<UInt64>) -> Range<Int> {
-        let part = bytes.lowerBound > start ? min(Int((bytes.lowerBound - start) >> partShift), parts) : 0
-        var (first, end) = (Int(firstInPart[part]), Int(firstInPart[min(part + 1, parts)]))
+        var (first, end) = (0, all.count)
         while first < end {
             let middle = (first + end) / 2
             if all[middle].end > bytes.lowerBound { end = middle } else { first = middle + 1 }
@@ -126,7 +128,7 @@ struct PatternBlocks {
 
     /// - Parameter wanted: bytes of the file, which overlap the range.
     init(_ range: ProtectedRanges.Bytes, _ cipher: ProtectedRanges.Cipher, for wanted: Range<UInt64>) {
-        (crypt, skip) = (cipher.crypt, cipher.skip)
+        (crypt, skip) = (Int(cipher.crypt), Int(cipher.skip))
         let from = Int(max(wanted.lowerBound, range.start) - range.start) / 16
         let to = min(Int(min(wanted.upperBound, range.end) - range.start + 15) / 16, Int(range.count / 16))
         let period = crypt + skip

@@ -11,8 +11,9 @@ package struct Playlist: Sendable {
     /// Maximum size, in bytes.
     package static let maximumSize = 16 << 20
     static let tooLarge = "a playlist of more than \(maximumSize >> 20) MiB"
-    /// Maximum number of references. Each takes about 150 bytes while the playlist is read.
-    package static let maximumReferences = 1 << 19
+    /// Maximum number of references, so that a reading takes less than two seconds and 100 MiB. Each takes about 400 bytes
+    /// meanwhile, and a look at the disk.
+    package static let maximumReferences = 1 << 17
 
     package enum Kind: Sendable {
         case master, media
@@ -62,6 +63,10 @@ package struct Playlist: Sendable {
         var map: Int?
         /// The number of key lines before this line.
         var keyLines: Int
+        /// True if the vector is the number of a segment, which an I-frame playlist does not know.
+        var isVectorImplied = false
+        /// True for a value of an unknown tag that may be a URI. It counts only if it leads to a file.
+        var isGuess = false
 
         /// False for other tags without keys, such as those of plain parts, that name no offsets either.
         var isLookedUp: Bool { role != .other || encryption != nil || bytes != nil }
@@ -94,6 +99,8 @@ package struct Playlist: Sendable {
     package internal(set) var references: [Reference] = []
     /// The URIs of the keys that can be used, each once.
     package internal(set) var keys: [[UInt8]] = []
+    /// The ciphers of the keys of whole segments, by position in `keys`.
+    var keyCiphers: [Int: ViewCipher] = [:]
     /// Why the playlist, and segments that only it names, cannot be shown decrypted.
     package internal(set) var fault: PlaylistError?
     /// The defect of a playlist without keys, which is shown as it is.
@@ -115,6 +122,9 @@ package struct Playlist: Sendable {
         var parser = PlaylistParser(text)
         return try parser.parse()
     }
+
+    /// The cipher of a key of whole segments.
+    func cipher(of key: Int) -> ViewCipher { keyCiphers[key] ?? .aes128CBC }
 
     func uri(of reference: Reference) -> ArraySlice<UInt8> { reference.expanded?[...] ?? text[reference.uri] }
 }

@@ -8,15 +8,19 @@ internal import LinuxSystem
 struct PlaylistParser {
     private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
     /// Maximum number of keys of different formats that are in force at once.
-    private static let maximumFormats = 64
+    private static let maximumFormats = 16
     /// Maximum number of bytes of a key's URI, which is the key's name for each of its segments.
     private static let maximumKeyURI = 8192
     private static let identity = Array("identity".utf8)
     /// The formats whose URIs name keys, the best first. Those of other systems contain data for their players.
     private static let namingFormats = [identity, Array("com.apple.streamingkeydelivery".utf8)]
-    /// Tags whose URIs name no media that keys could encrypt.
+    /// Tags that name no media that keys could encrypt.
     private static let dataTags: Set<String> = [
         "#EXT-X-RENDITION-REPORT", "#EXT-X-SESSION-DATA", "#EXT-X-CONTENT-STEERING", "#EXT-X-DATERANGE",
+        "#EXT-X-VERSION", "#EXT-X-TARGETDURATION", "#EXT-X-PROGRAM-DATE-TIME", "#EXT-X-PLAYLIST-TYPE",
+        "#EXT-X-DISCONTINUITY", "#EXT-X-DISCONTINUITY-SEQUENCE", "#EXT-X-ENDLIST", "#EXT-X-BITRATE",
+        "#EXT-X-INDEPENDENT-SEGMENTS", "#EXT-X-START", "#EXT-X-SERVER-CONTROL", "#EXT-X-PART-INF",
+        "#EXT-X-ALLOW-CACHE", "#EXTVLCOPT", "#EXTIMG", "#EXTALBUMARTURL", "#EXTGRP", "#EXTALB", "#EXTART", "#EXTGENRE",
     ]
 
     /// The keys in force (RFC 8216, 4.3.2.4 and 5.2).
@@ -72,7 +76,10 @@ struct PlaylistParser {
     private var isMaster = false
     private var isMedia = false
     private var isFramesOnly = false
+    private var isUpdate = false
     private var isSegmentNext = false
+    /// True before a segment that the server does not have.
+    private var isGapNext = false
     /// The position of the `EXT-X-MAP` in force.
     private var map: Int?
     private var isPlaylistNext = false
@@ -90,16 +97,26 @@ struct PlaylistParser {
     mutating func parse() throws(PlaylistError) -> Playlist {
         let start = text.starts(with: Self.byteOrderMark) ? Self.byteOrderMark.count : 0
         var lines = PlaylistLines(text[start...])
-        guard lines.next()?.content.elementsEqual("#EXTM3U".utf8) == true else {
+        guard let first = lines.next(), Self.isFirst(first.content) else {
             throw PlaylistError(line: 1, text: "not a playlist: its first line is not #EXTM3U")
         }
         while let line = lines.next() {
             guard let byte = line.content.first else { continue }
             if byte == UInt8(ascii: "#") { tag(line) } else { uri(line) }
-            if playlist.references.count > Playlist.maximumReferences { return cut(line.number) }
+            if playlist.references.count > Playlist.maximumReferences {
+                return cut(line.number, "more than \(Playlist.maximumReferences) segments")
+            }
+            if keys.inForce.count > Self.maximumFormats {
+                return cut(line.number, "more than \(Self.maximumFormats) keys at once")
+            }
         }
         finish()
         return playlist
+    }
+
+    /// Players also accept attributes after `#EXTM3U` (hls.js and VLC).
+    private static func isFirst(_ line: ArraySlice<UInt8>) -> Bool {
+        line.starts(with: "#EXTM3U".utf8) && (line.dropFirst(7).first.map { " \t".utf8.contains($0) } ?? true)
     }
 
     /// Keeps the first fault.
@@ -107,10 +124,10 @@ struct PlaylistParser {
         if playlist.fault == nil { playlist.fault = PlaylistError(line: line, text: text) }
     }
 
-    /// The result for too many references. Always a fault, because the unread rest can have keys.
-    private func cut(_ line: Int) -> Playlist {
+    /// The result for too many references or keys. Always a fault, because the unread rest can have keys.
+    private func cut(_ line: Int, _ text: String) -> Playlist {
         var result = Playlist(text: [])
-        result.fault = PlaylistError(line: line, text: "more than \(Playlist.maximumReferences) segments")
+        result.fault = PlaylistError(line: line, text: text)
         return result
     }
 
@@ -119,9 +136,21 @@ struct PlaylistParser {
         if isMaster && isMedia { fail(0, "both a master and a media playlist") }
         playlist.keys = keys.uris
         playlist.usesKeys = keys.isUsed
-        if !keys.isUsed {
+        if isFramesOnly { turnMapsIntoFrames() }
+        // The part that an update leaves out can have keys.
+        if !keys.isUsed, !isUpdate {
             playlist.complaint = playlist.fault
             playlist.fault = nil
+        }
+    }
+
+    /// The initialization section of an I-frame playlist is a byte range of a segment's plaintext, as its frames are.
+    private mutating func turnMapsIntoFrames() {
+        for number in playlist.references.indices where playlist.references[number].role == .map {
+            guard case .chain = playlist.references[number].encryption, playlist.references[number].bytes != nil else {
+                continue
+            }
+            playlist.references[number].role = .frame
         }
     }
 
@@ -153,7 +182,10 @@ struct PlaylistParser {
             bytesNext = (bytes, value.indices)
         case "#EXT-X-MAP": map(line, value)
         case "#EXT-X-I-FRAMES-ONLY": isFramesOnly = true
-        case "#EXT-X-SKIP": fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
+        case "#EXT-X-SKIP":
+            isUpdate = true
+            fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
+        case "#EXT-X-GAP": isGapNext = true
         case "#EXT-X-DEFINE": if let attributes = PlaylistAttributes(value) { variables.define(attributes) }
         case "#EXT-X-STREAM-INF": (isMaster, isPlaylistNext) = (true, true)
         case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF":
@@ -175,10 +207,6 @@ struct PlaylistParser {
             keys.begin(try use(line.number, attributes, format), format: format)
         } catch {
             keys.begin(.unusable(error), format: format)
-        }
-        if keys.inForce.count > Self.maximumFormats {
-            fail(line.number, "more than \(Self.maximumFormats) keys at once")
-            keys.end()
         }
     }
 
@@ -224,7 +252,9 @@ struct PlaylistParser {
                 throw unusable("the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
             }
         }
-        return .chain(key: keys.number(of: uri), vector, cipher)
+        let key = keys.number(of: uri)
+        playlist.keyCiphers[key] = cipher
+        return .chain(key: key, vector, cipher)
     }
 
     private mutating func map(_ line: PlaylistLines.Line, _ value: ArraySlice<UInt8>) {
@@ -246,10 +276,11 @@ struct PlaylistParser {
         add(reference)
     }
 
-    /// Any other tag: every attribute that is a URI, otherwise the whole value if it is one.
+    /// Any other tag: every attribute that is a URI, and every other value that may be one. Nothing is known of such a
+    /// tag, so what it names is shown decrypted only if a segment is the same file.
     private mutating func other(_ line: PlaylistLines.Line, _ value: ArraySlice<UInt8>) {
         // Before the first key, no plaintext can come under one.
-        guard keys.isUsed else { return }
+        guard keys.isUsed, !value.isEmpty else { return }
         let attributes = PlaylistAttributes(value)
         let uris = attributes?.values(withSuffix: "URI") ?? []
         for uri in uris {
@@ -262,10 +293,25 @@ struct PlaylistParser {
             }
             add(reference)
         }
-        if attributes == nil, HlsURI.hasAuthority(value) { add(reference(.other, line, value)) }
+        if !uris.isEmpty || keys.inForce.isEmpty { return }
+        // A player may find a URI in a list that does not parse.
+        if attributes == nil, PlaylistAttributes.mayName("URI", in: value) {
+            return add(reference(.other, line, value))
+        }
+        guard let tokens = PlaylistAttributes.tokens(of: value) else {
+            return add(reference(.other, line, value))
+        }
+        for token in tokens {
+            var reference = self.reference(.other, line, token)
+            reference.isGuess = !HlsURI.hasAuthority(token)
+            add(reference)
+        }
     }
 
-    private mutating func add(_ reference: Playlist.Reference) { playlist.references.append(reference) }
+    /// One line can have millions of URIs, so those after the maximum are left out.
+    private mutating func add(_ reference: Playlist.Reference) {
+        if playlist.references.count <= Playlist.maximumReferences { playlist.references.append(reference) }
+    }
 
     private mutating func reference(
         _ role: Playlist.Role, _ line: PlaylistLines.Line, _ uri: ArraySlice<UInt8>
@@ -275,6 +321,7 @@ struct PlaylistParser {
             keyLines: playlist.keyLines.count)
         result.expanded = variables.expanded(uri)
         if role != .playlist { result.encryption = encryption(line.number) }
+        if case .chain(_, nil, _) = keys.use { result.isVectorImplied = true }
         return result
     }
 
@@ -315,6 +362,7 @@ struct PlaylistParser {
             reference.bytesText = (range, value.offset != nil)
         }
         bytesNext = nil
+        (reference.isGuess, isGapNext) = (isGapNext, false)
         reference.map = map
         segments += 1
         previous = reference.bytes.map { (line.content, $0.upperBound) }

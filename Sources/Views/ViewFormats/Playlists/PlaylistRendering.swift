@@ -2,6 +2,8 @@
 struct ShownReference: Equatable, Sendable {
     /// True if the mount does not show the resource decrypted, so that its key lines must be in force.
     var needsKeys = false
+    /// False for what is no resource, so that any keys may be in force.
+    var isResource = true
     /// The new URI, if the resource is found elsewhere than its URI says.
     var uri: [UInt8]?
     /// The plaintext offsets of the byte range, if they differ from the playlist's.
@@ -88,7 +90,9 @@ extension Playlist {
                     add(Edit(range: range, replacement: Array("\(bytes.upperBound - bytes.lowerBound)\(offset)".utf8)))
                 }
                 isAnyLeft = isAnyLeft || appearance.needsKeys
-                if reference.role != .playlist { (isMedia, needsKeys) = (true, needsKeys || appearance.needsKeys) }
+                if reference.role != .playlist, appearance.isResource {
+                    (isMedia, needsKeys) = (true, needsKeys || appearance.needsKeys)
+                }
                 number += 1
             }
             if !isMedia { continue }

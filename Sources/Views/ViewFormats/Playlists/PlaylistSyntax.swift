@@ -44,7 +44,10 @@ struct PlaylistAttributes {
     /// Values without quotes.
     private var attributes: [(name: ArraySlice<UInt8>, value: ArraySlice<UInt8>)] = []
 
-    /// Nil if a name has no value, or a quote is not closed.
+    /// Maximum number of attributes of a tag. EXT-X-STREAM-INF and EXT-X-DATERANGE have the most, with some twenty.
+    private static let maximumCount = 1024
+
+    /// Nil if a name has no value, a quote is not closed, or there are too many.
     init?(_ list: ArraySlice<UInt8>) {
         var rest = list.drop(while: isBlank)
         // A comma after the last attribute is allowed.
@@ -64,6 +67,7 @@ struct PlaylistAttributes {
                 value = withoutTrailingBlanks(rest[..<end])
                 rest = rest[end...]
             }
+            guard attributes.count < Self.maximumCount else { return nil }
             attributes.append((name, value))
             rest = rest.dropFirst().drop(while: isBlank)
         }
@@ -72,6 +76,26 @@ struct PlaylistAttributes {
     /// The values of all attributes whose names end with `suffix`, in order.
     func values(withSuffix suffix: String) -> [ArraySlice<UInt8>] {
         attributes.filter { $0.name.suffix(suffix.utf8.count).elementsEqual(suffix.utf8) }.map(\.value)
+    }
+
+    /// True if the text has a name that ends with `suffix`, also if it is no attribute list.
+    static func mayName(_ suffix: String, in text: ArraySlice<UInt8>) -> Bool {
+        let wanted = Array((suffix + "=").utf8)
+        var rest = text
+        while let position = rest.firstIndex(of: wanted[wanted.count - 1]) {
+            if rest[...position].suffix(wanted.count).elementsEqual(wanted) { return true }
+            rest = rest[(position + 1)...]
+        }
+        return false
+    }
+
+    /// The parts of a tag's value that may be URIs: the whole value, and its pieces between blanks, quotes, commas and equals
+    /// signs that have a `.` or a `/`, unlike numbers and words. Nil for too many.
+    static func tokens(of value: ArraySlice<UInt8>) -> [ArraySlice<UInt8>]? {
+        let value = withoutBlanks(value)
+        let pieces = value.split(maxSplits: maximumCount) { " \t\",=".utf8.contains($0) }
+        guard pieces.count <= maximumCount else { return nil }
+        return [value] + pieces.filter { $0 != value && $0.contains { "./".utf8.contains($0) } }
     }
 
     subscript(name: String) -> ArraySlice<UInt8>? { attributes.first { $0.name.elementsEqual(name.utf8) }?.value }

@@ -131,6 +131,25 @@ extension PlainMountTests {
             try view.unmount()
         }
 
+        @Test("boxes that lie take no time: a file beside them is read, and a lock waits for nothing")
+        func lying() throws {
+            let (view, keys) = try make("lying")
+            try Data(repeating: 7, count: 5000).write(to: URL(fileURLWithPath: "\(view.source)/other"))
+            try view.mount("mp4", keys)
+            let film = "\(view.mountpoint)/film.mp4"
+            let reader = try view.account.command(["sh", "-c", "while :; do cat \(film) > /dev/null 2>&1; done"])
+                .start()
+            defer { reader.kill(SIGKILL) }
+            try poll("a read") { try view.statistic("damagedReads") > 0 }
+            let read = try view.account.run(["wc", "-c", "\(view.mountpoint)/other"], timeout: .seconds(10))
+            #expect(read.output.hasPrefix("5000"))
+            try view.vaultfs(["lock", view.mountpoint], timeout: .seconds(10)).succeeded()
+            #expect(try view.problems().contains { $0.contains("4194304 samples of 0 bytes do not fit into the file") })
+            reader.kill(SIGKILL)
+            try view.vaultfs(["unlock", view.mountpoint]).succeeded()
+            try view.unmount()
+        }
+
         @Test("SAMPLE-AES in MPEG-TS and a missing init segment are errors with a reason; subtitles are shown")
         func refusedSegments() throws {
             let hls = try HlsView()

@@ -32,6 +32,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
         ("aes-192-cbc", "-md sha256", ["--digest", "sha256"]),
         ("aes-256-cbc", "-md sha512", ["--digest", "sha512"]),
         ("aes-256-cbc", "", []),
+        ("aes-256-cbc", "-pbkdf2 -iv \(vector)", ["--pbkdf2", "--iv", vector]),
     ].map { cipher, making, options in
         ViewCase(
             format: "openssl",

@@ -1,0 +1,48 @@
+internal import LinuxSystem
+
+/// The result of one reading of a playlist, and what `HlsState` needs of it. Immutable, even if the file changes later.
+final class HlsPlaylistRecord: Sendable {
+    let path: [UInt8]
+    let stamp: FileStamp
+    /// The time of the reading.
+    let time = ContinuousClock.now
+    /// False if the file is shown as it is.
+    let isPlaylist: Bool
+    let fault: PlaylistError?
+    /// Why the file, which should be a playlist, is shown as it is.
+    let misreading: PlaylistError?
+    /// The encrypted references that no decision about a file can show.
+    let left: HlsLeft
+    /// The endings of the names of encrypted segments.
+    let endings: Set<[UInt8]>
+    let problems: [HlsProblem]
+    /// The files that the playlist can have claims about, and the maximum number of claims.
+    let files: Set<FileIdentity>
+    let claimCount: Int
+    let names: Set<Int>
+    /// The keys that the boxes of its files name.
+    let contentKeys: Set<KeyName>
+
+    /// - Parameter refusal: why the playlist's claims are not used.
+    init(_ reading: HlsReading, refusal: PlaylistError? = nil) {
+        path = reading.path
+        stamp = reading.stamp
+        fault = refusal ?? reading.fault
+        misreading = reading.misreading
+        isPlaylist = reading.playlist != nil || fault != nil
+        left = reading.left
+        problems =
+            (refusal.map { [HlsProblem(path: reading.path, line: $0.line, text: $0.text)] } ?? []) + reading.problems
+        files = refusal == nil ? reading.files : []
+        claimCount = refusal == nil ? reading.claimCount : 0
+        names = reading.names
+        endings = reading.endings
+        contentKeys = reading.contentKeys
+    }
+
+    var error: ViewError? { fault.map(error) }
+
+    func error(_ defect: PlaylistError) -> ViewError {
+        .malformed("\(HlsProblem.location(path, line: defect.line)): \(defect.text)")
+    }
+}
