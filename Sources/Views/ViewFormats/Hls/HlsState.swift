@@ -77,18 +77,23 @@ struct HlsState {
             let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
             record = HlsPlaylistRecord(reading, refusal: PlaylistError(line: 0, text: text))
         } else {
+            // A file that is nearly full takes no more playlists, so that thousands of them are not added and removed again.
+            let limit = Self.maximumClaimsOfFile - min(record.claimCount, 1024)
+            let isFull = record.files.contains { files[$0]?.claims.count ?? 0 > limit }
             var isTooMany = false
-            reading.forEachClaim(of: record) { target, claim in
-                hasher.combine(target)
-                claim.hash(into: &hasher)
-                if files[target.identity]?.add(claim, target) == nil {
-                    files[target.identity] = File(claims: [claim], path: target.path, size: target.size)
-                } else if files[target.identity]?.claims.count ?? 0 > Self.maximumClaimsOfFile {
-                    isTooMany = true
+            if !isFull {
+                reading.forEachClaim(of: record) { target, claim in
+                    hasher.combine(target)
+                    claim.hash(into: &hasher)
+                    if files[target.identity]?.add(claim, target) == nil {
+                        files[target.identity] = File(claims: [claim], path: target.path, size: target.size)
+                    } else if files[target.identity]?.claims.count ?? 0 > Self.maximumClaimsOfFile {
+                        isTooMany = true
+                    }
                 }
             }
-            if isTooMany {
-                removeClaims(of: record)
+            if isTooMany { removeClaims(of: record) }
+            if isFull || isTooMany {
                 let text = "the playlists name more than \(Self.maximumClaimsOfFile) parts of one file"
                 record = HlsPlaylistRecord(reading, refusal: PlaylistError(line: 0, text: text))
             }
