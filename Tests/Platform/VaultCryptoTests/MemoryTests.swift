@@ -169,13 +169,13 @@ private func heapPiece(
     return piece
 }
 
-/// Puts the bytes on the stack, `depth` kilobytes down.
+/// Puts the bytes on the stack, `depth` kilobytes down, below the calls that the scan makes. Calls nothing after that,
+/// because the first call of a C function overwrites the stack below it while the dynamic linker looks for the function.
 @inline(never)
 private func leave(_ bytes: UnsafeRawBufferPointer, depth: Int) {
     withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 16) { space in
-        space.copyMemory(from: bytes)
-        if depth > 0 { leave(bytes, depth: depth - 1) }
-        // Only the deepest copy stays, below the calls that the scan makes.
-        if depth > 0, let base = space.baseAddress { explicit_bzero(base, space.count) }
+        guard depth > 0, let base = space.baseAddress else { return space.copyMemory(from: bytes) }
+        explicit_bzero(base, space.count)
+        leave(bytes, depth: depth - 1)
     }
 }
