@@ -11,9 +11,18 @@ package final class LockGate: Sendable {
         case unlocked, locking, locked
         /// An unlock has begun: no write request is refused any more, and all others still are.
         case opening
+        /// The same without a lock before it: a lock file was gone before the lock thread saw it, so only requests were
+        /// refused, and nothing was wiped.
+        case reopening
 
-        /// The name in `status`.
-        var text: String { self == .opening ? "locked" : "\(self)" }
+        /// The name in `status`. "locked" promises that nothing is left in memory.
+        var text: String {
+            switch self {
+            case .opening: "locked"
+            case .reopening: "unlocked"
+            case .unlocked, .locking, .locked: "\(self)"
+            }
+        }
     }
 
     /// One worker's mark: a request is in progress.
@@ -60,7 +69,7 @@ package final class LockGate: Sendable {
     package func enter(_ state: State) {
         switch state {
         case .unlocked: unlockedOnce.store(true, ordering: .releasing)
-        case .opening, .locking: isSighted.store(false, ordering: .sequentiallyConsistent)
+        case .opening, .reopening, .locking: isSighted.store(false, ordering: .sequentiallyConsistent)
         case .locked: break
         }
         current.store(state.rawValue, ordering: .sequentiallyConsistent)
@@ -81,7 +90,7 @@ package final class LockGate: Sendable {
 
     /// True if a write request may proceed, as `isUnlocked` says, or because an unlock has begun.
     package func admitsWrites() -> Bool {
-        guard state == .opening else { return isUnlocked() }
+        guard state == .opening || state == .reopening else { return isUnlocked() }
         return lockFiles.all.isEmpty || lockFilesLetPass()
     }
 

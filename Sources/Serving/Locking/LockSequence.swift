@@ -38,7 +38,7 @@ struct LockSequence {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
         // From here on requests are refused, except for dirty mapped pages that the kernel writes back.
         switch fileSystem.gate.state {
-        case .unlocked:
+        case .unlocked, .reopening:
             fileSystem.gate.enter(.locking)
             fileSystem.beginArrivals()
         // An unlock that could not be finished.

@@ -407,7 +407,7 @@ extension LockThread {
     /// Lets requests pass. At first only writes: no more of them are refused, so none leaves pages in the kernel while
     /// those of refused ones are dropped. If that does not end in time, locks again and returns false.
     private mutating func openGate() -> Bool {
-        gate.enter(.opening)
+        gate.enter(gate.state == .unlocked ? .reopening : .opening)
         let failures = controller.bounded { [caches = controller.caches] in caches.dropUnwritten() }
         if failures?.isEmpty == true {
             gate.setExpired(false)

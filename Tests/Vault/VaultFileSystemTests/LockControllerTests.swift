@@ -22,6 +22,8 @@ import VaultStore
         let gate = Mutex<LockGate?>(nil)
         /// While set, `dropInodes` does not return.
         let isHeld = Monitor(false)
+        /// Called by `dropUnwritten`.
+        let whenDropping = Monitor<@Sendable () -> Void>({})
 
         private func note(_ call: String) {
             let state = gate.withLock { $0?.state }
@@ -29,7 +31,10 @@ import VaultStore
         }
 
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
-        func dropUnwritten() -> [String] { [] }
+        func dropUnwritten() -> [String] {
+            whenDropping.access { $0 }()
+            return []
+        }
         func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int { 0 }
         func dropInodes(_ inodes: [UInt64]) -> [String] {
             note("inodes")
@@ -125,6 +130,35 @@ import VaultStore
         setup.controller.poke()
         #expect(setup.next() == "did-unlock")
         #expect(setup.state == .unlocked)
+    }
+
+    @Test("A lock file that is gone before it was looked at: the status says locked only after a lock")
+    func sightedForNothing() throws {
+        let setup = try Setup()
+        let (place, gate) = (setup.place, setup.vault.system.gate)
+        let shown = Monitor<[String]>([])
+        // The lock thread is busy while the file comes, is found by a request, and goes.
+        setup.whenTold.update {
+            $0 = { event in
+                guard case .didUnlock = event, (try? place.create()) != nil else { return }
+                shown.update { $0.append("refused: \(!gate.isUnlocked())") }
+                try? place.remove()
+            }
+        }
+        #expect(try setup.lock() == false)
+        setup.caches.whenDropping.update {
+            $0 = { [weak controller = setup.controller] in
+                let state = controller?.status().state ?? ""
+                shown.update { $0.append(state) }
+                if shown.access({ $0.count }) == 3 { try? place.create() }
+            }
+        }
+        #expect(try setup.unlock().get() == false)
+        // A file that comes meanwhile locks.
+        for event in ["did-lock", "did-unlock", "did-lock"] { #expect(setup.next() == event) }
+        #expect(shown.access { $0 } == ["locked", "refused: true", "unlocked"])
+        #expect(setup.state == .locked)
+        #expect(setup.controller.status().locks == 2)
     }
 
     @Test("The order: names, inodes, workers while locking; with forget the workers again after the keys are wiped")
