@@ -9,22 +9,34 @@ internal import VaultCrypto
 /// The loop of a `LockController`'s thread. It decides when to lock and to unlock (Manual/Locking.md).
 struct LockThread {
     let controller: LockController
-    var reasons: Set<LockReason> = []
-    var limiter = UnlockLimiter()
+    private var reasons: Set<LockReason> = []
+    private var limiter = UnlockLimiter()
     private var waiting: [LockController.LockReply] = []
-    var areKeysForgotten = false
-    /// True if also the keys that other locks leave are forgotten.
-    var areAllKeysForgotten = false
+    /// Each includes the ones before it.
+    enum Keys: Int {
+        case present
+        case forgotten
+        /// Also those that other locks leave, after the end of a lease.
+        case ended
+    }
+
+    /// A secret that is missing, and nothing else.
+    enum MissingSecret {
+        case none
+        /// `secretWanted` was called.
+        case wanted
+        /// The one that was given could not be tried or used.
+        case failed
+    }
+
+    private var keys = Keys.present
+    private var missing = MissingSecret.none
     /// True if this lock forgets the keys whatever the mount's policy is.
-    var isToForget = false
-    /// True if `secretWanted` was called since the secret began to be missing.
-    private var isSecretWanted = false
-    /// True if a prefetched secret could not be tried or used.
-    private var isSecretUnused = false
-    var receipt: LockReceipt
+    private var isToForget = false
+    private var receipt: LockReceipt
 
     var gate: LockGate { controller.fileSystem.gate }
-    var needsSecret: Bool { areKeysForgotten && controller.fileSystem.needsSecret }
+    var needsSecret: Bool { keys != .present && controller.fileSystem.needsSecret }
 
     init(_ controller: LockController) {
         self.controller = controller
@@ -151,7 +163,7 @@ struct LockThread {
             reasons.insert(reason)
             isToForget = isToForget || forgetsKeys
             guard gate.state != .unlocked else { return waiting.append(reply) }
-            let hasKeys = forgetsKeys && !areKeysForgotten
+            let hasKeys = forgetsKeys && keys == .present
             if hasKeys { lock() }
             publishReasons()
             reply(receipt, !hasKeys)
@@ -168,15 +180,15 @@ struct LockThread {
             do throws(UnlockRefusal) { _ = try unlock(secret) } catch {
                 controller.logger.error("not unlocked with the secret asked for: \(error)")
                 // Do not ask again after a wrong secret.
-                if case .failed = error { isSecretUnused = true }
+                if case .failed = error, missing == .wanted { missing = .failed }
             }
             checkLockFiles()
         case .purge(let files):
-            LockSequence(controller, reasons: [], policy: areKeysForgotten ? .forget : .refuse).purge(files)
+            LockSequence(controller, reasons: [], policy: keys == .present ? .refuse : .forget).purge(files)
         case .lockAgain:
             if gate.state == .locked { lock() }
             // Only now, because earlier the store would still not answer.
-            if isSecretUnused { isSecretWanted = false }
+            if missing == .failed { missing = .none }
         }
     }
 
@@ -186,7 +198,7 @@ struct LockThread {
             if !reasons.isEmpty && gate.state == .unlocked {
                 guard waitForGrace() else { continue }
                 lock()
-            } else if reasons.contains(.expired) && gate.state == .locked && !areAllKeysForgotten {
+            } else if reasons.contains(.expired) && gate.state == .locked && keys != .ended {
                 // An earlier lock has left keys and classes.
                 lock()
             } else if reasons.isEmpty && gate.state == .locked && !needsSecret && areKeysBack() && finishUnlock() {
@@ -205,12 +217,13 @@ struct LockThread {
 
     /// Requests a secret, once, if nothing else is missing.
     private mutating func wantSecret() {
-        let isWanted = reasons.isEmpty && gate.state == .locked && needsSecret
-        if isWanted && !isSecretWanted {
-            isSecretUnused = false
-            controller.wantSecret()
+        guard reasons.isEmpty, gate.state == .locked, needsSecret else {
+            missing = .none
+            return
         }
-        isSecretWanted = isWanted
+        guard missing == .none else { return }
+        missing = .wanted
+        controller.wantSecret()
     }
 
     // MARK: Locking
@@ -253,8 +266,8 @@ struct LockThread {
         let policy = hasExpired || isToForget ? .forget : controller.options.policy
         var sequence = LockSequence(controller, reasons: sortedReasons, policy: policy)
         receipt = sequence.run(forgettingEverything: hasExpired)
-        areKeysForgotten = areKeysForgotten || policy == .forget
-        areAllKeysForgotten = areAllKeysForgotten || hasExpired
+        let forgotten = hasExpired ? Keys.ended : policy == .forget ? .forgotten : .present
+        if forgotten.rawValue > keys.rawValue { keys = forgotten }
         receipt.needsSecret = needsSecret
         let receipt = receipt
         controller.publish {
@@ -341,15 +354,15 @@ extension LockThread {
         guard !controller.isToLock else { throw .failed(Self.overtaken) }
         try restore(secret.bytes)
         secret.whenRestored()
-        areKeysForgotten = false
+        keys = .present
     }
 
     /// Restores keys without a secret. This can fail, for example if a key file is missing.
     private mutating func restoreKeys() throws(UnlockRefusal) {
-        guard areKeysForgotten else { return }
+        guard keys != .present else { return }
         try refuseWhileBusy()
         try restore(nil)
-        areKeysForgotten = false
+        keys = .present
     }
 
     private mutating func restore(_ secret: SecretBytes?) throws(UnlockRefusal) {
@@ -424,7 +437,6 @@ extension LockThread {
     private mutating func finishUnlock() -> Bool {
         announce(.willUnlock)
         guard openGate() else { return false }
-        areAllKeysForgotten = false
         isToForget = false
         gate.markActivity()
         controller.fileSystem.endArrivals()

@@ -16,9 +16,12 @@ import VaultStore
 /// The effect of a lease's end on a mount.
 @Suite(.timeLimit(.minutes(20))) struct LeaseLockTests {
     /// Caches without a kernel.
-    private struct Caches: KernelCaches {
+    private final class Caches: KernelCaches {
+        /// The pages of refused writes that cannot be dropped, so that an unlock fails.
+        let unwritten = Monitor<[String]>([])
+
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
-        func dropUnwritten() -> [String] { [] }
+        func dropUnwritten() -> [String] { unwritten.access { $0 } }
         func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int { 0 }
         func dropInodes(_ inodes: [UInt64]) -> [String] { [] }
         func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) { ("epoch", []) }
@@ -53,6 +56,7 @@ import VaultStore
         let vault: MountedVault
         let place: LockPlace
         let lease: Lease
+        let caches = Caches()
         let controller: LockController
         private let receipts: Monitor<[LockReceipt]>
 
@@ -71,7 +75,7 @@ import VaultStore
             let receipts = Monitor<[LockReceipt]>([])
             self.receipts = receipts
             controller = LockController(
-                fileSystem: vault.system, options: options, lease: lease, caches: Caches(),
+                fileSystem: vault.system, options: options, lease: lease, caches: caches,
                 logger: Logger(label: "test")
             ) { event in
                 switch event {
@@ -166,6 +170,26 @@ import VaultStore
         #expect(setup.vault.system.gate.state == .locked)
         #expect(setup.vault.system.store.keyRing.presentClasses.count == 3)
         #expect(try setup.unlock { () throws(UnlockRefusal) in UnlockSecret(masterKey) } == .success(false))
+    }
+
+    @Test("An unlock that could not be finished leaves the keys that it has brought to the next end of the lease")
+    func expiresAgain() throws {
+        let setup = try Setup()
+        _ = try setup.expire()
+        #expect(setup.vault.keyRing.presentClasses == [])
+        setup.caches.unwritten.update { $0 = ["1 page"] }
+        let (masterKey, lease) = (setup.vault.masterKey, setup.lease)
+        let outcome = try setup.unlock { () throws(UnlockRefusal) in
+            UnlockSecret(masterKey) { lease.set(hasEnded: false) }
+        }
+        #expect(throws: UnlockRefusal.self) { try outcome.get() }
+        _ = try setup.nextLock()
+        #expect(setup.vault.keyRing.presentClasses != [])
+        // Each event tries the unlock again, and locks again.
+        var receipt = try setup.expire()
+        while receipt.reasons == [] { receipt = try setup.nextLock() }
+        #expect(receipt.reasons == [LockReason.expired.rawValue])
+        #expect(setup.vault.keyRing.presentClasses == [])
     }
 
     @Test("An expired lease locks and forgets the keys, whatever the policy; requests get EKEYEXPIRED")
