@@ -132,7 +132,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         UInt64(max(0, try system.attributes(content.item.id).st_size))
     }
 
-    package func authenticLength(of content: Content) -> UInt64 { content.vaultFile?.authenticLength ?? .max }
+    package func authenticLength(of content: Content) -> UInt64 { content.vaultFile?.parts.authenticLength ?? .max }
 
     package func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>? {
         do throws(StoreError) {
@@ -156,7 +156,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     /// A tail that was added past the sealed length is not content of the file.
     package func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
         guard let file = try open(item, workspace).vaultFile else { return true }
-        return file.isSealed && !file.hasUnsealedTail
+        return file.isSealed && !file.parts.hasUnsealedTail
     }
 
     /// The last close of a file that was open for writing seals it.

@@ -54,7 +54,7 @@ extension VaultFileSystem {
             if let length = changes.length { try setLength(node, length, handle, workspace) }
             let pinned = if let handle { handle.file.anyDescriptor } else { try pin(node) }
             try excludingHiddenWrites(of: node) { () throws(StoreError) in
-                if let file = node.openFile { return try file.apply(changes, to: pinned) }
+                if let file = node.openFile { return try file.parts.apply(changes, to: pinned) }
                 try changes.apply(to: pinned, kind: node.kind)
             }
             return pinned
@@ -67,7 +67,7 @@ extension VaultFileSystem {
         -> Result
     {
         guard let file = node.openFile else { return try body() }
-        return try file.excludingHiddenWrites(body)
+        return try file.parts.excludingHiddenWrites(body)
     }
 
     private func setLength(
@@ -192,7 +192,7 @@ extension VaultFileSystem {
         try node.attributes.withLock { (known) throws(StoreError) -> Bool in
             if known.others == .unknown {
                 let check = { () throws(StoreError) -> Bool in try self.checkForOtherAttributes(node) }
-                let found = if let file = node.openFile { try file.unlessHiddenWrite(check) } else { try check() }
+                let found = if let file = node.openFile { try file.parts.unlessHiddenWrite(check) } else { try check() }
                 guard let isNone = found else { return try check() }
                 // Beside a writer on another machine, that machine can set one at any time.
                 if store.followsWriter { return isNone }

@@ -41,8 +41,8 @@ extension VaultFileSystem {
     /// Makes the kernel ask for the size if the file was cut by its opening, or by that of its descriptor for writing.
     private func invalidateSizeIfCut(_ file: EncryptedFile, _ node: Node) {
         // A read-only store shows the shorter length from the start.
-        guard !store(of: node).isReadOnly, file.lengths.isCutBack.load(ordering: .acquiring),
-            file.lengths.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
+        guard !store(of: node).isReadOnly, file.parts.lengths.isCutBack.load(ordering: .acquiring),
+            file.parts.lengths.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
         else { return }
         invalidateSize(of: node)
     }
@@ -66,7 +66,7 @@ extension VaultFileSystem {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
-        file.attributes.onHiddenWrite.set { node.updateSealing(before: $0.before, after: $0.after) }
+        file.parts.attributes.onHiddenWrite.set { node.updateSealing(before: $0.before, after: $0.after) }
     }
 
     /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
@@ -163,14 +163,14 @@ extension VaultFileSystem {
     /// because the kernel would fill the rest of a page with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
         if handle.isOutdated { return .outdated }
-        return handle.file.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
+        return handle.file.parts.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
     }
 
     /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
         // The first writer may have given it a new id.
         if handle.isWriting { handle.node.opening.withLock { $0.fileID = handle.file.fileID } }
-        let left = handle.file.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
+        let left = handle.file.parts.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
         fileHandles.subtract(1, ordering: .acquiringAndReleasing)
         if handle.isWriting, writers.subtract(1, ordering: .sequentiallyConsistent).newValue == 0 {
             observer?.noWriterLeft()
@@ -182,7 +182,9 @@ extension VaultFileSystem {
             // During a lock, a file of this class is purged at its last close.
             if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen {
                 observer?.closed(inode: nodes.id(of: handle.node).rawValue) { [node = handle.node] in
-                    if let file = node.openFile, file.openHandles.load(ordering: .acquiring) == 0 { file.forgetKeys() }
+                    if let file = node.openFile, file.parts.openHandles.load(ordering: .acquiring) == 0 {
+                        file.forgetKeys()
+                    }
                 }
             }
             if store.refusesReplacingOpenFiles { lastCloses.update { $0 += 1 } }
@@ -365,16 +367,16 @@ package final class FileHandle: OpenFile {
         self.node = node
         isWriting = flags & O_ACCMODE != O_RDONLY
         self.isOutdated = isOutdated
-        reportedFailures = Atomic(file.syncs.reports.load(ordering: .acquiring))
+        reportedFailures = Atomic(file.parts.syncs.reports.load(ordering: .acquiring))
         // O_SYNC contains O_DSYNC's bit, open(2).
         synchronizesDataOnly = flags & O_SYNC == O_SYNC ? false : flags & O_DSYNC != 0 ? true : nil
-        file.openHandles.add(1, ordering: .acquiringAndReleasing)
+        file.parts.openHandles.add(1, ordering: .acquiringAndReleasing)
     }
 
     /// fsync(2). Also fails once for a failure that another handle or the sealer has met.
     func synchronize(dataOnly: Bool) throws(StoreError) {
         let result = Result { () throws(StoreError) in try file.synchronize(dataOnly: dataOnly) }
-        let failures = file.syncs.reports.load(ordering: .acquiring)
+        let failures = file.parts.syncs.reports.load(ordering: .acquiring)
         let reported = reportedFailures.exchange(failures, ordering: .acquiringAndReleasing)
         try result.get()
         if failures > reported { throw .refused(.ioError) }

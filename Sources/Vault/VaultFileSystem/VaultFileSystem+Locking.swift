@@ -57,7 +57,8 @@ extension VaultFileSystem {
         case .unlessOpen:
             switch access {
             case .names, .listing, .finding, .opening: false
-            case .attributes, .encryptedAttributes: (node.openFile?.openHandles.load(ordering: .acquiring) ?? 0) > 0
+            case .attributes, .encryptedAttributes:
+                (node.openFile?.parts.openHandles.load(ordering: .acquiring) ?? 0) > 0
             case .handle: true
             }
         case .untilFirstUnlock: gate.hasBeenUnlocked
@@ -179,7 +180,7 @@ extension VaultFileSystem: LockableFileSystem {
     /// False only for a file that no program has open. The sealer may have it open. Does not wait, as above.
     private func mayBeInUse(_ node: Node) -> Bool {
         if node.isDirectory { return true }
-        let handles = node.opening.withLockIfAvailable { $0.file?.openHandles.load(ordering: .acquiring) ?? 0 }
+        let handles = node.opening.withLockIfAvailable { $0.file?.parts.openHandles.load(ordering: .acquiring) ?? 0 }
         return handles != 0
     }
 
@@ -255,7 +256,7 @@ extension VaultFileSystem: LockableFileSystem {
         for node in nodes.all {
             if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed, everything) }
             guard let file = node.openFile, everything || !file.protectionClass.outlivesLock else { continue }
-            let isInUse = file.protectionClass == .unlessOpen && file.openHandles.load(ordering: .acquiring) > 0
+            let isInUse = file.protectionClass == .unlessOpen && file.parts.openHandles.load(ordering: .acquiring) > 0
             if everything || !isInUse { file.forgetKeys() }
         }
         forgetKeys(of: rootDirectory, everything)

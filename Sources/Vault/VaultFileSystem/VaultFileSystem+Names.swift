@@ -107,7 +107,7 @@ extension VaultFileSystem {
             try withSpace { () throws(StoreError) in try openFile(node).markLinked() }
         } catch .damaged {
         } catch .locked {
-            guard try atName(of: node, EncryptedFile.claimsInboxWrap) else { throw .locked }
+            guard try atName(of: node, StoredHeader.claimsInboxWrap) else { throw .locked }
         }
     }
 

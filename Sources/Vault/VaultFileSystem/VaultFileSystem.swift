@@ -117,7 +117,7 @@ package final class VaultFileSystem: Sendable {
 
     /// True if another machine may have replaced the directory or its record.
     private func isToReopen(_ directory: OpenDirectory) -> Bool {
-        store.followsWriter && monotonicMilliseconds() - directory.openedAt >= EncryptedFile.checkInterval
+        store.followsWriter && monotonicMilliseconds() - directory.openedAt >= FollowedFile.checkInterval
     }
 
     /// If another machine writes the vault: checks that names were read, or not found, with the directory's current keys.
@@ -206,7 +206,7 @@ package final class VaultFileSystem: Sendable {
         if store.followsWriter { try? file?.follow(status) }
         var result = node.isRegularFile ? node.withoutSealing(status) : status
         // Last: the file may be written while a checkpoint puts earlier changes in place.
-        if let file { result = file.records.log.shownStatus(result) }
+        if let file { result = file.parts.records.log.shownStatus(result) }
         // The log keeps finer times than some stores (2 s on FAT), and the program shall see the time that stays.
         if let grain = store.traits.timeGrain { result.st_mtim.round(to: grain) }
         switch status.st_mode & S_IFMT {

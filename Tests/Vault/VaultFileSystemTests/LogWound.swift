@@ -58,7 +58,7 @@ struct LogWound {
     }
 
     /// The file id in the header of a backing file, which need not be sound.
-    static func fileID(of file: Descriptor) throws -> UInt64 { try EncryptedFile.unprovenFileID(of: file) }
+    static func fileID(of file: Descriptor) throws -> UInt64 { try StoredHeader.unprovenFileID(of: file) }
 
     private static func fileIDs(_ path: String) throws -> Set<UInt64> {
         var walk = BackingWalk(try Descriptor(path: FilePath(bytes: ascii(path)), flags: O_RDONLY | O_DIRECTORY))

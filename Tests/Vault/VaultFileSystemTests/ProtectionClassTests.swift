@@ -167,9 +167,9 @@ import VaultStore
     func meanwhile() throws {
         let (entry, handle) = try system.create(ascii("f"), in: .root, mode: 0o755, flags: O_RDWR, for: vault.caller)
         let before = try system.attributes(entry.id)
-        let told = try #require(handle.file.attributes.onHiddenWrite.current)
+        let told = try #require(handle.file.parts.attributes.onHiddenWrite.current)
         let seen = Mutex<stat?>(nil)
-        handle.file.attributes.onHiddenWrite.set { [system = vault.system] status in
+        handle.file.parts.attributes.onHiddenWrite.set { [system = vault.system] status in
             told(status)
             guard status.after == nil else { return }
             // As a write of the header does.

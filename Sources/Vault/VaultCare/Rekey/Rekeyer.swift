@@ -286,7 +286,7 @@ extension Rekeyer {
             switch object.status.st_mode & S_IFMT {
             case S_IFREG where object.status.st_size >= off_t(FileHeader.size):
                 let reader = try object.pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-                let header = try EncryptedFile.readHeader(of: reader, keyRing: keyRing).0
+                let header = try StoredHeader(of: reader, keyRing: keyRing).header
                 return header.epoch == keyRing.epochs.current ? .current : .previousFile(reader)
             case S_IFLNK:
                 let stored = try object.pin.linkTarget()
@@ -322,7 +322,7 @@ extension Rekeyer {
         _ temporary: Component, in directory: Descriptor, from old: EncryptedFile, _ reader: Descriptor,
         _ status: stat, _ workspace: Workspace
     ) throws(StoreError) {
-        guard !old.hasUnsealedTail else { throw .damaged("it is longer than its authenticated length") }
+        guard !old.parts.hasUnsealedTail else { throw .damaged("it is longer than its authenticated length") }
         try steps.before(.makeObject)
         let file = try Descriptor(at: directory, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         try directory.withTemporary(temporary) { () throws(StoreError) in

@@ -110,7 +110,7 @@ package final class Repairer {
             // The findings of a file are adjacent.
             if finding.backingPath == last { return }
             last = finding.backingPath
-            try EncryptedFile.repair(try self.openFile(finding), in: self.store)
+            try FileRepair.run(try self.openFile(finding), in: self.store)
         }
     }
 

@@ -31,13 +31,14 @@ extension Verifier {
                     .incomplete, object, "no header: a mount completes it as an empty file", remedy: .complete)
             }
             let descriptor = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-            let (header, fileKeys, backingSize) = try readHeader(of: descriptor)
-            checkAttributes(of: descriptor, key: fileKeys.attributeKey, object)
+            let stored = try readHeader(of: descriptor)
+            checkAttributes(of: descriptor, key: stored.keys.attributeKey, object)
             var content = VerifierContent(
-                object: object, descriptor: descriptor, header: header, keys: fileKeys, backingSize: backingSize)
+                object: object, descriptor: descriptor, header: stored.header, keys: stored.keys,
+                backingSize: stored.backingSize)
             applyLog(to: &content)
             try checkChunks(of: &content, upTo: checkLength(of: content))
-            if !header.isSealed {
+            if !stored.header.isSealed {
                 report(
                     .unsealed, object,
                     "its length cannot be checked yet: open it for writing and close it in a mount, or run "
@@ -48,14 +49,14 @@ extension Verifier {
         }
     }
 
-    private func readHeader(of descriptor: Descriptor) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
+    private func readHeader(of descriptor: Descriptor) throws(StoreError) -> StoredHeader {
         do throws(StoreError) {
-            let found = try EncryptedFile.readHeader(of: descriptor, keyRing: keyRing)
+            let found = try StoredHeader(of: descriptor, keyRing: keyRing)
             keys.opened += 1
             return found
         } catch {
-            keys.count(unopened: (try? EncryptedFile.start(of: descriptor)) ?? [], keyRing.epochs)
-            if let fileID = try? EncryptedFile.unprovenFileID(of: descriptor), logged(fileID) != nil {
+            keys.count(unopened: (try? StoredHeader.start(of: descriptor)) ?? [], keyRing.epochs)
+            if let fileID = try? StoredHeader.unprovenFileID(of: descriptor), logged(fileID) != nil {
                 hasLostChanges = true
             }
             throw error

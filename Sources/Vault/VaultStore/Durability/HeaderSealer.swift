@@ -96,7 +96,7 @@ package final class HeaderSealer: Sendable {
                 } catch {
                     // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable,
                     // and not while the store fails.
-                    isDone = !error.isOfStore && !file.syncs.isDoubtful
+                    isDone = !error.isOfStore && !file.parts.syncs.isDoubtful
                 }
                 // A file that is open is added again when it is closed. One that has grown waits for the next round, and
                 // one whose keys a lock has wiped waits for them, if they are not too many.

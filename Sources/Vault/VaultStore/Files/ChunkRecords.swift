@@ -35,7 +35,7 @@ package struct ChunkRecords: ~Copyable, Sendable {
         protectionClass = Atomic(header.protectionClass)
     }
 
-    /// Adopts what the header says now. The caller holds the write lock.
+    /// Adopts what the header says now. Called by the file's writer.
     func adopt(_ header: FileHeader) {
         fileID.store(header.fileID, ordering: .releasing)
         isSparse.store(header.isSparse, ordering: .releasing)

@@ -1,74 +1,49 @@
 internal import FileSystem
-internal import Glibc
+package import Glibc
 package import LinuxSystem
-package import Synchronization
+internal import Synchronization
 package import VaultFormat
 
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
-/// A record that does not verify while a writer was running is read again. Reads take `writing` only if writers disturb
-/// them several times in succession. Every change of chunks, length or header holds it. It is taken before any lock of the
-/// log or the cache.
+/// `parts` is what any thread may use. Whoever changes the file goes through `writing`.
 package final class EncryptedFile: Sendable {
-    let store: Store
-    package let records: ChunkRecords
-    package let lengths: FileLength
-    package let syncs: FileSyncs
-    package let attributes = BackingAttributes()
-    let writing: Mutex<WriteState>
-    /// Number of open handles of programs. The sealer's reference is not counted.
-    package let openHandles = Atomic<Int>(0)
+    package let parts: FileParts
+    let writing: Mutex<FileWriter>
 
-    package var fileID: UInt64 { records.fileID.load(ordering: .acquiring) }
-    package var keys: FileKeys { records.keys }
-    package var reader: Descriptor { records.reader }
+    package var fileID: UInt64 { parts.fileID }
+    package var keys: FileKeys { parts.keys }
+    package var reader: Descriptor { parts.reader }
     /// The file's name in the block cache.
-    package var token: UInt64 { records.token }
-    var changes: ChangeCounter { records.changes }
-    var layout: ChunkLayout { store.layout }
-
+    package var token: UInt64 { parts.token }
     /// The plaintext length in bytes.
-    package var length: UInt64 { lengths.current }
+    package var length: UInt64 { parts.length }
+    /// True while the log has changes that are not in place.
+    package var isLogged: Bool { parts.isLogged }
+    /// True while a handle has the file open. It will be closed once more then.
+    package var isBusy: Bool { parts.isBusy }
+    var store: Store { parts.store }
+    var layout: ChunkLayout { parts.layout }
 
-    /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
-    package var authenticLength: UInt64 { lengths.authentic }
-
-    /// True if the backing file is longer than its sealed header says. The kernel's page cache must not fill in the
-    /// rest with zeros.
-    package var hasUnsealedTail: Bool { authenticLength < length }
-
-    /// The header's seal counter.
-    var sealCounter: UInt64 { writing.withLock { $0.header.sealCounter } }
-
-    /// The length in a sealed header that the file is shorter than. Nil if it is not.
-    var missedLength: UInt64? {
-        let header = writing.withLock { $0.header }
-        return header.isSealed && length < header.length ? header.length : nil
-    }
-
-    /// The reason of an error about a file that is shorter or longer than its sealed header says.
-    package static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
-        "it should be \(expected) bytes long, \(length) are there"
-    }
+    // MARK: Opening
 
     init(
         store: Store, reader: Descriptor, writer: Descriptor?, header: FileHeader, keys: FileKeys, length: UInt64
     ) {
-        self.store = store
-        records = ChunkRecords(header, keys, reader, in: store)
-        lengths = FileLength(length, header)
-        syncs = FileSyncs(hasUnknownWrites: !header.isSealed)
-        var state = WriteState(header)
-        if let writer { state.open(writer, partialChunk: store.layout.partialChunk(of: length)) }
-        writing = Mutex(state)
+        parts = FileParts(store: store, reader, header, keys, length: length)
+        writing = Mutex(FileWriter(parts, header))
+        writing.withLock {
+            $0.belong(to: self)
+            if let writer { $0.open(writer) }
+        }
     }
 
     /// Opens a file without any check of its length.
     convenience init(_ descriptor: Descriptor, writer: Descriptor? = nil, in store: Store) throws(StoreError) {
-        let (header, keys, backingSize) = try Self.readHeader(of: descriptor, keyRing: store.keyRing)
+        let stored = try StoredHeader(of: descriptor, keyRing: store.keyRing)
         self.init(
-            store: store, reader: descriptor, writer: writer, header: header, keys: keys,
-            length: store.layout.plaintextLength(ofBackingSize: backingSize))
+            store: store, reader: descriptor, writer: writer, header: stored.header, keys: stored.keys,
+            length: store.layout.plaintextLength(ofBackingSize: stored.backingSize))
     }
 
     /// Opens a backing file: authenticates its header and checks the sealed length.
@@ -83,15 +58,17 @@ package final class EncryptedFile: Sendable {
     static func open(
         _ descriptor: Descriptor, in store: Store, cutsTornTail: Bool
     ) throws(StoreError) -> EncryptedFile {
-        try retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
+        try FollowedFile.retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
             let file = try EncryptedFile(descriptor, in: store)
-            if let known = store.log.file(file.fileID), known.isSameFile(as: descriptor) { return known }
+            if let known = store.log.file(file.fileID) as? EncryptedFile, known.isSameFile(as: descriptor) {
+                return known
+            }
             file.adoptLoggedChanges()
             if let sealed = file.missedLength {
                 guard store.readsCutFiles else { throw .damaged(wrongLength(file.length, expected: sealed)) }
-                file.lengths.set(sealed)
+                file.parts.lengths.set(sealed)
             }
-            if cutsTornTail { try file.cutTornTail() }
+            if cutsTornTail { try file.writing.withLock { (writer) throws(StoreError) in try writer.cutTornTail() } }
             return file
         }
     }
@@ -99,6 +76,12 @@ package final class EncryptedFile: Sendable {
     private func isSameFile(as descriptor: Descriptor) -> Bool {
         guard let own = try? reader.status(), let other = try? descriptor.status() else { return false }
         return FileIdentity(own) == FileIdentity(other)
+    }
+
+    /// Takes over the changes that a read-only store has found in the log.
+    private func adoptLoggedChanges() {
+        guard let found = store.foundChanges?.current, let backingSize = try? reader.status().st_size else { return }
+        writing.withLock { $0.adopt(found, UInt64(clamping: backingSize)) }
     }
 
     /// Opens a backing file and truncates it to nothing. Its length may be anything, and so may a header under 128 bytes.
@@ -113,7 +96,7 @@ package final class EncryptedFile: Sendable {
                 return try makeFile(in: descriptor, class: parentClass, in: store)
             }
             let file = try EncryptedFile(descriptor, writer: descriptor, in: store)
-            try file.removeContent()
+            try file.writing.withLock { (writer) throws(StoreError) in try writer.removeContent() }
             return file
         }
     }
@@ -144,110 +127,196 @@ package final class EncryptedFile: Sendable {
         try descriptor.write(bytes, at: 0)
         let file = EncryptedFile(
             store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0)
-        file.syncs.writtenHeader.withLock { $0 = bytes }
+        file.parts.syncs.writtenHeader.withLock { $0 = bytes }
         return file
     }
 
-    /// True if the header, which is not authenticated here, is not that of a sealed file of the backing file's size.
-    static func mayHaveTornTail(_ descriptor: Descriptor, _ layout: ChunkLayout) throws(StoreError) -> Bool {
-        let status = try descriptor.status()
-        descriptor.dropOldPages(status)
-        let bytes = try descriptor.read(at: 0, count: FileHeader.size)
-        guard bytes.count == FileHeader.size, let header = try? FileHeader.parse(bytes, epochs: .first) else {
-            return true
+    /// The reason of an error about a file that is shorter or longer than its sealed header says.
+    package static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
+        "it should be \(expected) bytes long, \(length) are there"
+    }
+
+    // MARK: Reading
+
+    /// Reads plaintext. Returns the number of bytes read, which is less than asked for only at the end of the file.
+    /// - Parameter isAhead: true if the block cache may have the range because of `readAhead`. It is then not needed there
+    ///   any more.
+    /// - Throws: `.damaged` if a chunk of the range does not verify.
+    package func read(
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
+        workspace: Workspace
+    ) throws(StoreError) -> Int {
+        try FileReader(file: self).read(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace)
+    }
+
+    /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end, or `.max` at
+    /// the end of the file. Nil if another machine may change it, or the keys were wiped.
+    /// - Throws: `.damaged`; `.locked` without the keys; `.system` with errno.
+    package func readAhead(at plaintextOffset: UInt64, workspace: Workspace) throws(StoreError) -> UInt64? {
+        try FileReader(file: self).readAhead(at: plaintextOffset, workspace)
+    }
+
+    /// Finds data or a hole, like lseek(2) with SEEK_DATA or SEEK_HOLE. Returns nil for ENXIO. Holes are reported in
+    /// whole chunks.
+    /// - Throws: `ESTALE`; `.system` with errno, also of a checkpoint.
+    package func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
+        if store.followsWriter { try FollowedFile(file: self).upToDate { () throws(StoreError) in } }
+        let length = self.length
+        guard plaintextOffset < length else { return nil }
+        guard parts.records.isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        if isLogged {
+            // Only the store knows where its holes are.
+            if store.isReadOnly { return toHole ? length : plaintextOffset }
+            try store.log.checkpoint(.holes(fileID))
         }
-        return !header.isSealed
-            || layout.backingSize(ofPlaintextLength: header.length) != UInt64(clamping: status.st_size)
+        return try SparseMap(parts: parts).seek(from: plaintextOffset, toHole: toHole, length)
     }
 
-    /// Reads the header from the store and authenticates it. Also returns the backing size. Whatever is read of the
-    /// file after it is no older.
-    /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten; `.system` with errno.
-    package static func readHeader(
-        of descriptor: Descriptor, keyRing: KeyRing
-    ) throws(StoreError) -> (FileHeader, FileKeys, UInt64) {
-        let status = try descriptor.status()
-        guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
-        guard status.st_size >= off_t(ChunkLayout.headerSize) else {
-            throw .damaged("header: \(status.st_size) bytes where 128 are needed")
+    /// Checks, when an open file is opened again, that its name still leads to it.
+    /// - Parameter fresh: the file that the name leads to, just opened.
+    /// - Throws: `ESTALE` if that is another file with the same inode number.
+    package func confirm(_ fresh: Descriptor) throws(StoreError) { try FollowedFile(file: self).confirm(fresh) }
+
+    /// Takes over changes of another machine, if `status`, from fstat(2), shows any.
+    /// - Throws: `ESTALE` if it is another file by now.
+    package func follow(_ status: stat) throws(StoreError) { try FollowedFile(file: self).follow(status) }
+
+    // MARK: Changing
+
+    /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
+    /// After a crash every chunk is either old or new.
+    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`; `.damaged`
+    ///   for chunks that are read first.
+    package func write(
+        _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
+    ) throws(StoreError) -> Int {
+        try writing.withLock { (writer) throws(StoreError) in try writer.write(data, at: plaintextOffset, workspace) }
+    }
+
+    /// ftruncate(2): sets the plaintext length.
+    /// - Throws: as `write`.
+    package func setLength(_ newLength: UInt64, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (writer) throws(StoreError) in try writer.truncate(to: newLength, workspace) }
+    }
+
+    /// fallocate(2) with PUNCH_HOLE|KEEP_SIZE: the range reads as zeros and its whole chunks take no space.
+    /// - Throws: as `write`.
+    package func punchHole(_ range: Range<UInt64>, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (writer) throws(StoreError) in try writer.punchHole(range, workspace) }
+    }
+
+    /// fallocate(2) with ZERO_RANGE: the range reads as zeros and has its space. The file may grow.
+    /// - Throws: as `write`.
+    package func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (writer) throws(StoreError) in
+            try writer.zeroRange(range, keepsSize: keepsSize, workspace)
         }
-        descriptor.dropOldPages(status)
-        let bytes = try descriptor.read(at: 0, count: FileHeader.size)
-        guard bytes.count == FileHeader.size else { throw .damaged("header: cut short") }
-        let (header, keys) = try keyRing.openHeader(bytes)
-        return (header, keys, UInt64(status.st_size))
     }
 
-    /// The file id in the header, not authenticated: 8 bytes at 8, little-endian (FileFormat, File header).
-    package static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
-        descriptor.dropOldPages(try descriptor.status())
-        return try start(of: descriptor)[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-    }
-
-    /// The header's first 16 bytes, not authenticated. Filled up with zeros if the file is shorter.
-    /// - Throws: errno of pread(2).
-    package static func start(of descriptor: Descriptor) throws(StoreError) -> [UInt8] {
-        let start = try descriptor.read(at: 0, count: 16)
-        return start + [UInt8](repeating: 0, count: 16 - start.count)
+    /// fallocate(2) without a mode or with KEEP_SIZE: later writes to the range do not run out of space.
+    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`.
+    package func allocate(_ range: Range<UInt64>, keepsSize: Bool, workspace: Workspace) throws(StoreError) {
+        try writing.withLock { (writer) throws(StoreError) in
+            try writer.allocate(range, keepsSize: keepsSize, workspace)
+        }
     }
 
     /// Makes sure that there is a descriptor for writing.
-    /// - Parameter evenIfClosed: as for `writer`.
+    /// - Parameter evenIfClosed: as for `FileWriter.prepare`.
     /// - Throws: the error of `Store.admitChange`; `.system` with errno.
     package func prepareForWriting(evenIfClosed: Bool = false) throws(StoreError) {
-        try writing.withLock { (state) throws(StoreError) in _ = try writer(&state, evenIfClosed: evenIfClosed) }
-    }
-
-    /// The descriptor for writing. The first writer of a file that is longer than sealed cuts it back, and keeps what verifies.
-    /// - Parameter evenIfClosed: also if the mode denies writing to its owner, this process's user. No program writes
-    ///   with the descriptor.
-    func writer(_ state: inout WriteState, evenIfClosed: Bool = false) throws(StoreError) -> Descriptor {
-        try store.admitChange()
-        if let writer = state.writer { return writer }
-        let writer = evenIfClosed ? try reader.reopenedForWriting() : try reader.reopened(flags: O_RDWR)
-        // Before anything can be written past the sealed length. If this fails, the next caller tries again.
-        if hasUnsealedTail {
-            try keepTail(past: authenticLength)
-            try cutBack(&state, writer)
-            lengths.isCutBack.store(true, ordering: .releasing)
-        }
-        if state.header.isLinked { try replaceSharedID(&state, writer) }
-        state.open(writer, partialChunk: layout.partialChunk(of: length))
-        return writer
+        try writing.withLock { (writer) throws(StoreError) in try writer.prepare(evenIfClosed: evenIfClosed) }
     }
 
     /// The descriptor for writing if there is one, else the one for reading. For metadata.
-    package var anyDescriptor: Descriptor { writing.withLock { $0.writer } ?? reader }
+    package var anyDescriptor: Descriptor { writing.withLock { $0.descriptor } }
+
+    /// True if the file was opened for writing.
+    package var hasWriter: Bool { writing.withLock { $0.isOpen } }
+
+    /// Marks the file in its header, before it gets a second name. Its times stay. The log knows a file by its id, and a copy of
+    /// a vault that keeps no hard links (rsync without -H, Syncthing) makes several files of such a file, all with its id
+    /// (FileFormat, Header-8).
+    /// - Throws: `EROFS`, and errors of writing the header.
+    package func markLinked() throws(StoreError) {
+        try store.admitChange()
+        try writing.withLock { (writer) throws(StoreError) in try writer.markLinked() }
+    }
+
+    // MARK: Syncs and seals
 
     /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
     /// - Throws: `.system` with errno. All handles of the file report it then.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
-        let descriptor = writing.withLock { state in
-            state.tail.beginSync(layout.partialChunk(of: length))
-            state.loggedGrowth = 0
-            return state.writer ?? reader
+        let descriptor = writing.withLock { writer in
+            writer.beginSync()
+            return writer.descriptor
         }
         do throws(StoreError) {
             // Readers on other machines see only what is in place. A time that a program has set is not in the log. A
             // checkpoint that is running already sets it after its sync, so the file is synced after this.
-            if isLogged && store.isShared || !dataOnly && records.log.hasSetTime {
-                try store.log.checkpoint(.fsync(self))
+            if isLogged && store.isShared || !dataOnly && parts.records.log.hasSetTime {
+                try store.log.checkpoint(.fsync(fileID))
             }
             try synchronizeBacking(descriptor, dataOnly: dataOnly)
-            let sequence = records.log.lastSequence
+            let sequence = parts.records.log.lastSequence
             if sequence > 0 { try store.log.synchronize(through: sequence) }
         } catch {
             // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
-            syncs.report()
+            parts.syncs.report()
             throw error
         }
     }
-}
 
-/// Keys and the protection class.
-extension EncryptedFile {
+    /// Syncs the backing file, unless all writes to it are durable.
+    func synchronizeBacking(_ descriptor: Descriptor, dataOnly: Bool) throws(StoreError) {
+        try BackingSync(file: self).run(descriptor, dataOnly: dataOnly)
+    }
+
+    /// Number of changes of length, for `seal` to compare with.
+    var lengthMark: UInt64 { writing.withLock { $0.lengthChanges } }
+
+    /// The header's seal counter.
+    var sealCounter: UInt64 { writing.withLock { $0.header.sealCounter } }
+
+    /// True if the file was opened for writing and is not sealed.
+    package var needsSeal: Bool { writing.withLock { $0.isUnsealed } }
+
+    /// True if the header authenticates the length. It does so only for durable data.
+    package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
+
+    /// The length in a sealed header that the file is shorter than. Nil if it is not.
+    var missedLength: UInt64? {
+        let header = writing.withLock { $0.header }
+        return header.isSealed && length < header.length ? header.length : nil
+    }
+
+    /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was taken,
+    /// if the log has changes of the file, or if its keys are wiped.
+    /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
+    func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
+        // A sync of the whole store proves nothing after one that has failed.
+        if !isDurable || parts.syncs.isDoubtful { try synchronize(dataOnly: true) }
+        return try writing.withLock { (writer) throws(StoreError) -> Bool in try writer.seal(ifStill: mark) }
+    }
+
+    /// Makes what a growing file has durable, and writes its length into the header.
+    func writeDurableLength() throws(StoreError) {
+        guard try reader.status().st_nlink > 0 else { return }
+        // It may have been sealed meanwhile.
+        guard let seals = writing.withLock({ $0.sealsBeforeAwaited() }) else { return }
+        defer { writing.withLock { if $0.header.sealCounter == seals { $0.awaitedLength = nil } } }
+        try synchronize(dataOnly: true)
+        try writing.withLock { (writer) throws(StoreError) in try writer.writeDurableLength(ifStill: seals) }
+    }
+
+    // MARK: Keys
+
+    /// The class whose key wraps the file secret.
+    package var protectionClass: ProtectionClass { parts.records.protectionClass.load(ordering: .acquiring) }
+
     /// False from `forgetKeys` until `restoreKeys`.
-    package var hasKeys: Bool { !keys.isForgotten }
+    package var hasKeys: Bool { parts.hasKeys }
 
     /// Wipes the keys of a file that stays open. Waits for a running writer or seal.
     package func forgetKeys() { writing.withLock { _ in keys.forget() } }
@@ -257,14 +326,11 @@ extension EncryptedFile {
     package func restoreKeys() throws(StoreError) {
         try writing.withLock { (_) throws(StoreError) in
             if hasKeys { return }
-            let (header, fresh, _) = try Self.readHeader(of: reader, keyRing: store.keyRing)
-            guard header.fileID == fileID else { throw .damaged("header: of another file") }
-            keys.refill(from: fresh)
+            let stored = try StoredHeader(of: reader, keyRing: store.keyRing)
+            guard stored.header.fileID == fileID else { throw .damaged("header: of another file") }
+            keys.refill(from: stored.keys)
         }
     }
-
-    /// The class whose key wraps the file secret.
-    package var protectionClass: ProtectionClass { records.protectionClass.load(ordering: .acquiring) }
 
     /// Wraps the file secret under another class's key with one write of the header, durable on return. Chunks, seal
     /// and times stay (FileFormat, File header). Writes nothing if the file has that class.
@@ -272,66 +338,62 @@ extension EncryptedFile {
     ///   made durable. Then the file has the new class.
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
         try store.admitChange()
+        let isChanged = try writing.withLock { (writer) throws(StoreError) -> Bool in
+            try writer.rewrap { $0.protectionClass == newClass ? nil : newClass }
+        }
         // Not under the lock, so that programs can write.
-        if try rewrap({ $0.protectionClass == newClass ? nil : newClass }) { try synchronize(dataOnly: true) }
+        if isChanged { try synchronize(dataOnly: true) }
     }
 
     /// Wraps the secret of a file that was made while the vault was locked under its class key, if it is not yet. Best effort: the
     /// file can be read all the same.
     package func replaceInboxWrap() {
-        if store.isReadOnly || writing.withLock({ $0.header.ephemeralKey }) == nil { return }
-        _ = try? rewrap { $0.ephemeralKey == nil ? nil : $0.protectionClass }
-    }
-
-    /// True if a file's header, not authenticated, says that it was made without its class's key. Needs no key.
-    /// - Throws: `.system` with errno.
-    package static func claimsInboxWrap(in directory: Descriptor, _ entry: Component) throws(StoreError) -> Bool {
-        try start(of: try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK))[6] == 1
-    }
-
-    /// Wraps the file secret under the key of a class, with one write of the header.
-    /// - Parameter choose: returns the class. Nil to write nothing.
-    /// - Returns: true if it was written.
-    private func rewrap(_ choose: (FileHeader) -> ProtectionClass?) throws(StoreError) -> Bool {
-        try writing.withLock { (state) throws(StoreError) -> Bool in
-            guard let newClass = choose(state.header) else { return false }
-            // Not `writer`: the file is not opened for writing, so it must be neither cut back nor sealed.
-            let writer = if let writer = state.writer { writer } else { try reader.reopened(flags: O_RDWR) }
-            let oldCipher = try store.keyRing.wrapCipher(of: state.header)
-            let newCipher = try store.keyRing.classCipher(newClass, epoch: state.header.epoch)
-            let header = try StoreError.ofFormat(
-                state.header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: keys))
-            try writeHeader(&state, writer, isHidden: true) { $0 = header }
-            return true
+        if store.isReadOnly { return }
+        writing.withLock { writer in
+            guard writer.header.ephemeralKey != nil else { return }
+            _ = try? writer.rewrap { $0.protectionClass }
         }
     }
 }
 
-/// Files with several names. The log knows a file by its id. A copy of a vault that keeps no hard links (rsync without -H, Syncthing)
-/// makes several files of such a file, all with its id (FileFormat, Header-8).
-extension EncryptedFile {
-    /// Marks the file in its header, before it gets a second name. Its times stay.
-    /// - Throws: `EROFS`, and errors of writing the header.
-    package func markLinked() throws(StoreError) {
-        try store.admitChange()
-        try writing.withLock { (state) throws(StoreError) in
-            if state.header.isLinked { return }
-            let writer = if let writer = state.writer { writer } else { try reader.reopenedForWriting() }
-            try writeHeader(&state, writer, isHidden: true) { $0.isLinked = true }
+/// The log's view of the file.
+extension EncryptedFile: LoggedFile {
+    var indexMemory: Int { parts.records.log.content.withLock { $0.changes.memory } }
+
+    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
+        try Placement(parts: parts, changes: changes, log: log, writer: writer).run(onFailedSync: countFailedSync)
+    }
+
+    func drop(through sequence: UInt64) {
+        reportingTime { () throws(StoreError) in try parts.records.log.drop(through: sequence, reader) }
+        if parts.syncs.hasLostChunks.load(ordering: .acquiring) { _ = store.durability.schedule.addGrown(self) }
+    }
+
+    private func reportingTime(_ body: () throws(StoreError) -> Void) {
+        do throws(StoreError) { try body() } catch {
+            store.faults.add(.placing(fileID), "a time that a program has set is lost (\(error.reason))")
         }
     }
 
-    /// Gives a file that had several names and has one a new id, durably, before the log has an entry of it. Its secret, content
-    /// and times stay.
-    private func replaceSharedID(_ state: inout WriteState, _ writer: Descriptor) throws(StoreError) {
-        guard !isLogged, try writer.status().st_nlink == 1 else { return }
-        let cipher = try store.keyRing.wrapCipher(of: state.header)
-        let header = try StoreError.ofFormat(state.header.withNewID(classCipher: cipher))
-        try writeHeader(&state, writer, isHidden: true) { $0 = header }
-        do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
-            // The next sync writes the header again.
-            countFailedBackingSync()
-            throw error
-        }
+    func relocate(_ changes: LoggedChanges, to log: Descriptor) {
+        reportingTime { () throws(StoreError) in try parts.records.log.relocate(changes, to: log, reader) }
+        let lost = changes.lostChunks
+        if lost.isEmpty { return }
+        parts.syncs.hasLostChunks.store(true, ordering: .releasing)
+        for chunk in lost { store.cache.remove(file: token, chunk: chunk) }
+    }
+
+    func lose(_ chunks: Range<UInt64>) { store.faults.add(LostChunks(file: self, chunks: chunks)) }
+
+    func abandonIfRemoved() -> Bool {
+        guard !isBusy, reader.hasNoName else { return false }
+        parts.records.log.abandon()
+        return true
+    }
+
+    /// Takes no lock of the file.
+    func countFailedSync() {
+        parts.syncs.failures.add(1, ordering: .acquiringAndReleasing)
+        store.durability.addDoubtful(self)
     }
 }

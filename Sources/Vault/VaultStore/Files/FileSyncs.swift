@@ -1,3 +1,4 @@
+internal import LinuxSystem
 package import Synchronization
 
 /// Which writes to a backing file are durable (FileFormat: Store-9). Any thread.
@@ -30,6 +31,13 @@ package struct FileSyncs: ~Copyable, Sendable {
 
     /// Counts a write, which has been made. The next sync covers it.
     func countWrite() { writes.add(1, ordering: .acquiringAndReleasing) }
+
+    /// Writes the last header again, which a failed sync may have dropped. Needs no key, and no lock that a checkpoint may wait for.
+    func rewriteHeader(_ writer: Descriptor) throws(StoreError) {
+        try writtenHeader.withLock { (written) throws(StoreError) in
+            if let written { try writer.write(written, at: 0) }
+        }
+    }
 
     /// Makes each handle's next fsync fail.
     func report() { reports.add(1, ordering: .acquiringAndReleasing) }

@@ -5,7 +5,7 @@ internal import VaultFormat
 
 /// The chunks of a file past some offset that verify, whatever length its header has. For one thread.
 final class FileTail {
-    private let file: EncryptedFile
+    private let parts: FileParts
     /// Plaintext offset.
     private let start: UInt64
     private let reading, writing: Workspace
@@ -15,21 +15,31 @@ final class FileTail {
     /// The chunk of the file in which the block begins.
     private var blockChunk: UInt64?
 
-    private var layout: ChunkLayout { file.layout }
+    private var layout: ChunkLayout { parts.layout }
     private var firstChunk: UInt64 { start / UInt64(layout.chunkSize) }
     /// Where in a chunk of the file a chunk of the copy begins.
     private var skipped: Int { Int(start % UInt64(layout.chunkSize)) }
 
-    init(of file: EncryptedFile, from start: UInt64) throws(StoreError) {
-        self.file = file
+    init(of parts: FileParts, from start: UInt64) throws(StoreError) {
+        self.parts = parts
         self.start = start
-        reading = try Workspace(layout: file.layout)
-        writing = try Workspace(layout: file.layout)
-        block = reading.reply.slice(..<file.layout.chunkSize)
+        reading = try Workspace(layout: parts.layout)
+        writing = try Workspace(layout: parts.layout)
+        block = reading.reply.slice(..<parts.layout.chunkSize)
+    }
+
+    /// Copies it to a file in `lost+found`, durably, before it is cut off (FileFormat, Store-33). A header that is older than
+    /// the data, restored by a person or by a disk, has a former length.
+    func keep() throws(StoreError) {
+        guard try exists() else { return }
+        let name = LostObject.digits(of: parts.fileID) + ".tail"
+        try LostAndFound(in: parts.store).makeFile(Array(name.utf8)) { (copy) throws(StoreError) in
+            try self.copy(to: copy)
+        }
     }
 
     /// True if any of it verifies.
-    func exists() throws(StoreError) -> Bool {
+    private func exists() throws(StoreError) -> Bool {
         var chunk = firstChunk
         while let found = try next(from: chunk) {
             if layout.plaintextOffset(ofChunk: found.chunk) + UInt64(found.size) > start { return true }
@@ -39,7 +49,7 @@ final class FileTail {
     }
 
     /// Writes it to an empty file, from its beginning on. Chunks that do not verify become zeros.
-    func copy(to copy: EncryptedFile) throws(StoreError) {
+    private func copy(to copy: EncryptedFile) throws(StoreError) {
         var chunk = firstChunk
         while let found = try next(from: chunk) {
             // Chunks of the copy begin inside chunks of the file. Whole ones are written, so that none is written twice.
@@ -79,9 +89,9 @@ final class FileTail {
     /// Reads the next chunk that verifies.
     private func next(from chunk: UInt64) throws(StoreError) -> (chunk: UInt64, size: Int)? {
         var chunk = chunk
-        let end = layout.chunkCount(ofLength: file.length)
+        let end = layout.chunkCount(ofLength: parts.length)
         while chunk < end {
-            let size = layout.plaintextSize(ofChunk: chunk, length: file.length)
+            let size = layout.plaintextSize(ofChunk: chunk, length: parts.length)
             if try read(chunk, size) { return (chunk, size) }
             guard let data = try nextData(after: chunk) else { return nil }
             chunk = max(chunk + 1, data)
@@ -92,7 +102,7 @@ final class FileTail {
     /// The first chunk after this one that has data in the store. A hole may be as large as a file can be.
     private func nextData(after chunk: UInt64) throws(StoreError) -> UInt64? {
         do throws(StoreError) {
-            let data = try file.offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA)
+            let data = try SparseMap(parts: parts).offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA)
             return data.map { ($0 - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize) }
         } catch .system(.invalidArgument) {
             return chunk + 1
@@ -100,6 +110,6 @@ final class FileTail {
     }
 
     private func read(_ chunk: UInt64, _ size: Int) throws(StoreError) -> Bool {
-        try file.decryptStored(chunk, into: reading.edge.slice(..<size), reading)
+        try RunReader(parts: parts).decryptStored(chunk, into: reading.edge.slice(..<size), reading)
     }
 }

@@ -46,7 +46,7 @@ package final class FoundChanges: Sendable {
     /// - Parameter isRetry: checks again in any case.
     package func refreshed(isRetry: Bool) -> Found {
         state.withLock { state in
-            if isFollowing && (isRetry || monotonicMilliseconds() - state.lastCheck >= EncryptedFile.checkInterval) {
+            if isFollowing && (isRetry || monotonicMilliseconds() - state.lastCheck >= FollowedFile.checkInterval) {
                 refresh(&state)
             }
             return state.found

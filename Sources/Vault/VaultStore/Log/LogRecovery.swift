@@ -148,7 +148,9 @@ package struct LogRecovery {
         if changes.outdated(sealCounter) > 0 { hasOutdatedEntries = true }
         if changes.sealCounter < sealCounter { return }
         do throws(StoreError) {
-            writers.append(try file.recover(changes, from: log))
+            let writer = try file.reader.reopenedForWriting()
+            try Placement(parts: file.parts, changes: changes, log: log, writer: writer).recover(file)
+            writers.append(writer)
         } catch .system(.fileTooLarge) where !Self.limitsFileSizes {
             return tooLarge.append(found.path)
         }

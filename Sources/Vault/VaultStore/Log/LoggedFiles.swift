@@ -114,7 +114,7 @@ struct LoggedFiles {
     ) throws(StoreError) {
         guard found.status.st_mode & S_IFMT == S_IFREG, found.status.st_size >= off_t(FileHeader.size) else { return }
         let reader = try Self.open(found.entry, in: found.directory.descriptor)
-        let fileID = try EncryptedFile.unprovenFileID(of: reader)
+        let fileID = try StoredHeader.unprovenFileID(of: reader)
         guard let changes = changes[fileID] else { return }
         let standing = try found.directory.standing(of: found.entry)
         // An older copy of a file that was removed since. A rename sets ctime, from a late clock.
@@ -122,7 +122,7 @@ struct LoggedFiles {
         let identity = FileIdentity(found.status)
         let isKnown = candidates[fileID]?.contains { $0.identity == identity && $0.standing <= standing } ?? false
         if isKnown { return }
-        let isLinked = (try? EncryptedFile.readHeader(of: reader, keyRing: keyRing))?.0.isLinked ?? false
+        let isLinked = (try? StoredHeader(of: reader, keyRing: keyRing))?.header.isLinked ?? false
         candidates[fileID, default: []].append(
             Candidate(path: walk.path(of: found.entry), standing: standing, identity: identity, isLinked: isLinked))
     }

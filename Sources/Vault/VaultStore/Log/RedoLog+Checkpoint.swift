@@ -13,12 +13,12 @@ package enum CheckpointReason {
     case fullLog
     /// A request has met a full disk. The log also gives space back.
     case fullDisk
-    /// A change needs this backing file as it will be.
-    case change(EncryptedFile)
+    /// A change needs the backing file with this id as it will be.
+    case change(UInt64)
     /// SEEK_DATA, SEEK_HOLE: only the store knows the holes of this file.
-    case holes(EncryptedFile)
+    case holes(UInt64)
     /// fsync(2) of this file: another machine may read the store, or a program has set the file's time.
-    case fsync(EncryptedFile)
+    case fsync(UInt64)
     /// Everything is to be in place.
     case sync
     /// Files are sealed only when they are in place.
@@ -43,7 +43,7 @@ struct UnplacedFiles {
     /// The error that concerns the thread which makes a checkpoint. One file's error is no other file's.
     func error(for reason: CheckpointReason) -> StoreError? {
         switch reason {
-        case .change(let file), .holes(let file), .fsync(let file): errors[file.fileID]
+        case .change(let fileID), .holes(let fileID), .fsync(let fileID): errors[fileID]
         // The space of any file will do.
         case .fullLog, .fullDisk: nil
         case .due, .sync, .seals, .end: first
@@ -144,7 +144,7 @@ extension RedoLog {
             fail(error)
             throw error
         }
-        for target in now.targets.values { target.file.dropLogged(through: now.sequence - 1) }
+        for target in now.targets.values { target.file.drop(through: now.sequence - 1) }
         state.access { state in
             state.header = header
             if case .needsSalt(let log) = state.phase, now.needsSalt { state.phase = .working(log) }
@@ -202,7 +202,7 @@ extension RedoLog {
             }
             schedule.activity.step()
             do throws(StoreError) {
-                try target.file.placeChanges(changes, target.writer, from: log)
+                try target.file.putInPlace(changes, target.writer, from: log)
                 changed.append((fileID, target))
             } catch {
                 // Nobody misses it.
@@ -227,7 +227,7 @@ extension RedoLog {
             for (index, error) in errors {
                 unplaced.add(changed[index].fileID, error)
                 // New chunks past the file's end may be lost too, and the kernel returns the error only once.
-                changed[index].target.file.countFailedBackingSync()
+                changed[index].target.file.countFailedSync()
             }
         }
         for fileID in files.keys {
@@ -249,7 +249,10 @@ extension RedoLog {
 
     /// Lets entries of files be appended again, when no space of theirs will be freed.
     private func reopen(_ fileIDs: some Collection<UInt64>) {
-        state.update { $0.closed.subtract(fileIDs) }
+        state.update { state in
+            state.closed.subtract(fileIDs)
+            spaceReleases.add(1, ordering: .releasing)
+        }
     }
 
     /// Makes files durable.

@@ -25,7 +25,7 @@ extension RedoLog {
         // Without the locks that a request takes: it may wait for the store longer than other calls.
         let temporary = try VaultDirectory.temporaryEntry()
         let log = try Descriptor(at: root, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
-        let losses: [LostChunks]
+        let losses: [Loss]
         do throws(StoreError) {
             try log.giveToOwner(of: root)
             losses = try syncing.access { (_) throws(StoreError) in
@@ -37,7 +37,7 @@ extension RedoLog {
             root.removeQuietly(temporary)
             throw error
         }
-        for loss in losses { faults.add(loss) }
+        for loss in losses { loss.file.lose(loss.chunks) }
         // Only if its name is durable can anything be acknowledged.
         if let fault = state.access({ $0.phase.fault }) { throw fault }
         faults.clear(.log)
@@ -48,7 +48,7 @@ extension RedoLog {
     ///   - log: a new file with the name `temporary`.
     private func makeNewLog(
         _ state: inout State, _ log: Descriptor, _ temporary: Component, _ isInPlace: (LogEntry) -> Bool
-    ) throws(StoreError) -> [LostChunks] {
+    ) throws(StoreError) -> [Loss] {
         guard let old = state.phase.log else { throw .system(.ioError) }
         var header = try Self.newHeader(size: state.header.logSize)
         (header.startSequence, header.startOffset) = (state.sequence, LogHeader.areaSize)
@@ -86,6 +86,8 @@ extension RedoLog {
         }
         return end + kept
     }
+
+    private typealias Loss = (file: any LoggedFile, chunks: Range<UInt64>)
 
     private struct CopiedEntry {
         let logged: LoggedEntry
@@ -162,20 +164,20 @@ extension RedoLog {
     /// Uses the new log from now on. Returns the chunks that were lost.
     private func adopt(
         _ entries: [CopiedEntry], _ log: OpenLog, _ header: LogHeader, _ state: inout State
-    ) -> [LostChunks] {
+    ) -> [Loss] {
         var files: [UInt64: LoggedChanges] = [:]
-        var losses: [LostChunks] = []
+        var losses: [Loss] = []
         for copied in entries {
             let entry = copied.logged.entry
             files[entry.fileID, default: LoggedChanges()].apply(
                 entry, at: copied.logged.offset + UInt64(LogEntry.headSize), layout)
             if copied.isNewlyLost, let file = state.targets[entry.fileID]?.file {
-                losses.append(LostChunks(file: file, chunks: entry.chunks(layout)))
+                losses.append((file, entry.chunks(layout)))
             }
         }
         for (fileID, target) in state.targets {
             let changes = files[fileID]
-            target.file.relocateLogged(changes ?? LoggedChanges(), to: log.descriptor)
+            target.file.relocate(changes ?? LoggedChanges(), to: log.descriptor)
             state.targets[fileID]?.lastSequence = changes?.lastSequence ?? 0
             if changes == nil { state.targets.removeValue(forKey: fileID) }
         }
@@ -189,10 +191,4 @@ extension RedoLog {
         state.unsynced.forget()
         return losses
     }
-}
-
-/// Chunks of a file whose acknowledged content is lost. They read as errors.
-package struct LostChunks: Sendable {
-    package let file: EncryptedFile
-    package let chunks: Range<UInt64>
 }

@@ -15,7 +15,7 @@ internal import VaultFormat
 package final class RedoLog: Sendable {
     /// A file with entries. It and its descriptor stay open until they are in place.
     struct Target {
-        let file: EncryptedFile
+        let file: any LoggedFile
         let writer: Descriptor
         var lastSequence: UInt64
     }
@@ -97,6 +97,8 @@ package final class RedoLog: Sendable {
     let syncing = Monitor<Void>(())
     let checkpointing = Mutex<Void>(())
     let durable = Atomic<UInt64>(0)
+    /// Counts the files whose space a checkpoint has freed. Space that was reserved before may be gone. Changed under `state`.
+    let spaceReleases = Atomic<Int>(0)
     let schedule: DurabilitySchedule
     let faults: StoreFaults
     /// Called before anything is put in place: throws if another process has the vault.
@@ -139,22 +141,21 @@ package final class RedoLog: Sendable {
     ///   - onAppend: called with the entry, its body's offset and the log, before any other entry is appended.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `reserve`.
     func append(
-        _ entry: LogEntry, undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
+        _ entry: LogEntry, undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer, of file: any LoggedFile,
         _ writer: Descriptor, reserving reserve: () throws(StoreError) -> Void,
         _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) {
         // It would end the log for every reader.
         guard entry.isValid(layout) else { throw .system(.ioError) }
-        let spaceReleases = { file.records.log.spaceReleases.load(ordering: .acquiring) }
         var tries = 0
         while true {
             var lack: StoreError?
-            let seen = spaceReleases()
+            let seen = spaceReleases.load(ordering: .acquiring)
             try reserve()
             do throws(StoreError) {
                 let outcome = try withLog { (state) throws(StoreError) in
                     if state.closed.contains(entry.fileID) { return Outcome.closed }
-                    if spaceReleases() != seen { return .unreserved }
+                    if spaceReleases.load(ordering: .relaxed) != seen { return .unreserved }
                     return try append(entry, undoes, in: buffer, of: file, writer, &state, onAppend)
                 }
                 switch outcome {
@@ -215,7 +216,7 @@ package final class RedoLog: Sendable {
     }
 
     private func append(
-        _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: EncryptedFile,
+        _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: any LoggedFile,
         _ writer: Descriptor, _ state: inout State, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
     ) throws(StoreError) -> Outcome {
         let log = try open(&state)
@@ -338,7 +339,7 @@ package final class RedoLog: Sendable {
         }
         guard let (size, used, entries, files) = now else { return lastStatistics.withLock { $0 } }
         let memory = files.reduce(entries * MemoryLayout<LoggedEntry>.stride) { sum, file in
-            sum + file.records.log.content.withLock { $0.changes.memory }
+            sum + file.indexMemory
         }
         let statistics = LogStatistics(size: size, used: used, indexMemory: memory)
         lastStatistics.withLock { $0 = statistics }
@@ -346,7 +347,7 @@ package final class RedoLog: Sendable {
     }
 
     /// The file with entries that has this id. A second object of it would not know of them.
-    func file(_ fileID: UInt64) -> EncryptedFile? { state.access { $0.targets[fileID]?.file } }
+    func file(_ fileID: UInt64) -> (any LoggedFile)? { state.access { $0.targets[fileID]?.file } }
 }
 
 /// Space in the log for the entries that take growths of files back.

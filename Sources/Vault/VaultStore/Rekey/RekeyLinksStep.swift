@@ -54,7 +54,7 @@ struct RekeyLinksStep {
         case (.link(let stored), S_IFLNK): return try directory.linkTarget(of: entry) == stored
         case (.file(let id), S_IFREG):
             let file = try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK)
-            return try EncryptedFile.unprovenFileID(of: file) == id
+            return try StoredHeader.unprovenFileID(of: file) == id
         default: return false
         }
     }

@@ -75,14 +75,14 @@ package final class Completion: Sendable {
     /// - Throws: `.locked` without the keys; `.damaged`; `.system` with errno.
     package func proveTail(_ entry: Component, in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
         let reader = try Descriptor(at: parent, entry, flags: O_RDONLY | O_NONBLOCK)
-        guard try EncryptedFile.mayHaveTornTail(reader, store.layout) else { return false }
+        guard try StoredHeader.mayHaveTornTail(reader, store.layout) else { return false }
         return try proving(reader) { (mustCheck) throws(StoreError) -> Bool in
             guard mustCheck else { return false }
             let file = try EncryptedFile.open(reader, in: store, cutsTornTail: true)
             try file.prepareForWriting(evenIfClosed: true)
             _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
             try file.synchronize(dataOnly: true)
-            return file.lengths.isCutBack.load(ordering: .acquiring)
+            return file.parts.lengths.isCutBack.load(ordering: .acquiring)
         }
     }
 
@@ -108,7 +108,7 @@ package final class Completion: Sendable {
             if isDirectory {
                 try OpenDirectory.makeRecord(of: pin, class: parentClass, in: store)
             } else {
-                try EncryptedFile.makeHeader(of: pin, class: parentClass, in: store)
+                try StoredHeader.make(of: pin, class: parentClass, in: store)
             }
             return true
         }

@@ -52,7 +52,7 @@ package struct LostObject {
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             let file = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-            return digits(of: try EncryptedFile.readHeader(of: file, keyRing: keyRing).0.fileID)
+            return digits(of: try StoredHeader(of: file, keyRing: keyRing).header.fileID)
         case S_IFDIR:
             let opened = try Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY)
             return try OpenDirectory.openRecord(of: opened, keyRing).record.isRoot

@@ -83,7 +83,7 @@ package final class StoreFaults: Sendable {
     /// Adds chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
     func add(_ loss: LostChunks) {
         state.withLock { $0.lostChunks += UInt64(loss.chunks.count) }
-        loss.file.syncs.report()
+        loss.file.parts.syncs.report()
         onLoss.notify(loss)
     }
 
@@ -154,4 +154,10 @@ extension StoreError {
 
     /// True if the store itself has failed: neither an answer about an object, nor a lack of space.
     var isOfStore: Bool { if case .system(let errno) = self { Self.ofStore.contains(errno.rawValue) } else { false } }
+}
+
+/// Chunks of a file whose acknowledged content is lost. They read as errors.
+package struct LostChunks: Sendable {
+    package let file: EncryptedFile
+    package let chunks: Range<UInt64>
 }

@@ -69,15 +69,14 @@ import VaultFormat
         try store.log.checkpoint(.due)
         file.writing.withLock { state in
             state.awaitedLength = 2 * 4096
-            state.loggedGrowth = 1
+            state.growth.logged(0..<1, 1, as: 0, isNew: true, hasLength: false)
         }
-        let thread = try file.syncs.synced.withLock { _ in
+        let thread = try file.parts.syncs.synced.withLock { _ in
             let thread = try BackgroundThread { try? file.writeDurableLength() }
-            try poll("the sync") { file.writing.withLock { $0.loggedGrowth == 0 } }
+            try poll("the sync") { file.writing.withLock { $0.growth.loggedBytes == 0 } }
             try file.writing.withLock { state in
-                let writer = try #require(state.writer)
-                try file.writeSeal(&state, writer)
-                try file.unseal(&state, writer, floor: 4096)
+                try state.seal()
+                try state.unseal(floor: 4096)
                 state.awaitedLength = 3 * 4096
             }
             return thread
@@ -95,9 +94,9 @@ import VaultFormat
         let vault = try TestStore()
         let file = try vault.create(in: try vault.open())
         try file.put(pattern(4096), at: 0)
-        file.writing.withLock { $0.loggedGrowth = 1 }
+        file.writing.withLock { $0.growth.logged(0..<1, 1, as: 0, isNew: true, hasLength: false) }
         try file.writeDurableLength()
-        #expect(file.writing.withLock { ($0.loggedGrowth, $0.header.length) } == (1, 0))
+        #expect(file.writing.withLock { ($0.growth.loggedBytes, $0.header.length) } == (1, 0))
     }
 }
 

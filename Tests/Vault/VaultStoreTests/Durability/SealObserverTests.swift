@@ -11,7 +11,7 @@ import Testing
         let store = try vault.open()
         let file = try vault.create(in: store)
         let depth = StackDepth()
-        file.attributes.onHiddenWrite.set { status in if status.after == nil { depth.note() } }
+        file.parts.attributes.onHiddenWrite.set { status in if status.after == nil { depth.note() } }
         try file.put(pattern(5000), at: 0)
         for round in 0..<200 where depth.growth == 0 {
             try file.put([UInt8(truncatingIfNeeded: round)], at: 100)

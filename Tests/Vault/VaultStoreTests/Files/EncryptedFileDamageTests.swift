@@ -156,7 +156,7 @@ import VaultFormat
         try #require(longer > UInt64(length))
         let store = try fixture.open(isReadOnly: true)
         let file = try fixture.reopen(in: store)
-        #expect(file.hasUnsealedTail)
+        #expect(file.parts.hasUnsealedTail)
         #expect(file.length == longer)
         if length > 0 {
             #expect(try file.get(length + 50) == content)
@@ -171,7 +171,7 @@ import VaultFormat
         #expect(try fixture.bytes() != sealed, "reading alone does not cut")
         try writable.prepareForWriting()
         #expect(writable.length == UInt64(length))
-        #expect(!writable.hasUnsealedTail)
+        #expect(!writable.parts.hasUnsealedTail)
         #expect(try writable.contents() == content)
         #expect(try fixture.bytes() == sealed)
         try writable.put([1, 2, 3], at: length)

@@ -132,7 +132,7 @@ private struct Model {
             store.durability.sealer.add(file)
             store.durability.sealer.sealAll()
             // Nobody has opened the file for writing since it was opened, so there is no descriptor to seal with.
-            if file.writing.withLock({ $0.writer != nil }) { isSealed = true }
+            if file.writing.withLock({ $0.isOpen }) { isSealed = true }
         }
         if expected.length > former { isSealed = false }
         expected.forget()

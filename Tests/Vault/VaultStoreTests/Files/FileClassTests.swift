@@ -66,7 +66,7 @@ import VaultFormat
         #expect(futimens(file.reader.fd, past) == 0)
         let before = status()
         let told = Told(status)
-        file.attributes.onHiddenWrite.set { told.note($0.before, $0.after) }
+        file.parts.attributes.onHiddenWrite.set { told.note($0.before, $0.after) }
         try file.changeClass(to: .none)
         let after = status()
         #expect(after.st_atim.tv_sec == 1000 && after.st_mtim.tv_sec == 2000 && after.st_mtim.tv_nsec == 7)
@@ -106,7 +106,7 @@ import VaultFormat
         try file.changeClass(to: .none)
         #expect(try fixture.bytes().count == size)
         let again = try fixture.reopen(in: try fixture.open())
-        #expect(again.hasUnsealedTail)
+        #expect(again.parts.hasUnsealedTail)
         damage { _ = try again.get(10, at: 9000) }
     }
 
@@ -119,7 +119,7 @@ import VaultFormat
         #expect(readOnly.protectionClass == .complete)
         let file = try fixture.reopen(in: try fixture.open())
         // Simulates a failure of the store: a descriptor that refuses writes.
-        file.writing.withLock { $0.open(file.reader, partialChunk: nil) }
+        file.writing.withLock { $0.open(file.reader) }
         #expect(throws: StoreError.system(.badFileDescriptor)) { try file.changeClass(to: .none) }
         #expect(file.protectionClass == .complete)
         #expect(file.writing.withLock { $0.header.protectionClass } == .complete)

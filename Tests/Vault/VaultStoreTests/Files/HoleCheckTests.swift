@@ -30,7 +30,7 @@ import Testing
                 })
             else { return 0 }
             let checkpoint = try? BackgroundThread {
-                let isExcluded = (try? file.unlessHiddenWrite { true }) == nil
+                let isExcluded = (try? file.parts.unlessHiddenWrite { true }) == nil
                 if !isExcluded { #expect(throws: Never.self) { try store.log.checkpoint(.due) } }
                 isOver.update { $0 = true }
             }
@@ -58,7 +58,7 @@ import Testing
         let file = try vault.reopen(in: try vault.open())
         if isLogged { try file.put(pattern(500), at: 4000) }
         try #require(file.isLogged == isLogged)
-        let status = { try file.records.log.shownStatus(file.reader.status()) }
+        let status = { try file.parts.records.log.shownStatus(file.reader.status()) }
         let before = try status()
         awaitTick()
         if punches {

@@ -91,11 +91,11 @@ import VaultFormat
         }
         for start in stride(from: 0, to: 88, by: 4) {
             for chunk in start..<(start + 4) {
-                let seen = file.changes.value
+                let seen = file.parts.changes.value
                 let plaintext = pattern(Self.c, seed: UInt64(chunk))
                 plaintext.withUnsafeBytes {
                     small.cache.insert(
-                        file: file.token, chunk: UInt64(chunk), $0, seen: seen, changes: file.changes)
+                        file: file.token, chunk: UInt64(chunk), $0, seen: seen, changes: file.parts.changes)
                 }
             }
             var part = [UInt8](repeating: 0, count: 4 * Self.c)

@@ -26,7 +26,7 @@ import VaultFormat
         let losses = lost.withLock { $0 }
         #expect(losses.count == 1 && losses.first?.file === place.files[1] && losses.first?.chunks == 1..<2)
         #expect(place.store.problems.count == 1 && place.store.faults.isDataMissing)
-        #expect(place.files[1].syncs.reports.load(ordering: .relaxed) == 1)
+        #expect(place.files[1].parts.syncs.reports.load(ordering: .relaxed) == 1)
         for (index, file) in place.files.enumerated() {
             if index == 1 {
                 damage { _ = try file.get(10, at: LogPlace.c) }
@@ -195,8 +195,8 @@ import VaultFormat
             for file in place.files { try file.put(pattern(LogPlace.c, seed: 42), at: 2 * LogPlace.c) }
             // An fsync or a change of another file gets no error, one of its own does.
             for reason in [CheckpointReason.fsync, CheckpointReason.change, CheckpointReason.holes] {
-                try log.checkpoint(reason(place.files[0]))
-                #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(reason(place.files[1])) }
+                try log.checkpoint(reason(place.files[0].fileID))
+                #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(reason(place.files[1].fileID)) }
             }
             #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
             // 'vaultfs sync' ends with the error, after everything else.
@@ -227,7 +227,7 @@ import VaultFormat
                 try place.store.log.renew { $0.sequence.isMultiple(of: 2) }
             }
             for _ in 0..<300 { try place.files[0].put(bytes, at: LogPlace.c) }
-            try place.store.log.checkpoint(.fsync(place.files[0]))
+            try place.store.log.checkpoint(.fsync(place.files[0].fileID))
         }
         try place.store.log.checkpoint(.due)
         for file in place.files[..<2] { #expect(try file.contents() == LogPlace.content([1: 43])) }
@@ -246,11 +246,11 @@ import VaultFormat
             refused.add(1, ordering: .relaxed)
             return ENOENT
         }
-        file.openHandles.add(1, ordering: .relaxed)
+        file.parts.openHandles.add(1, ordering: .relaxed)
         try CallWatcher.watch(place.vault.path, includesAttributes: true, answer) {
-            for reason in [CheckpointReason.fsync(file), .sync, .change(place.files[0])] {
+            for reason in [CheckpointReason.fsync(file.fileID), .sync, .change(place.files[0].fileID)] {
                 try file.put(pattern(LogPlace.c, seed: 45), at: 2 * LogPlace.c)
-                _ = file.records.log.setTime(timespec(tv_sec: 1, tv_nsec: 0))
+                _ = file.parts.records.log.setTime(timespec(tv_sec: 1, tv_nsec: 0))
                 try place.store.log.checkpoint(reason)
                 #expect(!file.isLogged)
             }
@@ -340,10 +340,10 @@ import VaultFormat
                     isFull.store(true, ordering: .relaxed)
                     let workspace = try Workspace(layout: growing.layout)
                     for cut in 2..<UInt64(4) {
-                        try growing.writing.withLock { (state) throws(StoreError) in
+                        try growing.writing.withLock { (writer) throws(StoreError) in
                             let length = 4 * UInt64(LogPlace.c) - cut
-                            let writer = try growing.writer(&state)
-                            try growing.shrink(&state, writer, to: length, undoes: true, workspace)
+                            try writer.prepare()
+                            try writer.shrink(to: length, undoes: true, workspace)
                         }
                     }
                 }

@@ -61,7 +61,7 @@ final class LogFaultRun {
                 name: name, file: try vault.reopen(name, in: store),
                 model: FileModel(pattern(length), chunkSize: chunkSize))
         }
-        files["open"]?.file.openHandles.add(1, ordering: .relaxed)
+        files["open"]?.file.parts.openHandles.add(1, ordering: .relaxed)
     }
 
     /// Runs the operations, and a clean end if asked for, with the faults.

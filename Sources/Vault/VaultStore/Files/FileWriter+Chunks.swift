@@ -1,0 +1,361 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+
+/// Where the records of a write go. After a crash every chunk is either old or new: an existing chunk is written to the log,
+/// a new one in place, or to the log if that needs fewer syncs or the log has the file's length.
+private enum Destiny {
+    case log
+    /// With the file's length, which the log has.
+    case logWithLength
+    case pastEnd
+}
+
+/// A part of a write that has one destiny: existing chunks, new ones, or both if they are logged together.
+private struct WritePiece {
+    /// Plaintext offsets.
+    let range: Range<UInt64>
+    let destiny: Destiny
+}
+
+/// Chunks that are put at once, from the records in a workspace.
+private struct Batch {
+    let first: UInt64
+    let plaintext: UnsafeRawBufferPointer
+    /// True if a program has written all of it.
+    let isWhole: Bool
+    let destiny: Destiny
+}
+
+extension FileWriter {
+    /// Leaves room for the records' overhead in a 64-bit file size.
+    static let largestLength = UInt64(Int64.max) / 2
+
+    /// Does `EncryptedFile.write`.
+    mutating func write(
+        _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, _ workspace: Workspace
+    ) throws(StoreError) -> Int {
+        let (end, overflow) = plaintextOffset.addingReportingOverflow(UInt64(data.count))
+        // The backing file's offsets must fit off_t.
+        guard !overflow, end <= Self.largestLength else { throw .system(.fileTooLarge) }
+        try prepare()
+        guard plaintextOffset > length else { return try writeChunks(data, at: plaintextOffset, workspace) }
+        return try growing(workspace) { (writer) throws(StoreError) in
+            try writer.extend(to: plaintextOffset, workspace)
+            return try writer.writeChunks(data, at: plaintextOffset, workspace)
+        }
+    }
+
+    /// Writes at or before the end, piece by piece.
+    mutating func writeChunks(
+        _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, _ workspace: Workspace
+    ) throws(StoreError) -> Int {
+        let end = plaintextOffset + UInt64(data.count)
+        if end > length { try unseal() }
+        var done = 0
+        while done < data.count {
+            do throws(StoreError) {
+                let piece = try nextPiece(of: (plaintextOffset + UInt64(done))..<end)
+                let rest = data.slice(done..<Int(piece.range.upperBound - plaintextOffset))
+                if piece.destiny == .pastEnd { try beginGrowth() }
+                let shared = sharedSize(of: piece, workspace)
+                if shared > 0, let helper = workspace.helper {
+                    let written = try write(rest.slice(..<shared), of: piece, helper, workspace)
+                    done += written
+                    if written < shared { return done }
+                } else {
+                    done += try writeBatch(rest, of: piece, workspace)
+                }
+            } catch {
+                if done > 0 { return done }
+                throw error
+            }
+        }
+        return done
+    }
+
+    /// The leading part of a write that has one destiny.
+    private mutating func nextPiece(of range: Range<UInt64>) throws(StoreError) -> WritePiece {
+        let chunkSize = UInt64(layout.chunkSize)
+        let first = range.lowerBound / chunkSize
+        let existing = layout.chunkCount(ofLength: length)
+        if try isLengthLogged() { return WritePiece(range: range, destiny: .logWithLength) }
+        if growth.shouldLog(range.count, from: first, durableSequence: store.log.durableSequence) {
+            return WritePiece(range: range, destiny: .log)
+        }
+        guard first < existing else { return WritePiece(range: range, destiny: .pastEnd) }
+        return WritePiece(range: range.lowerBound..<min(range.upperBound, existing * chunkSize), destiny: .log)
+    }
+
+    /// True if the log has the file's length. Makes a checkpoint if much was logged since.
+    private mutating func isLengthLogged() throws(StoreError) -> Bool {
+        guard parts.records.log.hasLength else {
+            growth.lengthIsInPlace()
+            return false
+        }
+        guard growth.isMuchLogged else { return true }
+        try putEverythingInPlace()
+        return false
+    }
+
+    /// The size of the leading part of a piece that two threads write: whole chunks, and also a last and partial one that ends
+    /// the file. A partial chunk among existing ones is read first, by the worker. 0 if it is too small.
+    private func sharedSize(of piece: WritePiece, _ workspace: Workspace) -> Int {
+        let chunkSize = layout.chunkSize
+        guard workspace.helper != nil, piece.range.count >= RequestHelper.smallestShared,
+            piece.range.lowerBound % UInt64(chunkSize) == 0
+        else { return 0 }
+        let isEnd = piece.range.upperBound >= length
+        let count = isEnd ? piece.range.count : piece.range.count - piece.range.count % chunkSize
+        return count >= RequestHelper.smallestShared ? count : 0
+    }
+
+    /// Writes a part of a piece by the worker and the helper. Both encrypt batches at the same time, and put one after the other,
+    /// so an interrupted write leaves what it leaves if the worker is alone.
+    /// - Returns: the number of bytes written.
+    private mutating func write(
+        _ data: UnsafeRawBufferPointer, of piece: WritePiece, _ helper: RequestHelper, _ workspace: Workspace
+    ) throws(StoreError) -> Int {
+        let chunkSize = layout.chunkSize
+        let count = data.count
+        let start = piece.range.lowerBound
+        let batchSize = workspace.batchChunks * chunkSize
+        // The first batch is half as large, so that it is put sooner, while the next ones are encrypted.
+        let offset = workspace.batchChunks / 2 * chunkSize
+        let range: @Sendable (Int) -> Range<Int> = {
+            max(0, $0 * batchSize - offset)..<min(count, ($0 + 1) * batchSize - offset)
+        }
+        // Both threads have ended when `share` returns, and only one at a time finishes a batch.
+        nonisolated(unsafe) let data = data
+        let (file, destiny) = (parts, piece.destiny)
+        return try withUnsafeMutablePointer(to: &self) { (writer) throws(StoreError) in
+            nonisolated(unsafe) let writer = writer
+            let batches = (count + offset + batchSize - 1) / batchSize
+            let (done, error) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
+                let range = range(index)
+                let plaintext = data.slice(range)
+                _ = try file.records.encrypt(
+                    plaintext, first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize),
+                    chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
+            } finish: { (index, workspace) throws(StoreError) in
+                let range = range(index)
+                let batch = Batch(
+                    first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), plaintext: data.slice(range),
+                    isWhole: true, destiny: destiny)
+                try writer.pointee.put(
+                    batch, length: max(file.length, start + UInt64(range.upperBound)), workspace)
+            }
+            if done == 0, let error { throw error }
+            return done == batches ? count : range(done).lowerBound
+        }
+    }
+
+    /// Writes the leading part of `data`, the rest of a piece, that lies in one batch of chunks. Returns its size.
+    private mutating func writeBatch(
+        _ data: UnsafeRawBufferPointer, of piece: WritePiece, _ workspace: Workspace
+    ) throws(StoreError) -> Int {
+        let chunkSize = UInt64(layout.chunkSize)
+        let oldLength = length
+        let start = piece.range.lowerBound
+        let first = start / chunkSize
+        let regionStart = first * chunkSize
+        let dataEnd = min(piece.range.upperBound, regionStart + UInt64(workspace.batchChunks) * chunkSize)
+        let chunks = Int((dataEnd - 1) / chunkSize - first) + 1
+        let newLength = max(oldLength, dataEnd)
+        let regionEnd = min(regionStart + UInt64(chunks) * chunkSize, newLength)
+        let given = data.slice(..<Int(dataEnd - start))
+
+        let isWhole = start == regionStart && dataEnd == regionEnd
+        let plaintext =
+            isWhole
+            ? given
+            : try assemble(given, at: start, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
+        _ = try parts.records.encrypt(plaintext, first: first, chunks: chunks, workspace)
+        let batch = Batch(first: first, plaintext: plaintext, isWhole: isWhole, destiny: piece.destiny)
+        try put(batch, length: newLength, workspace)
+        return given.count
+    }
+
+    /// Puts a batch where it is to go, and then lets readers see it.
+    private mutating func put(_ batch: Batch, length newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
+        let chunks = (batch.plaintext.count + layout.chunkSize - 1) / layout.chunkSize
+        let encrypted = ChunkRecords.encrypted(batch.plaintext.count, chunks: chunks, workspace)
+        try parts.changes.during { () throws(StoreError) in
+            try parts.store.counters.storeTime.time { () throws(StoreError) in
+                if batch.destiny == .pastEnd { return try writePastEnd(encrypted, first: batch.first) }
+                let hasLength = batch.destiny == .logWithLength
+                try append(
+                    .records, first: batch.first, bodySize: encrypted.count, exactLength: hasLength ? newLength : nil,
+                    workspace)
+                growth.logged(
+                    batch.first..<(batch.first + UInt64(chunks)), encrypted.count, as: parts.records.log.lastSequence,
+                    isNew: newLength > length, hasLength: hasLength)
+            }
+            setLength(newLength)
+            for index in 0..<chunks {
+                let chunk = batch.first + UInt64(index)
+                let start = index * layout.chunkSize
+                let end = min(start + layout.chunkSize, batch.plaintext.count)
+                // A partial last chunk too: the next append then need not read it.
+                if batch.isWhole && end - start == layout.chunkSize {
+                    parts.store.cache.remove(file: parts.token, chunk: chunk)
+                } else {
+                    parts.store.cache.update(file: parts.token, chunk: chunk, batch.plaintext.slice(start..<end))
+                }
+            }
+        }
+    }
+
+    /// Puts together the batch's plaintext if the data covers its first or last chunk only in part. The rest is read
+    /// from disk.
+    private func assemble(
+        _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, region: Range<UInt64>, oldLength: UInt64,
+        _ workspace: Workspace
+    ) throws(StoreError) -> UnsafeRawBufferPointer {
+        let chunkSize = UInt64(layout.chunkSize)
+        let assembled = workspace.assembly.slice(..<Int(region.upperBound - region.lowerBound))
+        let dataEnd = plaintextOffset + UInt64(data.count)
+        let first = region.lowerBound / chunkSize
+        let last = (region.upperBound - 1) / chunkSize
+        if plaintextOffset > region.lowerBound || (first == last && dataEnd < region.upperBound) {
+            try loadChunk(first, into: assembled, at: 0, workspace)
+        }
+        if last > first && dataEnd < region.upperBound {
+            try loadChunk(last, into: assembled, at: Int((last - first) * chunkSize), workspace)
+        }
+        let start = Int(plaintextOffset - region.lowerBound)
+        assembled.slice(start..<(start + data.count)).copyMemory(from: data)
+        return UnsafeRawBufferPointer(assembled)
+    }
+
+    /// Fills a chunk's part of the assembly with the file's content and zeros after it.
+    private func loadChunk(
+        _ chunk: UInt64, into assembled: UnsafeMutableRawBufferPointer, at start: Int, _ workspace: Workspace
+    ) throws(StoreError) {
+        let part = assembled.slice(start..<min(start + layout.chunkSize, assembled.count))
+        let filled = min(layout.plaintextSize(ofChunk: chunk, length: length), part.count)
+        if filled > 0 { try RunReader(parts: parts).readStart(ofChunk: chunk, into: part.slice(..<filled), workspace) }
+        part.slice(filled...).fill(with: 0)
+    }
+
+    // MARK: Past the end
+
+    /// Makes sure, before a chunk is written past the end, that a power cut cannot leave it there without the current
+    /// last chunk. Until then the durable tail's old record ends the file.
+    mutating func beginGrowth() throws(StoreError) {
+        switch growth.tail {
+        case .free: break
+        case .durable: preconditionFailure("an entry replaces a partial chunk before another chunk follows it")
+        case .replaced(_, let sequence):
+            store.log.awaitRenewal()
+            try store.log.synchronize(through: sequence)
+        }
+        growth.release()
+    }
+
+    /// Writes new records past the end of the file, after `beginGrowth`.
+    private mutating func writePastEnd(_ encrypted: UnsafeRawBufferPointer, first: UInt64) throws(StoreError) {
+        guard case .free = growth.tail else { preconditionFailure("growth begins before new chunks are written") }
+        let start = layout.recordOffset(ofChunk: first)
+        // A write past the end that fails makes ext4 drop all space there, also that of records which the log has
+        // (ext4_truncate_failed_write in fs/ext4/truncate.h, seen on 6.1). fallocate(2) fails without that.
+        if parts.isLogged { try reserveAhead(start..<(start + UInt64(encrypted.count))) }
+        do throws(StoreError) {
+            try descriptor.write(encrypted, at: start)
+        } catch {
+            // Only bytes past the old end were written. They are removed again.
+            _ = try? descriptor.truncate(to: start)
+            // This frees space that was allocated for more.
+            space.free()
+            throw error
+        }
+        parts.syncs.countWrite()
+        parts.records.log.raiseTime()
+        store.counters.ciphertextBytesWritten.count(encrypted.count)
+    }
+
+    // MARK: The log
+
+    /// Appends an entry of a change. `workspace.records` begins with its body, if it has one.
+    /// - Parameters:
+    ///   - exactLength: the file's length from then on, if the log has it.
+    ///   - undoes: true if it takes back a growth.
+    /// - Throws: `ENOSPC` if the records have no space in place, `EFBIG` if the store cannot have a file that large.
+    mutating func append(
+        _ kind: LogEntry.Kind, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0, exactLength: UInt64?,
+        undoes: Bool = false, _ workspace: Workspace
+    ) throws(StoreError) {
+        let entry = LogEntry(
+            kind, fileID: parts.fileID, sealCounter: header.sealCounter, first: first, end: end, bodySize: bodySize,
+            exactLength: exactLength)
+        try parts.store.log.append(
+            entry, undoes: undoes, in: workspace.logEntry, of: file, descriptor,
+            reserving: { () throws(StoreError) in try reserve(for: entry) },
+            { [parts, layout] entry, position, log in
+                parts.records.log.add(entry, at: position, in: log, layout)
+            })
+        parts.store.counters.ciphertextBytesWritten.count(bodySize)
+    }
+}
+
+/// Space for records that are not there yet: a checkpoint must not run out of space for what was acknowledged.
+extension FileWriter {
+    /// Space that is allocated at once for a file whose growth is logged, or four times what is written if that is more.
+    private static let reservedAhead: UInt64 = 128 << 10
+    /// The size of a file that every store can have, in bytes.
+    private static let anyStoreHas = UInt64(Int32.max)
+
+    /// Makes sure that the store can put an entry in place, before it is appended.
+    private mutating func reserve(for entry: LogEntry) throws(StoreError) {
+        if entry.isExact { try admitSize(layout.backingSize(ofPlaintextLength: entry.length)) }
+        guard entry.kind == .records else { return }
+        let start = layout.recordOffset(ofChunk: entry.first)
+        let range = start..<(start + UInt64(entry.bodySize))
+        if range.upperBound > layout.backingSize(ofPlaintextLength: length) {
+            try reserveAhead(range)
+        } else if header.isSparse {
+            try reserve(range)
+        }
+    }
+
+    /// Makes sure that records past the end have space, and a few that may follow them.
+    private mutating func reserveAhead(_ range: Range<UInt64>) throws(StoreError) {
+        let releases = parts.records.log.spaceReleases.load(ordering: .acquiring)
+        if space.reaches(range.upperBound, releases: releases) { return }
+        var end = range.upperBound + max(Self.reservedAhead, 4 * UInt64(range.count))
+        do throws(StoreError) { try reserve(range.lowerBound..<end) } catch {
+            end = range.upperBound
+            try reserve(range)
+        }
+        space.allocated(upTo: end, releases: releases)
+    }
+
+    /// Makes sure that records have space. KEEP_SIZE: the length stays.
+    /// - Throws: `ENOSPC`, `EDQUOT`, `EFBIG`.
+    private func reserve(_ range: Range<UInt64>) throws(StoreError) {
+        do throws(StoreError) {
+            try retrying {
+                linux_fallocate(
+                    descriptor.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count))
+            }
+        } catch {
+            if error.isNoSpace || error == .system(.fileTooLarge) { throw error }
+            // A store without fallocate(2) cannot promise space. The log then keeps the chunk whole.
+            try admitSize(range.upperBound)
+        }
+    }
+
+    /// Makes sure that the store can have a file of this size: lseek(2) compares it with that of the largest (s_maxbytes in
+    /// fs/read_write.c). A FUSE store does not tell its own.
+    /// - Throws: `EFBIG`.
+    private func admitSize(_ size: UInt64) throws(StoreError) {
+        if size <= Self.anyStoreHas { return }
+        if lseek(descriptor.fd, off_t(size), SEEK_SET) < 0, currentErrno() == .invalidArgument {
+            throw .system(.fileTooLarge)
+        }
+    }
+}

@@ -1,0 +1,290 @@
+internal import CLinux
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+
+extension FileWriter {
+    /// A gap of at least this many bytes past the end becomes a hole. A smaller one is written as encrypted zeros.
+    private static let smallestHole: UInt64 = 1 << 20
+    private static let zeros = [UInt8](repeating: 0, count: 128 << 10)
+
+    /// Does `EncryptedFile.setLength`.
+    mutating func truncate(to newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
+        guard newLength <= Self.largestLength else { throw .system(.fileTooLarge) }
+        try prepare()
+        if newLength > length {
+            try growing(workspace) { (writer) throws(StoreError) in try writer.extend(to: newLength, workspace) }
+        } else if newLength < length || newLength == 0 && parts.isLogged {
+            try shrink(to: newLength, workspace)
+        } else if parts.isLogged {
+            // POSIX: the times change even then. ctime is the backing file's.
+            try? SparseMap(parts: parts).punchPastEnd(descriptor)
+            parts.records.log.raiseTime()
+        } else {
+            try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: length))
+        }
+    }
+
+    /// Truncates the file to nothing, whatever its length and chunks are.
+    mutating func removeContent() throws(StoreError) {
+        try prepare()
+        try shrink(to: 0, try Workspace(layout: layout))
+    }
+
+    // MARK: Longer
+
+    /// Runs `body`, which extends the file. If it fails, the file has its former length again: the log keeps space for that.
+    mutating func growing<Result>(
+        _ workspace: Workspace, _ body: (inout FileWriter) throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        let oldLength = length
+        return try store.log.keepingUndoSpace(of: parts.fileID) { () throws(StoreError) in
+            do throws(StoreError) { return try body(&self) } catch {
+                if length > oldLength { try? shrink(to: oldLength, undoes: true, workspace) }
+                throw error
+            }
+        }
+    }
+
+    /// Extends the file with zeros. Called by the body of `growing`.
+    mutating func extend(to newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
+        let oldLength = length
+        let chunkSize = UInt64(layout.chunkSize)
+        let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
+        // A partial last record is written as encrypted zeros: one that is zero was torn.
+        let holeEnd = newLength / chunkSize * chunkSize
+        guard newLength - oldLength >= Self.smallestHole, holeEnd > chunkEnd else {
+            return try writeZeros(oldLength..<newLength, workspace)
+        }
+        try markSparse()
+        try unseal()
+        // The last record must become a whole one, with its zeros encrypted, before records can follow it.
+        try writeZeros(oldLength..<chunkEnd, workspace)
+        if parts.records.log.hasMostHoles { try putEverythingInPlace() }
+        if !parts.records.log.hasLength { try beginGrowth() }
+        try parts.changes.during { () throws(StoreError) in
+            if parts.records.log.hasLength {
+                try append(
+                    .hole, first: layout.chunkCount(ofLength: length), end: layout.chunkCount(ofLength: holeEnd),
+                    exactLength: holeEnd, workspace)
+            } else {
+                // A fragment after the last record must not become part of the hole.
+                try cutFragment()
+                try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
+                parts.syncs.countWrite()
+                parts.records.log.raiseTime()
+            }
+            setLength(holeEnd)
+        }
+        try writeZeros(holeEnd..<newLength, workspace)
+    }
+
+    /// Cuts off bytes after the last record that are too few for another.
+    func cutFragment() throws(StoreError) {
+        let end = layout.backingSize(ofPlaintextLength: length)
+        if UInt64(clamping: try descriptor.status().st_size) > end { try descriptor.truncate(to: end) }
+    }
+
+    /// Extends a file that ends with a whole chunk by a hole up to `newLength`.
+    mutating func skip(to newLength: UInt64) throws(StoreError) {
+        guard newLength > length else { return }
+        try prepare()
+        try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: newLength))
+        parts.syncs.countWrite()
+        setLength(newLength)
+    }
+
+    /// Writes encrypted zeros over a range that begins at or before the end.
+    private mutating func writeZeros(_ range: Range<UInt64>, _ workspace: Workspace) throws(StoreError) {
+        var position = range.lowerBound
+        while position < range.upperBound {
+            let count = Int(min(UInt64(Self.zeros.count), range.upperBound - position))
+            position += UInt64(
+                try Self.zeros.withBytes { (zeros) throws(StoreError) -> Int in
+                    try writeChunks(zeros.slice(..<count), at: position, workspace)
+                })
+        }
+    }
+
+    // MARK: Shorter
+
+    /// Cuts the file to a shorter length, in the log: until the next checkpoint the backing file keeps its size. A power cut
+    /// must not leave a shortened file without the entry that replaces its last record.
+    /// - Parameter undoes: takes back an extension that failed.
+    mutating func shrink(
+        to newLength: UInt64, undoes: Bool = false, _ workspace: Workspace
+    ) throws(StoreError) {
+        let last = layout.chunkIndex(ofPlaintextOffset: newLength)
+        let rest = try readRest(of: newLength, workspace)
+        try unseal(floor: newLength)
+        try parts.changes.during { () throws(StoreError) in
+            try parts.records.cuts.during { () throws(StoreError) in
+                if let rest {
+                    let encrypted = try parts.records.encrypt(rest, first: last, chunks: 1, workspace)
+                    try append(
+                        .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes,
+                        workspace)
+                } else {
+                    try append(.length, exactLength: newLength, undoes: undoes, workspace)
+                }
+                applyCut(to: newLength, last)
+            }
+        }
+    }
+
+    /// Reads the part of the last chunk that a cut to `newLength` leaves. Nil if it leaves none.
+    private func readRest(of newLength: UInt64, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer? {
+        let last = layout.chunkIndex(ofPlaintextOffset: newLength)
+        let piece = workspace.assembly.slice(..<Int(newLength % UInt64(layout.chunkSize)))
+        if piece.isEmpty { return nil }
+        try RunReader(parts: parts).readStart(ofChunk: last, into: piece, workspace)
+        return UnsafeRawBufferPointer(piece)
+    }
+
+    private mutating func applyCut(to newLength: UInt64, _ last: UInt64) {
+        setLength(newLength)
+        awaitedLength = awaitedLength.map { min($0, newLength) }
+        // The checkpoint frees what is past the end, and makes the tail durable.
+        space.free()
+        growth.restart(layout.partialChunk(of: newLength))
+        store.cache.removeAll(file: parts.token, from: last)
+    }
+
+    /// Cuts off the torn tail. The file then ends before the first record that does not verify. A sealed file ends at its
+    /// length. Any other record that does not verify stays an error. What is cut is durable on return.
+    ///
+    /// A person who makes a file look so, and the vault's end unclean, has cut it at a chunk boundary, which an unsealed
+    /// file cannot show in any case.
+    mutating func cutTornTail() throws(StoreError) {
+        let before = length
+        try cutTail()
+        if length < before { parts.lengths.isCutBack.store(true, ordering: .releasing) }
+        // The end will count as a clean one, and this as looked at.
+        if !store.isReadOnly, !header.isSealed { try parts.reader.synchronize(dataOnly: true) }
+    }
+
+    private mutating func cutTail() throws(StoreError) {
+        if header.isSealed {
+            guard length > header.length else { return }
+            guard !store.isReadOnly else { return readNoFurther() }
+            try openedForNow(evenIfClosed: true) { (writer) throws(StoreError) in try writer.cutBack() }
+            return try parts.reader.synchronize(dataOnly: true)
+        }
+        guard let first = try TornTail(parts: parts).firstChunk(header) else { return }
+        let newLength = layout.plaintextOffset(ofChunk: first)
+        if !store.isReadOnly {
+            let (writer, size) = (
+                try parts.reader.reopenedForWriting(), layout.backingSize(ofPlaintextLength: newLength)
+            )
+            try parts.keepingAttributes(writer) { (_) throws(StoreError) in try writer.truncate(to: size) }
+            parts.syncs.countWrite()
+        }
+        applyCut(to: newLength, first)
+    }
+
+    /// Cuts a file that is longer than its sealed header says back to the sealed length.
+    mutating func cutBack() throws(StoreError) {
+        let sealedLength = header.length
+        if try isRecordLonger(thanFor: sealedLength) {
+            parts.lengths.setAuthentic(.max)
+            do throws(StoreError) { return try shrink(to: sealedLength, try Workspace(layout: layout)) } catch {
+                parts.lengths.setAuthentic(sealedLength)
+                // A record that does not verify is not replaced. Reading it stays an error.
+                guard case .damaged = error else { throw error }
+            }
+        }
+        try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
+        parts.syncs.countWrite()
+        applyCut(to: sealedLength, layout.chunkIndex(ofPlaintextOffset: sealedLength))
+        parts.lengths.setAuthentic(.max)
+    }
+
+    /// True if the last record of a sealed length is still the longer one, which must become the short one that the file ends
+    /// with.
+    private func isRecordLonger(thanFor sealedLength: UInt64) throws(StoreError) -> Bool {
+        let last = layout.chunkIndex(ofPlaintextOffset: sealedLength)
+        let n = Int(sealedLength % UInt64(layout.chunkSize))
+        guard n > 0 else { return false }
+        let workspace = try Workspace(layout: layout)
+        if try SparseMap(parts: parts).isHole(last, size: n, workspace) { return false }
+        return try !RunReader(parts: parts).decryptStored(last, into: workspace.edge.slice(..<n), workspace)
+    }
+
+    /// A read-only store ends a file at the sealed length, whatever the backing file has after it.
+    private mutating func readNoFurther() {
+        parts.lengths.stored.store(length, ordering: .releasing)
+        applyCut(to: header.length, layout.chunkIndex(ofPlaintextOffset: header.length))
+        parts.lengths.setAuthentic(.max)
+    }
+}
+
+/// fallocate(2). Each function does the one of `EncryptedFile` with its name.
+extension FileWriter {
+    mutating func punchHole(_ range: Range<UInt64>, _ workspace: Workspace) throws(StoreError) {
+        try prepare()
+        let inside = range.clamped(to: 0..<length)
+        if !inside.isEmpty { return try punch(inside, workspace) }
+        try SparseMap(parts: parts).punchPastEnd(descriptor)
+        parts.records.log.raiseTime()
+    }
+
+    mutating func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, _ workspace: Workspace) throws(StoreError) {
+        try prepare()
+        // First, because it may fail for lack of space. Punching frees the space, so reserve it again.
+        try reserve(range, keepsSize: true, workspace)
+        try punch(range.clamped(to: 0..<length), workspace)
+        // The hole must be made before space is allocated in it.
+        try putEverythingInPlace()
+        try reserve(range, keepsSize: keepsSize, workspace)
+    }
+
+    mutating func allocate(_ range: Range<UInt64>, keepsSize: Bool, _ workspace: Workspace) throws(StoreError) {
+        try prepare()
+        try reserve(range, keepsSize: keepsSize, workspace)
+        parts.records.log.raiseTime()
+    }
+
+    private mutating func reserve(
+        _ range: Range<UInt64>, keepsSize: Bool, _ workspace: Workspace
+    ) throws(StoreError) {
+        guard range.upperBound <= Self.largestLength else { throw .system(.fileTooLarge) }
+        let start = layout.recordOffset(ofChunk: layout.chunkIndex(ofPlaintextOffset: range.lowerBound))
+        let end = layout.backingSize(ofPlaintextLength: range.upperBound)
+        try retrying {
+            linux_fallocate(
+                descriptor.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(max(end, start + 1) - start))
+        }
+        if range.upperBound > length { space.allocatedAhead() }
+        if keepsSize || range.upperBound <= length { return }
+        try growing(workspace) { (writer) throws(StoreError) in try writer.extend(to: range.upperBound, workspace) }
+    }
+
+    /// Writes zeros to the parts of chunks at both ends and makes holes of the chunks between.
+    private mutating func punch(_ range: Range<UInt64>, _ workspace: Workspace) throws(StoreError) {
+        guard !range.isEmpty else { return }
+        let chunkSize = UInt64(layout.chunkSize)
+        let firstWhole = (range.lowerBound + chunkSize - 1) / chunkSize
+        // Not a shorter last record: one that is zero was torn.
+        let endWhole = range.upperBound / chunkSize
+        guard firstWhole < endWhole else { return try writeZeros(range, workspace) }
+        if range.lowerBound < firstWhole * chunkSize {
+            try writeZeros(range.lowerBound..<(firstWhole * chunkSize), workspace)
+        }
+        if endWhole * chunkSize < range.upperBound {
+            try writeZeros((endWhole * chunkSize)..<range.upperBound, workspace)
+        }
+        try SparseMap(parts: parts).punchPastEnd(descriptor)
+        try markSparse()
+        if parts.records.log.hasMostHoles { try putEverythingInPlace() }
+        // The hole may remove the record that the file ended with.
+        let isEnd = parts.isLogged && endWhole >= layout.chunkCount(ofLength: length)
+        try parts.changes.during { () throws(StoreError) in
+            let exactLength = isEnd || parts.records.log.hasLength ? parts.length : nil
+            try append(.hole, first: firstWhole, end: endWhole, exactLength: exactLength, workspace)
+            parts.store.cache.removeAll(file: parts.token, from: firstWhole)
+        }
+    }
+}

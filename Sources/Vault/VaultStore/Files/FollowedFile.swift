@@ -1,0 +1,127 @@
+internal import FileSystem
+internal import Glibc
+internal import LinuxSystem
+internal import Synchronization
+internal import SystemPackage
+internal import VaultFormat
+
+/// A file that another machine may be writing (`Store.followsWriter`). Metadata is read again when it is old. Data that
+/// does not verify is read again, because a record may arrive in several parts over a network.
+package struct FollowedFile {
+    let file: EncryptedFile
+
+    private var parts: FileParts { file.parts }
+    private var store: Store { parts.store }
+
+    /// Milliseconds for which a check for changes stays valid.
+    package static let checkInterval = 1000
+    /// Milliseconds before each retry.
+    private static let pauses: [UInt32] = [10, 20, 40, 80, 160, 320]
+
+    /// Runs `body`. If the store follows a writer and `body` throws `.damaged`, retries after a pause.
+    static func retryingDamage<Result>(
+        in store: Store, reader: Descriptor, _ body: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        guard store.followsWriter else { return try body() }
+        for pause in pauses {
+            do throws(StoreError) { return try body() } catch .damaged {}
+            usleep(pause * 1000)
+            // The page cache may have one page from before a write and one from after it.
+            reader.dropPages()
+        }
+        return try body()
+    }
+
+    /// Takes over changes that another machine may have made to the file, unless that was done within the last second. Then
+    /// runs `body`. Retries both while they find damage.
+    func upToDate<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        var tries = 0
+        return try Self.retryingDamage(in: store, reader: parts.reader) { () throws(StoreError) in
+            let (now, isRetry) = (monotonicMilliseconds(), tries > 0)
+            tries += 1
+            if isRetry || now - parts.lengths.lastCheck.load(ordering: .acquiring) >= Self.checkInterval {
+                try follow(try parts.reader.status(), isRetry: isRetry)
+                parts.lengths.lastCheck.store(now, ordering: .releasing)
+            }
+            return try body()
+        }
+    }
+
+    /// Does `EncryptedFile.follow`.
+    /// - Parameter isRetry: also if the status shows no change.
+    func follow(_ status: stat, isRetry: Bool = false) throws(StoreError) {
+        guard store.followsWriter else { return }
+        let found = store.foundChanges?.refreshed(isRetry: isRetry)
+        try file.writing.withLock { (writer) throws(StoreError) in
+            try writer.follow(status, found, isRetry: isRetry)
+        }
+    }
+
+    /// Does `EncryptedFile.confirm`.
+    func confirm(_ fresh: Descriptor) throws(StoreError) {
+        try Self.retryingDamage(in: store, reader: fresh) { () throws(StoreError) in
+            let header = try StoredHeader(of: fresh, keyRing: store.keyRing).header
+            guard header.fileID == parts.fileID else { throw .system(.staleNFSFileHandle) }
+            try follow(try fresh.status())
+        }
+    }
+}
+
+extension FileWriter {
+    /// Takes over changes of another writer, if `status`, from fstat(2), or the log shows any.
+    /// - Parameters:
+    ///   - found: the changes in the log.
+    ///   - isRetry: also if nothing shows any.
+    fileprivate mutating func follow(
+        _ status: stat, _ found: FoundChanges.Found?, isRetry: Bool
+    ) throws(StoreError) {
+        let now = Followed(stamp: FileStamp(status), logNumber: found?.number ?? 0)
+        if case .reading(let followed) = phase, followed == now, !isRetry { return }
+        var header: FileHeader
+        do throws(StoreError) {
+            header = try StoredHeader(of: parts.reader, keyRing: store.keyRing).header
+        } catch .locked {
+            // The key of its class is forgotten. Open handles continue with the known header.
+            return
+        }
+        guard header.fileID == parts.fileID else { throw .system(.staleNFSFileHandle) }
+        guard header.sealCounter >= self.header.sealCounter else {
+            // Only raised by writers. A server's copies may differ for a moment.
+            if isRetry { store.faults.add(.oldState, StoreFaults.olderFile) }
+            throw .damaged("header: older than it was")
+        }
+        let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
+        let isCut = header.isSealed && newLength < header.length
+        if isCut, found?.files[parts.fileID]?.exactLength == nil {
+            throw .damaged(EncryptedFile.wrongLength(newLength, expected: header.length))
+        }
+        parts.lengths.set(newLength, by: header)
+        parts.records.adopt(header)
+        if let found { adopt(found, UInt64(clamping: status.st_size), &header) }
+        follow(header, now)
+    }
+
+    /// Takes over the changes that a read-only store has found in the log.
+    mutating func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64) {
+        var header = header
+        adopt(found, backingSize, &header)
+        follow(header)
+    }
+
+    /// The header, which was just read, becomes the one that fits the changes.
+    private func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ header: inout FileHeader) {
+        let sealCounter = header.sealCounter
+        let changes = found.changes(of: parts.fileID, sealCounter: sealCounter)
+        // A writer may have sealed the file since the log was read.
+        if !store.followsWriter, found.files[parts.fileID]?.outdated(sealCounter) ?? 0 > 0 {
+            store.faults.add(.foundLog, LogRecovery.outdated)
+        }
+        parts.records.log.adopt(changes, in: found.log)
+        if changes.isEmpty { return }
+        let length = changes.length(backingSize, layout)
+        if changes.unseal(header, layout) { header.isSealed = false }
+        header.keepLost(changes, length, layout)
+        parts.lengths.set(length, by: header)
+        if !changes.holes.isEmpty { parts.records.isSparse.store(true, ordering: .releasing) }
+    }
+}

@@ -1,0 +1,110 @@
+/// How a file has grown since its last sync: what may be written past its end, and what the log has of it.
+struct Growth {
+    /// The partial last chunk, once a sync may have put it on disk. No chunk may follow it until a whole record has replaced
+    /// it durably: a power cut could otherwise leave a gap in the middle of the file.
+    enum Tail {
+        /// New chunks may be written past the end.
+        case free
+        case durable(UInt64)
+        /// An entry of the log has replaced it. A sync may have begun since, and there may be another one, or none.
+        case replaced(UInt64?, by: UInt64)
+
+        fileprivate init(_ partialChunk: UInt64?) {
+            self = if let partialChunk { .durable(partialChunk) } else { .free }
+        }
+
+        fileprivate var chunk: UInt64? {
+            switch self {
+            case .free: nil
+            case .durable(let chunk): chunk
+            case .replaced(let chunk, _): chunk
+            }
+        }
+    }
+
+    /// Bytes that are logged, while the log has a file's length, before a checkpoint. Small files that are rewritten stay
+    /// below.
+    private static let mostLogged = 4 << 20
+    /// Bytes of new chunks that are logged between two syncs, and in one write. A file that grows between frequent syncs
+    /// then needs only those of the log.
+    private static let mostLoggedGrowth = 256 << 10
+    private static let largestLoggedGrowth = 64 << 10
+
+    private(set) var tail = Tail.free
+    /// Bytes of new chunks that were logged since the last sync.
+    private(set) var loggedBytes = 0
+    /// Bytes that were logged since the log has the file's length.
+    private(set) var bytesWithLength = 0
+
+    /// True if so much was logged since the log has the file's length that it should be put in place.
+    var isMuchLogged: Bool { bytesWithLength > Self.mostLogged }
+
+    /// True if new chunks should be logged: they are few, and in place they would need a sync first, because the durable
+    /// tail is being replaced.
+    /// - Parameters:
+    ///   - first: the first chunk of the write.
+    ///   - durableSequence: the log's last durable entry.
+    func shouldLog(_ count: Int, from first: UInt64, durableSequence: UInt64) -> Bool {
+        guard count <= Self.largestLoggedGrowth, loggedBytes < Self.mostLoggedGrowth else { return false }
+        switch tail {
+        case .free: return false
+        case .durable(let chunk): return chunk >= first
+        case .replaced(let chunk, let sequence): return sequence > durableSequence || chunk.map { $0 >= first } ?? false
+        }
+    }
+
+    /// A sync begins while the file ends with this partial chunk, if it does. It may fail, so an entry is still awaited.
+    mutating func beginSync(_ partialChunk: UInt64?) {
+        if case .replaced(_, let sequence) = tail {
+            tail = .replaced(partialChunk, by: sequence)
+        } else {
+            tail = Tail(partialChunk)
+        }
+        loggedBytes = 0
+    }
+
+    /// Chunks were logged.
+    /// - Parameters:
+    ///   - sequence: of their entry.
+    ///   - isNew: true if the file grows by them.
+    ///   - hasLength: true if the log has the file's length.
+    mutating func logged(_ chunks: Range<UInt64>, _ bytes: Int, as sequence: UInt64, isNew: Bool, hasLength: Bool) {
+        if isNew { loggedBytes += bytes }
+        if hasLength { bytesWithLength += bytes }
+        if let chunk = tail.chunk, chunks.contains(chunk) { tail = .replaced(chunk, by: sequence) }
+    }
+
+    /// The log does not have the file's length.
+    mutating func lengthIsInPlace() { bytesWithLength = 0 }
+
+    /// The file is durable as it is, or the next checkpoint makes it so, and ends with this partial chunk.
+    mutating func restart(_ partialChunk: UInt64?) {
+        tail = Tail(partialChunk)
+        bytesWithLength = 0
+    }
+
+    /// New chunks may follow: what has replaced the tail is durable.
+    mutating func release() {
+        tail = .free
+        loggedBytes = 0
+    }
+}
+
+/// Space of the backing file that was allocated for records which are not there yet.
+struct AllocatedSpace {
+    /// Backing offset up to which it reaches.
+    private(set) var end: UInt64 = 0
+    /// The value of `FileLog.spaceReleases` then.
+    private var releases = 0
+    /// True if a program has allocated space after the end, which stays.
+    private(set) var isAhead = false
+
+    func reaches(_ offset: UInt64, releases: Int) -> Bool { offset <= end && releases == self.releases }
+
+    mutating func allocated(upTo end: UInt64, releases: Int) { (self.end, self.releases) = (end, releases) }
+
+    mutating func allocatedAhead() { isAhead = true }
+
+    /// The space was freed, or will be.
+    mutating func free() { end = 0 }
+}
