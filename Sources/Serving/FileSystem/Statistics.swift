@@ -102,9 +102,12 @@ package struct LogStatistics: Codable, Sendable, Equatable {
     package var size, used: UInt64?
     /// Estimated memory of the index that finds changes in the log. At most a 40th of the log's size.
     package var indexMemory: Int?
+    /// Number of checkpoints since the mount, by their reason.
+    package var checkpoints: [String: UInt64]?
 
-    package init(size: UInt64, used: UInt64, indexMemory: Int) {
+    package init(size: UInt64, used: UInt64, indexMemory: Int, checkpoints: [String: UInt64]) {
         (self.size, self.used, self.indexMemory) = (size, used, indexMemory)
+        self.checkpoints = checkpoints
     }
 }
 

@@ -64,6 +64,12 @@ struct PrometheusText {
         add("log_size_bytes", .gauge, "Size that the redo log can have.", \.log?.size)
         add("log_used_bytes", .gauge, "Bytes of the redo log that are not in place.", \.log?.used)
         add("log_index_memory_bytes", .gauge, "Memory of the redo log's index.", \.log?.indexMemory)
+        let checkpoints = mounts.flatMap { mount in
+            (mount.statistics?.log?.checkpoints ?? [:]).sorted { $0.key < $1.key }.map { reason, count in
+                (Self.labels(mount) + [("reason", reason)], Double(count))
+            }
+        }
+        add("log_checkpoints_total", .counter, "Checkpoints of the redo log.", checkpoints)
     }
 
     private static func labels(_ mount: MountStatus) -> Labels { [("mountpoint", mount.mountpoint)] }

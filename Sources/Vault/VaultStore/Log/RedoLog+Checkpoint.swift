@@ -25,6 +25,21 @@ package enum CheckpointReason {
     case seals
     /// Nothing else uses the store. The log's file is also emptied.
     case end
+
+    /// The name in `status`.
+    var text: String {
+        switch self {
+        case .due: "due"
+        case .fullLog: "full-log"
+        case .fullDisk: "full-disk"
+        case .change: "change"
+        case .holes: "holes"
+        case .fsync: "fsync"
+        case .sync: "sync"
+        case .seals: "seals"
+        case .end: "end"
+        }
+    }
 }
 
 /// The files whose changes a checkpoint could not put in place. The log keeps their entries, and nothing else.
@@ -68,6 +83,7 @@ extension RedoLog {
     /// Does the same, and returns the files that are not in place.
     /// - Throws: the store's error, which is not that of single files.
     func placeFiles(_ reason: CheckpointReason) throws(StoreError) -> UnplacedFiles {
+        checkpoints.withLock { $0[reason.text, default: 0] += 1 }
         let unplaced: UnplacedFiles
         do throws(StoreError) {
             unplaced = try checkpointing.withLock { (_) throws(StoreError) in

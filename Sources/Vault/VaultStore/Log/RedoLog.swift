@@ -110,6 +110,8 @@ package final class RedoLog: Sendable {
     /// many have entries.
     private let mostTargets = shareOfOpenFiles(atMost: 1024)
     private let lastStatistics: Mutex<LogStatistics>
+    /// Number of checkpoints, by the reason's text.
+    let checkpoints = Mutex<[String: UInt64]>([:])
 
     /// - Parameter size: of the file at most. A log that exists keeps its own.
     init(
@@ -128,7 +130,7 @@ package final class RedoLog: Sendable {
         cipher = try StoreError.ofCrypto(ChunkCipher())
         let size = (try? Self.openToRead(root))?.headers.first?.logSize ?? size
         state = Monitor(State(header: LogHeader(logSize: size)))
-        lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0))
+        lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0, checkpoints: [:]))
     }
 
     // MARK: Appending
@@ -341,7 +343,8 @@ package final class RedoLog: Sendable {
         let memory = files.reduce(entries * MemoryLayout<LoggedEntry>.stride) { sum, file in
             sum + file.indexMemory
         }
-        let statistics = LogStatistics(size: size, used: used, indexMemory: memory)
+        let statistics = LogStatistics(
+            size: size, used: used, indexMemory: memory, checkpoints: checkpoints.withLock { $0 })
         lastStatistics.withLock { $0 = statistics }
         return statistics
     }

@@ -18,7 +18,7 @@ import Testing
             "ciphertextBytesRead":1,"ciphertextBytesWritten":1,"cryptoMicroseconds":1500000,"storeMicroseconds":3,
             "damagedReads":2,"hiddenNames":1,"filesSealed":1,"completedObjects":1,"isCompleting":true,"nodes":7,
             "keysNeverSwapped":true,"cacheNeverSwapped":true,
-            "log":\(view == nil ? #"{"size":1048576,"used":10,"indexMemory":3}"# : "null")}
+            "log":\(view == nil ? #"{"size":1048576,"used":10,"indexMemory":3,"checkpoints":{"due":4}}"# : "null")}
             """
         status.statistics = try? JSONDecoder().decode(Statistics.self, from: Data(json.utf8))
         status.requests = RequestStatistics(served: 99, clientsFollowed: 0)
@@ -40,6 +40,7 @@ import Testing
             #"vaultfs_requests_total{mountpoint="/home/ada/Private"} 99"#,
             #"vaultfs_problems{mountpoint="/home/ada/Private"} 2"#,
             #"vaultfs_log_size_bytes{mountpoint="/home/ada/Private"} 1048576"#,
+            #"vaultfs_log_checkpoints_total{mountpoint="/home/ada/Private",reason="due"} 4"#,
             "# TYPE vaultfs_damaged_reads_total counter",
         ] {
             #expect(lines.contains(line), "\(line)")

@@ -7,7 +7,14 @@ extension PlainMountTests {
     @Suite struct TheLog {
         private func log(_ vault: VaultUnderTest) throws -> [String: Int] {
             let statistics = try #require(try vault.status()["statistics"] as? [String: Any])
-            return try #require(statistics["log"] as? [String: Int])
+            return try #require(statistics["log"] as? [String: Any]).compactMapValues { $0 as? Int }
+        }
+
+        /// Number of checkpoints, by their reason.
+        private func checkpoints(_ vault: VaultUnderTest) throws -> [String: Int] {
+            let statistics = try #require(try vault.status()["statistics"] as? [String: Any])
+            let log = try #require(statistics["log"] as? [String: Any])
+            return try #require(log["checkpoints"] as? [String: Int])
         }
 
         /// Overwrites a file by write(2), and another by a mapping that stays.
@@ -67,6 +74,9 @@ extension PlainMountTests {
             try vault.account.run(["sh", "-ec", "cd $2; \(script)", "sh", vault.mountpoint, vault.plain]).succeeded()
             let found = try log(vault)
             #expect(found["size"] == 2 << 20)
+            // 8 MB go through 2 MiB, and nothing else has made one but the time.
+            #expect(try checkpoints(vault)["full-log", default: 0] > 0)
+            #expect(try Set(checkpoints(vault).keys).isSubset(of: ["due", "full-log"]))
             #expect(found["used", default: 0] <= 2 << 20)
             #expect(found["indexMemory", default: 1 << 20] <= (2 << 20) / 40)
             try vault.remount()
