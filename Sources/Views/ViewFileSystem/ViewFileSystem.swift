@@ -472,9 +472,9 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     /// The path from the source's root. Empty for a node without a name.
     func path(of node: ViewNode) -> [UInt8] { nodes.storedPath(of: node) }
 
-    /// The keys of a file. Nil if one is not in memory.
+    /// The keys of a file. Nil if one is not in memory, or has changed on the disk.
     func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {
-        let keys = plan.keyNames.compactMap { source.keys.find($0) }
+        let keys = plan.keyNames.compactMap { source.keys.findCurrent($0) }
         return keys.count == plan.keyNames.count ? keys : nil
     }
 

@@ -11,25 +11,35 @@ enum HlsForm: String, CaseIterable, Sendable {
     case mapQueriesKept, mapQueriesFirstEncrypted, mapQueriesLastClear, mapQueriesLastEncrypted
     case segmentErrorPageWithoutQuery, segmentOtherWithoutQuery, segmentQueriesCollapsed, samplesQueriesCollapsed,
         segmentServersCollapsed, mapOtherWithoutQuery, keyOtherWithoutQuery, decodedOther, literalErrorPage
+    // Byte ranges of one file.
+    case partBesideRanges, partAcrossRanges, unknownOfRanges, rangesGone, rangeOfWhole, mapRangeOfWhole
     // Playlists over the same segments.
+    case nameOfTwo, nameWithAndWithoutQuery
     case keyTokens, keyServers, keyAbsoluteAndRelative, keyTokensOfTwoKeys, keyTokensLastKept, keyTokensContradict,
         vectorsContradict
     // Playlists that are not taken for ones.
-    case playlistGzip, playlistUTF16, playlistBlankFirst, playlistAttributes, playlistOtherName
+    case playlistGzip, playlistUTF16, playlistBlankFirst, playlistAttributes, playlistOtherName, playlistMediaName,
+        playlistQueryName, playlistFirstLine
+    // Nothing is decrypted.
+    case masterOnly, keyLinesGone
     // Tags.
     case unknownValue, unknownAttribute, unknownUnparsed, unknownURI, unknownLine, unknownOfSegment, mapUnparsed,
         partUnparsed, partOwnFile, partOfSegment, preloadHint, partOfClearSegment, keyUnparsed, vectorUnparsed
+    // Syntax that players read in different ways.
+    case methodTwice, vectorTwice, nulInLine, nulBeforeKey, variableInName, variableTwice
     case counterRanges, counterFiles, methodUnknown
     // Missing and damaged files.
-    case segmentMissing, segmentCut, segmentEmpty, segmentErrorPage, segmentDecrypted, keyMissing, someKeyMissing,
-        keyWrong, keyErrorPage
+    case segmentMissing, segmentCut, segmentEmpty, segmentErrorPage, segmentDecrypted, segmentIsPlaylist,
+        beginsLikeJPEG, keyMissing, someKeyMissing, keyWrong, keyErrorPage
 
     /// True for forms that must be shown decrypted.
     var isCorrect: Bool {
         switch self {
         case .segmentAfterUuid, .segmentAfterSsix, .mapQueriesKept, .segmentErrorPageWithoutQuery,
             .mapOtherWithoutQuery,
-            .keyOtherWithoutQuery, .keyTokens, .keyServers, .keyAbsoluteAndRelative, .keyTokensOfTwoKeys:
+            .keyOtherWithoutQuery, .keyTokens, .keyServers, .keyAbsoluteAndRelative, .keyTokensOfTwoKeys, .rangeOfWhole,
+            .mapRangeOfWhole,
+            .playlistQueryName, .beginsLikeJPEG:
             true
         default: false
         }
@@ -71,18 +81,34 @@ extension HlsTree {
             .samplesQueriesCollapsed, .segmentServersCollapsed, .mapOtherWithoutQuery, .keyOtherWithoutQuery,
             .decodedOther, .literalErrorPage:
             try addNames(form)
+        case .partBesideRanges, .partAcrossRanges, .unknownOfRanges, .rangesGone, .rangeOfWhole, .mapRangeOfWhole:
+            try addRanges(form)
+        case .nameOfTwo: try addNameOfTwo()
+        case .nameWithAndWithoutQuery:
+            let number = try addStream(
+                Options(
+                    method: .chain, container: .transport, isSingleFile: false, style: .plain, count: 2...3,
+                    rotates: false, hasClear: false))
+            let first = streams[number].segments[0].resource
+            streams[number].segments[1].resource.uri = "\(first.uri)?n=1"
+            streams[number].segments[1].resource.file = first.file
+            streams[number].segments[1].resource.original = .impossible
         case .keyTokens, .keyServers, .keyAbsoluteAndRelative, .keyTokensOfTwoKeys, .keyTokensLastKept,
             .keyTokensContradict, .vectorsContradict:
             try addTokens(form)
-        case .playlistGzip, .playlistUTF16, .playlistBlankFirst, .playlistAttributes, .playlistOtherName:
+        case .playlistGzip, .playlistUTF16, .playlistBlankFirst, .playlistAttributes, .playlistOtherName,
+            .playlistMediaName, .playlistQueryName, .playlistFirstLine:
             try addOtherText(form)
+        case .masterOnly, .keyLinesGone: try addNothingDecrypted(form)
         case .unknownValue, .unknownAttribute, .unknownUnparsed, .unknownURI, .unknownLine, .unknownOfSegment,
             .mapUnparsed, .partUnparsed, .partOwnFile, .partOfSegment, .preloadHint, .partOfClearSegment, .keyUnparsed,
             .vectorUnparsed:
             try addTags(form)
+        case .methodTwice, .vectorTwice, .nulInLine, .nulBeforeKey, .variableInName, .variableTwice:
+            try addSyntax(form)
         case .counterRanges, .counterFiles, .methodUnknown: try addMethod(form)
-        case .segmentMissing, .segmentCut, .segmentEmpty, .segmentErrorPage, .segmentDecrypted, .keyMissing,
-            .someKeyMissing, .keyWrong, .keyErrorPage:
+        case .segmentMissing, .segmentCut, .segmentEmpty, .segmentErrorPage, .segmentDecrypted, .segmentIsPlaylist,
+            .beginsLikeJPEG, .keyMissing, .someKeyMissing, .keyWrong, .keyErrorPage:
             try addDamage(form)
         }
         for number in first..<streams.count { streams[number].isCorrect = form.isCorrect }
@@ -361,6 +387,61 @@ extension HlsTree {
         }
     }
 
+    // MARK: Ranges
+
+    private mutating func addRanges(_ form: HlsForm) throws {
+        let isWhole = form == .rangeOfWhole || form == .mapRangeOfWhole
+        let number = try addStream(
+            Options(
+                method: .chain, container: form == .mapRangeOfWhole ? .fragments : .transport,
+                isSingleFile: !isWhole, count: isWhole ? 1...2 : 3...4, rotates: false, hasClear: false,
+                impliesVector: false))
+        let last = streams[number].segments.count - 1
+        let resource = streams[number].segments[last].resource
+        guard let file = resource.file, let size = files[file]?.count else { return }
+        func add(_ text: String, _ original: Original) {
+            streams[number].segments[last - 1].before.append((text, original))
+        }
+        switch form {
+        case .partBesideRanges:
+            guard let range = resource.range else { return }
+            streams[number].segments.removeLast()
+            let bytes = "BYTERANGE=\"\(range.count)@\(range.lowerBound)\""
+            add("#EXT-X-PART:DURATION=1,URI=\"\(resource.uri)\",\(bytes)", resource.original)
+        case .partAcrossRanges:
+            guard let range = resource.range else { return }
+            add("#EXT-X-PART:DURATION=1,URI=\"\(resource.uri)\",BYTERANGE=\"96@\(range.lowerBound - 48)\"", .asPlayed)
+        case .unknownOfRanges:
+            add(pick(["#EXT-X-NEW:URI=\"\(resource.uri)\"", "#EXT-X-NEW:SRC=\"\(resource.uri)\""]), .asPlayed)
+        case .rangesGone:
+            streams[number].segments.removeFirst()
+            streams[number].sequence += 1
+            mustBeNamed.insert(file)
+        case .mapRangeOfWhole:
+            let initial = streams[number].maps[0]
+            streams[number].maps[0].range = 0..<stored(initial).count
+        default: streams[number].segments[last].resource.range = 0..<size
+        }
+    }
+
+    /// Two playlists, of which each leads to the same file by a URI of its own. It is the file of one of them.
+    private mutating func addNameOfTwo() throws {
+        let number = try addStream(
+            Options(method: .chain, container: .transport, isSingleFile: false, style: .plain, hasClear: false))
+        let other = addCopy(of: number)
+        let isRelative = chance(30)
+        for index in streams[number].segments.indices {
+            let uri = streams[number].segments[index].resource.uri
+            let uris = pick([
+                ["https://h.example/v/\(uri)", "https://h.example/a/\(uri)"], ["\(uri)?n=1", "\(uri)?n=2"],
+            ])
+            streams[number].segments[index].resource.uri = isRelative ? uri : uris[0]
+            streams[other].segments[index].resource.uri = uris[1]
+            let stream = !isRelative && chance(50) ? number : other
+            streams[stream].segments[index].resource.original = .impossible
+        }
+    }
+
     // MARK: Text
 
     private mutating func addOtherText(_ form: HlsForm) throws {
@@ -381,9 +462,37 @@ extension HlsTree {
             streams[number].encoding = { text in
                 Array("#EXTM3U x-tvg-url=\"a\"".utf8) + text.dropFirst("#EXTM3U".utf8.count)
             }
+        case .playlistMediaName: streams[number].name = "playlist\(number).mp4"
+        case .playlistQueryName: streams[number].name = "p\(number).m3u8?src=film.mp4"
+        case .playlistFirstLine:
+            let line = Array(pick(["#EXTM3U8", "#EXTM3U:x"]).utf8)
+            streams[number].name = pick(["p\(number).m3u", "p\(number).m3u8"])
+            streams[number].encoding = { text in line + text.dropFirst("#EXTM3U".utf8.count) }
         default: streams[number].name = "playlist\(number).txt"
         }
     }
+
+    private mutating func addNothingDecrypted(_ form: HlsForm) throws {
+        let number = try addStream(
+            Options(method: .chain, container: .transport, isSingleFile: false, hasClear: false, atRoot: true))
+        if form == .masterOnly {
+            let stream = streams.remove(at: number)
+            let name = "only\(number).m3u8"
+            files[name] = Array("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nlost-\(stream.path)\n".utf8)
+            mustBeNamed.insert(name)
+            return
+        }
+        for index in streams[number].segments.indices {
+            streams[number].segments[index].resource.keyLine = nil
+            streams[number].segments[index].resource.original = .clear
+        }
+        if let file = streams[number].segments[0].resource.file, isRelative(streams[number].segments[0].resource.uri) {
+            mustBeNamed.insert(file)
+        }
+    }
+
+    /// The files of other URIs are unknown to a playlist without keys.
+    private func isRelative(_ uri: String) -> Bool { !uri.contains("://") }
 
     // MARK: Tags
 
@@ -450,6 +559,45 @@ extension HlsTree {
         }
     }
 
+    /// Adds syntax that players read in different ways.
+    private mutating func addSyntax(_ form: HlsForm) throws {
+        let number = try addStream(
+            Options(
+                method: .chain, container: .transport, isSingleFile: false, style: .plain, keyStyle: .plain,
+                rotates: false, hasClear: false, impliesVector: false))
+        let index = encrypted(of: number)
+        var resource = streams[number].segments[index].resource
+        let keyLine = resource.keyLine ?? 0
+        let line = streams[number].keyLines[keyLine]
+        switch form {
+        case .methodTwice:
+            streams[number].keyLines[keyLine].method = "NONE,METHOD=AES-128"
+        case .vectorTwice:
+            streams[number].keyLines[keyLine].vector = "0x\(hex(random.bytes(16))),IV=\(line.vector ?? "")"
+        case .nulInLine, .nulBeforeKey:
+            // ffmpeg (ff_get_line) ends a line there.
+            let (from, to) = form == .nulInLine ? ("#EXTINF:2,", "#EXTINF:2,\0") : ("#EXT-X-KEY", "# \0#EXT-X-KEY")
+            streams[number].encoding = { Array(String(decoding: $0, as: UTF8.self).replacing(from, with: to).utf8) }
+            mustBeNamed.insert(streams[number].path)
+        case .variableInName:
+            // The name on the disk means another file where the playlist defines the variable.
+            let value = "x\(number).ts"
+            let name = "{$p}"
+            streams[number].header.append("#EXT-X-DEFINE:NAME=\"p\",VALUE=\"\(value)\"")
+            files[streams[number].directory + value] = try encrypt(random.bytes(188), line, 0)
+            files[streams[number].directory + name] = stored(resource)
+            replace(resource, by: nil)
+            (resource.uri, resource.file) = ("https://h.example/%7B$p%7D", streams[number].directory + name)
+            streams[number].segments[index].resource = resource
+        default:
+            let uri = resource.uri
+            streams[number].header += [uri, "none.ts"].map { "#EXT-X-DEFINE:NAME=\"u\",VALUE=\"\($0)\"" }
+            streams[number].segments[index].resource.uri = "{$u}"
+            streams[number].segments[index].resource.original = .impossible
+            mustBeNamed.insert(streams[number].path)
+        }
+    }
+
     private mutating func addMethod(_ form: HlsForm) throws {
         let number = try addStream(
             Options(
@@ -488,6 +636,8 @@ extension HlsTree {
         let resource = streams[number].segments[index].resource
         let bytes = stored(resource)
         func expect(_ original: Original) { streams[number].segments[index].resource.original = original }
+        // Its length says so, without a key.
+        if [.segmentCut, .segmentEmpty, .segmentErrorPage].contains(form) { mustBeNamed.insert(streams[number].path) }
         switch form {
         case .segmentMissing: replace(resource, by: nil)
         case .segmentCut:
@@ -499,6 +649,20 @@ extension HlsTree {
         case .segmentErrorPage:
             replace(resource, by: Self.errorPage)
             expect(.clear)
+        case .segmentIsPlaylist:
+            let name = "n\(number).m3u8"
+            files[streams[number].directory + name] = Array("#EXTM3U\n#EXTINF:1,\nnone.ts\n".utf8)
+            replace(resource, by: nil)
+            streams[number].segments[index].resource.uri = name
+            streams[number].segments[index].resource.file = streams[number].directory + name
+            expect(.clear)
+        case .beginsLikeJPEG:
+            let line = streams[number].keyLines[resource.keyLine ?? 0]
+            let vector = Self.vector(line, streams[number].sequence + UInt64(index))
+            let start = [0xFF, 0xD8, 0xFF, pick([0xE0, 0xDB, 7])] + random.bytes(12)
+            let content = try cbc(start, key: line.key, vector: vector, encrypts: false) + random.bytes(200)
+            replace(resource, by: try encrypt(content, line, streams[number].sequence + UInt64(index)))
+            expect(.bytes(content))
         case .segmentDecrypted:
             guard case .bytes(let content) = resource.original else { return }
             replace(resource, by: content)

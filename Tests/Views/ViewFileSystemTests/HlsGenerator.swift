@@ -122,6 +122,8 @@ struct HlsTree {
     var streams: [Stream] = []
     /// True if the view has nothing to report.
     var isSilent = true
+    /// Files that `mount`, `status` and `export` must name.
+    var mustBeNamed: Set<String> = []
     /// For messages.
     var title: [String] = []
 

@@ -167,12 +167,12 @@ struct HlsPlayer {
         return bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? Array(bytes.dropFirst(3)) : bytes
     }
 
-    /// Lines end with LF, CRLF or CR.
+    /// Lines end with LF, CRLF, CR or NUL.
     private static func lines(_ text: [UInt8]) -> [String] {
         var lines: [String] = []
         var rest = text[...]
         while !rest.isEmpty {
-            let line = rest.prefix { $0 != 10 && $0 != 13 }
+            let line = rest.prefix { ![0, 10, 13].contains($0) }
             rest = rest[line.endIndex...]
             rest = rest.dropFirst(rest.starts(with: [13, 10]) ? 2 : 1)
             let end = line.lastIndex { $0 != 32 && $0 != 9 } ?? line.startIndex - 1
@@ -202,7 +202,8 @@ struct HlsPlayer {
                 rest = rest[value.endIndex...].dropFirst()
             }
             if name.contains(",") { return nil }
-            if result[name] == nil { result[name] = text(value) }
+            // As ffmpeg does with two of one name.
+            result[name] = text(value)
         }
         return result
     }

@@ -83,10 +83,20 @@ struct HlsCheck {
         for text in view.wrongLengths { failures.append("wrong length of \(text)") }
         for path in view.unstable { failures.append("the bytes of \(path) depend on the order of reads") }
         for (stream, playlist) in zip(tree.streams, playlists) { try check(stream, playlist.originals) }
+        for (lines, name) in named {
+            for path in tree.mustBeNamed where !lines.contains(where: { $0.hasPrefix("\(path):") }) {
+                failures.append("\(name) does not name \(path): \(lines)")
+            }
+        }
         let isCorrect = tree.streams.allSatisfy(\.isCorrect)
         if isCorrect, tree.isSilent, !(view.left + view.namedAtMount + view.problems + view.missingKeys).isEmpty {
             failures.append("a false alarm: \(view.left) \(view.problems) \(view.missingKeys)")
         }
+    }
+
+    /// The lines of each command about content that is not decrypted.
+    private var named: [(lines: [String], command: String)] {
+        [(view.namedAtMount, "mount"), (view.left, "export"), (view.problems, "status")]
     }
 
     private static func write(_ files: [String: [UInt8]], to directory: String) throws {
@@ -163,7 +173,7 @@ struct HlsCheck {
                 }
             case .left:
                 if stream.isCorrect { fail(describe("not decrypted", reference, after[number])) }
-                for (lines, name) in [(view.namedAtMount, "mount"), (view.left, "export"), (view.problems, "status")] {
+                for (lines, name) in named {
                     // The playlist, or the file.
                     let isNamed = [stream.path, after[number].file].compactMap(\.self).contains { path in
                         lines.contains { $0.hasPrefix("\(path):") }
@@ -224,7 +234,10 @@ struct HlsCheck {
         let raw = try? source.stored(own)
         if isKeyed {
             if isInitial { return Self.isRenaming(raw, bytes) ? .clear : .wrong("other bytes in the init segment") }
-            guard raw == bytes else { return .wrong("changed bytes under a key line") }
+            // Decrypted ranges before it move those that are left.
+            guard raw == bytes || (try? source.stored(reference)) == bytes else {
+                return .wrong("changed bytes under a key line")
+            }
             if own.keys.contains(where: { $0.method == "SAMPLE-AES" }), let map = own.map, own.role != .map,
                 let initial = try? shown.stored(after[map]), (try? source.stored(after[map])) != initial
             {
@@ -233,6 +246,12 @@ struct HlsCheck {
             return .left
         }
         let before = (try? source.stored(reference)) ?? raw
+        if let end = own.range?.upperBound, case .bytes(let all) = found, end > all.count,
+            case .bytes(let all)? = reference.file.flatMap({ source.files[$0] }),
+            reference.range?.upperBound ?? 0 <= all.count
+        {
+            return .wrong("a range past the end of the decrypted file")
+        }
         let isRight =
             switch original {
             case .clear: before == bytes

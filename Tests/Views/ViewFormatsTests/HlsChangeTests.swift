@@ -33,6 +33,56 @@ import Testing
         #expect(throws: ViewError.store(.system(.noSuchFileOrDirectory))) { try source.index.open(path) }
     }
 
+    @Test("An open of a playlist sees that another one no longer contradicts it")
+    func rightedPlaylist() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("a.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        try source.write("b.m3u8", playlist(Self.key("j"), "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        #expect(try source.rendered("a.m3u8").contains("EXT-X-KEY"))
+        try source.write("b.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        #expect(try source.rendered("a.m3u8").contains("EXT-X-KEY") == false)
+    }
+
+    @Test("An open of a segment sees that its playlist has changed in place")
+    func changedPlaylist() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.write("l.m3u8", playlist(Self.key("k", ""), "#EXTINF:1,", "1.ts"))
+        try source.index.scan()
+        try source.write("new", playlist("#EXT-X-MEDIA-SEQUENCE:7", Self.key("k", ""), "#EXTINF:1,", "1.ts"))
+        try source.run("cat new >l.m3u8; rm new")
+        let decision = source.index.decision(
+            on: try source.identity("1.ts"), size: 64, path: Array("1.ts".utf8), isOpening: true)
+        guard case .chains = decision else { throw PlaylistError(line: 0, text: "\(decision)") }
+        #expect(try source.content("1.ts") == ":k 7")
+    }
+
+    @Test("A master playlist announces the keys of its playlists if one of them has key lines")
+    func sessionKey() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        let line = "#EXT-X-SESSION-KEY:METHOD=AES-128,URI=\"k\""
+        try source.write("m.m3u8", playlist(line, "#EXT-X-STREAM-INF:BANDWIDTH=1", "l.m3u8"))
+        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts"))
+        try source.index.scan()
+        #expect(try source.rendered("m.m3u8").contains(line))
+        try source.write(["2.ts"])
+        #expect(try source.rendered("l.m3u8").contains("EXT-X-KEY") == false)
+        #expect(try source.rendered("m.m3u8").contains(line) == false)
+    }
+
+    @Test("A source without a playlist is named")
+    func noPlaylist() throws {
+        let source = try HlsSource()
+        try source.write(["1.ts"])
+        try source.index.scan()
+        let text = "no playlist (.m3u8, .m3u) is in the source: nothing is decrypted"
+        #expect(source.problems() == [".: \(text)"])
+        #expect(source.index.left().map(\.text) == [text])
+    }
+
     @Test("A segment that comes after its playlist, or replaces another, is recognized by its name")
     func lateSegments() throws {
         let source = try HlsSource()

@@ -184,6 +184,7 @@ import Testing
         let source = try HlsSource()
         try source.write("1.ts", [UInt8](repeating: 0, count: 64))
         try source.write(name, bytes)
+        try source.write("other.m3u8", playlist())
         try source.index.scan()
         #expect(source.problems().isEmpty == source.index.left().isEmpty)
         return source.index.left().map { "\(String(decoding: $0.path, as: UTF8.self)): \($0.text)" }

@@ -121,11 +121,14 @@ import Testing
         try source.write("b.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a.m3u8", "#EXT-X-STREAM-INF:X=1", "c.m3u8"))
         try source.write("c.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "c.m3u8", "#EXTINF:1,", "1.ts"))
         try source.index.scan()
-        #expect(source.problems() == [])
+        let text = "c.m3u8: no segment, and not decrypted: it stays as it is, with its key lines"
+        #expect(source.problems() == ["c.m3u8:4: \(text)"])
         #expect(try source.content("1.ts") == ":k 1")
         #expect(try source.content("a.m3u8").hasPrefix("playlist"))
         #expect(try source.content("c.m3u8").hasPrefix("playlist"))
     }
+
+    private static let noPlaylists = ".: no playlist (.m3u8, .m3u) is in the source: nothing is decrypted"
 
     @Test("A file that is no playlist, whatever its name, is shown unchanged")
     func noPlaylist() throws {
@@ -139,7 +142,8 @@ import Testing
         let reason = "not a playlist: its first line is not #EXTM3U"
         #expect(
             source.problems() == [
-                "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)", "f.m3u8: cannot be read: it is not a regular file",
+                Self.noPlaylists, "a.m3u8:1: \(reason)", "empty.m3u8:1: \(reason)",
+                "f.m3u8: cannot be read: it is not a regular file",
             ])
     }
 
@@ -155,7 +159,8 @@ import Testing
         try source.run("rm *.m3u8")
         for number in 0..<40 { source.index.refresh(Array("\(number).m3u8".utf8)) }
         let directory = (0..<129).map { _ in "d" }.joined(separator: "/")
-        #expect(source.problems() == ["\(directory.prefix(256))…: cannot be read: more than 128 directories deep"])
+        let tooDeep = "\(directory.prefix(256))…: cannot be read: more than 128 directories deep"
+        #expect(source.problems() == [Self.noPlaylists, tooDeep])
     }
 
     @Test("A playlist with more segments than the index keeps is an error, until there is room")

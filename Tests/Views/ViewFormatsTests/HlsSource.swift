@@ -60,7 +60,7 @@ final class HlsSource: Sendable {
     func content(_ name: String) throws -> String {
         let status = try status(name)
         switch index.decision(on: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8)) {
-        case .clear, .asItIs: return "plain"
+        case .clear, .asItIs, .left: return "plain"
         case .playlist(let size): return "playlist \(size.map { "\($0)" } ?? "?")"
         case .chains(let segment):
             return segment.parts.map { part in

@@ -55,6 +55,21 @@ import VaultCrypto
         #expect(store.find(name)?.key.exposed == KeyPlace.key)
     }
 
+    @Test("An open reads a key again whose file has changed")
+    func changedFile() throws {
+        let name = KeyName.uri([UInt8]("k".utf8), directory: [])
+        try place.write("k", KeyPlace.key)
+        let store = KeyStore(place.sources())
+        defer { store.stop() }
+        _ = try store.fetch(name)
+        store.prove([name])
+        #expect(store.findCurrent(name)?.key.exposed == KeyPlace.key)
+        let other = [UInt8](KeyPlace.key.reversed())
+        try place.write("k", other)
+        #expect(store.findCurrent(name) == nil)
+        #expect(try store.fetch(name).key.exposed == other)
+    }
+
     @Test("A given key that cannot be read is named, also if there is a key command")
     func missingGiven() throws {
         let (good, bad) = (String(repeating: "0a", count: 16), String(repeating: "0b", count: 16))

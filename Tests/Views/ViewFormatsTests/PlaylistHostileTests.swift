@@ -29,7 +29,7 @@ import Testing
 
     @Test("A million attributes, keys and commas do no harm", .timeLimit(.minutes(20)))
     func manyAttributes() throws {
-        func list(_ count: Int) -> String { String(repeating: "A=1,", count: count) + "URI=\"u\"" }
+        func list(_ count: Int) -> String { (0..<count).map { "A\($0)=1," }.joined() + "URI=\"u\"" }
         #expect(try references(playlist("#EXT-X-MAP:\(list(1000))")) == ["2 map u"])
         #expect(try Playlist.parse(playlist("#EXT-X-MAP:\(list(250_000))")).complaint != nil)
         // Whatever it is, it may be encrypted.
@@ -72,7 +72,8 @@ import Testing
             #expect(rendered.count <= text.count)
             // The rendered text has no keys left, and is otherwise equivalent.
             let again = try Playlist.parse(rendered)
-            #expect(again.keys.isEmpty && again.fault == nil && again.renderedWithoutKeys == rendered)
+            #expect(
+                again.keys.isEmpty && (again.fault == nil || text.contains(0)) && again.renderedWithoutKeys == rendered)
             _ = parsed.rendered { (number, _) in ShownReference(bytes: UInt64(number)..<UInt64.max) }
         }
     }

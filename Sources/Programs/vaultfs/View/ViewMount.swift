@@ -53,9 +53,6 @@ struct ViewMount: Codable, Sendable {
         let left = source.left.map { "\(FilePath(bytes: $0.path).shown): \($0.text)" }
         contents.warnings = Self.warnings(source.missingKeys(), more: "more key", end: " missing")
         contents.warnings += Self.warnings(left, more: "more line", end: " in 'vaultfs status'")
-        if source.lacksPlaylists {
-            contents.warnings.append("no playlist (.m3u8, .m3u) is in \(request.source.shown): nothing is decrypted")
-        }
         return contents
     }
 

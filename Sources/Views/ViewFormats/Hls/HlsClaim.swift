@@ -11,8 +11,33 @@ struct HlsClaim: Sendable {
         case samples(HlsSamples)
         /// The bytes cannot be decrypted, and why.
         case failed(PlaylistError)
-        /// A tag names the file under a key, but not as a segment. That says nothing about the file.
-        case mention
+        /// A tag names bytes of the file under a key, but not as a segment. That says nothing about the file.
+        case mention(Form)
+    }
+
+    /// The form of the ciphertext that the keys in force at a line mean.
+    enum Form: Hashable, Sendable {
+        case chain, samples, unusable
+
+        init(_ encryption: Playlist.Encryption) {
+            switch encryption {
+            case .chain: self = .chain
+            case .samples: self = .samples
+            case .unusable: self = .unusable
+            }
+        }
+    }
+
+    /// How a URI leads to the file.
+    struct Way: Hashable, Sendable {
+        /// A hash of the URI without its query. Nil if the URI as it is written is the file.
+        var bare: Int?
+        /// A hash of the whole URI. Nil for a byte range: those of one file can be asked for with different queries.
+        var whole: Int?
+        /// True if the mount's text keeps the URI, and players get the file for it, as without the query.
+        var isByPath = false
+        /// True if another URI of the playlist leads to the file so, and may mean another one.
+        var isContested = false
     }
 
     /// Ciphertext offsets. Nil for the whole file.
@@ -24,6 +49,8 @@ struct HlsClaim: Sendable {
     var path: [UInt8]
     /// True for a media initialization section.
     var isMap = false
+    /// Nil for a guess, which need not be a URI.
+    var way: Way?
 
     /// Adds the statement, without its place in the playlist.
     func hash(into hasher: inout Hasher) {
@@ -47,6 +74,24 @@ struct HlsClaim: Sendable {
     }
 
     var isMention: Bool { if case .mention = use { true } else { false } }
+
+    /// False if the URI as it is written is no file.
+    var isExact: Bool { way?.bare == nil }
+
+    /// True if different URIs lead to the file, which can be the file of one of them only.
+    static func areAmbiguous(_ claims: [HlsClaim]) -> Bool {
+        var known: Way?
+        for way in claims.lazy.compactMap(\.way) {
+            guard let first = known else {
+                known = way
+                continue
+            }
+            if way.bare != first.bare { return true }
+            if let whole = way.whole, let other = first.whole, whole != other { return true }
+            known?.whole = first.whole ?? way.whole
+        }
+        return false
+    }
 
     fileprivate var isPlain: Bool { if case .plain = use { true } else { false } }
 
@@ -99,12 +144,24 @@ package struct HlsSamples: Hashable, Sendable {
 /// Makes the decision about a file from all claims about it.
 struct HlsClaimMerge {
     private let claims: [HlsClaim]
+    private let mentions: [HlsClaim]
+    /// The claims of URIs that may mean another file.
+    private let uncertain: [HlsClaim]
+    /// A claim because of which the file cannot be decrypted for the others.
+    private let contested: HlsClaim?
     private let size: UInt64
 
-    /// - Parameter size: bytes of the file. A byte range of the whole file equals none.
-    init(_ claims: [HlsClaim], size: UInt64) {
+    /// - Parameters:
+    ///   - size: bytes of the file. A byte range of the whole file equals none.
+    ///   - isAmbiguous: true if different URIs lead to the file. Then only those count that are the file as they are written.
+    init(_ claims: [HlsClaim], size: UInt64, isAmbiguous: Bool) {
         self.size = size
-        self.claims = claims.lazy.filter { !$0.isMention }.map {
+        let certain = isAmbiguous ? claims.filter(\.isExact) : claims
+        uncertain = isAmbiguous ? claims.filter { !$0.isExact } : []
+        contested =
+            certain.first { $0.way?.isContested == true } ?? uncertain.first { $0.way?.isByPath == true && $0.hasKey }
+        mentions = certain.filter(\.isMention)
+        self.claims = certain.lazy.filter { !$0.isMention }.map {
             var claim = $0
             if claim.bytes == 0..<size { claim.bytes = nil }
             return claim
@@ -112,13 +169,60 @@ struct HlsClaimMerge {
     }
 
     var decision: HlsDecision {
-        if claims.isEmpty { return .asItIs }
         do throws(ViewError) {
-            if let samples = try samples() { return try decision(on: samples) }
-            return try segment().map { .chains($0) } ?? .clear
+            // Not left: their init segment may be shown without its encryption.
+            for claim in uncertain + (contested == nil ? [] : claims) {
+                guard case .samples = claim.use else { continue }
+                throw .malformed(otherFile(claim))
+            }
+            if claims.isEmpty { return .asItIs }
+            if let contested { return .left(otherFile(contested)) }
+            if let samples = try samples() { return try checked(try decision(on: samples)) }
+            return try checked(try segment().map { .chains($0) } ?? .clear)
         } catch {
             return .refused(error)
         }
+    }
+
+    private func otherFile(_ claim: HlsClaim) -> String {
+        let line = HlsProblem.location(claim.playlist.path, line: claim.line)
+        return "\(line) leads to it, and so does another URI, which may mean another file"
+    }
+
+    /// Bytes of a file with encrypted byte ranges that no claim covers.
+    var gaps: [Range<UInt64>] {
+        var gaps: [Range<UInt64>] = []
+        var end: UInt64 = 0
+        for bytes in claims.map(range).sorted(by: { $0.lowerBound < $1.lowerBound }) {
+            if bytes.lowerBound > end { gaps.append(end..<min(bytes.lowerBound, size)) }
+            end = max(end, bytes.upperBound)
+        }
+        if end < size { gaps.append(end..<size) }
+        return gaps.filter { !$0.isEmpty }
+    }
+
+    // MARK: Mentions
+
+    /// The decision, unless a tag names bytes under a key of which it decrypts a part only, or in another form: a player
+    /// could not use what is left of them.
+    ///
+    /// - Throws: `.malformed` for samples, which are not left.
+    private func checked(_ decision: HlsDecision) throws(ViewError) -> HlsDecision {
+        for mention in mentions {
+            guard case .mention(let form) = mention.use else { continue }
+            let line = HlsProblem.location(mention.playlist.path, line: mention.line)
+            switch decision {
+            case .chains(let segment):
+                let bytes = range(mention)
+                let isBeside = mention.bytes != nil && !segment.parts.contains { range($0.bytes).overlaps(bytes) }
+                if isBeside || decision.shows(mention.bytes, form, size: size) { continue }
+                return .left("\(line) names other bytes of it under a key than a segment's")
+            case .samples where form != .samples:
+                throw .malformed("\(line) names it under a key of another method")
+            case .samples, .clear, .left, .playlist, .refused, .asItIs: break
+            }
+        }
+        return decision
     }
 
     // MARK: Samples
@@ -255,7 +359,9 @@ struct HlsClaimMerge {
         return parts.isEmpty ? nil : HlsSegment(parts)
     }
 
-    private func range(_ claim: HlsClaim) -> Range<UInt64> { claim.bytes ?? 0..<max(size, 1) }
+    private func range(_ claim: HlsClaim) -> Range<UInt64> { range(claim.bytes) }
+
+    private func range(_ bytes: Range<UInt64>?) -> Range<UInt64> { bytes ?? 0..<max(size, 1) }
 
     private func isBefore(_ one: HlsClaim, _ other: HlsClaim) -> Bool {
         let (first, second) = (range(one), range(other))

@@ -31,13 +31,15 @@ package final class HlsIndex: Sendable {
     /// The keys of `--key KID=FILE`.
     var givenKeys: Set<KeyID> { keys.given }
 
-    /// True if no playlist was found.
-    var isEmpty: Bool { state.withLock { $0.playlists.isEmpty } }
-
     /// True if a file of this name is read to see if it is a playlist.
-    package static func isPlaylistName(_ name: [UInt8]) -> Bool {
-        let ending = ending(of: name)
-        return ending.elementsEqual(".m3u8".utf8) || ending.elementsEqual(".m3u".utf8)
+    package static func isPlaylistName(_ name: [UInt8]) -> Bool { playlistEnding(of: name) != nil }
+
+    /// `.m3u8` or `.m3u` at the end of a name or path, also before a query that a downloader has kept. Nil for any other.
+    static func playlistEnding(of path: [UInt8]) -> [UInt8]? {
+        let name = path[(path.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0)...]
+        return [Array(name), Array(name.prefix { $0 != UInt8(ascii: "?") })].map(ending).first {
+            $0.elementsEqual(".m3u8".utf8) || $0.elementsEqual(".m3u".utf8)
+        }
     }
 
     /// The end of a name from its last `.`, in lower case.
@@ -46,19 +48,30 @@ package final class HlsIndex: Sendable {
     }
 
     /// The decision about a file. Reads a playlist again if the file has come to the path since, or has the inode number of
-    /// a removed segment.
+    /// a removed segment, and at an open if it has changed.
     ///
     /// - Parameters:
     ///   - size: bytes of the file.
     ///   - path: relative to the source.
-    ///   - isOpening: true at an open, where a refusal is worth a reading of the keys and init segments, which may have come.
+    ///   - isOpening: true at an open, where a refusal is also worth a reading of the keys and init segments, which may have
+    ///     come.
     package func decision(
         on identity: FileIdentity, size: UInt64, path: [UInt8], isOpening: Bool = false
     ) -> HlsDecision {
         verify(identity, at: path)
+        if isOpening { refresh(playlistsNaming: [identity]) }
         let decision = state.withLock { $0.decision(on: identity, size: size) }
         guard refreshSources(of: decision, identity, path, isOpening) else { return decision }
         return state.withLock { $0.decision(on: identity, size: size) }
+    }
+
+    /// Reads the playlists that name one of these files again, if they have changed.
+    /// - Parameter path: of a playlist that was just read.
+    private func refresh(playlistsNaming identities: Set<FileIdentity>, but path: [UInt8]? = nil) {
+        let playlists = state.withLock { state in
+            identities.reduce(into: Set<[UInt8]>()) { $0.formUnion(state.playlists(naming: $1)) }
+        }
+        for playlist in playlists where playlist != path { refresh(playlist) }
     }
 
     /// Reads playlists again that may mean another file by what they said of this one.
@@ -92,7 +105,7 @@ package final class HlsIndex: Sendable {
                 if isOpening, isOld == true { _ = try? read(playlist) } else { refresh(playlist) }
             }
             return !playlists.isEmpty
-        case .playlist, .chains, .samples: return false
+        case .playlist, .chains, .samples, .left: return false
         }
     }
 
@@ -147,6 +160,8 @@ package final class HlsIndex: Sendable {
             last = target.identity
             verify(target.identity, at: HlsURI.normalized(target.path))
         }
+        // Another playlist can contradict this one, or no longer do so.
+        refresh(playlistsNaming: Set(reading.targets.compactMap { $0?.identity }), but: path)
         let decisions = state.withLock { $0.decisions(for: reading) }
         return try HlsPlaylistContent(reading, playlist, decisions, in: self)
     }
@@ -236,29 +251,29 @@ extension HlsIndex {
     /// Nil for a file that does not begin like a playlist.
     private func misfit(_ entry: Component, in directory: Descriptor) -> HlsState.Misfit? {
         let ending = Self.ending(of: entry.bytes)
-        if Self.mediaEndings.contains(where: { ending.elementsEqual($0.utf8) }) { return nil }
+        if Self.mediaEndings.contains(ending) || Self.otherEndings.contains(ending) { return nil }
         guard let file = try? Descriptor(at: directory, entry, flags: linux_O_PATH).openedRegularFile(),
             let status = try? file.status()
         else { return nil }
+        return Self.misfit(entry, file).map { HlsState.Misfit(identity: FileIdentity(status), reason: $0) }
+    }
+
+    private static func misfit(_ entry: Component, _ file: Descriptor) -> String? {
         var bytes = [UInt8](repeating: 0, count: PlaylistBeginning.size)
         let count =
             (try? bytes.withMutableBytes { (bytes) throws(StoreError) in try file.read(at: 0, into: bytes) }) ?? 0
-        let name = entry.bytes.dropLast(ending.count)
-        return PlaylistBeginning.misfit(Array(bytes[..<count]), isNamed: Self.isPlaylistName(Array(name))).map {
-            HlsState.Misfit(identity: FileIdentity(status), reason: $0)
-        }
+        let name = entry.bytes.dropLast(Self.ending(of: entry.bytes).count)
+        return PlaylistBeginning.misfit(Array(bytes[..<count]), isNamed: isPlaylistName(Array(name)))
     }
 
-    /// The ends of names that are no playlists, so that they are not opened.
-    private static let mediaEndings = [
-        ".ts", ".m4s", ".mp4", ".m4a", ".m4v", ".cmfa", ".cmfv", ".cmft", ".aac", ".ac3", ".ec3", ".mp3", ".vtt",
-        ".key", ".jpg", ".jpeg", ".png", ".mkv", ".webm", ".mov", ".mts", ".m2ts",
-    ]
+    /// The ends of names of segments. A search for strays opens those that no playlist names.
+    private static let mediaEndings = Set(
+        [".ts", ".m4s", ".mp4", ".m4a", ".m4v", ".cmfa", ".cmfv", ".cmft", ".aac", ".ac3", ".ec3", ".vtt"]
+            .map { Array($0.utf8) })
+    /// The ends of other names that are no playlists, so that they are not opened.
+    private static let otherEndings = Set(
+        [".mp3", ".key", ".jpg", ".jpeg", ".png", ".mkv", ".webm", ".mov", ".mts", ".m2ts"].map { Array($0.utf8) })
 
-    private static func isDirectory(_ entry: Component, _ type: UInt8, in directory: Descriptor) -> Bool {
-        guard type == UInt8(DT_UNKNOWN) else { return type == UInt8(DT_DIR) }
-        return (try? directory.status(of: entry)).map { $0.st_mode & S_IFMT == S_IFDIR } ?? false
-    }
 }
 
 /// A defect of a playlist, for people to read.
@@ -287,12 +302,14 @@ extension HlsIndex {
                 HlsProblem(path: $0.key, line: 0, text: "cannot be read: \($0.value)")
             }
             let misfits = state.misfits.map { HlsProblem(path: $0.key, line: 0, text: $0.value.reason) }
-            return own + unreadable + misfits
+            let source = state.isEmpty ? [HlsProblem(path: Self.sourcePath, line: 0, text: Self.noPlaylists)] : []
+            return own + unreadable + misfits + source
         }
-        let strays = strays().map {
-            HlsProblem(path: $0.path, line: 0, text: "no playlist names it, and it looks encrypted: it stays as it is")
+        let refused = refusedByLength().flatMap { playlist, files in
+            files.map { HlsProblem(path: playlist, line: $0.line, text: "\(shown($0.path)): \($0.reason)") }
         }
-        let ordered = (found + strays).sorted {
+        let strays = strays().map { HlsProblem(path: $0.path, line: 0, text: "\($0.text): it stays as it is") }
+        let ordered = (found + refused + strays).sorted {
             if $0.path != $1.path { return $0.path.lexicographicallyPrecedes($1.path) }
             return ($0.line, $0.text) < ($1.line, $1.text)
         }
@@ -304,12 +321,19 @@ extension HlsIndex {
     /// Lines for people about encrypted content that the mount shows as it is: one for each playlist and each directory.
     package func left() -> [(path: [UInt8], text: String)] {
         var lines: [(path: [UInt8], text: String)] = []
+        let refused = refusedByLength()
         state.withLock { state in
-            for record in state.playlists.values where record.fault == nil {
+            if state.isEmpty { lines.append((Self.sourcePath, Self.noPlaylists)) }
+            for record in state.playlists.values {
+                if let fault = record.fault {
+                    lines.append((record.path, "\(fault.text): it and its files are refused"))
+                    continue
+                }
                 if let misreading = record.misreading {
                     lines.append((record.path, "\(misreading.text): it and its files stay as they are"))
                 }
-                let left = state.left(of: record)
+                var left = state.left(of: record)
+                for file in refused[record.path] ?? [] { left.add(file.line) }
                 guard left.count > 0 else { continue }
                 let others = left.count == 1 ? "" : ", the first of \(left.count)"
                 let text = "encrypted, and not decrypted: line \(left.line)\(others)"
@@ -319,58 +343,144 @@ extension HlsIndex {
             lines += state.misfits.map { ($0.key, "\($0.value.reason): it and its files stay as they are") }
         }
         let strays = strays()
-        let directories = Dictionary(grouping: strays) { HlsURI.directory(of: $0.path) }
+        let directories = Dictionary(grouping: strays) { [HlsURI.directory(of: $0.path), Array($0.text.utf8)] }
         for (_, strays) in directories {
             let others = strays.count == 1 ? "" : ", the first of \(strays.count)"
-            lines.append((strays[0].path, "looks encrypted, and no playlist names it\(others)"))
+            lines.append((strays[0].path, strays[0].text + others))
         }
         return lines.sorted { $0.path.lexicographicallyPrecedes($1.path) }
     }
 
+    /// The path of the source itself, for messages.
+    private static let sourcePath = Array(".".utf8)
+    private static let noPlaylists = "no playlist (.m3u8, .m3u) is in the source: nothing is decrypted"
+
+    /// Maximum number of files of a length that no ciphertext has which are looked at: a downloader that decrypts leaves
+    /// nothing but such files.
+    private static let maximumLooks = 4096
+
+    /// The files that cannot be decrypted because of their length, by the path of the playlist. Needs no key.
+    private func refusedByLength() -> [[UInt8]: [HlsState.Misfitting]] {
+        let found = state.withLock { state in
+            state.playlists.values.filter { $0.fault == nil }.map { ($0.path, state.misfitting(of: $0)) }
+        }
+        var rest = Self.maximumLooks
+        var refused: [[UInt8]: [HlsState.Misfitting]] = [:]
+        for (playlist, files) in found where !files.isEmpty {
+            refused[playlist] = files.filter { file in
+                if !file.mayBePlain { return true }
+                rest -= 1
+                return rest >= 0 && !isPlaintext(file.path, file.identity)
+            }
+        }
+        return refused
+    }
+
+    private func isPlaintext(_ path: [UInt8], _ identity: FileIdentity) -> Bool {
+        guard let file = try? root.regularFile(beneath: path), let status = try? file.status(),
+            FileIdentity(status) == identity
+        else { return true }
+        return (try? SourceInspection.plaintextFormat(of: SourceFile(file, status))) != nil
+    }
+
     /// True for what may be an encrypted segment or film.
-    private func mayBeSegment(_ source: SourceFile) -> Bool {
+    /// - Parameter isBesideOthers: true in a directory with encrypted segments.
+    private func mayBeSegment(_ source: SourceFile, isBesideOthers: Bool) -> Bool {
         if (try? Mp4Plan.isMp4(source)) == true {
             let naming = ContentKeys.Naming(directory: [], given: [])
-            // A fragment without its init segment says nothing, and is beside encrypted ones.
-            guard case .clear = try? Mp4Plan.read(source, naming, work) else { return true }
-            return false
+            switch try? Mp4Plan.read(source, naming, work) {
+            case .protected: return true
+            case .clear: return false
+            // A fragment without its init segment says nothing.
+            case .notMp4, nil: return isBesideOthers
+            }
         }
         return (try? SourceInspection.mayBeSegment(source)) == true
     }
 
-    /// Looks for files that look encrypted beside encrypted segments, and that no playlist names: they have another name
-    /// than in the playlist, or have left the window of a live one. Where no segment is missing, only files with the
-    /// ending of a segment's name count.
+    /// How long films are looked at in directories without encrypted segments.
+    private static let strayTimeout = Duration.seconds(1)
+
+    /// Looks for files that look encrypted, or that are playlists, and that no playlist names: they have another name than
+    /// in the playlist, or have left the window of a live one. Where no segment is missing, only files with the ending of a
+    /// segment's name count. Also looks at the first files of playlists without keys.
     package func findStrays() {
         var strays: [HlsState.Stray] = []
-        let (endings, lacking) = state.withLock { $0.segmentDirectories() }
-        for (path, endings) in endings {
-            guard let directory = try? SourceWalk(root).open(path) else { continue }
-            var reader = DirectoryReader(directory)
-            while strays.count < Self.maximumProblems, let entry = try? reader.next() {
-                guard lacking.contains(path) || endings.contains(Self.ending(of: entry.bytes)),
-                    !Self.isPlaylistName(entry.bytes),
-                    let status = try? directory.status(of: entry), status.st_mode & S_IFMT == S_IFREG
-                else { continue }
-                let identity = FileIdentity(status)
-                guard state.withLock({ $0.files[identity] == nil }),
-                    let file = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK),
-                    mayBeSegment(SourceFile(file, status))
-                else { continue }
-                strays.append(HlsState.Stray(identity: identity, path: joinedPath(path, entry.bytes)))
+        let (directories, lacking) = state.withLock { $0.segmentDirectories() }
+        let end = ContinuousClock.now + Self.strayTimeout
+        // A part that cannot be read is a problem of the scan.
+        try? SourceWalk(root).run(from: []) { entry, path, directory in
+            guard strays.count < Self.maximumProblems, (try? work.interruption.check()) != nil else { return false }
+            let ending = Self.ending(of: entry.bytes)
+            let endings = directories[directory.path]
+            guard
+                lacking.contains(directory.path) || endings?.contains(ending) == true
+                    || Self.mediaEndings.contains(ending), endings != nil || .now < end,
+                !Self.isPlaylistName(entry.bytes), let status = try? directory.descriptor.status(of: entry),
+                status.st_mode & S_IFMT == S_IFREG
+            else { return true }
+            let identity = FileIdentity(status)
+            guard state.withLock({ $0.files[identity] == nil }),
+                let file = try? Descriptor(at: directory.descriptor, entry, flags: O_RDONLY | O_NONBLOCK)
+            else { return true }
+            if let reason = Self.mediaEndings.contains(ending) ? Self.misfit(entry, file) : nil {
+                strays.append(HlsState.Stray(identity: identity, path: path, text: reason))
+            } else if mayBeSegment(SourceFile(file, status), isBesideOthers: endings != nil) {
+                strays.append(HlsState.Stray(identity: identity, path: path))
             }
+            return true
         }
+        strays += unkeyed()
         strays.sort { $0.path.lexicographicallyPrecedes($1.path) }
         state.withLock { $0.strays = strays }
+    }
+
+    /// The first files of playlists without keys that look encrypted.
+    private func unkeyed() -> [HlsState.Stray] {
+        var seen: Set<FileIdentity> = []
+        var found: [HlsState.Stray] = []
+        let clear = state.withLock { state in state.playlists.values.flatMap { $0.clear } }
+        for first in clear where found.count < Self.maximumProblems {
+            let target = first.target
+            guard seen.insert(target.identity).inserted, let file = try? root.regularFile(beneath: target.path),
+                let status = try? file.status()
+            else { continue }
+            let source = SourceFile(file, status)
+            if let bytes = first.bytes {
+                guard bytes.upperBound <= source.size, (bytes.upperBound - bytes.lowerBound) % 16 == 0,
+                    (try? SourceInspection.looksEncrypted(source, bytes)) == true
+                else { continue }
+            } else if !mayBeSegment(source, isBesideOthers: false) {
+                continue
+            }
+            let text = "it looks encrypted, and its playlist has no key line"
+            found.append(HlsState.Stray(identity: target.identity, path: target.path, text: text, isNamed: true))
+        }
+        return found
     }
 }
 
 extension HlsIndex {
-    /// The strays that are still there, and that no playlist has come to name.
+    /// The strays that are still there, and that no playlist has come to name, and the files with bytes that none names.
     private func strays() -> [HlsState.Stray] {
-        state.withLock { $0.unnamedStrays }.filter { stray in
+        let (strays, gaps) = state.withLock { ($0.unnamedStrays, $0.gaps()) }
+        let left = strays.filter { stray in
             (try? root.opened(beneath: stray.path).status()).map { FileIdentity($0) == stray.identity } ?? false
         }
+        var rest = Self.maximumProblems
+        var parts: [HlsState.Stray] = []
+        for (identity, path, gaps) in gaps where rest > 0 {
+            guard let file = try? root.regularFile(beneath: path), let status = try? file.status(),
+                FileIdentity(status) == identity
+            else { continue }
+            let source = SourceFile(file, status)
+            let gap = gaps.prefix(rest).first { (try? SourceInspection.looksEncrypted(source, $0)) != false }
+            rest -= min(gaps.count, rest)
+            guard let gap else { continue }
+            let text = "no playlist names its bytes \(gap.lowerBound)-\(gap.upperBound), and they look encrypted"
+            parts.append(HlsState.Stray(identity: identity, path: path, text: text))
+        }
+        return (left + parts).sorted { $0.path.lexicographicallyPrecedes($1.path) }
     }
 }
 
@@ -389,5 +499,8 @@ extension HlsState {
     }
 
     /// The strays that no playlist has come to name since.
-    fileprivate var unnamedStrays: [Stray] { strays.filter { files[$0.identity] == nil } }
+    fileprivate var unnamedStrays: [Stray] { strays.filter { $0.isNamed || files[$0.identity] == nil } }
+
+    /// True if there is no playlist.
+    fileprivate var isEmpty: Bool { playlistFiles.isEmpty }
 }

@@ -103,7 +103,8 @@ extension HlsPlaylistContent.Template {
     ) throws(ViewError) -> [UInt8] {
         let text = try playlist.rendered { (number, reference) throws(ViewError) in
             var shown = shown[number]
-            if let needed = numbers[number], let bytes = reference.ciphertext {
+            // A reference that is left keeps its length, which a player widens itself.
+            if let needed = numbers[number], let bytes = shown.needsKeys ? reference.bytes : reference.ciphertext {
                 shown.bytes = try plaintext(needed, bytes)
             }
             return shown

@@ -15,6 +15,8 @@ final class HlsPlaylistRecord: Sendable {
     let left: HlsLeft
     /// The endings of the names of encrypted segments.
     let endings: Set<[UInt8]>
+    /// The first files of a playlist without keys.
+    let clear: [(target: HlsReading.Target, bytes: Range<UInt64>?)]
     let problems: [HlsProblem]
     /// The files that the playlist can have claims about, and the maximum number of claims.
     let files: Set<FileIdentity>
@@ -35,8 +37,9 @@ final class HlsPlaylistRecord: Sendable {
             (refusal.map { [HlsProblem(path: reading.path, line: $0.line, text: $0.text)] } ?? []) + reading.problems
         files = refusal == nil ? reading.files : []
         claimCount = refusal == nil ? reading.claimCount : 0
-        names = reading.names
         endings = reading.endings
+        clear = reading.clear
+        names = reading.names
         contentKeys = reading.contentKeys
     }
 

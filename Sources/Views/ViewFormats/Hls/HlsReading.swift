@@ -30,6 +30,8 @@ struct HlsReading {
     private(set) var misreading: PlaylistError?
     /// One for each reference. Nil if it is not a file of the tree.
     private(set) var targets: [Target?] = []
+    /// The files that also those URIs lead to which `leaveAmbiguous` leaves as they are.
+    private var contested: Set<FileIdentity> = []
     /// Why there is no target, or none that is certain, for each reference.
     private var reasons: [String?] = []
     /// The meanings of the playlist's keys.
@@ -79,7 +81,8 @@ struct HlsReading {
         if let reason = PlaylistBeginning.unreadable(text) ?? PlaylistBeginning.compressed(text) {
             return PlaylistError(line: 0, text: reason)
         }
-        return HlsIndex.ending(of: path).elementsEqual(".m3u8".utf8) ? error : nil
+        let isNamed = HlsIndex.playlistEnding(of: path)?.elementsEqual(".m3u8".utf8) == true
+        return isNamed || PlaylistBeginning.isPlaylist(text) ? error : nil
     }
 
     private mutating func report(_ defect: PlaylistError) {
@@ -181,6 +184,7 @@ struct HlsReading {
             if case .samples = playlist.references[number].encryption, playlist.references[number].role != .map {
                 continue
             }
+            if target.name == nil, playlist.references[number].encryption != nil { contested.insert(target.identity) }
             targets[number] = nil
         }
     }
@@ -226,17 +230,23 @@ struct HlsReading {
     // MARK: Appearance
 
     /// How the mount shows a reference: the only place from which a playlist's text can lose a key line.
-    /// - Parameter decision: about the reference's file.
+    /// - Parameter decision: about the reference's file. Nil if there is none, or none that is certain.
     func appearance(_ number: Int, of reference: Playlist.Reference, _ decision: HlsDecision?) -> ShownReference {
-        let target = targets[number]
+        let target = decision == nil ? nil : targets[number]
         var result = ShownReference()
         // A guess may be a part of another one, and need not be a URI.
         let name = reference.isGuess ? nil : target?.name
         result.uri = name.map { HlsURI.reference(to: $0, isAttribute: playlist?.text[reference.start] == 0x23) }
         if reference.role == .playlist {
-            result.needsKeys = target == nil
-        } else if let decision {
-            result.needsKeys = reference.encryption != nil && !decision.isDecrypted
+            if case .playlist = decision { result.needsKeys = false } else { result.needsKeys = true }
+        } else if let target, let decision {
+            if let encryption = reference.encryption {
+                let isShown =
+                    reference.role == .other
+                    ? decision.shows(reference.ciphertext, HlsClaim.Form(encryption), size: target.size)
+                    : decision.isDecrypted
+                result.needsKeys = !isShown
+            }
         } else {
             result.isResource = !reference.isGuess
             result.needsKeys = reference.encryption != nil && !reference.isGuess
@@ -245,6 +255,12 @@ struct HlsReading {
     }
 
     private mutating func reportLeft(_ playlist: Playlist) {
+        let playlists = playlist.references.indices.filter { playlist.references[$0].role == .playlist }
+        if let first = playlists.first, playlists.allSatisfy({ targets[$0] == nil }) {
+            let line = playlist.references[first].line
+            left.add(line)
+            report(PlaylistError(line: line, text: "none of its playlists is here: what they name stays as it is"))
+        }
         var unusable: Set<PlaylistError> = []
         for (number, reference) in playlist.references.enumerated() where reference.role != .playlist {
             if case .unusable(let defect) = reference.encryption, unusable.insert(defect).inserted { report(defect) }
@@ -257,6 +273,15 @@ struct HlsReading {
                 PlaylistError(
                     line: reference.line,
                     text: "\(uri): \(reasons[number] ?? "no file")\(isLeft ? HlsLeft.end : "")"))
+        }
+    }
+
+    /// The first segment and the first init segment of a playlist without keys, and their bytes.
+    var clear: [(target: Target, bytes: Range<UInt64>?)] {
+        guard let playlist, !playlist.usesKeys else { return [] }
+        return [Playlist.Role.map, .segment].compactMap { role in
+            guard let number = playlist.references.firstIndex(where: { $0.role == role }) else { return nil }
+            return targets[number].map { ($0, playlist.references[number].bytes) }
         }
     }
 
@@ -285,6 +310,15 @@ struct HlsReading {
         }
     }
 
+    private func way(of reference: Playlist.Reference, _ target: Target) -> HlsClaim.Way? {
+        guard let playlist, !reference.isGuess else { return nil }
+        if target.isExact { return HlsClaim.Way(isContested: contested.contains(target.identity)) }
+        let uri = playlist.uri(of: reference)
+        return HlsClaim.Way(
+            bare: HlsURI.withoutQuery(uri).hashValue, whole: reference.bytes == nil ? uri.hashValue : nil,
+            isByPath: target.name == nil)
+    }
+
     var claimCount: Int { claiming.reduce(0) { count, _ in count + 1 } }
 
     var files: Set<FileIdentity> { Set(claiming.map(\.2.identity)) }
@@ -297,7 +331,7 @@ struct HlsReading {
             if let fault = record.fault {
                 use = .failed(fault)
             } else if reference.role == .other {
-                use = .mention
+                use = .mention(reference.encryption.map(HlsClaim.Form.init) ?? .unusable)
             } else {
                 switch reference.encryption {
                 case .unusable(let reason): use = .failed(reason)
@@ -322,7 +356,7 @@ struct HlsReading {
                 target,
                 HlsClaim(
                     bytes: reference.ciphertext, use: use, playlist: record, line: reference.line, path: target.path,
-                    isMap: reference.role == .map))
+                    isMap: reference.role == .map, way: way(of: reference, target)))
         }
     }
 }

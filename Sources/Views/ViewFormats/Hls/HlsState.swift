@@ -14,7 +14,14 @@ struct HlsState {
         /// The path and the size in bytes at the time a playlist was read.
         var path: [UInt8]
         var size: UInt64
-        var decided: (size: UInt64, decision: HlsDecision)?
+        var decided: Decided?
+
+        struct Decided {
+            var size: UInt64
+            var decision: HlsDecision
+            /// True if different URIs lead to the file.
+            var isAmbiguous: Bool
+        }
 
         mutating func add(_ claim: HlsClaim, _ target: HlsReading.Target) {
             claims.append(claim)
@@ -27,6 +34,9 @@ struct HlsState {
     struct Stray {
         var identity: FileIdentity
         var path: [UInt8]
+        var text = "no playlist names it, and it looks encrypted"
+        /// True if it is in a playlist without keys.
+        var isNamed = false
     }
 
     /// By path.
@@ -201,33 +211,90 @@ struct HlsState {
 
     /// The paths of the playlists that have claims about a file.
     func playlists(naming identity: FileIdentity) -> Set<[UInt8]> {
-        Set(files[identity]?.claims.map(\.playlist.path) ?? [])
+        // The claims of a playlist follow each other.
+        var paths: Set<[UInt8]> = []
+        var last: HlsPlaylistRecord?
+        for claim in files[identity]?.claims ?? [] where claim.playlist !== last {
+            last = claim.playlist
+            paths.insert(claim.playlist.path)
+        }
+        return paths
     }
 
     /// The decision about a file, from all claims.
     ///
     /// - Parameter size: bytes of the file.
     mutating func decision(on identity: FileIdentity, size: UInt64) -> HlsDecision {
-        if let record = playlistFiles[identity] {
-            if let error = record.error { return .refused(error) }
-            return .playlist(size: sizes[record.path])
-        }
-        guard let file = files[identity] else { return .asItIs }
-        if let decided = file.decided, decided.size == size { return decided.decision }
-        let decision = HlsClaimMerge(file.claims, size: size).decision
-        // Most files have one claim: what follows from it is soon found again, and would take as much memory as the claim.
-        if file.claims.count > 1 { files[identity]?.decided = (size, decision) }
-        return decision
+        decided(on: identity, size: size).decision
     }
 
-    /// The decisions about the files of a playlist's references.
+    private mutating func decided(on identity: FileIdentity, size: UInt64) -> File.Decided {
+        if let record = playlistFiles[identity] {
+            let decision = record.error.map { HlsDecision.refused($0) } ?? .playlist(size: sizes[record.path])
+            return File.Decided(size: size, decision: decision, isAmbiguous: false)
+        }
+        guard let file = files[identity] else {
+            return File.Decided(size: size, decision: .asItIs, isAmbiguous: false)
+        }
+        if let decided = file.decided, decided.size == size { return decided }
+        let isAmbiguous = HlsClaim.areAmbiguous(file.claims)
+        let decided = File.Decided(
+            size: size, decision: HlsClaimMerge(file.claims, size: size, isAmbiguous: isAmbiguous).decision,
+            isAmbiguous: isAmbiguous)
+        // Most files have one claim: what follows from it is soon found again, and would take as much memory as the claim.
+        if file.claims.count > 1 { files[identity]?.decided = decided }
+        return decided
+    }
+
+    /// The decisions about the files of a playlist's references. Nil where a URI may mean another file.
     mutating func decisions(for reading: HlsReading) -> [HlsDecision?] {
-        reading.targets.map { target in
-            target.map { decision(on: $0.identity, size: files[$0.identity]?.size ?? $0.size) }
+        // A master playlist announces the keys of its playlists as long as one of these has key lines.
+        let announcesKeys = reading.playlist.map { !$0.sessionKeyLines.isEmpty } ?? false
+        return reading.targets.map { target in
+            guard let target else { return nil }
+            if announcesKeys, isLeft(target.identity) { return .left("its playlist has key lines") }
+            let size = files[target.identity]?.size ?? target.size
+            let decided = decided(on: target.identity, size: size)
+            return target.isExact || !decided.isAmbiguous ? decided.decision : nil
         }
     }
 
     // MARK: What is left
+
+    /// A file with a length that its ciphertext cannot have. It may be plaintext already.
+    struct Misfitting {
+        var path: [UInt8]
+        var identity: FileIdentity
+        /// The line of a playlist.
+        var line: Int
+        var reason: String
+        /// False if only a part of the file is encrypted.
+        var mayBePlain: Bool
+    }
+
+    /// The files of a playlist with such a length.
+    mutating func misfitting(of record: HlsPlaylistRecord) -> [Misfitting] {
+        var found: [Misfitting] = []
+        for identity in record.files {
+            guard let file = files[identity] else { continue }
+            guard case .chains(let segment) = decision(on: identity, size: file.size) else { continue }
+            let end = segment.parts.last?.bytes?.upperBound ?? file.size
+            let isCut = segment.isRanged ? end > file.size : file.size == 0 || file.size % 16 != 0
+            guard isCut, let line = file.claims.lazy.filter({ $0.playlist === record && $0.hasKey }).map(\.line).min()
+            else { continue }
+            let reason = segment.isRanged ? "it ends before byte \(end)" : "its \(file.size) bytes are no AES-CBC"
+            found.append(
+                Misfitting(
+                    path: file.path, identity: identity, line: line, reason: reason, mayBePlain: !segment.isRanged))
+        }
+        return found
+    }
+
+    /// True if content of a playlist is not shown as plaintext.
+    private mutating func isLeft(_ identity: FileIdentity) -> Bool {
+        guard let record = playlistFiles[identity] else { return false }
+        return record.fault != nil || left(of: record).count > 0
+    }
 
     /// The encrypted references of a playlist that the mount does not show as plaintext.
     mutating func left(of record: HlsPlaylistRecord) -> HlsLeft {
@@ -236,16 +303,35 @@ struct HlsState {
         return left
     }
 
-    /// Calls `body` for each claim of a playlist whose file is not shown as plaintext, though a key is in force.
+    /// Calls `body` for each claim of a playlist whose bytes are not shown as plaintext, though a key is in force.
     private mutating func forEachLeft(of record: HlsPlaylistRecord, _ body: (HlsClaim, [UInt8], HlsDecision) -> Void) {
         for identity in record.files {
-            guard let file = files[identity], !file.isDecryptedBySingleClaim else { continue }
-            let decision = decision(on: identity, size: file.size)
-            if decision.isDecrypted { continue }
+            guard let file = files[identity] else { continue }
+            let decided = decided(on: identity, size: file.size)
             for claim in file.claims where claim.playlist === record && claim.hasKey {
-                body(claim, file.path, decision)
+                if decided.isAmbiguous && !claim.isExact {
+                    body(claim, file.path, .left("other playlists lead to \(shown(file.path)) by other URIs"))
+                } else if !claim.isShown(by: decided.decision, size: file.size) {
+                    body(claim, file.path, decided.decision)
+                }
             }
         }
+    }
+
+    /// The files with encrypted byte ranges, and the bytes of each that no playlist names.
+    mutating func gaps() -> [(identity: FileIdentity, path: [UInt8], gaps: [Range<UInt64>])] {
+        var found: [(identity: FileIdentity, path: [UInt8], gaps: [Range<UInt64>])] = []
+        for (identity, file) in files where file.claims.contains(where: { $0.bytes != nil }) {
+            guard file.claims.contains(where: { !$0.playlist.endings.isEmpty }) else { continue }
+            switch decision(on: identity, size: file.size) {
+            case .clear: break
+            case .chains(let segment) where segment.isRanged: break
+            case .chains, .playlist, .samples, .refused, .asItIs, .left: continue
+            }
+            let gaps = HlsClaimMerge(file.claims, size: file.size, isAmbiguous: false).gaps
+            if !gaps.isEmpty { found.append((identity, file.path, gaps)) }
+        }
+        return found
     }
 
     /// The problems of files that several playlists, or their boxes, speak of: up to `limit` of each playlist.
@@ -260,21 +346,24 @@ struct HlsState {
                 if claim.failure == nil {
                     found.append(HlsProblem(path: record.path, line: claim.line, text: error.reason))
                 }
+            case .left(let reason):
+                found.append(HlsProblem(path: record.path, line: claim.line, text: reason + HlsLeft.end))
             case .asItIs, .clear, .playlist:
                 let text = "\(shown(path)): no segment, and not decrypted\(HlsLeft.end)"
                 found.append(HlsProblem(path: record.path, line: claim.line, text: text))
-            case .chains, .samples: break
+            case .chains, .samples:
+                let text = "\(shown(path)): bytes that are no segment, and not decrypted\(HlsLeft.end)"
+                found.append(HlsProblem(path: record.path, line: claim.line, text: text))
             }
         }
         return found
     }
 }
 
-extension HlsState.File {
-    /// True for most files: one claim, which decides.
-    fileprivate var isDecryptedBySingleClaim: Bool {
-        guard claims.count == 1 else { return false }
-        if case .encrypted = claims[0].use { return true }
-        return false
+extension HlsClaim {
+    /// True if the mount shows the bytes as plaintext.
+    fileprivate func isShown(by decision: HlsDecision, size: UInt64) -> Bool {
+        guard case .mention(let form) = use else { return decision.isDecrypted }
+        return decision.shows(bytes, form, size: size)
     }
 }

@@ -14,7 +14,8 @@ package enum HlsURI {
     /// URI says, then its last component beside the playlist, where a downloader saves it.
     static func candidates(_ uri: [UInt8], directory: [UInt8]) -> [Candidate] {
         var candidates = paths(uri, directory: directory).map { Candidate(path: $0) }
-        for name in fileNames(of: uri) {
+        // A playlist in which such a name takes the URI's place would have another variable.
+        for name in fileNames(of: uri) where !PlaylistVariables.isUsed(in: name[...]) {
             let path = joinedPath(directory, name)
             if !candidates.contains(where: { $0.path == path }) { candidates.append(Candidate(path: path, name: name)) }
         }
@@ -161,7 +162,17 @@ package enum HlsURI {
     // MARK: Paths
 
     /// The path without `.`, `..` and double slashes. Does not look at the disk.
-    static func normalized(_ path: [UInt8]) -> [UInt8] { resolved(path).path }
+    static func normalized(_ path: [UInt8]) -> [UInt8] { isNormal(path) ? path : resolved(path).path }
+
+    /// True for most paths: no component is empty or begins with a dot.
+    private static func isNormal(_ path: [UInt8]) -> Bool {
+        var previous = UInt8(ascii: "/")
+        for byte in path {
+            if previous == UInt8(ascii: "/"), byte == UInt8(ascii: "/") || byte == UInt8(ascii: ".") { return false }
+            previous = byte
+        }
+        return previous != UInt8(ascii: "/")
+    }
 
     /// `staysInside` is true if no `..` of the path leads out of the source.
     private static func resolved(_ path: [UInt8]) -> (path: [UInt8], staysInside: Bool) {
@@ -215,6 +226,7 @@ package enum HlsURI {
 
     /// Leaves a `%` without two digits after it as it is.
     private static func percentDecoded(_ text: ArraySlice<UInt8>) -> [UInt8] {
+        if !text.contains(UInt8(ascii: "%")) { return Array(text) }
         var result: [UInt8] = []
         result.reserveCapacity(text.count)
         var rest = text

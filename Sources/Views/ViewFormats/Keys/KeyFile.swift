@@ -213,7 +213,7 @@ package struct KeySources: Sendable {
         if let command { return try command.key(for: .uri(uri), cipher: cipher) }
         let paths = HlsURI.keyPaths(uri, directory: directory)
         do throws(ViewError) {
-            if let path = paths.first(where: { !isMissing($0) }) {
+            if let path = first(of: paths) {
                 return try KeyFile.read(path, in: root, cipher: cipher)
             }
             if paths.isEmpty { throw .noKey("it names no file") }
@@ -242,7 +242,7 @@ package struct KeySources: Sendable {
         if let command { return try command.key(for: .content(id, uri: all), cipher: cipher) }
         let path = joinedPath(directory, Array("\(id.text).key".utf8))
         let paths = [path] + (uri.map { HlsURI.keyPaths($0, directory: directory) } ?? [])
-        guard let found = paths.first(where: { !isMissing($0) }) else {
+        guard let found = first(of: paths) else {
             throw .noKey("there is no key file \(shown(path)), and neither --key nor --key-command is given for it")
         }
         return try KeyFile.read(found, in: root, cipher: cipher)
@@ -250,6 +250,16 @@ package struct KeySources: Sendable {
 
     /// The keys of `--key KID=FILE`.
     var given: Set<KeyID> { Set(idFiles.keys) }
+
+    /// The stamp of the file in the source that has a key of a playlist. Nil for a key that comes from elsewhere.
+    func stamp(of name: KeyName) -> FileStamp? {
+        guard case .uri(let uri, let directory, _) = name, command == nil, uriFiles[uri] == nil, !HlsURI.isData(uri),
+            let path = first(of: HlsURI.keyPaths(uri, directory: directory))
+        else { return nil }
+        return (try? Descriptor(object: path, in: root).status()).map { FileStamp($0) }
+    }
+
+    private func first(of paths: [[UInt8]]) -> [UInt8]? { paths.first { !isMissing($0) } }
 
     private func isMissing(_ path: [UInt8]) -> Bool {
         do throws(StoreError) {

@@ -57,6 +57,19 @@ package final class KeyStore: Sendable {
     /// The key if it is in memory. Does not block.
     package func find(_ name: KeyName) -> KeyMaterial? { state.access { $0.find(name) } }
 
+    /// The key if it is in memory and its file, if it came from one in the source, has not changed. Call this at an open.
+    package func findCurrent(_ name: KeyName) -> KeyMaterial? {
+        guard
+            let (material, stamp) = state.access({ state in state.find(name).map { ($0, state.cache.stamp(of: name)) } }
+            )
+        else { return nil }
+        if let stamp, sources.stamp(of: name) != stamp {
+            state.access { $0.cache.remove(name) }
+            return nil
+        }
+        return material
+    }
+
     /// Returns the key from memory, or fetches it. Blocks for little more than the key command's timeout at most.
     /// - Throws: `noKey`, with what was tried. `.store(.locked)` after `forget`, which also ends waits.
     package func fetch(_ name: KeyName) throws(ViewError) -> KeyMaterial {
@@ -112,6 +125,8 @@ package final class KeyStore: Sendable {
     }
 
     private func run(_ load: Load, _ name: KeyName) -> Result<KeyMaterial, ViewError> {
+        // Before the key, so that the next open notices a change in between.
+        let stamp = sources.stamp(of: name)
         var loaded: Result<KeyMaterial, ViewError>? = Result { () throws(ViewError) in try sources.load(name) }
         linux_scrub_thread()
         return state.update { state in
@@ -123,7 +138,7 @@ package final class KeyStore: Sendable {
             }
             load.outcome = result
             state.loads[name] = nil
-            if case .success(let material) = result { state.cache.insert(material, for: name) }
+            if case .success(let material) = result { state.cache.insert(material, stamp, for: name) }
             return result
         }
     }
@@ -212,6 +227,8 @@ package final class KeyStore: Sendable {
 struct KeyCache {
     private struct Entry {
         let material: KeyMaterial
+        /// The stamp of the key's file in the source.
+        let stamp: FileStamp?
         var lastUse: UInt64
         /// True if the key has opened a file. A file that it does not open is damaged.
         var isProven = false
@@ -232,11 +249,16 @@ struct KeyCache {
         }(&entries[name])
     }
 
-    mutating func insert(_ material: KeyMaterial, for name: KeyName) {
+    /// - Parameter stamp: of the key's file in the source, if it has one.
+    mutating func insert(_ material: KeyMaterial, _ stamp: FileStamp? = nil, for name: KeyName) {
         if entries.count >= capacity, entries[name] == nil { shrink() }
         clock += 1
-        entries[name] = Entry(material: material, lastUse: clock)
+        entries[name] = Entry(material: material, stamp: stamp, lastUse: clock)
     }
+
+    func stamp(of name: KeyName) -> FileStamp? { entries[name]?.stamp }
+
+    mutating func remove(_ name: KeyName) { entries[name] = nil }
 
     /// Evicts the older half at once. A search for the oldest at each insert would cost more than to fetch a key again.
     private mutating func shrink() {

@@ -59,16 +59,24 @@ package struct SourceInspection: Sendable {
 
     /// True for what may be an encrypted segment: random bytes in whole blocks. A file of a few blocks is no media.
     static func mayBeSegment(_ source: SourceFile) throws(ViewError) -> Bool {
-        guard source.size > 64, source.size % 16 == 0 else { return false }
-        let bytes = try read(source, Int(min(source.size, UInt64(entropySize))))
-        // Of n random bytes, the entropy is about 8 − 184/n (Miller–Madow).
-        return plainFormat(bytes, size: source.size) == nil
-            && (bytes.count < entropySize || entropy(of: bytes) > 7.8)
+        if source.size % 16 != 0 { return false }
+        return try looksEncrypted(source, 0..<source.size)
     }
 
-    private static func read(_ source: SourceFile, _ count: Int) throws(ViewError) -> [UInt8] {
+    /// True for random bytes of a file, which may be several segments.
+    static func looksEncrypted(_ source: SourceFile, _ range: Range<UInt64>) throws(ViewError) -> Bool {
+        let size = range.upperBound - range.lowerBound
+        guard size > 64 else { return false }
+        let bytes = try read(source, Int(min(size, UInt64(entropySize))), at: range.lowerBound)
+        // Of n random bytes, the entropy is about 8 − 184/n (Miller–Madow).
+        return plainFormat(bytes, size: size) == nil && (bytes.count < entropySize || entropy(of: bytes) > 7.8)
+    }
+
+    private static func read(
+        _ source: SourceFile, _ count: Int, at offset: UInt64 = 0
+    ) throws(ViewError) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
-        try bytes.withMutableBytes { (bytes) throws(ViewError) in try source.read(at: 0, into: bytes) }
+        try bytes.withMutableBytes { (bytes) throws(ViewError) in try source.read(at: offset, into: bytes) }
         return bytes
     }
 
@@ -99,12 +107,13 @@ package struct SourceInspection: Sendable {
         return .opaque
     }
 
-    /// The format of a media file that is not encrypted, from its first bytes. Random bytes look so once in 2^30 files.
+    /// The format of a media file that is not encrypted, from its first bytes. Random bytes look so once in 2^28 files.
     private static func plainFormat(_ bytes: [UInt8], size: UInt64) -> String? {
         let packetSize = 188
         // Every packet of a transport stream begins with this byte (ISO/IEC 13818-1, 2.4.3.2).
         let packets = stride(from: 0, to: min(bytes.count, 8 * packetSize), by: packetSize)
-        if bytes.count >= packetSize, size % 16 != 0 || packets.underestimatedCount >= 4,
+        let mayBeFew = size % 16 != 0 && size % UInt64(packetSize) == 0
+        if bytes.count >= packetSize, mayBeFew || packets.underestimatedCount >= 4,
             packets.allSatisfy({ bytes[$0] == 0x47 })
         {
             return packetsName
@@ -119,12 +128,24 @@ package struct SourceInspection: Sendable {
             return "packed audio"
         }
         if isFrames(bytes) { return "packed audio" }
-        let others: [(String, [UInt8])] = [
-            ("JPEG", [0xFF, 0xD8, 0xFF]), ("PNG", [0x89, 0x50, 0x4E, 0x47]), ("ZIP", [0x50, 0x4B, 3, 4]),
-        ]
+        if isJPEG(bytes) { return "JPEG" }
+        let others: [(String, [UInt8])] = [("PNG", [0x89, 0x50, 0x4E, 0x47]), ("ZIP", [0x50, 0x4B, 3, 4])]
         if let other = others.first(where: { bytes.starts(with: $0.1) }) { return other.0 }
         let text = bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? bytes.dropFirst(3) : bytes[...]
         return text.starts(with: "WEBVTT".utf8) ? subtitlesName : nil
+    }
+
+    /// True for the first marker, and a second one with its length or its name (ISO/IEC 10918-1, annex B; JFIF; Exif).
+    private static func isJPEG(_ bytes: [UInt8]) -> Bool {
+        guard bytes.count >= 10, bytes.starts(with: [0xFF, 0xD8, 0xFF]) else { return false }
+        let name = bytes[6..<10]
+        switch bytes[3] {
+        case 0xE0: return name.elementsEqual("JFIF".utf8)
+        case 0xE1: return name.elementsEqual("Exif".utf8)
+        // One or two tables.
+        case 0xDB: return bytes[4] == 0 && [67, 132].contains(bytes[5])
+        default: return false
+        }
     }
 
     /// True for three frames of AAC, one after the other (ADTS, ISO/IEC 13818-7, 6.2).

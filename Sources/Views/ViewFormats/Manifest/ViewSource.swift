@@ -53,9 +53,6 @@ package final class ViewSource: Sendable {
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }
 
-    /// True for hls if the scan found no playlist.
-    package var lacksPlaylists: Bool { index.map(\.isEmpty) ?? false }
-
     /// The keys that playlists and films name or that are given, and that cannot be read, a line each for people. Does not
     /// ask the key command.
     package func missingKeys() -> [String] {
@@ -127,7 +124,7 @@ package final class ViewSource: Sendable {
         if format.layout == .mp4 { return size }
         guard let index else { return nil }
         switch index.decision(on: FileIdentity(status), size: size, path: path()) {
-        case .clear, .asItIs, .samples, .refused: return size
+        case .clear, .asItIs, .left, .samples, .refused: return size
         case .playlist(let size): return size
         case .chains: return nil
         }
@@ -263,6 +260,7 @@ package final class ViewSource: Sendable {
             return .asItIs("no playlist any more")
         case .clear: return .clear("no key is in force where the playlist names it")
         case .asItIs: return .asItIs("no playlist names it as a segment")
+        case .left(let reason): return .asItIs(reason)
         case .chains(let segment):
             // Some downloaders decrypt segments, and keep the playlist.
             if !segment.isRanged, let name = try SourceInspection.plaintextFormat(of: source) { return .clear(name) }

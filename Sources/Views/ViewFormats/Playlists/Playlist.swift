@@ -78,10 +78,10 @@ package struct Playlist: Sendable {
             return bytes.lowerBound..<(bytes.lowerBound + (bytes.upperBound - bytes.lowerBound + 15) / 16 * 16)
         }
 
-        /// True for a byte range of another tag that ends in the last block of a resource, which can be padding.
+        /// True for a byte range of ciphertext that ends in the last block of a resource, which can be padding.
         func isTail(of size: UInt64) -> Bool {
-            guard case .chain = encryption else { return false }
-            return role == .other && (bytes.map { $0.upperBound + 16 > size } ?? false)
+            guard case .chain = encryption, role != .frame else { return false }
+            return bytes.map { $0.upperBound + 16 > size } ?? false
         }
     }
 

@@ -11,7 +11,7 @@ enum PlaylistBeginning {
     ]
 
     /// True for the text of a playlist.
-    private static func isPlaylist(_ text: [UInt8]) -> Bool { withoutMark(text).starts(with: first) }
+    static func isPlaylist(_ text: [UInt8]) -> Bool { withoutMark(text).starts(with: first) }
 
     /// Why a text that begins like a playlist is none. Nil for anything else.
     static func unreadable(_ text: [UInt8]) -> String? {

@@ -83,6 +83,8 @@ struct PlaylistParser {
     /// The position of the `EXT-X-MAP` in force.
     private var map: Int?
     private var isPlaylistNext = false
+    /// True if players read other lines than this parser.
+    private var isAmbiguous = false
     private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
     /// The previous segment if it was a byte range. The next range can begin at its end.
     private var previous: (uri: ArraySlice<UInt8>, end: UInt64)?
@@ -99,6 +101,10 @@ struct PlaylistParser {
         var lines = PlaylistLines(text[start...])
         guard let first = lines.next(), Self.isFirst(first.content) else {
             throw PlaylistError(line: 1, text: "not a playlist: its first line is not #EXTM3U")
+        }
+        if text.contains(0) {
+            isAmbiguous = true
+            fail(0, "it has a NUL, which ends a line for some players")
         }
         while let line = lines.next() {
             guard let byte = line.content.first else { continue }
@@ -138,7 +144,7 @@ struct PlaylistParser {
         playlist.usesKeys = keys.isUsed
         if isFramesOnly { turnMapsIntoFrames() }
         // The part that an update leaves out can have keys.
-        if !keys.isUsed, !isUpdate {
+        if !keys.isUsed, !isUpdate, !isAmbiguous {
             playlist.complaint = playlist.fault
             playlist.fault = nil
         }
@@ -186,7 +192,10 @@ struct PlaylistParser {
             isUpdate = true
             fail(line.number, "EXT-X-SKIP: an update of a playlist, not a whole one")
         case "#EXT-X-GAP": isGapNext = true
-        case "#EXT-X-DEFINE": if let attributes = PlaylistAttributes(value) { variables.define(attributes) }
+        case "#EXT-X-DEFINE":
+            if let attributes = PlaylistAttributes(value), !variables.define(attributes) {
+                fail(line.number, "EXT-X-DEFINE gives a variable another value than before")
+            }
         case "#EXT-X-STREAM-INF": (isMaster, isPlaylistNext) = (true, true)
         case "#EXT-X-MEDIA", "#EXT-X-I-FRAME-STREAM-INF":
             isMaster = true

@@ -39,7 +39,8 @@ private func withoutTrailingBlanks(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt
 
 /// The attribute list of a tag: `NAME=VALUE,NAME="VALUE"` (RFC 8216, 4.2), as slices of the playlist's text.
 ///
-/// Allows blanks around names and values, as players do. The first of two attributes with one name counts.
+/// Allows blanks around names and values, as players do. A name can occur once (RFC 8216, 4.2): of two attributes with one
+/// name, some players take the first, and others the last.
 struct PlaylistAttributes {
     /// Values without quotes.
     private var attributes: [(name: ArraySlice<UInt8>, value: ArraySlice<UInt8>)] = []
@@ -47,8 +48,9 @@ struct PlaylistAttributes {
     /// Maximum number of attributes of a tag. EXT-X-STREAM-INF and EXT-X-DATERANGE have the most, with some twenty.
     private static let maximumCount = 1024
 
-    /// Nil if a name has no value, a quote is not closed, or there are too many.
+    /// Nil if a name has no value or occurs twice, a quote is not closed, or there are too many.
     init?(_ list: ArraySlice<UInt8>) {
+        var names: Set<ArraySlice<UInt8>> = []
         var rest = list.drop(while: isBlank)
         // A comma after the last attribute is allowed.
         while !rest.isEmpty {
@@ -67,7 +69,7 @@ struct PlaylistAttributes {
                 value = withoutTrailingBlanks(rest[..<end])
                 rest = rest[end...]
             }
-            guard attributes.count < Self.maximumCount else { return nil }
+            guard attributes.count < Self.maximumCount, names.insert(withoutBlanks(name)).inserted else { return nil }
             attributes.append((name, value))
             rest = rest.dropFirst().drop(while: isBlank)
         }

@@ -10,9 +10,11 @@ struct PlaylistVariables {
 
     /// Takes the attributes of an `EXT-X-DEFINE`. A value from another playlist (`IMPORT`) or from this one's own URL
     /// (`QUERYPARAM`) is not known here, so that variable stays undefined.
-    mutating func define(_ attributes: PlaylistAttributes) {
-        guard let name = attributes["NAME"], let value = attributes["VALUE"] else { return }
-        values[name] = value
+    ///
+    /// - Returns: false for another value of the same variable, of which players may take either.
+    mutating func define(_ attributes: PlaylistAttributes) -> Bool {
+        guard let name = attributes["NAME"], let value = attributes["VALUE"] else { return true }
+        return values.updateValue(value, forKey: name).map { $0 == value } ?? true
     }
 
     /// True if the text contains a variable, defined or not.

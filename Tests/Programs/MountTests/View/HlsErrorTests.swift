@@ -19,7 +19,7 @@ extension PlainMountTests {
             let hls = try HlsView()
             try hls.write("good.ts", "no segment")
             let mounted = try hls.view.tryMount("hls").succeeded()
-            let warning = "vaultfs: warning: no playlist (.m3u8, .m3u) is in \(hls.view.source): nothing is decrypted\n"
+            let warning = "vaultfs: warning: .: no playlist (.m3u8, .m3u) is in the source: nothing is decrypted\n"
             #expect(mounted.errors.hasSuffix(warning), "\(mounted)")
             try hls.view.unmount()
             try hls.write("vaultfs.json", "{}")
