@@ -147,6 +147,34 @@ import Testing
             ])
     }
 
+    @Test("Names of missing segments count as segments")
+    func missingNames() throws {
+        let source = try HlsSource(maximumSegments: 100)
+        try source.write(["1.ts"])
+        func playlist(_ name: String) -> [UInt8] {
+            ViewFormatsTests.playlist(
+                Self.key("k"), (0..<60).map { "#EXTINF:1,\n\(name)\($0).ts" }.joined(separator: "\n"))
+        }
+        for name in ["a", "b"] { try source.write("\(name).m3u8", playlist(name)) }
+        try source.index.scan()
+        #expect(source.problems().contains { $0.contains("the playlists name more than 100 segments") })
+    }
+
+    @Test("Where thousands of segments are missing, those that exist are found, also the ones that come later")
+    func manyMissing() throws {
+        let source = try HlsSource(maximumSegments: 10_000)
+        let names = (0..<3000).map { "d/\($0).ts" }
+        try source.write(["d/7.ts", "d/2999.ts"])
+        let lines = names.map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n")
+        try source.write("l.m3u8", playlist(Self.key("k"), lines, "#EXTINF:1,\ne/1.ts"))
+        try source.index.scan()
+        for name in ["d/7.ts", "d/2999.ts"] { #expect(try source.content(name) == ":k 1") }
+        try source.write(["d/2000.ts", "e/1.ts"])
+        for name in ["d/2000.ts", "e/1.ts"] { #expect(try source.content(name) == ":k 1") }
+        let text = try source.rendered("l.m3u8")
+        #expect(text.contains("METHOD=NONE\nd/2000.ts\n"))
+    }
+
     @Test("Problems are bounded, and so is the depth of directories")
     func bounds() throws {
         let source = try HlsSource()

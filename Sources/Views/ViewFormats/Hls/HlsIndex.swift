@@ -101,7 +101,7 @@ package final class HlsIndex: Sendable {
         case .refused:
             let playlists = state.withLock { $0.playlists(naming: identity) }
             for playlist in playlists {
-                let isOld = state.withLock { $0.playlists[playlist].map { $0.time.duration(to: .now) > .seconds(1) } }
+                let isOld = state.withLock { $0.times[playlist].map { $0.duration(to: .now) > .seconds(1) } }
                 if isOpening, isOld == true { _ = try? read(playlist) } else { refresh(playlist) }
             }
             return !playlists.isEmpty

@@ -4,8 +4,6 @@ internal import LinuxSystem
 final class HlsPlaylistRecord: Sendable {
     let path: [UInt8]
     let stamp: FileStamp
-    /// The time of the reading.
-    let time = ContinuousClock.now
     /// False if the file is shown as it is.
     let isPlaylist: Bool
     let fault: PlaylistError?
@@ -21,7 +19,6 @@ final class HlsPlaylistRecord: Sendable {
     /// The files that the playlist can have claims about, and the maximum number of claims.
     let files: Set<FileIdentity>
     let claimCount: Int
-    let names: Set<Int>
     /// The keys that the boxes of its files name.
     let contentKeys: Set<KeyName>
 
@@ -39,7 +36,6 @@ final class HlsPlaylistRecord: Sendable {
         claimCount = refusal == nil ? reading.claimCount : 0
         endings = reading.endings
         clear = reading.clear
-        names = reading.names
         contentKeys = reading.contentKeys
     }
 

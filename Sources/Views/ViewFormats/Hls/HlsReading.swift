@@ -34,6 +34,7 @@ struct HlsReading {
     private var contested: Set<FileIdentity> = []
     /// Why there is no target, or none that is certain, for each reference.
     private var reasons: [String?] = []
+    private var missingCount = 0
     /// The meanings of the playlist's keys.
     private var meanings: [KeyMeanings.Meaning] = []
     /// The samples of files of a `SAMPLE-AES` playlist, by the position of the reference.
@@ -41,7 +42,7 @@ struct HlsReading {
     /// The keys that the boxes of its files name.
     private(set) var contentKeys: Set<KeyName> = []
     /// Hashes of the paths that segments can have. A file that appears later under such a path is a segment.
-    private(set) var names: Set<Int> = []
+    private(set) var names: [Int] = []
     private(set) var problems: [HlsProblem] = []
     /// The encrypted references that stay as they are because there is no file to decrypt, or because of their keys.
     private(set) var left = HlsLeft()
@@ -99,6 +100,7 @@ struct HlsReading {
         targets.reserveCapacity(playlist.references.count)
         reasons.reserveCapacity(playlist.references.count)
         var last: Playlist.Reference?
+        var listings = HlsListings(index.root)
         for reference in playlist.references {
             let uri = playlist.uri(of: reference)
             if let last, last.role == reference.role, last.isLookedUp == reference.isLookedUp,
@@ -110,7 +112,7 @@ struct HlsReading {
             } else {
                 var reason: String?
                 if targets.count % Self.lookupsBetweenChecks == 0 { try index.work.interruption.checkStore() }
-                targets.append(target(of: Array(uri), reference, directory, playlist, in: index.root, &reason))
+                targets.append(target(of: Array(uri), reference, directory, playlist, &listings, &reason))
                 reasons.append(reason)
             }
             last = reference
@@ -122,17 +124,17 @@ struct HlsReading {
     /// - Parameter reason: receives the reason if there is none.
     private mutating func target(
         of uri: [UInt8], _ reference: Playlist.Reference, _ directory: [UInt8], _ playlist: Playlist,
-        in root: Descriptor, _ reason: inout String?
+        _ listings: inout HlsListings, _ reason: inout String?
     ) -> Target? {
         guard reference.isLookedUp else { return nil }
         // A playlist without keys is shown as it is.
         let mayBeRewritten = reference.role == .playlist || playlist.usesKeys
         let candidates = HlsURI.candidates(uri, directory: directory).filter { mayBeRewritten || $0.name == nil }
-        for candidate in candidates { names.insert(HlsURI.normalized(candidate.path).hashValue) }
+        for candidate in candidates { names.append(HlsURI.normalized(candidate.path).hashValue) }
         var isKnown = false
         for (number, candidate) in candidates.enumerated() {
             do throws(StoreError) {
-                let status = try root.opened(beneath: candidate.path).status()
+                let status = try listings.status(of: candidate.path)
                 guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("it is not a regular file") }
                 let identity = FileIdentity(status)
                 if reference.role == .playlist, let name = candidate.name,
@@ -149,11 +151,18 @@ struct HlsReading {
                 if error != .system(.noSuchFileOrDirectory), !isKnown {
                     (reason, isKnown) = (Self.text(error), true)
                 }
+                if reason != nil { continue }
+                missingCount += 1
+                // No text is made for what is not reported.
+                if missingCount > 4 * Self.maximumProblems {
+                    reason = Self.text(error)
+                    continue
+                }
                 // Without the query, which can be a token.
                 let name = candidate.name.map {
                     "there is no file \(shown(HlsURI.withoutQuery($0[...]))) beside the playlist"
                 }
-                reason = reason ?? name ?? Self.text(error)
+                reason = name ?? Self.text(error)
             }
         }
         reason = reason ?? "not relative to the playlist"
@@ -267,7 +276,7 @@ struct HlsReading {
             guard targets[number] == nil, !reference.isGuess else { continue }
             let isLeft = reference.encryption != nil
             if isLeft { left.add(reference.line) }
-            guard isLeft || reference.role != .other else { continue }
+            guard isLeft || reference.role != .other, problems.count <= Self.maximumProblems else { continue }
             let uri = HlsURI.text(Array(playlist.uri(of: reference)))
             report(
                 PlaylistError(
@@ -319,7 +328,23 @@ struct HlsReading {
             isByPath: target.name == nil)
     }
 
-    var claimCount: Int { claiming.reduce(0) { count, _ in count + 1 } }
+    /// References to missing files count too: their names take memory.
+    var claimCount: Int { playlist?.references.count { $0.isLookedUp && $0.role != .playlist } ?? 0 }
+
+    /// A hash of all that the reading says.
+    func sum(of record: HlsPlaylistRecord) -> Int {
+        var hasher = Hasher()
+        hasher.combine(stamp)
+        hasher.combine(playlist?.text)
+        hasher.combine(left.count)
+        hasher.combine(contentKeys)
+        for problem in problems { hasher.combine(problem.text) }
+        forEachClaim(of: record) { target, claim in
+            hasher.combine(target)
+            claim.hash(into: &hasher)
+        }
+        return hasher.finalize()
+    }
 
     var files: Set<FileIdentity> { Set(claiming.map(\.2.identity)) }
 

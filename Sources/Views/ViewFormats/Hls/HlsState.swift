@@ -21,6 +21,8 @@ struct HlsState {
             var decision: HlsDecision
             /// True if different URIs lead to the file.
             var isAmbiguous: Bool
+            /// True if no reference to the file can be left.
+            var isShown = false
         }
 
         mutating func add(_ claim: HlsClaim, _ target: HlsReading.Target) {
@@ -45,6 +47,8 @@ struct HlsState {
     private(set) var files: [FileIdentity: File] = [:]
     /// Hashes of segments' paths that playlists name.
     private var names: Set<Int> = []
+    /// The same for each playlist, by path.
+    private var namesOfPlaylists: [[UInt8]: Set<Int>] = [:]
     private let maximumClaims: Int
     private var claimCount = 0
     /// Directories whose playlists have been read, by path.
@@ -61,8 +65,10 @@ struct HlsState {
 
     /// By path.
     private var allMisfits: [[UInt8]: Misfit] = [:]
-    /// A hash of each playlist's claims, by path.
+    /// A hash of each playlist's reading, by path.
     private var sums: [[UInt8]: Int] = [:]
+    /// The time of each playlist's last reading, by path.
+    private(set) var times: [[UInt8]: ContinuousClock.Instant] = [:]
     /// Bytes of the texts that the mount showed last, by the path of the playlist. Another playlist can change a text: the
     /// next open makes it again, and tells the kernel its size.
     private var sizes: [[UInt8]: UInt64] = [:]
@@ -78,11 +84,14 @@ struct HlsState {
 
     /// Replaces the contents of one playlist. Returns its record, with a fault if it has too many segments.
     mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
-        let known = (sum: sums[reading.path], size: sizes[reading.path])
-        remove(reading.path)
-        var hasher = Hasher()
-        hasher.combine(reading.stamp)
         var record = HlsPlaylistRecord(reading)
+        let sum = reading.sum(of: record)
+        // The same reading again, as at most opens: its claims need not be compared with all others again.
+        if let known = playlists[reading.path], sums[reading.path] == sum, known.fault == reading.fault {
+            times[reading.path] = .now
+            return known
+        }
+        remove(reading.path)
         if record.claimCount > maximumClaims - claimCount {
             let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
             record = HlsPlaylistRecord(reading, refusal: PlaylistError(line: 0, text: text))
@@ -93,8 +102,6 @@ struct HlsState {
             var isTooMany = false
             if !isFull {
                 reading.forEachClaim(of: record) { target, claim in
-                    hasher.combine(target)
-                    claim.hash(into: &hasher)
                     if files[target.identity]?.add(claim, target) == nil {
                         files[target.identity] = File(claims: [claim], path: target.path, size: target.size)
                     } else if files[target.identity]?.claims.count ?? 0 > Self.maximumClaimsOfFile {
@@ -110,12 +117,12 @@ struct HlsState {
         }
         playlists[record.path] = record
         playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
-        names.formUnion(record.names)
+        let own = Set(reading.names)
+        namesOfPlaylists[record.path] = own
+        names.formUnion(own)
         claimCount += record.claimCount
-        let sum = hasher.finalize()
         sums[record.path] = sum
-        // The same reading again, as at each open.
-        if known.sum == sum { sizes[record.path] = known.size }
+        times[record.path] = .now
         return record
     }
 
@@ -148,10 +155,11 @@ struct HlsState {
     /// Removes a playlist that no longer exists.
     mutating func remove(_ path: [UInt8]) {
         unreadable[path] = nil
-        (sizes[path], sums[path]) = (nil, nil)
+        (sizes[path], sums[path], times[path]) = (nil, nil, nil)
         guard let record = playlists.removeValue(forKey: path) else { return }
         removeClaims(of: record)
-        names.subtract(record.names.filter { name in !playlists.values.contains { $0.names.contains(name) } })
+        let own = namesOfPlaylists.removeValue(forKey: path) ?? []
+        names.subtract(own.filter { name in !namesOfPlaylists.values.contains { $0.contains(name) } })
         let identity = record.stamp.identity
         if playlistFiles[identity] === record {
             // The file can have another name.
@@ -206,7 +214,7 @@ struct HlsState {
         }
         let name = HlsURI.normalized(path).hashValue
         guard names.contains(name) else { return .certain }
-        return .named(playlists: playlists.values.filter { $0.names.contains(name) }.map(\.path))
+        return .named(playlists: namesOfPlaylists.filter { $0.value.contains(name) }.map(\.key))
     }
 
     /// The paths of the playlists that have claims about a file.
@@ -238,9 +246,9 @@ struct HlsState {
         }
         if let decided = file.decided, decided.size == size { return decided }
         let isAmbiguous = HlsClaim.areAmbiguous(file.claims)
-        let decided = File.Decided(
-            size: size, decision: HlsClaimMerge(file.claims, size: size, isAmbiguous: isAmbiguous).decision,
-            isAmbiguous: isAmbiguous)
+        let decision = HlsClaimMerge(file.claims, size: size, isAmbiguous: isAmbiguous).decision
+        let isShown = decision.isDecrypted && !isAmbiguous && !file.claims.contains(where: \.isMention)
+        let decided = File.Decided(size: size, decision: decision, isAmbiguous: isAmbiguous, isShown: isShown)
         // Most files have one claim: what follows from it is soon found again, and would take as much memory as the claim.
         if file.claims.count > 1 { files[identity]?.decided = decided }
         return decided
@@ -250,9 +258,10 @@ struct HlsState {
     mutating func decisions(for reading: HlsReading) -> [HlsDecision?] {
         // A master playlist announces the keys of its playlists as long as one of these has key lines.
         let announcesKeys = reading.playlist.map { !$0.sessionKeyLines.isEmpty } ?? false
+        let left = announcesKeys ? Set(reading.targets.compactMap { $0?.identity }).filter { isLeft($0) } : []
         return reading.targets.map { target in
             guard let target else { return nil }
-            if announcesKeys, isLeft(target.identity) { return .left("its playlist has key lines") }
+            if left.contains(target.identity) { return .left("its playlist has key lines") }
             let size = files[target.identity]?.size ?? target.size
             let decided = decided(on: target.identity, size: size)
             return target.isExact || !decided.isAmbiguous ? decided.decision : nil
@@ -308,6 +317,7 @@ struct HlsState {
         for identity in record.files {
             guard let file = files[identity] else { continue }
             let decided = decided(on: identity, size: file.size)
+            if decided.isShown { continue }
             for claim in file.claims where claim.playlist === record && claim.hasKey {
                 if decided.isAmbiguous && !claim.isExact {
                     body(claim, file.path, .left("other playlists lead to \(shown(file.path)) by other URIs"))

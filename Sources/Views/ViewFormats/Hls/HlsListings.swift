@@ -1,0 +1,68 @@
+internal import Glibc
+internal import LinuxSystem
+internal import SystemPackage
+
+/// Looks up the files of a playlist. A directory in which many are missing is listed once, so that a hundred thousand missing
+/// files do not take as many calls each time that the playlist is read.
+struct HlsListings {
+    /// Missing names of a directory after which it is listed: some milliseconds of calls.
+    private static let maximumMisses = 1024
+    /// A directory with more entries is not listed.
+    private static let maximumEntries = 1 << 18
+
+    private enum Directory {
+        case misses(Int)
+        case names(Set<[UInt8]>)
+        /// Each name is looked up.
+        case unlisted
+    }
+
+    private let root: Descriptor
+    private var directories: [[UInt8]: Directory] = [:]
+    /// The directory that was asked for last, if it is listed.
+    private var last: (path: [UInt8], names: Set<[UInt8]>)?
+
+    /// - Parameter root: the source.
+    init(_ root: Descriptor) { self.root = root }
+
+    /// The status of the file at a path. Follows links that stay in the source.
+    /// - Throws: `.system` with errno.
+    mutating func status(of path: [UInt8]) throws(StoreError) -> stat {
+        let end = path.lastIndex(of: UInt8(ascii: "/")) ?? 0
+        let name = path[(end == 0 ? 0 : end + 1)...]
+        if last?.path.elementsEqual(path[..<end]) != true { last = nil }
+        let directory = last?.path ?? Array(path[..<end])
+        let known = last.map { .names($0.names) } ?? directories[directory] ?? .misses(0)
+        if case .names(let names) = known {
+            if last == nil { last = (directory, names) }
+            if name.first != UInt8(ascii: "."), !names.contains(Array(name)) { throw .system(.noSuchFileOrDirectory) }
+        }
+        do throws(StoreError) { return try root.opened(beneath: path).status() } catch {
+            if case .misses(let count) = known, error == .system(.noSuchFileOrDirectory) {
+                directories[directory] = count < Self.maximumMisses ? .misses(count + 1) : listed(directory)
+            }
+            throw error
+        }
+    }
+
+    private func listed(_ path: [UInt8]) -> Directory {
+        let descriptor: Descriptor
+        do throws(StoreError) {
+            descriptor = try root.opened(
+                beneath: path.isEmpty ? [UInt8(ascii: ".")] : path, flags: O_RDONLY | O_DIRECTORY)
+        } catch {
+            return error == .system(.noSuchFileOrDirectory) ? .names([]) : .unlisted
+        }
+        var names: Set<[UInt8]> = []
+        var reader = DirectoryReader(descriptor)
+        do throws(StoreError) {
+            while let entry = try reader.next() {
+                names.insert(entry.bytes)
+                if names.count > Self.maximumEntries { return .unlisted }
+            }
+        } catch {
+            return .unlisted
+        }
+        return .names(names)
+    }
+}
