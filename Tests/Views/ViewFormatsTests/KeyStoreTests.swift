@@ -68,6 +68,8 @@ import VaultCrypto
         try place.write("k", other)
         #expect(store.findCurrent(name) == nil)
         #expect(try store.fetch(name).key.exposed == other)
+        #expect(unlink("\(place.path)/k") == 0)
+        #expect(store.findCurrent(name)?.key.exposed == other)
     }
 
     @Test("A given key that cannot be read is named, also if there is a key command")

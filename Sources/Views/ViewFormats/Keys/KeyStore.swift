@@ -57,13 +57,14 @@ package final class KeyStore: Sendable {
     /// The key if it is in memory. Does not block.
     package func find(_ name: KeyName) -> KeyMaterial? { state.access { $0.find(name) } }
 
-    /// The key if it is in memory and its file, if it came from one in the source, has not changed. Call this at an open.
+    /// The key if it is in memory, and not from a file in the source that has another content now. One of a removed file stays.
+    /// Call this at an open.
     package func findCurrent(_ name: KeyName) -> KeyMaterial? {
         guard
             let (material, stamp) = state.access({ state in state.find(name).map { ($0, state.cache.stamp(of: name)) } }
             )
         else { return nil }
-        if let stamp, sources.stamp(of: name) != stamp {
+        if let stamp, let current = sources.stamp(of: name), current != stamp {
             state.access { $0.cache.remove(name) }
             return nil
         }
