@@ -591,7 +591,7 @@ extension HlsTree {
             streams[number].segments[index].resource = resource
         default:
             let uri = resource.uri
-            streams[number].header += [uri, "none.ts"].map { "#EXT-X-DEFINE:NAME=\"u\",VALUE=\"\($0)\"" }
+            streams[number].header += ["none.ts", uri].map { "#EXT-X-DEFINE:NAME=\"u\",VALUE=\"\($0)\"" }
             streams[number].segments[index].resource.uri = "{$u}"
             streams[number].segments[index].resource.original = .impossible
             mustBeNamed.insert(streams[number].path)

@@ -91,9 +91,13 @@ package enum ChainFormat {
 
     /// `hls`: the parts that the playlists name as encrypted. The rest of the file is plaintext.
     ///
-    /// - Parameter keys: of `segment.keys`.
-    static func segment(_ segment: HlsSegment, of source: SourceFile, keys: [CbcKey]) throws(ViewError) -> ChainMap {
-        try ranges(chains(of: segment, size: source.size), of: source, keys: keys)
+    /// - Parameters:
+    ///   - keys: of `segment.keys`.
+    ///   - interruption: ends the look at many parts.
+    static func segment(
+        _ segment: HlsSegment, of source: SourceFile, keys: [CbcKey], _ interruption: Interruption? = nil
+    ) throws(ViewError) -> ChainMap {
+        try ranges(chains(of: segment, size: source.size), of: source, keys: keys, interruption)
     }
 
     static func chains(of segment: HlsSegment, size: UInt64) -> [CipherChain] {
@@ -105,6 +109,9 @@ package enum ChainFormat {
         }
     }
 
+    /// Some milliseconds.
+    private static let rangesBetweenChecks = 256
+
     /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and after them are plaintext.
     ///
     /// - Parameters:
@@ -112,7 +119,7 @@ package enum ChainFormat {
     ///   - keys: as many as the ranges name.
     /// - Throws: `.malformed`; `.store` if reading fails.
     package static func ranges(
-        _ ranges: [CipherChain], of source: SourceFile, keys: [CbcKey]
+        _ ranges: [CipherChain], of source: SourceFile, keys: [CbcKey], _ interruption: Interruption? = nil
     ) throws(ViewError) -> ChainMap {
         var chains: [(chain: CipherChain, length: UInt64)] = []
         var end: UInt64 = 0
@@ -120,7 +127,8 @@ package enum ChainFormat {
             guard next > end else { return }
             chains.append((CipherChain(ciphertext: end..<next, encryption: nil), next - end))
         }
-        for range in ranges {
+        for (number, range) in ranges.enumerated() {
+            if number % rangesBetweenChecks == 0 { try interruption?.check() }
             let bytes = range.ciphertext
             func part() -> String { "the byte range \(bytes.lowerBound)-\(bytes.upperBound)" }
             guard bytes.lowerBound >= end else { throw .malformed("\(part()) overlaps the one before") }

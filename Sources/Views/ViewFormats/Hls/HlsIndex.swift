@@ -160,9 +160,11 @@ package final class HlsIndex: Sendable {
             last = target.identity
             verify(target.identity, at: HlsURI.normalized(target.path))
         }
+        try work.interruption.check()
         // Another playlist can contradict this one, or no longer do so.
         refresh(playlistsNaming: Set(reading.targets.compactMap { $0?.identity }), but: path)
         let decisions = state.withLock { $0.decisions(for: reading) }
+        try work.interruption.check()
         return try HlsPlaylistContent(reading, playlist, decisions, in: self)
     }
 

@@ -81,7 +81,7 @@ final class HlsPlaylistContent: Equatable, Sendable {
                 guard FileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
                 return SourceFile(file, status)
             }
-            return try ChainFormat.segment(needed.segment, of: source, keys: own)
+            return try ChainFormat.segment(needed.segment, of: source, keys: own, index.work.interruption)
         }
         let text = try rendered { (number, bytes) throws(ViewError) in try maps[number].plaintext(of: bytes) }
         index.setSize(UInt64(text.count), of: path)

@@ -45,10 +45,10 @@ struct HlsState {
     private(set) var playlists: [[UInt8]: HlsPlaylistRecord] = [:]
     private(set) var playlistFiles: [FileIdentity: HlsPlaylistRecord] = [:]
     private(set) var files: [FileIdentity: File] = [:]
-    /// Hashes of segments' paths that playlists name.
-    private var names: Set<Int> = []
-    /// The same for each playlist, by path.
-    private var namesOfPlaylists: [[UInt8]: Set<Int>] = [:]
+    /// Hashes of segments' paths that a playlist names, by its path.
+    private var names: [[UInt8]: Set<Int>] = [:]
+    /// Those of them under which nothing was found, until a playlist that has them is read.
+    private var forgottenNames: Set<Int> = []
     private let maximumClaims: Int
     private var claimCount = 0
     /// Directories whose playlists have been read, by path.
@@ -84,6 +84,7 @@ struct HlsState {
 
     /// Replaces the contents of one playlist. Returns its record, with a fault if it has too many segments.
     mutating func replace(with reading: HlsReading) -> HlsPlaylistRecord {
+        if !forgottenNames.isEmpty { forgottenNames.subtract(reading.names) }
         var record = HlsPlaylistRecord(reading)
         let sum = reading.sum(of: record)
         // The same reading again, as at most opens: its claims need not be compared with all others again.
@@ -117,9 +118,8 @@ struct HlsState {
         }
         playlists[record.path] = record
         playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
-        let own = Set(reading.names)
-        namesOfPlaylists[record.path] = own
-        names.formUnion(own)
+        // Names take memory too, so a playlist for which there is no room has none.
+        names[record.path] = record.fault == reading.fault ? Set(reading.names) : nil
         claimCount += record.claimCount
         sums[record.path] = sum
         times[record.path] = .now
@@ -158,8 +158,7 @@ struct HlsState {
         (sizes[path], sums[path], times[path]) = (nil, nil, nil)
         guard let record = playlists.removeValue(forKey: path) else { return }
         removeClaims(of: record)
-        let own = namesOfPlaylists.removeValue(forKey: path) ?? []
-        names.subtract(own.filter { name in !namesOfPlaylists.values.contains { $0.contains(name) } })
+        names[path] = nil
         let identity = record.stamp.identity
         if playlistFiles[identity] === record {
             // The file can have another name.
@@ -187,7 +186,7 @@ struct HlsState {
     /// reading found nothing.
     mutating func forget(name path: [UInt8], of identity: FileIdentity) {
         guard playlistFiles[identity] == nil, files[identity] == nil else { return }
-        names.remove(HlsURI.normalized(path).hashValue)
+        forgottenNames.insert(HlsURI.normalized(path).hashValue)
     }
 
     // MARK: Queries
@@ -213,8 +212,9 @@ struct HlsState {
             return others.isEmpty ? .certain : .otherPaths(others)
         }
         let name = HlsURI.normalized(path).hashValue
-        guard names.contains(name) else { return .certain }
-        return .named(playlists: namesOfPlaylists.filter { $0.value.contains(name) }.map(\.key))
+        if forgottenNames.contains(name) { return .certain }
+        let playlists = names.filter { $0.value.contains(name) }.map(\.key)
+        return playlists.isEmpty ? .certain : .named(playlists: playlists)
     }
 
     /// The paths of the playlists that have claims about a file.

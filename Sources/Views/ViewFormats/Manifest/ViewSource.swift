@@ -116,7 +116,10 @@ package final class ViewSource: Sendable {
     /// slow derivation.
     package var prefetchesListed: Bool { format.layout != .openssl && !(hasSharedKey && manifest == nil) }
 
-    /// Bytes of plaintext. Nil if that takes an open.
+    /// Bytes of a playlist of which a listing makes the text, to show its size.
+    private static let largestListed: UInt64 = 256 << 10
+
+    /// Bytes of plaintext. Nil if that takes an open. Those of the source for a large playlist that was not opened.
     /// - Parameter path: relative to the root.
     package func knownLength(_ status: stat, path: () -> [UInt8]) -> UInt64? {
         let size = UInt64(max(0, status.st_size))
@@ -125,7 +128,7 @@ package final class ViewSource: Sendable {
         guard let index else { return nil }
         switch index.decision(on: FileIdentity(status), size: size, path: path()) {
         case .clear, .asItIs, .left, .samples, .refused: return size
-        case .playlist(let size): return size
+        case .playlist(let shown): return shown ?? (size > Self.largestListed ? size : nil)
         case .chains: return nil
         }
     }
