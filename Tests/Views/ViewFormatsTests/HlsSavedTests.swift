@@ -177,6 +177,23 @@ import Testing
         #expect(source.problems() == ["3.ts: \(text)", "sub/4.ts: \(text)"])
     }
 
+    @Test("A look at files that ends before the last one is named")
+    func looks() throws {
+        let source = try HlsSource()
+        try source.write("1.ts", Self.ciphertext)
+        try source.write("l.m3u8", playlist(Self.key, segments(["1.ts"])))
+        try source.run("mkdir many; cd many; seq \(HlsIndex.maximumLooks) | sed 's/$/.ts/' | xargs touch")
+        try source.index.scan()
+        source.index.findStrays()
+        #expect(source.index.left().isEmpty)
+        try source.run("touch many/last.ts")
+        source.index.findStrays()
+        #expect(
+            source.index.left().map(\.text) == [
+                "not looked at, after \(HlsIndex.maximumLooks) files beside no encrypted segment"
+            ])
+    }
+
     @Test("A map whose range has the length of the plaintext reaches to the next range")
     func plainLength() throws {
         let source = try HlsSource()

@@ -359,7 +359,7 @@ extension HlsIndex {
 
     /// Maximum number of files of a length that no ciphertext has which are looked at: a downloader that decrypts leaves
     /// nothing but such files.
-    private static let maximumLooks = 4096
+    static let maximumLooks = 4096
 
     /// The files that cannot be decrypted because of their length, by the path of the playlist. Needs no key.
     private func refusedByLength() -> [[UInt8]: [HlsState.Misfitting]] {
@@ -400,16 +400,13 @@ extension HlsIndex {
         return (try? SourceInspection.mayBeSegment(source)) == true
     }
 
-    /// How long films are looked at in directories without encrypted segments.
-    private static let strayTimeout = Duration.seconds(1)
-
     /// Looks for files that look encrypted, or that are playlists, and that no playlist names: they have another name than
     /// in the playlist, or have left the window of a live one. Where no segment is missing, only files with the ending of a
     /// segment's name count. Also looks at the first files of playlists without keys.
     package func findStrays() {
         var strays: [HlsState.Stray] = []
         let (directories, lacking) = state.withLock { $0.segmentDirectories() }
-        let end = ContinuousClock.now + Self.strayTimeout
+        var rest = Self.maximumLooks
         // A part that cannot be read is a problem of the scan.
         try? SourceWalk(root).run(from: []) { entry, path, directory in
             guard strays.count < Self.maximumProblems, (try? work.interruption.check()) != nil else { return false }
@@ -417,11 +414,20 @@ extension HlsIndex {
             let endings = directories[directory.path]
             guard
                 lacking.contains(directory.path) || endings?.contains(ending) == true
-                    || Self.mediaEndings.contains(ending), endings != nil || .now < end,
+                    || Self.mediaEndings.contains(ending), endings != nil || rest >= 0,
                 !Self.isPlaylistName(entry.bytes), let status = try? directory.descriptor.status(of: entry),
                 status.st_mode & S_IFMT == S_IFREG
             else { return true }
             let identity = FileIdentity(status)
+            if endings == nil {
+                rest -= 1
+                if rest < 0 {
+                    // Named, because encrypted files may follow.
+                    let text = "not looked at, after \(Self.maximumLooks) files beside no encrypted segment"
+                    strays.append(HlsState.Stray(identity: identity, path: path, text: text, isNamed: true))
+                    return true
+                }
+            }
             guard state.withLock({ $0.files[identity] == nil }),
                 let file = try? Descriptor(at: directory.descriptor, entry, flags: O_RDONLY | O_NONBLOCK)
             else { return true }
