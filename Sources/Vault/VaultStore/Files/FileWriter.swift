@@ -30,13 +30,14 @@ struct FileWriter: ~Copyable {
     let parts: FileParts
     private(set) var header: FileHeader
     private(set) var phase = Phase.reading(Followed())
-    /// For writing once the file is open for that, before for reading. Metadata can be changed with both.
+    /// The backing file: open for reading only until this process writes the file, and then for both. Either can change
+    /// its attributes.
     private(set) var descriptor: Descriptor
     /// Counts the changes of length, so that a seal notices one since it synced the data.
     private(set) var lengthChanges: UInt64 = 0
     var growth = Growth()
     var space = AllocatedSpace()
-    // Unsafe: the file whose mutex this is in, so it is there as long as this is.
+    // Unsafe is enough, because the owner's mutex contains this writer and so cannot end before it.
     private unowned(unsafe) var owner: EncryptedFile?
 
     init(_ parts: FileParts, _ header: FileHeader) {

@@ -97,7 +97,8 @@ package final class RedoLog: Sendable {
     let syncing = Monitor<Void>(())
     let checkpointing = Mutex<Void>(())
     let durable = Atomic<UInt64>(0)
-    /// Counts the files whose space a checkpoint has freed. Space that was reserved before may be gone. Changed under `state`.
+    /// Grows, under `state`, each time that a checkpoint lets entries of files be appended again, because it may have freed
+    /// space that was reserved before.
     let spaceReleases = Atomic<Int>(0)
     let schedule: DurabilitySchedule
     let faults: StoreFaults
