@@ -157,7 +157,21 @@ import Testing
         }
         for name in ["a", "b"] { try source.write("\(name).m3u8", playlist(name)) }
         try source.index.scan()
-        #expect(source.problems().contains { $0.contains("the playlists name more than 100 segments") })
+        // The second one's segments are not looked up.
+        let refusals = source.problems().filter { $0.contains("the playlists name more than 100 segments") }
+        #expect(refusals.count == 1)
+        let refused = try #require(refusals.first?.prefix(1))
+        #expect(source.problems().filter { $0.hasPrefix(refused) } == refusals)
+    }
+
+    @Test("A playlist whose ranges alternate between two files is soon opened", .timeLimit(.minutes(1)))
+    func alternatingFiles() throws {
+        let source = try HlsSource(maximumSegments: 200_000)
+        try source.write(["a.ts", "b.ts"])
+        let lines = (0..<120_000).map { "#EXTINF:1,\n#EXT-X-BYTERANGE:16@\($0 * 16)\n\(["a", "b"][$0 % 2]).ts" }
+        try source.write("l.m3u8", playlist(Self.key("k"), lines.joined(separator: "\n")))
+        // Its files end before the ranges: they are left.
+        #expect(try source.index.open(Array("l.m3u8".utf8)) != nil)
     }
 
     @Test("Where thousands of segments are missing, those that exist are found, also the ones that come later")

@@ -14,13 +14,15 @@ package final class HlsIndex: Sendable {
     let work: Mp4Work
     let state: Mutex<HlsState>
     private let keys: KeyStore
+    /// Since the last look for removed playlists.
     private let readings = Atomic<Int>(0)
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
     ///   - keys: in which playlists look whether two names mean one key.
-    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 400 bytes.
-    init(root: Descriptor, keys: KeyStore, work: Mp4Work, maximumSegments: Int = 1 << 19) {
+    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 400 bytes, and up to eight
+    ///     looks at the disk.
+    init(root: Descriptor, keys: KeyStore, work: Mp4Work, maximumSegments: Int = 1 << 18) {
         self.root = root
         self.work = work
         self.keys = keys
@@ -155,14 +157,14 @@ package final class HlsIndex: Sendable {
         if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
         // ext4 gives the inode number of a removed segment to the next file, also to one of another playlist.
-        var last: FileIdentity?
-        for case let target? in reading.targets where target.identity != last {
-            last = target.identity
+        var verified: Set<FileIdentity> = []
+        for case let target? in reading.targets where verified.insert(target.identity).inserted {
+            if verified.count % 256 == 0 { try work.interruption.check() }
             verify(target.identity, at: HlsURI.normalized(target.path))
         }
         try work.interruption.check()
         // Another playlist can contradict this one, or no longer do so.
-        refresh(playlistsNaming: Set(reading.targets.compactMap { $0?.identity }), but: path)
+        refresh(playlistsNaming: verified, but: path)
         let decisions = state.withLock { $0.decisions(for: reading) }
         try work.interruption.check()
         return try HlsPlaylistContent(reading, playlist, decisions, in: self)
@@ -173,6 +175,7 @@ package final class HlsIndex: Sendable {
 
     /// Reads a playlist and replaces its contents in the state.
     private func read(_ path: [UInt8]) throws(StoreError) -> (HlsReading, HlsPlaylistRecord) {
+        readings.add(1, ordering: .relaxed)
         let reading: HlsReading
         do throws(StoreError) {
             reading = try HlsReading(path, in: self)
@@ -185,15 +188,28 @@ package final class HlsIndex: Sendable {
             throw error
         }
         // A live playlist that is saved under new names leaves many that are gone.
-        let isDue = readings.add(1, ordering: .relaxed).newValue % Self.readingsBetweenChecks == 0
-        if isDue || state.withLock({ !$0.hasRoom(for: reading) }) { forgetRemoved() }
+        forgetRemoved(checksPerReading: 1, after: Self.readingsBetweenChecks)
         return (reading, state.withLock { $0.replace(with: reading) })
     }
 
     private static let readingsBetweenChecks = 64
 
-    /// Forgets the playlists that do not exist any more.
-    private func forgetRemoved() {
+    /// The fault of a playlist if the playlists name too many segments together.
+    /// - Parameters:
+    ///   - claims: of a playlist that is being read.
+    ///   - path: of that playlist.
+    func lackOfRoom(for claims: Int, of path: [UInt8]) -> PlaylistError? {
+        if state.withLock({ $0.hasRoom(for: claims, of: path) }) { return nil }
+        forgetRemoved(checksPerReading: 64, after: 0)
+        return state.withLock { $0.hasRoom(for: claims, of: path) ? nil : $0.noRoom }
+    }
+
+    /// Forgets the playlists that do not exist any more, unless a look at each of them is too much for the readings since
+    /// the last time: a source can have a hundred thousand.
+    private func forgetRemoved(checksPerReading: Int, after minimum: Int) {
+        let count = readings.load(ordering: .relaxed)
+        guard count >= minimum, count * checksPerReading >= state.withLock({ $0.playlists.count }) else { return }
+        readings.store(0, ordering: .relaxed)
         for path in state.withLock({ Array($0.playlists.keys) }) {
             do throws(StoreError) { _ = try root.opened(beneath: path) } catch .system(.noSuchFileOrDirectory) {
                 state.withLock { $0.remove(path) }

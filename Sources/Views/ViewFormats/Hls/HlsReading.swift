@@ -59,6 +59,8 @@ struct HlsReading {
                 misreading = Self.misreading(of: text, path, error)
             }
             fault = playlist?.fault
+            // Before they are looked up, because those of all playlists of a hostile source would take minutes.
+            if let lack = index.lackOfRoom(for: claimCount, of: path) { (playlist, fault) = (nil, lack) }
         } else {
             fault = PlaylistError(line: 0, text: Playlist.tooLarge)
         }

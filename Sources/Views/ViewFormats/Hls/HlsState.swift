@@ -8,6 +8,7 @@ struct HlsState {
     /// Maximum number of claims about one file, which are compared with each other: a film of a day in ranges of two
     /// seconds has 43,200.
     private static let maximumClaimsOfFile = 1 << 16
+    private static let maximumForgottenNames = 1 << 16
 
     struct File {
         var claims: [HlsClaim]
@@ -78,8 +79,14 @@ struct HlsState {
     // MARK: Changes
 
     /// False if a playlist has more segments than there is room for.
-    func hasRoom(for reading: HlsReading) -> Bool {
-        reading.claimCount <= maximumClaims - claimCount + (playlists[reading.path]?.claimCount ?? 0)
+    func hasRoom(for claims: Int, of path: [UInt8]) -> Bool {
+        claims <= maximumClaims - claimCount + (playlists[path]?.claimCount ?? 0)
+    }
+
+    /// The fault of such a playlist.
+    var noRoom: PlaylistError {
+        let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
+        return PlaylistError(line: 0, text: text)
     }
 
     /// Replaces the contents of one playlist. Returns its record, with a fault if it has too many segments.
@@ -94,8 +101,8 @@ struct HlsState {
         }
         remove(reading.path)
         if record.claimCount > maximumClaims - claimCount {
-            let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
-            record = HlsPlaylistRecord(reading, refusal: PlaylistError(line: 0, text: text))
+            // Another one was read meanwhile.
+            record = HlsPlaylistRecord(reading, refusal: noRoom)
         } else {
             // A file that is nearly full takes no more playlists, so that thousands of them are not added and removed again.
             let limit = Self.maximumClaimsOfFile - min(record.claimCount, 1024)
@@ -186,6 +193,8 @@ struct HlsState {
     /// reading found nothing.
     mutating func forget(name path: [UInt8], of identity: FileIdentity) {
         guard playlistFiles[identity] == nil, files[identity] == nil else { return }
+        // They are only a saving of time.
+        if forgottenNames.count >= Self.maximumForgottenNames { forgottenNames = [] }
         forgottenNames.insert(HlsURI.normalized(path).hashValue)
     }
 

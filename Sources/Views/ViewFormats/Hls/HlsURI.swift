@@ -13,6 +13,12 @@ package enum HlsURI {
     /// The files that the URI of a segment can mean in a playlist in `directory`. The first that exists counts: where the
     /// URI says, then its last component beside the playlist, where a downloader saves it.
     static func candidates(_ uri: [UInt8], directory: [UInt8]) -> [Candidate] {
+        if isPlain(uri) {
+            let path = Candidate(path: joinedPath(directory, uri))
+            guard let slash = uri.lastIndex(of: UInt8(ascii: "/")) else { return [path] }
+            let name = Array(uri[(slash + 1)...])
+            return [path, Candidate(path: joinedPath(directory, name), name: name)]
+        }
         var candidates = paths(uri, directory: directory).map { Candidate(path: $0) }
         // A playlist in which such a name takes the URI's place would have another variable.
         for name in fileNames(of: uri) where !PlaylistVariables.isUsed(in: name[...]) {
@@ -20,6 +26,11 @@ package enum HlsURI {
             if !candidates.contains(where: { $0.path == path }) { candidates.append(Candidate(path: path, name: name)) }
         }
         return candidates
+    }
+
+    /// True for most URIs, which have one spelling: a relative path without an escape, a query or a variable.
+    private static func isPlain(_ uri: [UInt8]) -> Bool {
+        isNormal(uri) && !uri.contains { $0 == 0 || "%?#:{".utf8.contains($0) }
     }
 
     /// The paths, relative to the source, that a URI of a playlist in `directory` can mean. The first that exists
