@@ -11,13 +11,13 @@ package enum Next<Item> {
 }
 
 /// State protected by a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
-package final class Monitor<State>: @unchecked Sendable {
+package final class Monitor<State: ~Copyable>: @unchecked Sendable {
     // @unchecked: `mutex` guards `state`.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private let changed: UnsafeMutablePointer<pthread_cond_t>
     private var state: State
 
-    package init(_ state: State) {
+    package init(_ state: consuming State) {
         self.state = state
         mutex = .allocate(capacity: 1)
         changed = .allocate(capacity: 1)

@@ -46,13 +46,12 @@ package struct FileLog: ~Copyable, Sendable {
     var lastSequence: UInt64 { isEmpty ? 0 : content.withLock { $0.changes.lastSequence } }
 
     /// Adds an entry that was appended.
-    /// - Parameter position: offset of its body in the log.
-    func add(_ entry: LogEntry, at position: UInt64, in log: Descriptor, _ layout: ChunkLayout) {
+    func add(_ logged: LoggedEntry, in log: Descriptor, _ layout: ChunkLayout) {
         content.withLock { content in
-            content.changes.apply(entry, at: position, layout)
+            content.changes.apply(logged, layout)
             if content.log !== log { content.log = log }
             (content.isAbandoned, content.isFound) = (false, false)
-            content.modified = ModificationTime(time: timespec(nanoseconds: entry.time))
+            content.modified = ModificationTime(time: timespec(nanoseconds: logged.entry.time))
         }
         hasChanges.store(true, ordering: .releasing)
     }

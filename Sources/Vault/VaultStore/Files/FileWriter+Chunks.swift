@@ -295,9 +295,7 @@ extension FileWriter {
         try parts.store.log.append(
             entry, undoes: undoes, in: workspace.logEntry, of: file, descriptor,
             reserving: { () throws(StoreError) in try reserve(for: entry) },
-            { [parts, layout] entry, position, log in
-                parts.records.log.add(entry, at: position, in: log, layout)
-            })
+            { [parts, layout] logged, log in parts.records.log.add(logged, in: log, layout) })
         parts.store.counters.ciphertextBytesWritten.count(bodySize)
     }
 }

@@ -78,6 +78,8 @@ struct FileWriter: ~Copyable {
     }
 
     /// The file is open for writing from now on.
+    ///
+    /// reading → sealed, unsealed
     mutating func open(_ writer: Descriptor) {
         guard case .reading = phase else { preconditionFailure("a file is opened for writing once") }
         phase = header.isSealed ? .sealed : .unsealed(awaited: nil)
@@ -86,6 +88,8 @@ struct FileWriter: ~Copyable {
     }
 
     /// Adopts a header that another process has written.
+    ///
+    /// reading → reading
     mutating func follow(_ header: FileHeader, _ followed: Followed = Followed()) {
         guard case .reading = phase else { preconditionFailure("only this process writes the file") }
         self.header = header
@@ -161,6 +165,8 @@ struct FileWriter: ~Copyable {
 
     /// Clears the sealed flag, before the length changes. The header keeps the length up to which the file is durable, so
     /// that a power cut can be told from damage.
+    ///
+    /// sealed → unsealed
     /// - Parameter floor: the file is about to be cut to this length.
     mutating func unseal(floor: UInt64 = .max) throws(StoreError) {
         let durable = min(header.length, floor)
@@ -174,6 +180,8 @@ struct FileWriter: ~Copyable {
 
     /// Makes the header authenticate the length, when nothing of the file is in the log and everything is durable, or none of
     /// it has a name yet.
+    ///
+    /// sealed, unsealed → sealed
     mutating func seal() throws(StoreError) {
         precondition(!parts.isLogged, "a file is in place before it is sealed")
         let length = length
@@ -223,6 +231,8 @@ struct FileWriter: ~Copyable {
     }
 
     /// Writes the awaited length into the header, after a sync.
+    ///
+    /// unsealed → unsealed
     /// - Parameter seals: the header's seal counter before the sync. It has not covered what is awaited since a seal.
     mutating func writeDurableLength(ifStill seals: UInt64) throws(StoreError) {
         guard let durable = awaitedLength, header.sealCounter == seals, parts.hasKeys, !parts.records.log.hasLength,

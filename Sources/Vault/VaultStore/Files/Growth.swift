@@ -54,6 +54,8 @@ struct Growth {
     }
 
     /// A sync begins while the file ends with this partial chunk, if it does. It may fail, so an entry is still awaited.
+    ///
+    /// free, durable → free, durable; replaced → replaced
     mutating func beginSync(_ partialChunk: UInt64?) {
         if case .replaced(_, let sequence) = tail {
             tail = .replaced(partialChunk, by: sequence)
@@ -64,6 +66,8 @@ struct Growth {
     }
 
     /// Chunks were logged.
+    ///
+    /// durable, replaced → replaced
     /// - Parameters:
     ///   - sequence: of their entry.
     ///   - isNew: true if the file grows by them.
@@ -78,12 +82,16 @@ struct Growth {
     mutating func lengthIsInPlace() { bytesWithLength = 0 }
 
     /// The file is durable as it is, or the next checkpoint makes it so, and ends with this partial chunk.
+    ///
+    /// free, durable, replaced → free, durable
     mutating func restart(_ partialChunk: UInt64?) {
         tail = Tail(partialChunk)
         bytesWithLength = 0
     }
 
     /// New chunks may follow: what has replaced the tail is durable.
+    ///
+    /// free, replaced → free
     mutating func release() {
         tail = .free
         loggedBytes = 0

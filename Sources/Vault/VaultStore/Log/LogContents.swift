@@ -52,7 +52,7 @@ struct LogContents: Sendable {
         for item in found where item.entry.sequence < tail {
             if !item.isWhole { damagedEntries += 1 }
             files[item.entry.fileID, default: LoggedChanges()].apply(
-                item.isWhole ? item.entry : item.entry.lost, at: item.offset + UInt64(LogEntry.headSize), layout)
+                LoggedEntry(entry: item.isWhole ? item.entry : item.entry.lost, offset: item.offset), layout)
         }
     }
 

@@ -25,9 +25,15 @@ extension LogHeader {
 }
 
 extension LogHeader {
-    /// The offset of the next entry, and the bytes that stay free before it: one that does not fit below the log's size is
-    /// at the beginning.
-    func position(ofSpace space: UInt64, after offset: UInt64) -> (offset: UInt64, skipped: UInt64) {
-        offset + space > logSize ? (Self.areaSize, logSize - offset) : (offset, 0)
+    /// The offset of an entry, and the bytes that stay free before it.
+    struct Position {
+        let offset: UInt64
+        let skipped: UInt64
+    }
+
+    /// The position of the next entry. One that does not fit below the log's size is at the beginning.
+    func position(ofSpace space: UInt64, after offset: UInt64) -> Position {
+        offset + space > logSize
+            ? Position(offset: Self.areaSize, skipped: logSize - offset) : Position(offset: offset, skipped: 0)
     }
 }

@@ -63,8 +63,8 @@ package struct LoggedChanges: Sendable {
     }
 
     /// Applies a later entry.
-    /// - Parameter position: offset of the entry's body in the log.
-    mutating func apply(_ entry: LogEntry, at position: UInt64, _ layout: ChunkLayout) {
+    mutating func apply(_ logged: LoggedEntry, _ layout: ChunkLayout) {
+        let entry = logged.entry
         guard accept(entry) else { return }
         lastSequence = entry.sequence
         time = entry.time
@@ -74,7 +74,7 @@ package struct LoggedChanges: Sendable {
             for (index, chunk) in entry.chunks(layout).enumerated() {
                 let start = index * layout.recordSize
                 records[chunk] = Record(
-                    position: entry.kind == .lost ? nil : position + UInt64(start),
+                    position: entry.kind == .lost ? nil : logged.bodyOffset + UInt64(start),
                     size: min(layout.recordSize, size - start), sequence: entry.sequence)
             }
         case .length: break

@@ -125,55 +125,36 @@ extension RedoLog {
     /// Returns nil if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk
     /// if removed files have been closed meanwhile.
     private func placeAll() throws(StoreError) -> UnplacedFiles? {
-        let now = state.access { state in
-            state.closed = Set(state.entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID))
-            return (
-                header: state.header, sequence: state.sequence, offset: state.offset, used: state.used,
-                entries: state.entries, targets: state.targets, log: state.phase.log?.descriptor,
-                needsSalt: state.phase.needsSalt
-            )
+        let now = writing.access { $0.beginCheckpoint() }
+        guard now.area.used > 0 || now.phase.needsSalt, let log = now.phase.log?.descriptor else {
+            return UnplacedFiles()
         }
-        guard now.used > 0 || now.needsSalt, let log = now.log else { return UnplacedFiles() }
-        defer { reopen(now.targets.keys) }
+        defer { reopen(now.backlog.targets.keys) }
         try admit()
-        guard try synchronizeEntries(through: now.sequence - 1) else { return nil }
-        guard let files = try readBack(now.entries, log, now.header) else { return nil }
-        let (unplaced, isFreed) = placeAndSync(files, now.targets, log)
+        guard try synchronizeEntries(through: now.area.lastSequence) else { return nil }
+        guard let files = try readBack(now.backlog.entries, log, now.area.header) else { return nil }
+        let (unplaced, isFreed) = placeAndSync(files, now.backlog, log)
         if let first = unplaced.first {
             if isFreed && first.isNoSpace { return nil }
-            state.access { $0.unplaced = Set(unplaced.errors.keys) }
+            writing.access { $0.leave(Set(unplaced.errors.keys)) }
             // The others' entries need not wait, and must not be applied again later. Nor do others wait for a new
             // salt.
-            if unplaced.errors.count < files.count || now.needsSalt {
-                try renew { $0.sequence < now.sequence && unplaced.errors[$0.fileID] == nil }
+            if unplaced.errors.count < files.count || now.phase.needsSalt {
+                try renew { $0.sequence < now.area.sequence && unplaced.errors[$0.fileID] == nil }
             }
             return unplaced
         }
-        var header = now.header
-        (header.startSequence, header.startOffset) = (now.sequence, now.offset)
-        // Nothing was appended since `now` then.
-        if now.needsSalt { header.salt = try Self.newSalt() }
+        // A log that needs a salt has got no entry since `now`.
+        let header = now.area.header(afterEntriesWith: now.phase.needsSalt ? try Self.newSalt() : nil)
         do throws(StoreError) {
-            try state.access { (_) throws(StoreError) in try header.write(to: log, keys: keys, cipher) }
+            try writing.access { (writer) throws(StoreError) in try writer.write(header, to: log) }
             try log.synchronize(dataOnly: true)
         } catch {
             fail(error)
             throw error
         }
-        for target in now.targets.values { target.file.drop(through: now.sequence - 1) }
-        state.access { state in
-            state.header = header
-            if case .needsSalt(let log) = state.phase, now.needsSalt { state.phase = .working(log) }
-            state.used -= now.used
-            state.unplaced = []
-            // A new array, so that the memory of many entries is freed.
-            state.entries = Array(state.entries.dropFirst(now.entries.count))
-            for (id, target) in state.targets where target.lastSequence < now.sequence {
-                state.targets.removeValue(forKey: id)
-            }
-            // Begin anew where the store's space is in use already. A reader looks there too.
-            if state.used == 0 { state.offset = LogHeader.areaSize }
-        }
+        for target in now.backlog.targets.values { target.file.drop(through: now.area.lastSequence) }
+        writing.access { $0.finishCheckpoint(now, header) }
         return UnplacedFiles()
     }
 
@@ -193,8 +174,7 @@ extension RedoLog {
                 fail(.damaged("an entry cannot be read back"))
                 return nil
             }
-            files[logged.entry.fileID, default: LoggedChanges()].apply(
-                logged.entry, at: logged.offset + UInt64(LogEntry.headSize), layout)
+            files[logged.entry.fileID, default: LoggedChanges()].apply(logged, layout)
         }
         return files
     }
@@ -202,14 +182,14 @@ extension RedoLog {
     /// Puts the changes of each file in place, and makes the files durable that have all of theirs.
     /// - Returns: the files that have not, or are not durable. True if files without a name are not kept open any more.
     private func placeAndSync(
-        _ files: [UInt64: LoggedChanges], _ targets: [UInt64: Target], _ log: Descriptor
+        _ files: [UInt64: LoggedChanges], _ backlog: LogBacklog, _ log: Descriptor
     ) -> (unplaced: UnplacedFiles, isFreed: Bool) {
-        var changed: [(fileID: UInt64, target: Target)] = []
+        var changed: [(fileID: UInt64, target: LogBacklog.Target)] = []
         var unplaced = UnplacedFiles()
         var removed: [UInt64] = []
         // First those that programs wait for.
         for (fileID, changes) in files.sorted(by: { $0.value.mayFreeSpace && !$1.value.mayFreeSpace }) {
-            guard let target = targets[fileID] else { continue }
+            guard let target = backlog.targets[fileID] else { continue }
             defer { if changes.mayFreeSpace { reopen(CollectionOfOne(fileID)) } }
             // Its removal is made durable instead: a power cut could bring the name back.
             if usesSyncfs, target.file.abandonIfRemoved() {
@@ -255,18 +235,14 @@ extension RedoLog {
             }
         }
         // Others may need their space before the log's start moves.
-        state.access { state in
-            for fileID in removed where state.targets[fileID]?.lastSequence == targets[fileID]?.lastSequence {
-                state.targets.removeValue(forKey: fileID)
-            }
-        }
+        writing.access { $0.dropRemoved(removed, since: backlog) }
         return (unplaced, !removed.isEmpty)
     }
 
     /// Lets entries of files be appended again, when no space of theirs will be freed.
     private func reopen(_ fileIDs: some Collection<UInt64>) {
-        state.update { state in
-            state.closed.subtract(fileIDs)
+        writing.update { log in
+            log.reopen(fileIDs)
             spaceReleases.add(1, ordering: .releasing)
         }
     }
@@ -291,16 +267,11 @@ extension RedoLog {
     }
 
     /// True if a checkpoint for a full disk frees space.
-    package var canFreeSpace: Bool { state.access { $0.used > 0 || $0.prepared > keptSize } }
+    package var canFreeSpace: Bool { writing.access { $0.area.used > 0 || $0.area.prepared > keptSize } }
 
     /// Gives most of the log's space back to the store, which has none left.
     private func shrink() throws(StoreError) {
-        try state.access { (state) throws(StoreError) in
-            let kept = max(keptSize, LogHeader.areaSize + undoSpace(state.growths))
-            guard state.used == 0, case .working(let log) = state.phase, state.prepared > kept else { return }
-            try log.descriptor.truncate(to: kept)
-            state.prepared = kept
-        }
+        try writing.access { (log) throws(StoreError) in try log.shrink(to: keptSize) }
     }
 
     /// The size that the log keeps on a full disk, so that files there can be overwritten.
@@ -308,13 +279,8 @@ extension RedoLog {
 
     /// Empties the file of the log.
     private func empty() throws(StoreError) {
-        try state.access { (state) throws(StoreError) in
-            guard let descriptor = state.phase.log?.descriptor, state.used == 0 else { return }
-            try descriptor.truncate(to: LogHeader.areaSize)
-            state.prepared = 0
-            state.phase = .unopened
-            (state.sequence, state.offset) = (1, LogHeader.areaSize)
-            state.unsynced.forget()
+        try writing.access { (log) throws(StoreError) in
+            guard let descriptor = try log.end() else { return }
             durable.store(0, ordering: .releasing)
             try descriptor.synchronize(dataOnly: false)
         }

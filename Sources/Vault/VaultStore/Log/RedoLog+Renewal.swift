@@ -12,7 +12,7 @@ extension RedoLog {
     /// - Throws: the store's error. The log works no more than before then.
     package func renewIfNeeded() throws(StoreError) {
         // A lock does not wait for a checkpoint.
-        guard state.access({ $0.phase.fault != nil }) else { return }
+        guard writing.access({ $0.phase.fault != nil }) else { return }
         try checkpointing.withLock { (_) throws(StoreError) in try renew() }
     }
 
@@ -20,7 +20,7 @@ extension RedoLog {
     ///   needed.
     func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
         // Without a file there is nothing to renew.
-        guard state.access({ $0.phase.log != nil && (isInPlace != nil || $0.phase.fault != nil) }) else { return }
+        guard writing.access({ $0.phase.log != nil && (isInPlace != nil || $0.phase.fault != nil) }) else { return }
         try admit()
         // Without the locks that a request takes: it may wait for the store longer than other calls.
         let temporary = try VaultDirectory.temporaryEntry()
@@ -29,8 +29,8 @@ extension RedoLog {
         do throws(StoreError) {
             try log.giveToOwner(of: root)
             losses = try syncing.access { (_) throws(StoreError) in
-                try state.access { (state) throws(StoreError) in
-                    try makeNewLog(&state, log, temporary, isInPlace ?? { _ in false })
+                try writing.access { (writer) throws(StoreError) in
+                    try makeNewLog(log, temporary, isInPlace ?? { _ in false }, from: &writer)
                 }
             }
         } catch {
@@ -39,39 +39,46 @@ extension RedoLog {
         }
         for loss in losses { loss.file.lose(loss.chunks) }
         // Only if its name is durable can anything be acknowledged.
-        if let fault = state.access({ $0.phase.fault }) { throw fault }
+        if let fault = writing.access({ $0.phase.fault }) { throw fault }
         faults.clear(.log)
         schedule.completeRenewal()
     }
 
-    /// - Parameters:
-    ///   - log: a new file with the name `temporary`.
+    /// - Parameter log: a new file with the name `temporary`.
     private func makeNewLog(
-        _ state: inout State, _ log: Descriptor, _ temporary: Component, _ isInPlace: (LogEntry) -> Bool
+        _ log: Descriptor, _ temporary: Component, _ isInPlace: (LogEntry) -> Bool, from writer: inout LogWriter
     ) throws(StoreError) -> [Loss] {
-        guard let old = state.phase.log else { throw .system(.ioError) }
-        var header = try Self.newHeader(size: state.header.logSize)
-        (header.startSequence, header.startOffset) = (state.sequence, LogHeader.areaSize)
-        try header.write(to: log, keys: keys, cipher)
+        guard let old = writer.phase.log else { throw .system(.ioError) }
+        var header = try Self.newHeader(size: writer.area.header.logSize)
+        (header.startSequence, header.startOffset) = (writer.area.sequence, LogHeader.areaSize)
+        try writer.write(header, to: log)
         // Only if the store answers does a failed read mean that an entry is lost.
         try log.synchronize(dataOnly: false)
-        var reader = try LogReader(old.descriptor, state.header, keys: keys, layout)
-        let kept = state.entries.filter { !isInPlace($0.entry) }
-        let entries = try copy(kept, &reader, state.unsynced, to: log, header)
-        let end = entries.last.map { $0.logged.offset + $0.logged.entry.space } ?? LogHeader.areaSize
-        let prepared = try prepare(log, from: end, min(undoSpace(state.growths), header.logSize - end))
+        var reader = try LogReader(old.descriptor, writer.area.header, keys: keys, layout)
+        let kept = writer.backlog.entries.filter { !isInPlace($0.entry) }
+        let copied = try copy(kept, &reader, from: writer, to: log, header)
+        let entries = copied.map(\.logged)
+        let prepared = try prepare(log, from: entries.end, min(writer.area.undoSpace, header.logSize - entries.end))
         try log.synchronize(dataOnly: false)
-        try checkLost(entries, kept, &reader)
-        let isOldThere = hasItsName(old, size: state.prepared)
+        try checkLost(copied, kept, &reader)
+        let isOldThere = hasItsName(old, size: writer.area.prepared)
         let new = OpenLog(descriptor: log, identity: FileIdentity(try log.status()))
-        try giveName(temporary, keepsOld: !isOldThere || entries.contains { $0.isNewlyLost })
-        let losses = adopt(entries, new, header, &state)
-        state.prepared = prepared
+        try giveName(temporary, keepsOld: !isOldThere || copied.contains { $0.isNewlyLost })
+        var files: [UInt64: LoggedChanges] = [:]
+        for logged in entries { files[logged.entry.fileID, default: LoggedChanges()].apply(logged, layout) }
+        let losses = copied.filter(\.isNewlyLost).compactMap { copied in
+            let entry = copied.logged.entry
+            return writer.backlog.targets[entry.fileID].map { ($0.file, entry.chunks(layout)) }
+        }
+        for (fileID, target) in writer.backlog.targets {
+            target.file.relocate(files[fileID] ?? LoggedChanges(), to: log)
+        }
+        writer.renew(new, header, entries, files.mapValues(\.lastSequence), prepared: prepared)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
-            state.phase = .failed(new, error)
+            _ = writer.fail(error)
             return losses
         }
-        durable.store(state.sequence - 1, ordering: .releasing)
+        durable.store(writer.area.lastSequence, ordering: .releasing)
         return losses
     }
 
@@ -96,7 +103,7 @@ extension RedoLog {
 
     /// Writes entries to a new log, with new numbers.
     private func copy(
-        _ entries: [LoggedEntry], _ reader: inout LogReader, _ unsynced: UnsyncedEntries, to log: Descriptor,
+        _ entries: [LoggedEntry], _ reader: inout LogReader, from writer: borrowing LogWriter, to log: Descriptor,
         _ header: LogHeader
     ) throws(StoreError) -> [CopiedEntry] {
         var copied: [CopiedEntry] = []
@@ -107,14 +114,15 @@ extension RedoLog {
             var isThere = needsBody ? isReadable(old, &reader) || isReadable(old, &reader) : true
             if !isThere {
                 isThere = try reader.withBytes(of: old.entry) { (bytes) throws(StoreError) in
-                    unsynced.copy(old.entry, into: bytes.slice(LogEntry.headSize..<(bytes.count - LogEntry.tagSize)))
+                    writer.unsynced.copy(
+                        old.entry, into: bytes.slice(LogEntry.headSize..<(bytes.count - LogEntry.tagSize)))
                 }
             }
             var entry = isThere ? old.entry : old.entry.lost
             entry.sequence = header.startSequence + UInt64(index)
             entry.durable = entry.sequence - 1
             try reader.withBytes(of: entry) { (bytes) throws(StoreError) in
-                try Self.write(entry, in: bytes, to: log, at: offset, header.salt, cipher, keys)
+                try writer.write(entry, in: bytes, to: log, at: offset, salt: header.salt)
             }
             copied.append(CopiedEntry(logged: LoggedEntry(entry: entry, offset: offset), isNewlyLost: !isThere))
             offset += entry.space
@@ -159,36 +167,5 @@ extension RedoLog {
         } else {
             try root.rename(temporary, as: Self.fileName)
         }
-    }
-
-    /// Uses the new log from now on. Returns the chunks that were lost.
-    private func adopt(
-        _ entries: [CopiedEntry], _ log: OpenLog, _ header: LogHeader, _ state: inout State
-    ) -> [Loss] {
-        var files: [UInt64: LoggedChanges] = [:]
-        var losses: [Loss] = []
-        for copied in entries {
-            let entry = copied.logged.entry
-            files[entry.fileID, default: LoggedChanges()].apply(
-                entry, at: copied.logged.offset + UInt64(LogEntry.headSize), layout)
-            if copied.isNewlyLost, let file = state.targets[entry.fileID]?.file {
-                losses.append((file, entry.chunks(layout)))
-            }
-        }
-        for (fileID, target) in state.targets {
-            let changes = files[fileID]
-            target.file.relocate(changes ?? LoggedChanges(), to: log.descriptor)
-            state.targets[fileID]?.lastSequence = changes?.lastSequence ?? 0
-            if changes == nil { state.targets.removeValue(forKey: fileID) }
-        }
-        state.phase = .working(log)
-        state.header = header
-        state.entries = entries.map(\.logged)
-        state.sequence = header.startSequence + UInt64(entries.count)
-        state.offset = state.entries.last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize
-        state.used = state.offset - LogHeader.areaSize
-        // The new numbers are durable, or the next new log is made from this one.
-        state.unsynced.forget()
-        return losses
     }
 }

@@ -10,94 +10,21 @@ internal import VaultFormat
 /// (FileFormat, Log). An entry is appended with one pwrite(2). A checkpoint puts durable entries in place. If the file cannot
 /// be trusted any more, a new one begins from what can be read back. Any thread.
 ///
-/// Locks, in this order: `checkpointing`, `syncing`, `state`, `FileLog.content`, `schedule`. `state` is held
+/// Locks, in this order: `checkpointing`, `syncing`, `writing`, `FileLog.content`, `schedule`. `writing` is held
 /// while an entry is written: after a SIGKILL no entry that was acknowledged may follow one that is incomplete.
 package final class RedoLog: Sendable {
-    /// A file with entries. It and its descriptor stay open until they are in place.
-    struct Target {
-        let file: any LoggedFile
-        let writer: Descriptor
-        var lastSequence: UInt64
-    }
-
-    /// An entry that is not in place, and its offset.
-    struct LoggedEntry {
-        let entry: LogEntry
-        let offset: UInt64
-    }
-
-    /// The log's file. Others may give its name to another one.
-    struct OpenLog {
-        let descriptor: Descriptor
-        let identity: FileIdentity
-    }
-
-    /// ARCHITECTURE (The life of a chunk) shows what leads from one to another.
-    enum Phase {
-        /// No file is open. The next entry opens or makes one.
-        case unopened
-        case working(OpenLog)
-        /// A part of an entry was written before the store was full. Its number gives a nonce that must not be used again, so a
-        /// checkpoint changes the salt before the next entry.
-        case needsSalt(OpenLog)
-        /// Nothing can be acknowledged before a new log begins, for this reason.
-        case failed(OpenLog, StoreError)
-
-        var log: OpenLog? {
-            switch self {
-            case .unopened: nil
-            case .working(let log), .needsSalt(let log), .failed(let log, _): log
-            }
-        }
-
-        var fault: StoreError? { if case .failed(_, let fault) = self { fault } else { nil } }
-
-        var needsSalt: Bool { if case .needsSalt = self { true } else { false } }
-    }
-
-    struct State {
-        var phase = Phase.unopened
-        var header: LogHeader
-        /// Number and offset of the next entry.
-        var sequence: UInt64 = 1
-        var offset = LogHeader.areaSize
-        /// Bytes from the start to `offset`, with what is left free at the end of the log in between.
-        var used: UInt64 = 0
-        /// The log is written with zeros up to here, so that a sync need not write the store's metadata.
-        var prepared: UInt64 = 0
-        /// Growths of files that are running. Each may have to be taken back, for which space is kept.
-        var growths: UInt64 = 0
-        /// In the order of their numbers.
-        var entries: [LoggedEntry] = []
-        var targets: [UInt64: Target] = [:]
-        var unsynced = UnsyncedEntries()
-        /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that it
-        /// has reserved.
-        var closed: Set<UInt64> = []
-        /// The files that the last checkpoint could not put in place. They may use half of the log, so that the others
-        /// can be written.
-        var unplaced: Set<UInt64> = []
-    }
-
     package static let fileName: Component = "vaultfs.log"
-    /// Bytes that are prepared at once, and if there is no space for that.
-    private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
-    /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.
-    private static let mostEntries = 1 << 13
-
     let root: Descriptor
     let keys: ChunkKeys
     let layout: ChunkLayout
     /// Under a pthread mutex: with several writers, Synchronization's hands over at each release (Performance.md).
-    let state: Monitor<State>
-    // Unsafe: `state` guards it.
-    nonisolated(unsafe) let cipher: ChunkCipher
+    let writing: Monitor<LogWriter>
     /// Held by the thread that syncs. The others then find their entries durable. They sleep until then, which
     /// Synchronization's `Mutex` does only after some 25 µs of a core's time.
     let syncing = Monitor<Void>(())
     let checkpointing = Mutex<Void>(())
     let durable = Atomic<UInt64>(0)
-    /// Grows, under `state`, each time that a checkpoint lets entries of files be appended again, because it may have freed
+    /// Grows, under `writing`, each time that a checkpoint lets entries of files be appended again, because it may have freed
     /// space that was reserved before.
     let spaceReleases = Atomic<Int>(0)
     let schedule: DurabilitySchedule
@@ -107,9 +34,6 @@ package final class RedoLog: Sendable {
     let usesSyncfs: Bool
     /// rename(2) over the open log may fail.
     let refusesReplacingOpenFiles: Bool
-    /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. No more than twice as
-    /// many have entries.
-    private let mostTargets = shareOfOpenFiles(atMost: 1024)
     private let lastStatistics: Mutex<LogStatistics>
     /// Number of checkpoints, by the reason's text.
     let checkpoints = Mutex<[String: UInt64]>([:])
@@ -128,9 +52,8 @@ package final class RedoLog: Sendable {
         self.refusesReplacingOpenFiles = refusesReplacingOpenFiles
         self.schedule = schedule
         self.faults = faults
-        cipher = try StoreError.ofCrypto(ChunkCipher())
         let size = (try? Self.openToRead(root))?.headers.first?.logSize ?? size
-        state = Monitor(State(header: LogHeader(logSize: size)))
+        writing = Monitor(try LogWriter(root: root, keys: keys, layout: layout, size: size))
         lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0, checkpoints: [:]))
     }
 
@@ -141,204 +64,116 @@ package final class RedoLog: Sendable {
     ///   - undoes: the entry takes back a change that failed. It may use the space that is kept for this.
     ///   - buffer: room for a head, the entry's body, room for a tag.
     ///   - reserve: makes sure that the change has its space in place. Called again if a checkpoint may have freed that.
-    ///   - onAppend: called with the entry, its body's offset and the log, before any other entry is appended.
+    ///   - onAppend: called with the entry and the log, before any other entry is appended.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `reserve`.
     func append(
         _ entry: LogEntry, undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer, of file: any LoggedFile,
         _ writer: Descriptor, reserving reserve: () throws(StoreError) -> Void,
-        _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
+        _ onAppend: (LoggedEntry, Descriptor) -> Void
     ) throws(StoreError) {
-        // It would end the log for every reader.
+        // Readers stop at the first invalid entry, so this one would hide all that follow.
         guard entry.isValid(layout) else { throw .system(.ioError) }
-        var tries = 0
-        while true {
-            var lack: StoreError?
-            let seen = spaceReleases.load(ordering: .acquiring)
-            try reserve()
-            do throws(StoreError) {
-                let outcome = try withLog { (state) throws(StoreError) in
-                    if state.closed.contains(entry.fileID) { return Outcome.closed }
-                    if spaceReleases.load(ordering: .relaxed) != seen { return .unreserved }
-                    return try append(entry, undoes, in: buffer, of: file, writer, &state, onAppend)
-                }
-                switch outcome {
-                case .appended: return
-                case .unreserved: continue
-                case .closed:
-                    state.wait { $0.closed.contains(entry.fileID) ? nil : () }
-                    continue
-                case .full: break
-                }
-            } catch {
-                // A checkpoint frees the space that the log has already.
-                guard error.isNoSpace, usedSize > 0 else { throw error }
-                lack = error
-            }
-            try makeRoom(for: entry.fileID, &tries, lack: lack)
+        try change(for: entry.fileID, reserve) { (log, releases) throws(StoreError) in
+            if log.backlog.isClosed(entry.fileID) { return .closed }
+            if spaceReleases.load(ordering: .relaxed) != releases { return .unreserved }
+            let isAppended = try log.append(
+                entry, undoes: undoes, in: buffer, of: file, writer, durable: durableSequence, onAppend)
+            guard isAppended else { return .full }
+            schedule.addEntry(isHalfFull: log.area.isHalfFull || log.backlog.isLarge)
+            return .done
         }
     }
 
+    /// The result of an attempt to change the log.
     private enum Outcome {
-        case appended
+        case done
         /// A checkpoint must come first: the log is full, or has entries of another file with this id.
         case full
+        /// The same, because the store has no space for more.
+        case fullDisk(StoreError)
         /// A checkpoint is about to free space of the file.
         case closed
-        /// A checkpoint may have freed what was reserved.
+        /// A checkpoint may have freed the space that was reserved.
         case unreserved
+        /// Nothing was changed.
+        case refused(StoreError)
+        /// The log did not work before.
+        case failed(StoreError)
+        /// The log does not work any more.
+        case broken(StoreError)
     }
 
-    /// Changes the log. If it does not work, waits for a new one to begin.
-    /// - Throws: `ENOSPC`; the error for which a new log must begin, because the file may have a part of an entry, or may not
-    ///   be readable there.
-    private func withLog<Result>(
-        _ body: (inout State) throws(StoreError) -> Result
-    ) throws(StoreError) -> Result {
+    /// Changes the log when it has room. If it does not work, waits for a new one to begin.
+    /// - Parameters:
+    ///   - fileID: of the file that the change is for.
+    ///   - reserve: called before each attempt.
+    ///   - attempt: changes the log. Also gets the value of `spaceReleases` before `reserve`.
+    /// - Throws: `ENOSPC` with nothing changed; the error of `reserve`; the error for which a new log must begin, because the
+    ///   file may have a part of an entry, or may not be readable there.
+    private func change(
+        for fileID: UInt64, _ reserve: () throws(StoreError) -> Void,
+        _ attempt: (inout LogWriter, Int) throws(StoreError) -> Outcome
+    ) throws(StoreError) {
+        var tries = 0
         while true {
-            // Before the log is tried: the new one may be there by the time that the old one's fault is known here.
-            let renewals = schedule.renewals
-            var (isOldFault, isNewFault) = (false, false)
-            do throws(StoreError) {
-                return try state.access { (state) throws(StoreError) in
-                    if let fault = state.phase.fault {
-                        isOldFault = true
-                        throw fault
-                    }
-                    do throws(StoreError) { return try body(&state) } catch {
-                        // At once: another entry must not get the number of one that may be there in part.
-                        if !error.isNoSpace { isNewFault = setFault(error, &state) }
-                        throw error
-                    }
+            // Count the renewals before the attempt. Otherwise a log renewed in between would be waited for in vain.
+            let (renewals, releases) = (schedule.renewals, spaceReleases.load(ordering: .acquiring))
+            try reserve()
+            let outcome = writing.access { log -> Outcome in
+                if let fault = log.phase.fault { return .failed(fault) }
+                do throws(StoreError) { return try attempt(&log, releases) } catch {
+                    // A checkpoint frees the space that the log has already.
+                    if error.isNoSpace { return log.area.used > 0 ? .fullDisk(error) : .refused(error) }
+                    // At once, because another entry must not get the number of one that may be there in part.
+                    return log.fail(error) ? .broken(error) : .refused(error)
                 }
-            } catch {
-                if isOldFault && schedule.awaitRenewal(after: renewals) { continue }
-                if isNewFault { reportFault(error) }
-                throw error
+            }
+            switch outcome {
+            case .done: return
+            case .unreserved: continue
+            case .closed: writing.wait { $0.backlog.isClosed(fileID) ? nil : () }
+            case .full: try makeRoom(for: fileID, &tries)
+            case .fullDisk(let lack): try makeRoom(for: fileID, &tries, lack: lack)
+            case .refused(let error): throw error
+            case .failed(let fault): guard schedule.awaitRenewal(after: renewals) else { throw fault }
+            case .broken(let fault):
+                reportFault(fault)
+                throw fault
             }
         }
     }
 
-    private func append(
-        _ given: LogEntry, _ undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: any LoggedFile,
-        _ writer: Descriptor, _ state: inout State, _ onAppend: (LogEntry, UInt64, Descriptor) -> Void
-    ) throws(StoreError) -> Outcome {
-        let log = try open(&state)
-        let position = state.header.position(ofSpace: given.space, after: state.offset)
-        let growths = undoes ? 0 : state.growths
-        let parts: UInt64 = !undoes && !state.unplaced.isEmpty && state.unplaced.contains(given.fileID) ? 2 : 1
-        // By its position, and changed below in place: retaining what other threads retain costs 0.1 µs each time.
-        let target = state.targets.index(forKey: given.fileID)
-        guard !state.phase.needsSalt,
-            hasRoom(state, for: position.skipped + given.space, growths: growths, inOneOf: parts),
-            target.map({ state.targets.values[$0].file === file }) ?? (state.targets.count < 2 * mostTargets),
-            state.entries.count < 2 * Self.mostEntries / Int(parts)
-        else { return .full }
-        let end = position.offset + given.space + undoSpace(growths)
-        try prepare(log.descriptor, upTo: min(state.header.logSize, end), &state)
-        var entry = given
-        entry.sequence = state.sequence
-        entry.durable = min(durable.load(ordering: .acquiring), state.sequence - 1)
-        // The coarse clock may be older than the time that the kernel gave the file last.
-        entry.time = UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))
-        do throws(StoreError) {
-            try Self.write(entry, in: buffer, to: log.descriptor, at: position.offset, state.header.salt, cipher, keys)
-        } catch {
-            // A part of an entry ends the log. The next one is written over it.
-            if error.isNoSpace { state.phase = .needsSalt(log) }
-            throw error
+    /// Runs `body`, a growth of a file, while the log keeps space for the entry that takes it back, also on a full disk.
+    /// - Parameter fileID: of the file.
+    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `body`.
+    func keepingUndoSpace<Result>(
+        of fileID: UInt64, _ body: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
+        try change(for: fileID, { () throws(StoreError) in }) { (log, _) throws(StoreError) in
+            try log.beginGrowth() ? .done : .full
         }
-        state.sequence += 1
-        state.offset = position.offset + entry.space
-        state.used += position.skipped + entry.space
-        state.entries.append(LoggedEntry(entry: entry, offset: position.offset))
-        state.unsynced.append(
-            entry, UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<(LogEntry.headSize + entry.bodySize))),
-            durable: durable.load(ordering: .acquiring))
-        if let target, state.targets.values[target].writer === writer {
-            state.targets.values[target].lastSequence = entry.sequence
-        } else {
-            state.targets[entry.fileID] = Target(file: file, writer: writer, lastSequence: entry.sequence)
-        }
-        onAppend(entry, position.offset + UInt64(LogEntry.headSize), log.descriptor)
-        schedule.addEntry(
-            isHalfFull: state.used > state.header.logSize / 2 || state.targets.count >= mostTargets
-                || state.entries.count >= Self.mostEntries)
-        return .appended
-    }
-
-    /// Writes an entry with one pwrite(2).
-    /// - Parameter buffer: has the body at its place. The head and the tags are added.
-    static func write(
-        _ entry: LogEntry, in buffer: UnsafeMutableRawBufferPointer, to log: Descriptor, at offset: UInt64,
-        _ salt: UInt64, _ cipher: ChunkCipher, _ keys: ChunkKeys
-    ) throws(StoreError) {
-        entry.store(into: buffer.slice(..<LogEntry.fieldsSize))
-        let end = LogEntry.headSize + entry.bodySize
-        try StoreError.ofCrypto { () throws(CryptoError) in
-            try cipher.authenticate(
-                UnsafeRawBufferPointer(buffer.slice(..<LogEntry.fieldsSize)), nonce: (entry.headNonce, salt),
-                keys: keys, into: buffer.slice(LogEntry.fieldsSize..<LogEntry.headSize))
-            guard entry.bodySize > 0 else { return }
-            try cipher.authenticate(
-                UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<end)), nonce: (entry.bodyNonce, salt),
-                keys: keys, into: buffer.slice(end..<entry.size))
-        }
-        try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
+        defer { writing.access { $0.endGrowth() } }
+        return try body()
     }
 
     /// Makes the log's file if there is none, durably.
-    func makeFile() throws(StoreError) {
-        try state.access { (state) throws(StoreError) in
-            if case .unopened = state.phase { _ = try Self.openToWrite(root, size: state.header.logSize) }
-        }
-    }
-
-    /// The log's file, made if there is none, with a new salt in its header.
-    func open(_ state: inout State) throws(StoreError) -> OpenLog {
-        if let log = state.phase.log { return log }
-        let (descriptor, header) = try Self.openToWrite(root, size: state.header.logSize)
-        state.header = try Self.newHeader(size: max(header.logSize, LogHeader.smallestSize(layout)))
-        try state.header.write(to: descriptor, keys: keys, cipher)
-        // A log with entries and without their header would be damage.
-        try descriptor.synchronize(dataOnly: true)
-        let log = OpenLog(descriptor: descriptor, identity: FileIdentity(try descriptor.status()))
-        state.phase = .working(log)
-        return log
-    }
-
-    /// Writes zeros to the log up to `end` and somewhat further. Nothing that it writes over is an entry.
-    func prepare(_ descriptor: Descriptor, upTo end: UInt64, _ state: inout State) throws(StoreError) {
-        guard end > state.prepared else { return }
-        let start = max(state.prepared, LogHeader.areaSize)
-        var failure = StoreError.system(.noSpace)
-        for step in Self.steps {
-            let target = min(state.header.logSize, max(end, start + min(step, state.header.logSize / 64)))
-            do throws(StoreError) {
-                try descriptor.write([UInt8](repeating: 0, count: Int(target - start)), at: start)
-                state.prepared = target
-                return
-            } catch {
-                guard error.isNoSpace else { throw error }
-                failure = error
-                // The rest of the space is for files.
-                try descriptor.truncate(to: start)
-            }
-        }
-        throw failure
-    }
+    func makeFile() throws(StoreError) { try writing.access { (log) throws(StoreError) in try log.makeFile() } }
 
     // MARK: Status
 
     /// Number of files with entries that are not in place.
-    var files: Int { state.access { $0.targets.count } }
+    var files: Int { writing.access { $0.backlog.targets.count } }
 
     /// Bytes of entries that are not in place.
-    package var usedSize: UInt64 { state.access { $0.used } }
+    package var usedSize: UInt64 { writing.access { $0.area.used } }
 
     /// Current values, or if the store does not answer, the last ones.
     package var statistics: LogStatistics {
-        let now = state.accessIfAvailable { state in
-            (state.header.logSize, state.used, state.entries.capacity, state.targets.values.map(\.file))
+        let now = writing.accessIfAvailable { log in
+            (
+                log.area.header.logSize, log.area.used, log.backlog.entries.capacity,
+                log.backlog.targets.values.map(\.file)
+            )
         }
         guard let (size, used, entries, files) = now else { return lastStatistics.withLock { $0 } }
         let memory = files.reduce(entries * MemoryLayout<LoggedEntry>.stride) { sum, file in
@@ -351,46 +186,7 @@ package final class RedoLog: Sendable {
     }
 
     /// The file with entries that has this id. A second object of it would not know of them.
-    func file(_ fileID: UInt64) -> (any LoggedFile)? { state.access { $0.targets[fileID]?.file } }
-}
-
-/// Space in the log for the entries that take growths of files back.
-extension RedoLog {
-    /// The space that is kept for the entries, of one record each, that take growths back. More growths than the smallest
-    /// log has room for take it as they come.
-    func undoSpace(_ growths: UInt64) -> UInt64 {
-        var entry = LogEntry(.records, fileID: 0)
-        entry.bodySize = layout.recordSize
-        return min(growths, 4) * entry.space
-    }
-
-    /// True if so many bytes leave the space that is kept, also if the log begins anew between two of these entries.
-    /// - Parameter parts: the log counts as a part of it, one of so many.
-    func hasRoom(_ state: borrowing State, for space: UInt64, growths: UInt64, inOneOf parts: UInt64 = 1) -> Bool {
-        let kept = growths == 0 ? 0 : undoSpace(growths) + undoSpace(1)
-        return state.used + space + kept <= (state.header.logSize - LogHeader.areaSize) / parts
-    }
-
-    /// Runs `body`, a growth of a file, while the log keeps space for the entry that takes it back, also on a full disk.
-    /// - Parameter fileID: of the file.
-    /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `body`.
-    func keepingUndoSpace<Result>(
-        of fileID: UInt64, _ body: () throws(StoreError) -> Result
-    ) throws(StoreError) -> Result {
-        var tries = 0
-        while try !withLog({ (state) throws(StoreError) in
-            let log = try open(&state)
-            guard hasRoom(state, for: 0, growths: state.growths + 1) else { return false }
-            let end = state.offset + undoSpace(state.growths + 1)
-            try prepare(log.descriptor, upTo: min(state.header.logSize, end), &state)
-            state.growths += 1
-            return true
-        }) {
-            try makeRoom(for: fileID, &tries)
-        }
-        defer { state.access { $0.growths -= 1 } }
-        return try body()
-    }
+    func file(_ fileID: UInt64) -> (any LoggedFile)? { writing.access { $0.backlog.targets[fileID]?.file } }
 }
 
 /// Syncs of the log, and what follows if it does not work.
@@ -407,9 +203,7 @@ extension RedoLog {
     func synchronizeEntries(through sequence: UInt64) throws(StoreError) -> Bool {
         try syncing.access { (_) throws(StoreError) -> Bool in
             if durable.load(ordering: .acquiring) >= sequence { return true }
-            let (written, phase, size) = state.access { state in
-                (state.sequence - 1, state.phase, state.prepared)
-            }
+            let (written, phase, size) = writing.access { ($0.area.lastSequence, $0.phase, $0.area.prepared) }
             if let fault = phase.fault { throw fault }
             guard let log = phase.log else { return true }
             do throws(StoreError) { try log.descriptor.synchronize(dataOnly: true) } catch {
@@ -438,21 +232,12 @@ extension RedoLog {
     /// Makes all entries durable.
     /// - Throws: the error for which a new log must begin.
     package func synchronize() throws(StoreError) {
-        try synchronize(through: state.access { $0.sequence - 1 })
+        try synchronize(through: writing.access { $0.area.lastSequence })
     }
 
     /// Makes sure that nothing is acknowledged until a new log is there, and wakes the thread that makes it.
     func fail(_ error: StoreError) {
-        if state.access({ setFault(error, &$0) }) { reportFault(error) }
-    }
-
-    /// Returns false if the log did not work before, or has no file: the next append tries to make one.
-    private func setFault(_ error: StoreError, _ state: inout State) -> Bool {
-        switch state.phase {
-        case .unopened, .failed: return false
-        case .working(let log), .needsSalt(let log): state.phase = .failed(log, error)
-        }
-        return true
+        if writing.access({ $0.fail(error) }) { reportFault(error) }
     }
 
     private func reportFault(_ error: StoreError) {
@@ -461,7 +246,7 @@ extension RedoLog {
             "vaultfs.log does not work (\(error.reason)): overwrites and fsyncs fail until a new one is there"
         )
         // A new log may have begun meanwhile.
-        if state.access({ $0.phase.fault == nil }) { faults.clear(.log) }
+        if writing.access({ $0.phase.fault == nil }) { faults.clear(.log) }
         schedule.hurry()
     }
 
@@ -472,6 +257,6 @@ extension RedoLog {
     @discardableResult
     package func awaitRenewal() -> Bool {
         let renewals = schedule.renewals
-        return state.access { $0.phase.fault != nil } && schedule.awaitRenewal(after: renewals)
+        return writing.access { $0.phase.fault != nil } && schedule.awaitRenewal(after: renewals)
     }
 }

@@ -6,47 +6,55 @@ internal import Synchronization
 package import SystemPackage
 package import VaultFormat
 
-/// The backing store of one mounted vault: its root, its keys, and everything that its files share. Any thread.
+/// The backing store of one mounted vault, with the rights of those who use it. Any thread.
 package final class Store: Sendable {
-    package let root: Descriptor
-    package let keyRing: KeyRing
-    package let layout: ChunkLayout
-    package let cache: BlockCache
-    package let counters: Counters
-    package let faults: StoreFaults
+    /// What all users of a backing store share.
+    private struct Backing: Sendable {
+        let root: Descriptor
+        let keyRing: KeyRing
+        let cache: BlockCache
+        let counters: Counters
+        let faults: StoreFaults
+        let durability: Durability
+        let accessTimes: AccessTimes
+        let temporaryPrefix: Component
+        let traits: StoreTraits
+        let refusesReplacingOpenFiles: Bool
+        let isOnFuse: Bool
+        let isShared: Bool
+        let blockSize: UInt64
+    }
+
+    /// The rights.
+    private enum Access: Sendable {
+        /// - completion: nil unless the last writer's end was an unclean one.
+        case writing(WriterLock?, Completion?)
+        case reading(Reading)
+    }
+
+    private struct Reading: Sendable {
+        /// The changes in the log, which are not put in place. Nil for conflict copies: the log has none of theirs.
+        var found: FoundChanges?
+        /// Nil unless another machine may be writing the vault.
+        var watch: EpochWatch?
+        var readsCutFiles = false
+    }
+
+    private let backing: Backing
+    private let access: Access
     package let isReadOnly: Bool
     /// Another machine may be writing the vault. What was read stays valid for at most a second. Read-only.
     package let followsWriter: Bool
-    /// A file that is shorter than its sealed length can be opened. The missing chunks do not verify.
-    package let readsCutFiles: Bool
-    package let accessTimes: AccessTimes
-    /// Nil unless the store follows a writer.
-    package let epochWatch: EpochWatch?
-    package let durability: Durability
-    /// The changes that a read-only store has found in the log. Nil for a store that writes.
-    let foundChanges: FoundChanges?
     /// True if a new file may be incomplete, and the end of an unsealed one torn.
     private let isAfterUncleanEnd: Bool
-    /// True if other machines may read the store.
-    let isShared: Bool
-    private let writerLock: WriterLock?
-    /// Completes the remains of an unclean end. Nil unless this store writes after one.
-    package let completion: Completion?
-    /// The store's allocation unit in bytes. A file grows inside it without new space.
-    let blockSize: UInt64
-    /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
-    package let isOnFuse: Bool
-    package let traits: StoreTraits
-    /// rename(2) over an open file may fail, as on SMB.
-    package let refusesReplacingOpenFiles: Bool
-    /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
-    let temporaryPrefix: Component
+    package let layout: ChunkLayout
     /// Shared by all stores, because some share a block cache.
     private static let nextToken = Atomic<UInt64>(1)
 
     /// - Parameters:
     ///   - root: the vault's root directory, open for reading. The store duplicates it.
     ///   - cacheSize: bytes for the block cache.
+    ///   - readsCutFiles: a file that is shorter than its sealed length can be opened. The missing chunks do not verify.
     ///   - writerLock: of the locked vault. It is claimed if this store writes.
     ///   - setsLogAside: as in `LogRecovery.run`.
     ///   - traits: returns the abilities of the store, for one that writes. They are tried if nil.
@@ -56,50 +64,53 @@ package final class Store: Sendable {
         followsWriter: Bool = false, accessTimes: AccessTimes = AccessTimes(), writerLock: WriterLock? = nil,
         setsLogAside: Bool = false, traits: (() -> StoreTraits)? = nil
     ) throws(StoreError) {
-        let (counters, faults) = (Counters(), StoreFaults())
-        (self.counters, self.faults) = (counters, faults)
-        self.writerLock = isReadOnly ? nil : writerLock
-        try self.writerLock?.claim()
-        completion = self.writerLock.flatMap { lock in
-            lock.followsUncleanEnd == true ? Completion(lock, counters: counters) : nil
-        }
-        let copy = try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) }
-        self.root = Descriptor(owning: copy)
-        self.traits =
-            if isReadOnly { StoreTraits(reading: self.root) } else if let traits { traits() } else {
-                try StoreTraits(probing: self.root)
+        let writerLock = isReadOnly ? nil : writerLock
+        try writerLock?.claim()
+        let root = Descriptor(owning: try retrying { fcntl(root.rawValue, F_DUPFD_CLOEXEC, 3) })
+        let traits =
+            if isReadOnly { StoreTraits(reading: root) } else if let traits { traits() } else {
+                try StoreTraits(probing: root)
             }
-        refusesReplacingOpenFiles = self.traits.refusesReplacingOpenFiles(in: self.root)
-        self.keyRing = keyRing
-        self.isReadOnly = isReadOnly
-        self.readsCutFiles = readsCutFiles
-        self.followsWriter = followsWriter
-        self.accessTimes = accessTimes
-        epochWatch = followsWriter ? EpochWatch(root: self.root, epochs: keyRing.epochs) : nil
-        layout = keyRing.layout
-        cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)
+        let counters = Counters()
+        let faults = StoreFaults()
+        let layout = keyRing.layout
+        let cache = try BlockCache(capacity: cacheSize, blockSize: layout.chunkSize)
         var space = statvfs()
-        try retrying { fstatvfs(copy, &space) }
-        blockSize = min(4096, max(512, UInt64(space.f_bsize)))
-        temporaryPrefix = try VaultDirectory.randomDigits()
+        try retrying { fstatvfs(root.fd, &space) }
+        let temporaryPrefix = try VaultDirectory.randomDigits()
         if isReadOnly {
-            try RekeySteps.checkComplete(in: self.root, keyRing: keyRing)
+            try RekeySteps.checkComplete(in: root, keyRing: keyRing)
         } else {
             // Before anything is looked up, made or swept.
-            try RekeySteps.completeOrUndo(in: self.root, keyRing: keyRing, writerLock: self.writerLock)
+            try RekeySteps.completeOrUndo(in: root, keyRing: keyRing, writerLock: writerLock)
         }
-        isOnFuse = FileSystemType(of: self.root) == .fuse
-        isShared = self.writerLock?.isRemote ?? false
-        durability = try Durability(
-            root: self.root, keys: keyRing.currentLogKeys, layout: layout, isReadOnly: isReadOnly,
+        let isOnFuse = FileSystemType(of: root) == .fuse
+        let refusesReplacingOpenFiles = traits.refusesReplacingOpenFiles(in: root)
+        let durability = try Durability(
+            root: root, keys: keyRing.currentLogKeys, layout: layout, isReadOnly: isReadOnly,
             usesSyncfs: !isOnFuse && !isReadOnly, refusesReplacingOpenFiles: refusesReplacingOpenFiles, faults: faults,
-            admit: { [writerLock] () throws(StoreError) in try writerLock?.verify() },
-            check: { [writerLock, root = self.root] () throws(StoreError) in
+            admit: { () throws(StoreError) in try writerLock?.verify() },
+            check: { () throws(StoreError) in
                 if let writerLock { try writerLock.verifyNow() } else { try VaultDirectory.checkAnswer(of: root) }
             })
-        isAfterUncleanEnd = self.writerLock == nil && !followsWriter && WriterLockFile.isUnclean(self.root)
-        foundChanges = isReadOnly ? FoundChanges(self.root, keyRing, isFollowing: followsWriter) : nil
-        if isReadOnly { return }
+        (self.isReadOnly, self.followsWriter, self.layout) = (isReadOnly, followsWriter, layout)
+        isAfterUncleanEnd = writerLock == nil && !followsWriter && WriterLockFile.isUnclean(root)
+        backing = Backing(
+            root: root, keyRing: keyRing, cache: cache, counters: counters, faults: faults, durability: durability,
+            accessTimes: accessTimes, temporaryPrefix: temporaryPrefix, traits: traits,
+            refusesReplacingOpenFiles: refusesReplacingOpenFiles, isOnFuse: isOnFuse,
+            isShared: writerLock?.isRemote ?? false, blockSize: min(4096, max(512, UInt64(space.f_bsize))))
+        if isReadOnly {
+            access = .reading(
+                Reading(
+                    found: FoundChanges(root, keyRing, isFollowing: followsWriter),
+                    watch: followsWriter ? EpochWatch(root: root, epochs: keyRing.epochs) : nil,
+                    readsCutFiles: readsCutFiles))
+            return
+        }
+        access = .writing(
+            writerLock,
+            writerLock.flatMap { $0.followsUncleanEnd == true ? Completion($0, counters: counters) : nil })
         try LogRecovery.run(in: self, setsAside: setsLogAside)
         // If it cannot be made, the first entry tries again.
         try? log.makeFile()
@@ -109,15 +120,49 @@ package final class Store: Sendable {
     /// A store for the conflict copies in another store (FileFormat, Store-40). It changes nothing, has no log, and reads an
     /// unsealed file up to its torn tail.
     package init(forConflictCopiesIn store: Store) {
-        (root, keyRing, layout, cache) = (store.root, store.keyRing, store.layout, store.cache)
-        (counters, faults, durability) = (store.counters, store.faults, store.durability)
+        (backing, layout, followsWriter) = (store.backing, store.layout, store.followsWriter)
         (isReadOnly, isAfterUncleanEnd) = (true, true)
-        (readsCutFiles, followsWriter) = (store.readsCutFiles, store.followsWriter)
-        (accessTimes, blockSize, temporaryPrefix) = (store.accessTimes, store.blockSize, store.temporaryPrefix)
-        (isShared, isOnFuse) = (store.isShared, store.isOnFuse)
-        (traits, refusesReplacingOpenFiles) = (store.traits, store.refusesReplacingOpenFiles)
-        (epochWatch, foundChanges, writerLock, completion) = (nil, nil, nil, nil)
+        access = .reading(Reading(readsCutFiles: store.readsCutFiles))
     }
+
+    // MARK: The backing store
+
+    package var root: Descriptor { backing.root }
+    package var keyRing: KeyRing { backing.keyRing }
+    package var cache: BlockCache { backing.cache }
+    package var counters: Counters { backing.counters }
+    package var faults: StoreFaults { backing.faults }
+    package var durability: Durability { backing.durability }
+    package var accessTimes: AccessTimes { backing.accessTimes }
+    package var traits: StoreTraits { backing.traits }
+    /// rename(2) over an open file may fail, as on SMB.
+    package var refusesReplacingOpenFiles: Bool { backing.refusesReplacingOpenFiles }
+    /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
+    package var isOnFuse: Bool { backing.isOnFuse }
+    /// True if other machines may read the store.
+    var isShared: Bool { backing.isShared }
+    /// The store's allocation unit, between 512 and 4096 bytes. A file grows inside it without new space.
+    var blockSize: UInt64 { backing.blockSize }
+    /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
+    var temporaryPrefix: Component { backing.temporaryPrefix }
+
+    // MARK: Rights
+
+    private var reading: Reading? { if case .reading(let reading) = access { reading } else { nil } }
+
+    private var writerLock: WriterLock? { if case .writing(let lock, _) = access { lock } else { nil } }
+
+    /// Completes the remains of an unclean end. Nil unless this store writes after one.
+    package var completion: Completion? { if case .writing(_, let completion) = access { completion } else { nil } }
+
+    /// Nil unless the store follows a writer.
+    package var epochWatch: EpochWatch? { reading?.watch }
+
+    /// A file that is shorter than its sealed length can be opened. The missing chunks do not verify.
+    package var readsCutFiles: Bool { reading?.readsCutFiles ?? false }
+
+    /// The changes that a read-only store has found in the log. Nil for a store that writes.
+    var foundChanges: FoundChanges? { reading?.found }
 
     package var log: RedoLog { durability.log }
 

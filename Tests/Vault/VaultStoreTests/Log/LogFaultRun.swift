@@ -111,7 +111,7 @@ final class LogFaultRun {
         change("b", .write(next(100), at: 0))
         checkpoint { [self] in
             // A full log, and one that needs a new salt, would wait for the checkpoint.
-            let log = store.log.state.access { ($0.used, $0.phase.needsSalt) }
+            let log = store.log.writing.access { ($0.area.used, $0.phase.needsSalt) }
             guard log.0 < LogHeader.smallestSize(vault.layout) / 2, !log.1 else { return }
             faults.paused { overwrite("a", chunk: 0) }
         }

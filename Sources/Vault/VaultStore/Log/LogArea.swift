@@ -1,0 +1,157 @@
+internal import LinuxSystem
+internal import SystemPackage
+internal import VaultFormat
+
+/// The log's header, the next entry's number and offset, and the space that the file has. Guarded by the log's `state`.
+struct LogArea: Sendable {
+    /// Bytes that are prepared at once, and if there is no space for that.
+    private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
+
+    private(set) var header: LogHeader
+    /// Number of the next entry.
+    private(set) var sequence: UInt64 = 1
+    /// Offset of the next entry.
+    private(set) var offset = LogHeader.areaSize
+    /// Bytes of the entries that are not in place, with the space left free at the end of the log in between.
+    private(set) var used: UInt64 = 0
+    /// The log is written with zeros up to here, so that a sync need not write the store's metadata.
+    private(set) var prepared: UInt64 = 0
+    /// Running growths of files. The log keeps space to take them back.
+    private var growths: UInt64 = 0
+    /// Bytes of the entry that takes a growth back: it has one record.
+    private let undoSize: UInt64
+
+    init(size: UInt64, _ layout: ChunkLayout) {
+        header = LogHeader(logSize: size)
+        undoSize = LogEntry(.records, fileID: 0, bodySize: layout.recordSize).space
+    }
+
+    // MARK: Appending
+
+    /// The last entry's number.
+    var lastSequence: UInt64 { sequence - 1 }
+
+    var isHalfFull: Bool { used > header.logSize / 2 }
+
+    /// The space that is kept for the entries that take growths back. More growths than the smallest log has room for take it as
+    /// they come.
+    var undoSpace: UInt64 { undoSpace(growths) }
+
+    private func undoSpace(_ growths: UInt64) -> UInt64 { min(growths, 4) * undoSize }
+
+    /// The offset of the next entry. Nil if there is no room for it beside the space that is kept.
+    /// - Parameters:
+    ///   - undoes: the entry takes a growth back, so it may use the space that is kept for this.
+    ///   - parts: the log counts as a part of it, one of so many.
+    func position(of entry: LogEntry, undoes: Bool, inOneOf parts: UInt64) -> LogHeader.Position? {
+        let position = header.position(ofSpace: entry.space, after: offset)
+        let isFree = hasRoom(for: position.skipped + entry.space, growths: undoes ? 0 : growths, inOneOf: parts)
+        return isFree ? position : nil
+    }
+
+    /// True if so many bytes leave the space that is kept, also if the log begins anew between two of its entries.
+    private func hasRoom(for space: UInt64, growths: UInt64, inOneOf parts: UInt64 = 1) -> Bool {
+        let kept = growths == 0 ? 0 : undoSpace(growths) + undoSize
+        return used + space + kept <= (header.logSize - LogHeader.areaSize) / parts
+    }
+
+    /// Makes sure that the store has the space of an entry at this position, and of those that take growths back.
+    /// - Throws: `ENOSPC`; other errors after which the log cannot be used.
+    mutating func prepare(
+        _ log: Descriptor, for entry: LogEntry, at position: LogHeader.Position, undoes: Bool
+    ) throws(StoreError) {
+        try prepare(log, upTo: position.offset + entry.space + (undoes ? 0 : undoSpace))
+    }
+
+    /// Counts an entry that was written at this position.
+    mutating func append(_ entry: LogEntry, at position: LogHeader.Position) {
+        sequence += 1
+        offset = position.offset + entry.space
+        used += position.skipped + entry.space
+    }
+
+    /// Keeps space to take another growth back. Returns false if there is no room.
+    /// - Throws: as `prepare`.
+    mutating func beginGrowth(_ log: Descriptor) throws(StoreError) -> Bool {
+        guard hasRoom(for: 0, growths: growths + 1) else { return false }
+        try prepare(log, upTo: offset + undoSpace(growths + 1))
+        growths += 1
+        return true
+    }
+
+    mutating func endGrowth() { growths -= 1 }
+
+    /// Writes zeros to the log up to `wanted` and somewhat further. They overwrite no entry.
+    private mutating func prepare(_ log: Descriptor, upTo wanted: UInt64) throws(StoreError) {
+        let end = min(header.logSize, wanted)
+        guard end > prepared else { return }
+        let start = max(prepared, LogHeader.areaSize)
+        var failure = StoreError.system(.noSpace)
+        for step in Self.steps {
+            let target = min(header.logSize, max(end, start + min(step, header.logSize / 64)))
+            do throws(StoreError) {
+                try log.write([UInt8](repeating: 0, count: Int(target - start)), at: start)
+                prepared = target
+                return
+            } catch {
+                guard error.isNoSpace else { throw error }
+                failure = error
+                // The rest of the space is for files.
+                try log.truncate(to: start)
+            }
+        }
+        throw failure
+    }
+
+    // MARK: Beginning anew
+
+    /// Begins with the header of a log without entries.
+    mutating func begin(_ header: LogHeader) { self.header = header }
+
+    /// The header with which the log begins after its present entries, which a checkpoint has put in place.
+    /// - Parameter salt: of later entries. Nil for the present one.
+    func header(afterEntriesWith salt: UInt64?) -> LogHeader {
+        var header = header
+        (header.startSequence, header.startOffset) = (sequence, offset)
+        header.salt = salt ?? header.salt
+        return header
+    }
+
+    /// Frees the space of the entries before `header`, which is durable.
+    /// - Parameter size: of those entries.
+    mutating func free(_ size: UInt64, before header: LogHeader) {
+        self.header = header
+        used -= size
+        // Begin anew where the store's space is in use already. A reader looks there too.
+        if used == 0 { offset = LogHeader.areaSize }
+    }
+
+    /// Goes on in a new log.
+    /// - Parameters:
+    ///   - header: its header, whose first entry is the next one of this log.
+    ///   - count: of its entries.
+    ///   - end: of the last entry.
+    ///   - prepared: bytes of the file.
+    mutating func renew(_ header: LogHeader, count: Int, end: UInt64, prepared: UInt64) {
+        self.header = header
+        sequence = header.startSequence + UInt64(count)
+        offset = end
+        used = end - LogHeader.areaSize
+        self.prepared = prepared
+    }
+
+    /// Gives the space beyond `size` back to the store, if the log has no entries and more space than that.
+    mutating func shrink(_ log: Descriptor, to size: UInt64) throws(StoreError) {
+        let size = max(size, LogHeader.areaSize + undoSpace)
+        guard used == 0, prepared > size else { return }
+        try log.truncate(to: size)
+        prepared = size
+    }
+
+    /// Ends a log without entries: its file keeps only the header. Entries are numbered from 1 again.
+    mutating func end(_ log: Descriptor) throws(StoreError) {
+        try log.truncate(to: LogHeader.areaSize)
+        prepared = 0
+        (sequence, offset) = (1, LogHeader.areaSize)
+    }
+}

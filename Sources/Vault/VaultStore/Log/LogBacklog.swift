@@ -1,0 +1,109 @@
+internal import LinuxSystem
+internal import VaultFormat
+
+/// An entry, and its offset in the log.
+struct LoggedEntry {
+    let entry: LogEntry
+    let offset: UInt64
+
+    /// Offset of its body.
+    var bodyOffset: UInt64 { offset + UInt64(LogEntry.headSize) }
+}
+
+extension [LoggedEntry] {
+    /// Offset after the last entry of a log.
+    var end: UInt64 { last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize }
+}
+
+/// The entries that are not in place, and their files. Guarded by the log's `state`.
+struct LogBacklog {
+    /// A file with entries. It and its descriptor stay open until they are in place.
+    struct Target {
+        let file: any LoggedFile
+        let writer: Descriptor
+        fileprivate(set) var lastSequence: UInt64
+    }
+
+    /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.
+    private static let mostEntries = 1 << 13
+
+    /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. No more than twice as
+    /// many have entries.
+    private let mostTargets = shareOfOpenFiles(atMost: 1024)
+    /// In the order of their numbers.
+    private(set) var entries: [LoggedEntry] = []
+    /// By the file's id.
+    private(set) var targets: [UInt64: Target] = [:]
+    /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that
+    /// it has reserved.
+    private var closed: Set<UInt64> = []
+    /// The files that the last checkpoint could not put in place. They may use half of the log, so that the others can be
+    /// written.
+    private var unplaced: Set<UInt64> = []
+
+    /// True if a checkpoint should begin.
+    var isLarge: Bool { targets.count >= mostTargets || entries.count >= Self.mostEntries }
+
+    func isClosed(_ fileID: UInt64) -> Bool { !closed.isEmpty && closed.contains(fileID) }
+
+    /// The file may use one of so many parts of the log.
+    func parts(for fileID: UInt64) -> UInt64 { !unplaced.isEmpty && unplaced.contains(fileID) ? 2 : 1 }
+
+    /// False if a checkpoint must come first: there are too many entries or files, or another file with this id has entries.
+    func hasRoom(for fileID: UInt64, of file: any LoggedFile) -> Bool {
+        guard entries.count < 2 * Self.mostEntries / Int(parts(for: fileID)) else { return false }
+        // By its position, because retaining what other threads retain costs 0.1 µs each time.
+        guard let target = targets.index(forKey: fileID) else { return targets.count < 2 * mostTargets }
+        return targets.values[target].file === file
+    }
+
+    /// Adds an entry that was written to the log.
+    mutating func append(_ logged: LoggedEntry, of file: any LoggedFile, _ writer: Descriptor) {
+        entries.append(logged)
+        let (fileID, sequence) = (logged.entry.fileID, logged.entry.sequence)
+        // Changed in place, for the same reason.
+        if let target = targets.index(forKey: fileID), targets.values[target].writer === writer {
+            targets.values[target].lastSequence = sequence
+        } else {
+            targets[fileID] = Target(file: file, writer: writer, lastSequence: sequence)
+        }
+    }
+
+    /// Takes over the entries of a new log. Files without any are dropped.
+    /// - Parameter lastSequences: the last entry of each file.
+    mutating func replace(by entries: [LoggedEntry], _ lastSequences: [UInt64: UInt64]) {
+        self.entries = entries
+        for fileID in targets.keys {
+            if let last = lastSequences[fileID] {
+                targets[fileID]?.lastSequence = last
+            } else {
+                targets[fileID] = nil
+            }
+        }
+    }
+
+    // MARK: Checkpoints
+
+    /// Stops further entries of the files whose space a checkpoint is about to free.
+    mutating func close() { closed = Set(entries.lazy.map(\.entry).filter(\.mayFreeSpace).map(\.fileID)) }
+
+    mutating func reopen(_ fileIDs: some Sequence<UInt64>) { closed.subtract(fileIDs) }
+
+    /// A checkpoint has left these files as they are.
+    mutating func leave(_ unplaced: Set<UInt64>) { self.unplaced = unplaced }
+
+    /// A checkpoint has put all entries of a former backlog in place.
+    mutating func drop(_ former: borrowing LogBacklog, before sequence: UInt64) {
+        unplaced = []
+        // A new array, so that the memory of many entries is freed.
+        entries = Array(entries.dropFirst(former.entries.count))
+        for (fileID, target) in targets where target.lastSequence < sequence { targets.removeValue(forKey: fileID) }
+    }
+
+    /// Removed files are not kept open any more, unless they have got an entry since a former backlog.
+    mutating func dropRemoved(_ fileIDs: [UInt64], since former: borrowing LogBacklog) {
+        for fileID in fileIDs where targets[fileID]?.lastSequence == former.targets[fileID]?.lastSequence {
+            targets.removeValue(forKey: fileID)
+        }
+    }
+}

@@ -1,0 +1,180 @@
+internal import Glibc
+internal import LinuxSystem
+internal import VaultCrypto
+internal import VaultFormat
+
+/// The end of the log, where entries are appended, and the entries that are not in place. Its mutating functions are the only
+/// way to change the log, and whoever can call one has the log's lock.
+struct LogWriter: ~Copyable {
+    /// The log when a checkpoint began.
+    struct Snapshot {
+        let phase: RedoLog.Phase
+        let area: LogArea
+        let backlog: LogBacklog
+    }
+
+    let root: Descriptor
+    let keys: ChunkKeys
+    let layout: ChunkLayout
+    private let cipher: ChunkCipher
+    private(set) var phase = RedoLog.Phase.unopened
+    private(set) var area: LogArea
+    private(set) var backlog = LogBacklog()
+    private(set) var unsynced = UnsyncedEntries()
+
+    /// - Parameter size: bytes of a new log.
+    init(root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64) throws(StoreError) {
+        self.root = root
+        self.keys = keys
+        self.layout = layout
+        cipher = try StoreError.ofCrypto(ChunkCipher())
+        area = LogArea(size: size, layout)
+    }
+
+    /// Makes the log's file if there is none, durably.
+    mutating func makeFile() throws(StoreError) {
+        if phase.log == nil { _ = try RedoLog.openToWrite(root, size: area.header.logSize) }
+    }
+
+    /// Opens the log's file, made if there is none, with a new salt in its header.
+    mutating func open() throws(StoreError) -> RedoLog.OpenLog {
+        if let log = phase.log { return log }
+        let (descriptor, found) = try RedoLog.openToWrite(root, size: area.header.logSize)
+        let header = try RedoLog.newHeader(size: max(found.logSize, LogHeader.smallestSize(layout)))
+        area.begin(header)
+        try write(header, to: descriptor)
+        // A log with entries and without their header would be damage.
+        try descriptor.synchronize(dataOnly: true)
+        let log = RedoLog.OpenLog(descriptor: descriptor, identity: FileIdentity(try descriptor.status()))
+        phase.open(log)
+        return log
+    }
+
+    /// Appends an entry with one pwrite(2). Returns false if a checkpoint must come first.
+    /// - Parameters:
+    ///   - undoes, buffer, onAppend: as for `RedoLog.append`.
+    ///   - durable: the last entry that is durable.
+    /// - Throws: `ENOSPC`; other errors after which the log may have a part of the entry.
+    mutating func append(
+        _ given: LogEntry, undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: any LoggedFile,
+        _ writer: Descriptor, durable: UInt64, _ onAppend: (LoggedEntry, Descriptor) -> Void
+    ) throws(StoreError) -> Bool {
+        let log = try open()
+        let parts = backlog.parts(for: given.fileID)
+        guard !phase.needsSalt, backlog.hasRoom(for: given.fileID, of: file),
+            let position = area.position(of: given, undoes: undoes, inOneOf: parts)
+        else { return false }
+        try area.prepare(log.descriptor, for: given, at: position, undoes: undoes)
+        var entry = given
+        entry.sequence = area.sequence
+        entry.durable = min(durable, area.lastSequence)
+        // The coarse clock may be older than the time that the kernel gave the file last.
+        entry.time = UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))
+        do throws(StoreError) {
+            try write(entry, in: buffer, to: log.descriptor, at: position.offset, salt: area.header.salt)
+        } catch {
+            // A part of an entry ends the log. The next one is written over it.
+            if error.isNoSpace { phase.tearEntry() }
+            throw error
+        }
+        area.append(entry, at: position)
+        let logged = LoggedEntry(entry: entry, offset: position.offset)
+        backlog.append(logged, of: file, writer)
+        unsynced.append(
+            entry, UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<(LogEntry.headSize + entry.bodySize))),
+            durable: durable)
+        onAppend(logged, log.descriptor)
+        return true
+    }
+
+    /// Writes an entry with one pwrite(2).
+    /// - Parameter buffer: has the body at its offset. The head and the tags are added.
+    func write(
+        _ entry: LogEntry, in buffer: UnsafeMutableRawBufferPointer, to log: Descriptor, at offset: UInt64, salt: UInt64
+    ) throws(StoreError) {
+        entry.store(into: buffer.slice(..<LogEntry.fieldsSize))
+        let end = LogEntry.headSize + entry.bodySize
+        try StoreError.ofCrypto { () throws(CryptoError) in
+            try cipher.authenticate(
+                UnsafeRawBufferPointer(buffer.slice(..<LogEntry.fieldsSize)), nonce: (entry.headNonce, salt),
+                keys: keys, into: buffer.slice(LogEntry.fieldsSize..<LogEntry.headSize))
+            guard entry.bodySize > 0 else { return }
+            try cipher.authenticate(
+                UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<end)), nonce: (entry.bodyNonce, salt),
+                keys: keys, into: buffer.slice(end..<entry.size))
+        }
+        try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
+    }
+
+    /// Writes a header, and its copy.
+    func write(_ header: LogHeader, to log: Descriptor) throws(StoreError) {
+        try header.write(to: log, keys: keys, cipher)
+    }
+
+    /// Keeps space for the entry that takes a growth back. Returns false if a checkpoint must come first.
+    /// - Throws: as `append`.
+    mutating func beginGrowth() throws(StoreError) -> Bool { try area.beginGrowth(try open().descriptor) }
+
+    mutating func endGrowth() { area.endGrowth() }
+
+    /// Nothing is acknowledged any more until a new log is there. Returns false if the log did not work before.
+    mutating func fail(_ error: StoreError) -> Bool { phase.fail(error) }
+
+    // MARK: Checkpoints
+
+    mutating func beginCheckpoint() -> Snapshot {
+        backlog.close()
+        return Snapshot(phase: phase, area: area, backlog: backlog)
+    }
+
+    /// Frees the space of all entries of a snapshot, which are in place.
+    /// - Parameter header: durable, with a new salt if the snapshot needed one.
+    mutating func finishCheckpoint(_ former: Snapshot, _ header: LogHeader) {
+        if former.phase.needsSalt && phase.needsSalt { phase.useNewSalt() }
+        area.free(former.area.used, before: header)
+        backlog.drop(former.backlog, before: former.area.sequence)
+    }
+
+    /// A checkpoint has left these files as they are.
+    mutating func leave(_ unplaced: Set<UInt64>) { backlog.leave(unplaced) }
+
+    /// Lets entries of files be appended again.
+    mutating func reopen(_ fileIDs: some Sequence<UInt64>) { backlog.reopen(fileIDs) }
+
+    mutating func dropRemoved(_ fileIDs: [UInt64], since former: LogBacklog) {
+        backlog.dropRemoved(fileIDs, since: former)
+    }
+
+    /// Gives the space of a log without entries back to the store.
+    /// - Parameter size: bytes that it keeps.
+    mutating func shrink(to size: UInt64) throws(StoreError) {
+        guard case .working(let log) = phase else { return }
+        try area.shrink(log.descriptor, to: size)
+    }
+
+    /// Closes a log without entries, whose file keeps only the header. Nil if it has some, or has no file.
+    mutating func end() throws(StoreError) -> Descriptor? {
+        guard let log = phase.log?.descriptor, area.used == 0 else { return nil }
+        try area.end(log)
+        phase.end()
+        unsynced.forget()
+        return log
+    }
+
+    /// Goes on in a new log.
+    /// - Parameters:
+    ///   - log: has the new log's name by now.
+    ///   - entries: all that it has, in the order of their numbers.
+    ///   - lastSequences: of each file that has some.
+    ///   - prepared: bytes of the file.
+    mutating func renew(
+        _ log: RedoLog.OpenLog, _ header: LogHeader, _ entries: [LoggedEntry], _ lastSequences: [UInt64: UInt64],
+        prepared: UInt64
+    ) {
+        phase.renew(log)
+        area.renew(header, count: entries.count, end: entries.end, prepared: prepared)
+        backlog.replace(by: entries, lastSequences)
+        // The new numbers are durable, or the next new log is made from this one.
+        unsynced.forget()
+    }
+}
