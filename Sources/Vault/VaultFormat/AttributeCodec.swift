@@ -1,7 +1,7 @@
 internal import LinuxSystem
 package import VaultCrypto
 
-/// The `user.*` extended attributes of one object as the backing object stores them (FileFormat, Extended attributes).
+/// The `user.*` extended attributes of one object in their backing form (FileFormat, Extended attributes).
 ///
 /// Name: `user.vaultfs.` ‖ base64url(SIV(key; `name`; N)), N being the name without `user.`; value:
 /// SIV(key; `value`, N; 0x00 ‖ value). An object's pack holds further attributes in one value. Any thread.
@@ -24,15 +24,15 @@ package struct AttributeCodec: Sendable {
 
     private let cipher: SivCipher
 
-    /// A codec under `key`, the 64-byte attribute key of a file or directory.
+    /// Makes a codec under `key`, the 64-byte attribute key of a file or directory.
     /// - Throws: `cryptography`; `keyForgotten`.
     package init(key: SecretBytes) throws(FormatError) {
         cipher = try cryptography("attribute key", SivCipher(key: key))
     }
 
-    /// The full backing name for the full plaintext name `user.…`.
-    /// Throws `tooLong` if it does not fit 255 bytes (names of over 165 bytes after `user.`); `invalidValue` for a name
-    /// outside `user.`, empty after it, or under `user.vaultfs.`.
+    /// Returns the full backing name for the full plaintext name `user.…`. Throws `tooLong` if it does not fit 255
+    /// bytes (names of over 165 bytes after `user.`); `invalidValue` for a name outside `user.`, empty after it, or
+    /// under `user.vaultfs.`.
     package func storedName(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         let inner = try Self.inner(of: name)
         try require(
@@ -42,7 +42,7 @@ package struct AttributeCodec: Sendable {
         return Base64.url.encode(sealed, after: Self.storedPrefix)
     }
 
-    /// The full plaintext name of a full backing name. Nil for a foreign name and if it does not authenticate.
+    /// Returns the full plaintext name of a full backing name, or nil for a foreign or unauthentic one.
     package func name(ofStored stored: [UInt8]) -> [UInt8]? {
         guard stored.starts(with: Self.storedPrefix), stored.count <= Self.maximumNameLength,
             let sealed = Base64.url.decode(stored[Self.storedPrefix.count...]), sealed.count > Self.tagSize,
@@ -52,16 +52,16 @@ package struct AttributeCodec: Sendable {
         return (try? Self.inner(of: name)) == nil ? nil : name
     }
 
-    /// The stored form of `value`, bound to the full plaintext name.
+    /// Returns the stored form of `value`, bound to the full plaintext name.
     /// - Throws: `invalidValue` for a name that cannot be stored; `cryptography`.
     package func encrypt(value: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
         let associatedData = [Self.valueContext, try Self.inner(of: name)]
-        // The byte in front: an empty value is common, and SIV must not be given an empty plaintext.
+        // Prepend a byte, because an empty value is common and SIV must not be given an empty plaintext.
         let plaintext = [0] + value
         return try cryptography("attribute value", cipher.encrypt(plaintext, associatedData: associatedData))
     }
 
-    /// The value stored under the full plaintext name. Throws `malformed` or `doesNotAuthenticate`.
+    /// Returns the value stored under the full plaintext name. Throws `malformed` or `doesNotAuthenticate`.
     package func decrypt(value stored: [UInt8], name: [UInt8]) throws(FormatError) -> [UInt8] {
         try require(
             stored.count >= Self.valueOverhead, .malformed, "attribute value: \(stored.count) bytes cannot be one")
@@ -71,14 +71,14 @@ package struct AttributeCodec: Sendable {
         return Array(plaintext.dropFirst())
     }
 
-    /// Returns the stored form of a pack, or nil if it is larger than a stored attribute can be.
+    /// Returns the stored form of a pack, or nil if it exceeds the maximum size of a stored attribute.
     /// - Throws: `cryptography`; `keyForgotten`.
     package func encrypt(pack: AttributePack) throws(FormatError) -> [UInt8]? {
         guard let plaintext = pack.serialized(overhead: Self.tagSize) else { return nil }
         return try cryptography("pack of attributes", cipher.encrypt(plaintext, associatedData: Self.packContext))
     }
 
-    /// Opens the pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
+    /// Decrypts the pack stored under `packName`. Throws `malformed` or `doesNotAuthenticate`.
     package func decrypt(pack stored: [UInt8]) throws(FormatError) -> AttributePack {
         try require(stored.count > Self.tagSize, .malformed, "pack of attributes: \(stored.count) bytes cannot be one")
         let plaintext = try cryptography(
@@ -87,7 +87,7 @@ package struct AttributeCodec: Sendable {
         return try AttributePack(parsing: plaintext)
     }
 
-    /// The name without `user.`. Throws if the format cannot store it.
+    /// Returns the name without `user.`. Throws if the format cannot store it.
     private static func inner(of name: [UInt8]) throws(FormatError) -> [UInt8] {
         try require(
             name.starts(with: userPrefix) && name.count > userPrefix.count && !name.contains(0), .invalidValue,
@@ -98,7 +98,7 @@ package struct AttributeCodec: Sendable {
         return inner
     }
 
-    /// Returns true if a name without `user.` can be that of an attribute, on its own or in a pack.
+    /// Returns true if an attribute, on its own or in a pack, can have this name (without `user.`).
     static func isStorable<Name: Collection<UInt8>>(inner: Name) -> Bool {
         !inner.isEmpty && !inner.contains(0) && !inner.starts(with: reservedPrefix)
             && storedPrefix.count + Base64.url.encodedCount(inner.count + tagSize) <= maximumNameLength

@@ -7,7 +7,7 @@ package struct AttributePack: Sendable, Equatable {
     package static let maximumStoredSize = 64 << 10
     private static let version: UInt8 = 0
 
-    /// By name without `user.`.
+    /// The values by name without `user.`.
     private var values: [[UInt8]: [UInt8]] = [:]
 
     package init() {}
@@ -19,8 +19,8 @@ package struct AttributePack: Sendable, Equatable {
 
     private var sortedNames: [[UInt8]] { values.keys.sorted { $0.lexicographicallyPrecedes($1) } }
 
-    /// The value under a full plaintext name, or nil. A new value replaces an old one. A name that the format cannot
-    /// hold must not be set.
+    /// The value under a full plaintext name, or nil. A new value replaces an old one. The caller must not set a name
+    /// outside the format's bounds.
     package subscript(name: [UInt8]) -> [UInt8]? {
         get { values[Array(name.dropFirst(AttributeCodec.userPrefix.count))] }
         set { values[Array(name.dropFirst(AttributeCodec.userPrefix.count))] = newValue }
@@ -52,7 +52,7 @@ package struct AttributePack: Sendable, Equatable {
                 let low = sizes.first, let high = sizes.last,
                 let value = Self.removePrefix(Int(high) << 8 | Int(low), from: &rest)
             else { throw Self.malformed }
-            // Refuse a name that could not have been set, or not in this order.
+            // Refuse a name that a writer could not have set, or would have put elsewhere in the order.
             guard AttributeCodec.isStorable(inner: name),
                 last.map({ $0.lexicographicallyPrecedes(name) }) ?? true
             else { throw Self.malformed }

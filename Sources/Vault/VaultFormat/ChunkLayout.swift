@@ -1,6 +1,6 @@
 /// The positions of a file's chunks: every conversion between plaintext and ciphertext offsets (FileFormat, Sizes).
 ///
-/// Pure arithmetic over sizes that may be hostile. A result that does not fit 64 bits is `UInt64.max`. Nothing traps.
+/// Pure arithmetic over sizes, which may be hostile: it never traps, and a result over 64 bits becomes `UInt64.max`.
 package struct ChunkLayout: Sendable, Equatable {
     /// Bytes before the first chunk record.
     package static let headerSize = 128
@@ -15,18 +15,18 @@ package struct ChunkLayout: Sendable, Equatable {
     /// Bytes of a full chunk record.
     package var recordSize: Int { chunkSize &+ Self.recordOverhead }
 
-    /// A layout for a chunk size that `isValid(chunkSize:)` accepts. Traps for another.
+    /// Makes a layout for a chunk size accepted by `isValid(chunkSize:)`. Traps for another.
     package init(chunkSize: Int) {
         precondition(Self.isValid(chunkSize: chunkSize), "internal error: chunk size \(chunkSize)")
         self.chunkSize = chunkSize
     }
 
-    /// True if a vault may have this chunk size.
+    /// Returns true if a vault may have this chunk size.
     package static func isValid(chunkSize: Int) -> Bool {
         chunkSizes.contains(chunkSize) && chunkSize & (chunkSize - 1) == 0
     }
 
-    /// The size of the backing file of a file with `length` bytes of plaintext.
+    /// Returns the size of the backing file of a file with `length` bytes of plaintext.
     package func backingSize(ofPlaintextLength length: UInt64) -> UInt64 {
         let remainder = length & (chunk - 1)
         let fullRecords = recordOffset(ofChunk: chunkIndex(ofPlaintextOffset: length))
@@ -34,8 +34,8 @@ package struct ChunkLayout: Sendable, Equatable {
         return saturatingSum(fullRecords, remainder + UInt64(Self.recordOverhead))
     }
 
-    /// The plaintext length that a backing file of `size` bytes holds: 0 under a header, and a trailing fragment of
-    /// 1…32 bytes (no room for ciphertext) counts for nothing.
+    /// Returns the plaintext length of a backing file of `size` bytes: 0 if it is shorter than a header. A trailing
+    /// fragment of 1…32 bytes adds nothing, because it has no room for ciphertext.
     package func plaintextLength(ofBackingSize size: UInt64) -> UInt64 {
         guard size > UInt64(Self.headerSize) else { return 0 }
         let (records, fragment) = (size - UInt64(Self.headerSize)).quotientAndRemainder(dividingBy: UInt64(recordSize))
@@ -43,32 +43,32 @@ package struct ChunkLayout: Sendable, Equatable {
         return records * chunk + (fragment > overhead ? fragment - overhead : 0)
     }
 
-    /// The chunk that holds the byte at `offset`.
+    /// Returns the index of the chunk with the byte at `offset`.
     package func chunkIndex(ofPlaintextOffset offset: UInt64) -> UInt64 {
         offset >> UInt64(chunkSize.trailingZeroBitCount)
     }
 
-    /// The plaintext offset at which chunk `index` starts.
+    /// Returns the plaintext offset at which chunk `index` starts.
     package func plaintextOffset(ofChunk index: UInt64) -> UInt64 { saturatingProduct(index, chunk) }
 
-    /// The ciphertext offset, in the backing file, at which the record of chunk `index` starts.
+    /// Returns the offset in the backing file at which the record of chunk `index` starts.
     package func recordOffset(ofChunk index: UInt64) -> UInt64 {
         saturatingSum(UInt64(Self.headerSize), saturatingProduct(index, UInt64(recordSize)))
     }
 
-    /// How many bytes of plaintext chunk `index` has in a file of `length` bytes: 0 past the end.
+    /// Returns how many bytes of plaintext chunk `index` has in a file of `length` bytes: 0 past the end.
     package func plaintextSize(ofChunk index: UInt64, length: UInt64) -> Int {
         let start = plaintextOffset(ofChunk: index)
         guard start < length else { return 0 }
         return Int(min(chunk, length - start))
     }
 
-    /// How many chunks a file of `length` bytes has, a partial last one included.
+    /// Returns how many chunks a file of `length` bytes has, a partial last one included.
     package func chunkCount(ofLength length: UInt64) -> UInt64 {
         chunkIndex(ofPlaintextOffset: length) + (length & (chunk - 1) == 0 ? 0 : 1)
     }
 
-    /// The last chunk of a file of `length` bytes, if it is a partial one.
+    /// Returns the index of the last chunk of a file of `length` bytes, or nil if that chunk is full.
     package func partialChunk(of length: UInt64) -> UInt64? {
         length & (chunk - 1) == 0 ? nil : chunkIndex(ofPlaintextOffset: length)
     }

@@ -1,8 +1,8 @@
 package import LinuxSystem
 internal import VaultCrypto
 
-/// The entry of a conflict copy: the version of a file that a sync client kept beside the file's own entry, under that
-/// entry and an addition (FileFormat, Conflict copies).
+/// The entry of a conflict copy: a sync client's second version of a file, kept beside the file under the same entry
+/// with an addition (FileFormat, Conflict copies).
 package struct ConflictCopy: Equatable, Sendable {
     private static let longStart = Array("vaultfs.long".utf8)
     private static let sidecarSuffix = Array(".name".utf8)
@@ -13,17 +13,17 @@ package struct ConflictCopy: Equatable, Sendable {
     private static let longDigits = 43
     /// Bytes of the longest extension, with its dot.
     private static let longestExtension = 32
-    /// Digits that tell shortened names apart.
+    /// Digits that distinguish shortened names.
     private static let telltaleDigits = 8
 
-    /// The entry that the copy is a version of.
+    /// The entry of the original file.
     package let twin: Component
-    /// Begins with a byte outside base64url.
+    /// The bytes that the sync client added. The first one is outside base64url.
     package let addition: [UInt8]
-    /// True if the addition is before the digits of a long entry. There may be one with the same addition at the end too.
+    /// True if the addition is before the digits of a long entry. Another copy may have the same addition after them.
     private let isBeforeDigits: Bool
 
-    /// Nil if `entry` is not spelled like a conflict copy. The twin's name may still not authenticate.
+    /// Returns nil if `entry` is not spelled like a conflict copy. Decrypting the twin's name may still fail.
     package init?(_ entry: [UInt8]) {
         guard let (spelling, addition) = entry.starts(with: Self.longStart) ? Self.long(entry) : Self.short(entry),
             let twin = try? Component(Array(spelling))
@@ -34,12 +34,12 @@ package struct ConflictCopy: Equatable, Sendable {
 
     private static func short(_ entry: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>)? {
         let count = Base64.url.digitCount(atStartOf: entry)
-        // Nearly every entry ends here.
+        // Nearly every entry ends here, because it has no addition.
         guard count > 0, count < entry.count, EntryName.canBeEncrypted(Array(entry[..<count])) else { return nil }
         return (entry[..<count], entry[count...])
     }
 
-    /// Some clients put the addition before the last dot, so before the digits.
+    /// Splits a long entry. Some clients put the addition before the last dot, so before the digits.
     private static func long(_ entry: [UInt8]) -> (ArraySlice<UInt8>, ArraySlice<UInt8>)? {
         if entry.suffix(sidecarSuffix.count).elementsEqual(sidecarSuffix) { return nil }
         let rest = entry[longStart.count...]
@@ -47,7 +47,7 @@ package struct ConflictCopy: Equatable, Sendable {
         let digits = rest.dropFirst().prefix { Base64.url.isDigit($0) }
         if rest.first == dot, digits.count == longDigits {
             let addition = entry[digits.endIndex...]
-            // A copy of a sidecar begins so.
+            // A conflict copy of a sidecar begins like this.
             if addition.isEmpty || addition.starts(with: sidecarSuffix) { return nil }
             return (entry[..<digits.endIndex], addition)
         }
@@ -57,7 +57,7 @@ package struct ConflictCopy: Equatable, Sendable {
         return (ArraySlice(longStart + [dot] + last), addition)
     }
 
-    /// The plaintext name of the copy of a file of this name, of at most 255 bytes.
+    /// Returns the copy's plaintext name, of at most 255 bytes. `name` is the plaintext name of the original.
     package func name(twin name: [UInt8]) -> [UInt8] {
         let (stem, ending) = Self.split(name)
         let end = Self.mark + shownAddition + (isBeforeDigits ? [Self.percent] : []) + [UInt8(ascii: ")")] + ending
@@ -69,7 +69,7 @@ package struct ConflictCopy: Equatable, Sendable {
         return Array((kept + telltale + end).prefix(EntryName.maximumLength))
     }
 
-    /// The addition as people read it. No two additions look the same.
+    /// The addition as people read it. Different additions never look the same.
     private var shownAddition: [UInt8] {
         let (space, parenthesis) = (UInt8(ascii: " "), UInt8(ascii: "("))
         let text: [UInt8] =
@@ -82,7 +82,7 @@ package struct ConflictCopy: Equatable, Sendable {
         return shortened(Self.pieces(of: text))
     }
 
-    /// The pieces joined, cut to the room that the addition could have taken in an entry.
+    /// Joins the pieces, and cuts them to the room that an entry has for its addition.
     private func shortened(_ pieces: [[UInt8]]) -> [UInt8] {
         let room = EntryName.maximumLength - twin.count
         if pieces.reduce(0, { $0 + $1.count }) <= room { return Array(pieces.joined()) }
@@ -96,7 +96,8 @@ package struct ConflictCopy: Equatable, Sendable {
         return kept + telltale
     }
 
-    /// The characters of a text. A byte of one that is hidden, of invalid UTF-8 or of a percent sign is `%` and two digits.
+    /// Splits a text into characters. Each byte of a hidden character, of invalid UTF-8 and of a percent sign becomes
+    /// `%` and two digits.
     private static func pieces(of text: [UInt8]) -> [[UInt8]] {
         var pieces: [[UInt8]] = []
         var decoder = UTF8.ForwardParser()
@@ -123,7 +124,8 @@ package struct ConflictCopy: Equatable, Sendable {
         return [percent, digits[Int(byte >> 4)], digits[Int(byte & 15)]]
     }
 
-    /// True for control characters, line ends, and characters that are invisible or change the writing direction.
+    /// Returns true for control characters, line ends, and characters that are invisible or change the writing
+    /// direction.
     private static func isHidden(_ scalar: Unicode.Scalar) -> Bool {
         hidden.contains { $0.contains(scalar.value) }
     }

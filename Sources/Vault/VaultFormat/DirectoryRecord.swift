@@ -8,11 +8,11 @@ package struct DirectoryRecord: Sendable {
     private let wrapped: WrappedSecret
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
     package var epoch: UInt8 { wrapped.epoch }
-    /// True if this is the record of the vault's root. It is valid only there. The caller checks that.
+    /// True for the record of the vault's root, which is valid only there. The caller checks this.
     package var isRoot: Bool { bytes[6] == 1 }
     package var bytes: [UInt8] { wrapped.bytes }
 
-    /// A record with a new secret, and its keys. `classCipher` is under the class key.
+    /// Makes a record with a new secret, and returns it with its keys. `classCipher` is under the class key.
     /// - Throws: `cryptography`; `keyForgotten`.
     package static func make(
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, isRoot: Bool, classCipher: SivCipher, vault: VaultID
@@ -22,8 +22,7 @@ package struct DirectoryRecord: Sendable {
         return (wrapped.bytes, try DirectoryKeys(secret: secret, vault: vault))
     }
 
-    /// Checks the structure of exactly 64 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
-    /// the vault's.
+    /// Checks the structure of exactly 64 bytes. Only `openKeys` authenticates them. `epochs` are the vault's.
     /// - Throws: `malformed`, `newerVersion`.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> DirectoryRecord {
         try require(bytes.count == size, .malformed, "directory record: \(bytes.count) bytes instead of \(size)")
@@ -39,13 +38,14 @@ package struct DirectoryRecord: Sendable {
         try DirectoryKeys(secret: wrapped.open(classCipher), vault: vault)
     }
 
-    /// Puts the keys of this record back into an object that has forgotten them. Throws as `openKeys`.
+    /// Puts the keys of this record back into an object whose keys were wiped. Throws as `openKeys`.
     package func restore(_ keys: DirectoryKeys, classCipher: SivCipher, vault: VaultID) throws(FormatError) {
         try keys.restore(secret: wrapped.open(classCipher), vault: vault)
     }
 
-    /// The bytes of the same record for another class: the directory secret, and so every name, and the flag stay.
-    /// `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws `doesNotAuthenticate`.
+    /// Returns the bytes of the same record for another class, with the same flag and the same directory secret, so
+    /// every name stays valid. `oldCipher` and `newCipher` are under the class keys of the record's epoch. Throws
+    /// `doesNotAuthenticate`.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> [UInt8] { try wrapped.rewrapped(as: newClass, from: oldCipher, to: newCipher).bytes }

@@ -13,29 +13,28 @@ package enum EntryName {
         /// The content of the entry's sidecar. Nil if the name fits its entry.
         package let sidecarBlob: [UInt8]?
 
-        /// - Parameter sidecarBlob: nil also for a conflict copy, which uses its twin's sidecar.
+        /// - Parameter sidecarBlob: nil also for a conflict copy, which shares the sidecar of the original.
         package init(entry: Component, sidecarBlob: [UInt8]? = nil) {
             (self.entry, self.sidecarBlob) = (entry, sidecarBlob)
         }
 
-        /// True for a conflict copy, and false for what `encode` returns.
+        /// True for a conflict copy. Always false in the result of `encode`.
         package var isConflictCopy: Bool { EntryName.kind(of: entry.bytes) == .conflictCopy }
     }
 
     /// The kind of a backing directory's entry, by its spelling alone.
     package enum Kind: Equatable, Sendable {
-        /// A name to be decoded by itself.
+        /// A name in its own entry.
         case name
-        /// A name to be decoded with its sidecar.
+        /// A name in the sidecar of the entry.
         case longName
         /// The sidecar of a long name.
         case sidecar
-        /// A name with an addition, to be decoded without it (`ConflictCopy`).
+        /// A name with an addition of a sync client, decoded without the addition (`ConflictCopy`).
         case conflictCopy
-        /// Left by an interrupted operation. Removed at mount.
+        /// An object left by an interrupted operation. The next mount removes it.
         case temporary
-        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.log`, `vaultfs.lock`, and any other name that starts with
-        /// `vaultfs.`.
+        /// `vaultfs.json`, `vaultfs.dir`, `vaultfs.log`, `vaultfs.lock`, and every other name under `vaultfs.`.
         case reserved
     }
 
@@ -48,12 +47,12 @@ package enum EntryName {
     private static let paddingUnit = 16
     /// Size of a SHA-256 digest, in bytes.
     private static let digestSize = 32
-    /// A blob of more bytes than this has more than 255 digits.
+    /// The largest blob, in bytes, whose base64url fits an entry of 255 bytes.
     private static let maximumShortBlob = 191
     private static let maximumBlob = tagSize + 256
 
-    /// The entry, and the sidecar if there is one, of `name` in the directory of `keys`.
-    /// Throws `tooLong` over 255 bytes and `invalidValue` for names that no file can have.
+    /// Returns the entry of `name` in the directory of `keys`, with its sidecar if it needs one. Throws `tooLong` over
+    /// 255 bytes and `invalidValue` for names that no file can have.
     package static func encode(_ name: [UInt8], keys: DirectoryKeys) throws(FormatError) -> Encoded {
         try require(
             name.count <= maximumLength, .tooLong, "name of \(name.count) bytes is longer than \(maximumLength)")
@@ -63,13 +62,13 @@ package enum EntryName {
         let blob = try cryptography("name", keys.nameCipher.encrypt(padded, associatedData: associatedData))
         let isShort = blob.count <= maximumShortBlob
         let spelling = isShort ? Base64.url.encode(blob) : try cryptography("name", longEntry(of: blob))
-        // base64url has neither slash nor dot.
+        // Cannot fail: base64url has neither slash nor dot.
         guard let entry = try? Component(spelling) else { throw FormatError(.invalidValue, "name without an entry") }
         return Encoded(entry: entry, sidecarBlob: isShort ? nil : blob)
     }
 
-    /// The name of `entry` in the directory of `keys`. Nil if it does not authenticate there: only the one spelling
-    /// that `encode` gives a name is accepted. `sidecarBlob` is the content of a long name's sidecar, otherwise
+    /// Returns the name of `entry` in the directory of `keys`, or nil if it does not authenticate there. Each name has
+    /// one valid spelling: the one from `encode`. `sidecarBlob` is the content of a long name's sidecar, otherwise
     /// ignored.
     package static func decode(_ entry: [UInt8], sidecarBlob: [UInt8]?, keys: DirectoryKeys) -> [UInt8]? {
         let blob: [UInt8]
@@ -87,13 +86,14 @@ package enum EntryName {
         guard blob.count > tagSize, blob.count % paddingUnit == 0,
             var name = try? keys.nameCipher.decrypt(blob, associatedData: associatedData)
         else { return nil }
-        // SIV is deterministic and base64url canonical here, so with minimal padding `encode` gives this very entry.
+        // SIV is deterministic and base64url canonical here, so with minimal padding `encode` returns exactly this
+        // entry.
         let size = name.count
         while name.last == 0 { name.removeLast() }
         return paddedSize(name.count) == size && isValid(name) ? name : nil
     }
 
-    /// Returns false for a spelling that `encode` gives no name: the entry is another program's.
+    /// Returns false for a spelling that `encode` never returns: the entry is another program's.
     package static func canBeEncrypted(_ entry: [UInt8]) -> Bool {
         switch kind(of: entry) {
         case .name:
@@ -106,8 +106,8 @@ package enum EntryName {
         }
     }
 
-    /// Returns true for a name as FAT has it beside each long one (`ABCDEF~1.TMP`). It is the only one left if a power cut tears
-    /// the long one, which takes several sectors.
+    /// Returns true for a short name of FAT (`ABCDEF~1.TMP`), which accompanies each long one. Only the short one
+    /// remains if a power cut tears the long one, which takes several sectors.
     package static func isShortened(_ entry: [UInt8]) -> Bool {
         let parts = entry.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard let base = parts.first, (3...8).contains(base.count), parts.count <= 2,
@@ -117,33 +117,33 @@ package enum EntryName {
         return tilde > base.startIndex && !digits.isEmpty && digits.allSatisfy { (0x30...0x39).contains($0) }
     }
 
-    /// Returns true if an entry may be the name of a file, link or directory of a vault. A conflict copy is none.
+    /// Returns true if a file, link or directory of a vault may have this entry. False for a conflict copy.
     package static func isObject(_ entry: [UInt8]) -> Bool { [.name, .longName].contains(kind(of: entry)) }
 
-    /// The kind of `entry`, by its spelling alone.
+    /// Returns the kind of `entry`, by its spelling alone.
     package static func kind(of entry: [UInt8]) -> Kind {
         if ConflictCopy(entry) != nil { return .conflictCopy }
         guard entry.starts(with: reservedPrefix) else { return .name }
         if entry.starts(with: longPrefix) {
-            // base64url has no dot, so no long name ends like a sidecar.
+            // Unambiguous, because base64url has no dot: a long name cannot end like a sidecar.
             return entry.suffix(sidecarSuffix.count).elementsEqual(sidecarSuffix) ? .sidecar : .longName
         }
         return entry.starts(with: temporaryPrefix) ? .temporary : .reserved
     }
 
-    /// The entry of the sidecar of the long name `entry`.
+    /// Returns the entry of the sidecar of the long name `entry`.
     package static func sidecar(of entry: Component) -> Component { entry + sidecarSuffix }
 
-    /// The entry that a sidecar belongs to. Nil for any other entry than a sidecar.
+    /// Returns the entry to which a sidecar belongs, or nil if `sidecar` is none.
     package static func entry(ofSidecar sidecar: Component) -> Component? {
         kind(of: sidecar.bytes) == .sidecar ? try? Component(Array(sidecar.dropLast(sidecarSuffix.count))) : nil
     }
 
-    /// The entry of a temporary object: `vaultfs.tmp.` and the digits given.
+    /// Returns the entry of a temporary object: `vaultfs.tmp.` and `digits`.
     package static func temporary(_ digits: Component) -> Component { temporaryPrefix + digits }
 
-    /// The number of bytes up to which every name has an entry of at most `entryLength` bytes. Names over 160 bytes may too,
-    /// because they get short entries and sidecars.
+    /// Returns the size, in bytes, up to which every name has an entry of at most `entryLength` bytes. Some names over
+    /// 160 bytes fit too, because they get short entries and sidecars.
     package static func longestName(entryLength: Int) -> Int {
         let longestShort = (maximumShortBlob - tagSize) / paddingUnit * paddingUnit
         func fits(_ size: Int) -> Bool { (4 * (tagSize + size) + 2) / 3 <= entryLength }

@@ -2,8 +2,8 @@ package import VaultCrypto
 
 /// The first 128 bytes of a backing file (FileFormat, File header): the wrapped file secret and the file's state.
 ///
-/// A value: the wrapped secret changes with the class alone (`rewrapped`); `length`, `isSealed`, `isSparse` and
-/// `sealCounter` are the state, which `serialized(keys:)` writes under a new MAC.
+/// A value. The wrapped secret changes only with the class (`rewrapped`) or the id (`withNewID`). `length`, `isSealed`,
+/// `isSparse`, `isLinked` and `sealCounter` are the state, which `serialized(keys:)` writes under a new MAC.
 package struct FileHeader: Sendable {
     package static let size = 128
     package static let magic = WrappedSecret.Kind.file.magic
@@ -19,24 +19,26 @@ package struct FileHeader: Sendable {
 
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
     package var epoch: UInt8 { wrapped.epoch }
-    /// The public key of a file that was made while the vault was locked (FileFormat, Inbox). Nil if the class key wraps
-    /// its secret.
+    /// The public key of a file made while the vault was locked (FileFormat, Inbox). Nil if the class key wraps its
+    /// secret.
     package private(set) var ephemeralKey: [UInt8]?
-    /// The random id of the file: the log's name for it. Never 0 in a file that vaultfs made.
+    /// The random id by which the log identifies the file. Never 0 in a file made by vaultfs.
     package private(set) var fileID: UInt64
-    /// The plaintext length if sealed. Else the length up to which the chunks are known to be durable.
+    /// The plaintext length of a sealed file. Otherwise the durable length, up to which all chunks are known to be
+    /// durable.
     package var length: UInt64 = 0
     /// True if `length` is authenticated.
     package var isSealed = false
     /// True if all-zero records read as zeros.
     package var isSparse = false
-    /// True if the file has or had several names. In a copy of the vault that kept no hard links, other files then have its id.
+    /// True if the file has or had several names. In a copy of the vault without hard links, other files then have its
+    /// id.
     package var isLinked = false
     /// Grows by one at every write of the header. 56 bits.
     package var sealCounter: UInt64 = 0
 
-    /// A header for a new, empty file: unsealed, not sparse, counter 0. Also returns its keys. `classCipher` is under
-    /// the class key, or with an ephemeral key of `InboxKeys.makeWrap`.
+    /// Makes a header for a new, empty file (unsealed, not sparse, counter 0), and returns it with its keys.
+    /// `classCipher` is under the class key, or comes from `InboxKeys.makeWrap` together with `ephemeralKey`.
     /// - Throws: `cryptography`; `keyForgotten`.
     package static func make(
         _ protectionClass: ProtectionClass, epoch: UInt8 = 0, classCipher: SivCipher, ephemeralKey: [UInt8]? = nil,
@@ -54,13 +56,12 @@ package struct FileHeader: Sendable {
 
     private static func makeID() throws(FormatError) -> UInt64 {
         var fileID: UInt64 = 0
-        // 0 stands for no file (FileFormat, Header-6).
+        // 0 means "no file" (FileFormat, Header-6).
         while fileID == 0 { fileID = try cryptography("file id", SecureRandom.integer()) }
         return fileID
     }
 
-    /// Checks the structure of exactly 128 bytes. Nothing is authenticated before `openKeys` has returned. `epochs` are
-    /// the vault's.
+    /// Checks the structure of exactly 128 bytes. Only `openKeys` authenticates them. `epochs` are the vault's.
     /// - Throws: `malformed`, `newerVersion`.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> FileHeader {
         try require(bytes.count == size, .malformed, "header: \(bytes.count) bytes instead of \(size)")
@@ -84,18 +85,19 @@ package struct FileHeader: Sendable {
             isLinked: flags & linkedFlag != 0, sealCounter: state >> 8)
     }
 
-    /// Unwraps the file secret, derives the keys, and verifies the MAC of the header as it was parsed.
-    /// Throws `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`, or that
-    /// of `ephemeralKey`.
+    /// Unwraps the file secret, derives the keys, and verifies the MAC of the parsed header. Throws
+    /// `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`, or of
+    /// `ephemeralKey`.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
         try require(equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: its length is damaged")
         return keys
     }
 
-    /// The same header for another class. The file secret, and so all keys, stay. Only the wrapping key is another.
-    /// `oldCipher` opens this header, `newCipher` is under the new class's key of its epoch, `keys` are those of the file. The caller
-    /// raises `sealCounter`. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
+    /// Returns the same header for another class. The file secret, and so all keys, stay: only the wrapping key
+    /// changes. `oldCipher` opens this header, `newCipher` is under the new class's key of the same epoch, `keys` are
+    /// the file's. The caller raises `sealCounter`. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the
+    /// wrap.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
     ) throws(FormatError) -> FileHeader {
@@ -106,7 +108,8 @@ package struct FileHeader: Sendable {
         return result
     }
 
-    /// The header of the same file with a new id, for one that is not linked any more. `classCipher` opens this header. Throws `doesNotAuthenticate`.
+    /// Returns the header with a new id, for a file that is no longer linked. `classCipher` opens this header. Throws
+    /// `doesNotAuthenticate`.
     package func withNewID(classCipher: SivCipher) throws(FormatError) -> FileHeader {
         var result = self
         result.fileID = try Self.makeID()
@@ -115,11 +118,11 @@ package struct FileHeader: Sendable {
         return result
     }
 
-    /// The 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
+    /// Returns the 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
     /// - Throws: `cryptography`; `keyForgotten`.
     package func serialized(keys: FileKeys) throws(FormatError) -> [UInt8] { authenticated + (try stateMac(keys)) }
 
-    /// Bytes 0…111, which the MAC covers.
+    /// Bytes 0…111, the input of the MAC.
     private var authenticated: [UInt8] {
         var result = wrapped.bytes + [UInt8](repeating: 0, count: Self.authenticatedSize - WrappedSecret.size)
         let flags =

@@ -1,7 +1,7 @@
 internal import StrictJSON
 package import VaultCrypto
 
-/// Bytes that break the format, or a value that the format cannot store.
+/// An error for bytes that break the format, or for a value that the format cannot store.
 ///
 /// `reason` is a message for people: lower case, no full stop, naming the failure and the wrong value. It never
 /// contains a key, a plaintext name or plaintext.
@@ -10,7 +10,7 @@ package struct FormatError: Error, Equatable, Sendable, CustomStringConvertible 
     package enum Kind: Equatable, Sendable {
         /// The bytes break the format.
         case malformed
-        /// A version, feature or slot kind that only a newer vaultfs can have written.
+        /// A version, feature or slot kind that is unknown here, so a newer vaultfs must have written it.
         case newerVersion
         /// A MAC or a SIV does not verify: the bytes were changed, moved, or belong to other keys.
         case doesNotAuthenticate
@@ -42,7 +42,7 @@ extension FormatError: JSONFailure {
 }
 
 extension FormatError {
-    /// The meaning of `error` for `subject`, a noun phrase such as "header: file secret".
+    /// Makes the error for `error` in `subject`, a noun phrase such as "header: file secret".
     package init(_ error: CryptoError, subject: String) {
         switch error {
         case .doesNotAuthenticate: self.init(.doesNotAuthenticate, "\(subject) is damaged, or another vault's")
@@ -58,7 +58,7 @@ func require(_ condition: Bool, _ kind: FormatError.Kind, _ reason: @autoclosure
     if !condition { throw FormatError(kind, reason()) }
 }
 
-/// Evaluates `body`, turning its error into a `FormatError` about `subject`.
+/// Evaluates `body`, and turns its error into a `FormatError` about `subject`.
 /// - Throws: `doesNotAuthenticate`, `cryptography`, `keyForgotten`, as the error of `body`.
 package func cryptography<R>(
     _ subject: @autoclosure () -> String, _ body: @autoclosure () throws(CryptoError) -> R

@@ -1,15 +1,15 @@
 package import VaultCrypto
 
-/// The keys for files that are made while the vault is locked (FileFormat, Inbox): an X25519 key pair, and the sender key.
-/// Whoever has the public key and the sender key can wrap the secret of a new file, and can open no wrap. The private key
-/// opens it. Any thread.
+/// The keys for files made while the vault is locked (FileFormat, Inbox): an X25519 key pair, and the sender key. With
+/// the public key and the sender key the daemon can wrap the secret of a new file, but only the private key opens a
+/// wrap. Any thread.
 package final class InboxKeys: Sendable {
     private let vault: VaultID
     private let publicKey: [UInt8]
     private let privateKey: SecretBytes
     private let senderKey: SecretBytes
 
-    /// - Parameter classKey: of the class unless-open.
+    /// - Parameter classKey: the key of the class unless-open.
     /// - Throws: `cryptography`; `keyForgotten`.
     package init(classKey: SecretBytes, vault: VaultID) throws(FormatError) {
         self.vault = vault
@@ -24,7 +24,8 @@ package final class InboxKeys: Sendable {
         return (keys.subrange(0..<X25519.size), keys.subrange(X25519.size..<keys.count))
     }
 
-    /// The cipher that wraps one new file's secret, and the public key that the file's header gets. Its private key is not kept.
+    /// Returns the cipher that wraps one new file's secret, and the public key for the file's header. The ephemeral
+    /// private key is wiped.
     /// - Throws: `keyForgotten` without the sender key; `cryptography`.
     package func makeWrap() throws(FormatError) -> (cipher: SivCipher, ephemeralKey: [UInt8]) {
         let ephemeral = try cryptography("inbox key", SecretBytes.random(count: X25519.size))
@@ -34,8 +35,8 @@ package final class InboxKeys: Sendable {
         return (try cipher(shared, ephemeralKey), ephemeralKey)
     }
 
-    /// The cipher that opens the wrap of a header with this public key. Throws `doesNotAuthenticate` for a key that no
-    /// header has.
+    /// Returns the cipher that opens the wrap of a header with this public key. Throws `doesNotAuthenticate` for a
+    /// public key that no valid header can have.
     package func cipher(ofWrap ephemeralKey: [UInt8]) throws(FormatError) -> SivCipher {
         try cipher(
             cryptography("header: file secret", X25519.sharedSecret(privateKey, ephemeralKey)), ephemeralKey)
@@ -51,13 +52,13 @@ package final class InboxKeys: Sendable {
         return try cryptography("inbox key", SivCipher(key: key))
     }
 
-    /// Wipes the private key: nothing can be opened any more, but made.
+    /// Wipes the private key: from now on, existing wraps stay closed, but new ones can be made.
     package func forgetPrivateKey() { privateKey.forget() }
 
-    /// Wipes the sender key: nothing can be made any more.
+    /// Wipes the sender key: from now on, the daemon cannot make wraps.
     package func forgetSenderKey() { senderKey.forget() }
 
-    /// Puts back what was wiped. `classKey` is that of before.
+    /// Restores the wiped keys. `classKey` must be the same as before.
     /// - Throws: `cryptography`; `keyForgotten`.
     package func restore(classKey: SecretBytes) throws(FormatError) {
         let keys = try Self.derive(classKey, vault)

@@ -6,7 +6,7 @@ package enum SlotKind: String, Sendable, CaseIterable {
     case passphrase, keyfile, recovery
 }
 
-/// How a slot's key-encryption key follows from its secret. `salt` has 32 bytes.
+/// The derivation of a slot's key-encryption key from its secret. `salt` has 32 bytes.
 package enum KdfParameters: Sendable, Equatable {
     package static let saltSize = 32
 
@@ -28,10 +28,10 @@ package enum KdfParameters: Sendable, Equatable {
         }
     }
 
-    /// The salt in base64url.
+    /// Returns the salt in base64url.
     static func text(_ bytes: [UInt8]) -> String { String(decoding: Base64.url.encode(bytes), as: UTF8.self) }
 
-    /// The 64-byte key-encryption key.
+    /// Derives the 64-byte key-encryption key.
     func keyEncryptionKey(from secret: SlotSecret) throws(FormatError) -> SecretBytes {
         switch self {
         case .scrypt(let cost, let salt):

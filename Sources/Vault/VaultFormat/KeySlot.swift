@@ -13,15 +13,15 @@ package struct KeySlot: Sendable, Equatable {
     package internal(set) var label: String
     /// When the slot was made: `YYYY-MM-DDThh:mm:ssZ`.
     package let created: String
-    /// From when the daemon refuses the slot, or nil: a policy, not cryptography.
+    /// The time from which the daemon refuses the slot, or nil: a policy, not cryptography.
     package let expires: String?
     package let kdf: KdfParameters
     /// SIV(KEK; head lines and slot line; master key), 48 bytes.
     package internal(set) var sealed: [UInt8] = []
-    /// How long the slot opens from its first use on, or nil: a policy like `expires`.
+    /// The time that the slot works from its first use on, or nil: a policy like `expires`.
     package var window: PlayWindow?
 
-    /// A slot in which `secret` opens `masterKey`. `head` is the configuration's head lines.
+    /// Makes a slot in which `secret` opens `masterKey`. `head` is the configuration's head lines.
     static func make(
         id: Int, request: SlotRequest, created: String, masterKey: SecretBytes, head: String
     ) throws(FormatError) -> KeySlot {
@@ -37,7 +37,7 @@ package struct KeySlot: Sendable, Equatable {
         return slot
     }
 
-    /// The master key if `secret` opens this slot, nil if not. Takes as long as the slot's key derivation.
+    /// Returns the master key, or nil if `secret` does not open this slot. Takes as long as the slot's key derivation.
     func open(with secret: SlotSecret, head: String) throws(FormatError) -> SecretBytes? {
         guard secret.kind == kind else { return nil }
         let kek = try kdf.keyEncryptionKey(from: secret)
@@ -50,14 +50,14 @@ package struct KeySlot: Sendable, Equatable {
         }
     }
 
-    /// The end of the slot as far as it is known now, in seconds since 1970-01-01T00:00:00Z. Nil for never. The
-    /// time of `expires`, or the end of a window that has started.
+    /// The slot's known end, in seconds since 1970-01-01T00:00:00Z: the time of `expires` or the end of a started
+    /// window, if that is earlier. Nil for never.
     package var end: Int64? { [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }.min() }
 
     /// True if the slot has an end.
     package var isLimited: Bool { expires != nil || window != nil }
 
-    /// True if the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
+    /// Returns true if the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
     package func isExpired(at now: Int64) -> Bool { end.map { $0 <= now } ?? false }
 
     /// The slot's line in the MAC's text, without its LF.
@@ -76,7 +76,7 @@ package struct KeySlot: Sendable, Equatable {
 /// The request for a new slot.
 package struct SlotRequest: Sendable {
     package let secret: SlotSecret
-    /// The cost of guessing a passphrase. Other kinds ignore it.
+    /// The cost of guessing a passphrase. Ignored for other kinds.
     package let cost: ScryptCost
     package let label: String
     /// `YYYY-MM-DDThh:mm:ssZ`, or nil for ever.
@@ -95,17 +95,17 @@ package struct SlotRequest: Sendable {
     }
 }
 
-/// The slots on which a secret is tried. `vaultfs.json` may come from an attacker, so the total cost is bounded.
+/// The choice of slots for trying a secret. Bounds the total cost, because `vaultfs.json` may come from an attacker.
 package struct SlotChoice: Sendable {
-    /// Maximum work for slots that the user did not explicitly allow, as the sum of theirs. It allows 64 slots of the
-    /// standard cost, or 8 of the highest cost that vaultfs makes, and takes about half a minute.
+    /// Maximum sum of work for slots without the user's explicit permission. It suffices for 64 slots of the standard
+    /// cost, or for 8 of the highest cost that vaultfs makes, and takes about half a minute.
     package static let maximumWork = 64 * ScryptCost.standard.work
 
-    /// The id of the only slot to try. If nil, all slots of the secret's kind are tried, the cheapest first.
+    /// The id of the only slot to try. If nil, try all slots of the secret's kind, the cheapest first.
     package var only: Int?
-    /// True to try every slot, whatever it costs.
+    /// True to try every slot at any cost.
     package var allowsCostly = false
-    /// The id of a slot whose cost does not count. It is tried first.
+    /// The id of the slot to try first, at any cost.
     package var known: Int?
 
     package init(only: Int? = nil, allowsCostly: Bool = false, known: Int? = nil) {
@@ -114,9 +114,9 @@ package struct SlotChoice: Sendable {
         self.known = known
     }
 
-    /// Returns the slots of one kind in the order in which they are tried, and the slots that would exceed the bound.
-    /// - Parameter isUsable: false for a slot that may not be used now. It is tried last, because the secret may have
-    ///   a newer one.
+    /// Returns the slots of one kind in the order of the tries, and the slots left out because of the bound.
+    /// - Parameter isUsable: false for a slot that may not be used now. Such a slot is tried last, because the secret
+    ///   may have a newer one.
     func order(
         _ slots: [KeySlot], kind: SlotKind, isUsable: (KeySlot) -> Bool
     ) -> (tried: [KeySlot], leftOut: [KeySlot]) {

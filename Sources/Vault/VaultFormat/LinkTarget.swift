@@ -11,8 +11,8 @@ package enum LinkTarget {
     private static let overhead = 32
     private static let context: [UInt8] = Array("link".utf8)
 
-    /// The stored form of `target`. Throws `tooLong` over 3000 bytes and `invalidValue` if it is empty or has a NUL.
-    /// `linkCipher` is under the link key of the class.
+    /// Returns the stored form of `target`. Throws `tooLong` over 3000 bytes and `invalidValue` if it is empty or has a
+    /// NUL. `linkCipher` is under the link key of the class.
     package static func encode(
         _ target: [UInt8], class protectionClass: ProtectionClass, linkCipher: SivCipher
     ) throws(FormatError) -> [UInt8] {
@@ -25,13 +25,13 @@ package enum LinkTarget {
         return Base64.url.encode(nonce + sealed, after: [digit(of: protectionClass)])
     }
 
-    /// The class a stored target names, which chooses the cipher for `decode`; nil if it names none.
+    /// Returns the class named by a stored target, by which the caller chooses the cipher for `decode`, or nil.
     package static func protectionClass(ofStored stored: [UInt8]) -> ProtectionClass? {
         guard let first = stored.first else { return nil }
         return ProtectionClass.ofFiles.first { digit(of: $0) == first }
     }
 
-    /// The target that was stored. Throws `malformed` or `doesNotAuthenticate`.
+    /// Returns the plaintext target. Throws `malformed` or `doesNotAuthenticate`.
     package static func decode(_ stored: [UInt8], linkCipher: SivCipher) throws(FormatError) -> [UInt8] {
         try require(protectionClass(ofStored: stored) != nil, .malformed, "link target: no protection class")
         guard let blob = Base64.url.decode(stored.dropFirst()) else {
@@ -46,7 +46,7 @@ package enum LinkTarget {
         return target
     }
 
-    /// The target's length (`st_size`) for a stored form of `count` bytes: ⌊3·(count−1)/4⌋ − 32. Needs no key.
+    /// Returns the target's length (`st_size`) for a stored form of `count` bytes: ⌊3·(count−1)/4⌋ − 32. Needs no key.
     package static func length(ofStoredLength count: Int) -> Int {
         count > 1 ? max(0, Base64.url.decodedCount(count - 1) - overhead) : 0
     }

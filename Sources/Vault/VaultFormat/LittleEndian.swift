@@ -1,5 +1,5 @@
 extension UnsafeRawBufferPointer {
-    /// The little-endian 64-bit integer at `position`, which needs no alignment.
+    /// Returns the little-endian 64-bit integer at `position`, which needs no alignment.
     func littleEndian64(at position: Int) -> UInt64 {
         UInt64(littleEndian: loadUnaligned(fromByteOffset: position, as: UInt64.self))
     }
@@ -13,7 +13,7 @@ extension UnsafeMutableRawBufferPointer {
 }
 
 extension [UInt8] {
-    /// The little-endian 64-bit integer at `position`.
+    /// Returns the little-endian 64-bit integer at `position`.
     func littleEndian64(at position: Int) -> UInt64 { withUnsafeBytes { $0.littleEndian64(at: position) } }
 
     /// Writes `value` as a little-endian 64-bit integer at `position`.

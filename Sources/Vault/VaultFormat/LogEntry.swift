@@ -1,15 +1,15 @@
-/// The head of one entry of `vaultfs.log` (FileFormat, Log): 64 bytes of fields and a tag of 16. The entry's body, if it
-/// has one, follows with a tag of its own.
+/// The head of one entry of `vaultfs.log` (FileFormat, Log): 64 bytes of fields and a tag of 16. A body, if any,
+/// follows with a tag of its own.
 package struct LogEntry: Sendable, Equatable {
-    /// The change that an entry describes.
+    /// The kinds of change in an entry.
     package enum Kind: UInt8, Sendable {
         /// The body is a run of adjacent chunk records, all full but the last. The first is of chunk `first`.
         case records = 1
         /// The file is cut to `length`.
         case length = 2
-        /// The chunks from `first` to `end`, exclusive, become a hole, also past the end.
+        /// The chunks from `first` to `end`, exclusive, become a hole. They may be past the file's end.
         case hole = 3
-        /// The log had an entry of `records` here, with a body of `end` bytes, that could not be read again.
+        /// A substitute for an unreadable entry of `records` with a body of `end` bytes.
         case lost = 4
     }
 
@@ -35,22 +35,22 @@ package struct LogEntry: Sendable, Equatable {
     package var time: UInt64 = 0
     /// The seal counter of the file's header. 56 bits.
     package var sealCounter: UInt64 = 0
-    /// The last entry that was durable when this one was written, or an earlier one.
+    /// The last entry durable when this one was written, or an earlier one.
     package var durable: UInt64 = 0
     package var bodySize: Int = 0
 
     /// Bytes of the whole entry.
     package var size: Int { Self.headSize + (bodySize > 0 ? bodySize + Self.tagSize : 0) }
 
-    /// The first half of the nonce of the head's tag, and of the body's. No other message under the salt has it.
+    /// The first half of the nonce of the head's tag. The body's has `bodyNonce`. Each is unique under the salt.
     package var headNonce: UInt64 { 1 << 62 | sequence }
     package var bodyNonce: UInt64 { sequence }
 
-    /// Bytes from its beginning to that of the next entry.
+    /// Bytes from this entry's beginning to the next one's.
     package var space: UInt64 { (UInt64(size) + Self.alignment - 1) / Self.alignment * Self.alignment }
 
     /// - Parameters:
-    ///   - exactLength: the file's length after the change, if the log has it from then on.
+    /// - exactLength: the file's length after the change, if the log has an exact length from then on.
     ///   - bodySize: bytes of the body, without its tag.
     package init(
         _ kind: Kind, fileID: UInt64, sealCounter: UInt64 = 0, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0,
@@ -64,7 +64,7 @@ package struct LogEntry: Sendable, Equatable {
         self.bodySize = bodySize
     }
 
-    /// The entry that takes the place of this one, of kind `records`, if its body cannot be read.
+    /// The substitute for this entry of kind `records`, written if its body cannot be read.
     package var lost: LogEntry {
         var entry = self
         entry.kind = .lost
@@ -73,7 +73,7 @@ package struct LogEntry: Sendable, Equatable {
         return entry
     }
 
-    /// True if putting it in place may free space of the file: it cuts the file, or makes a hole.
+    /// True if putting the entry in place may free space, because it cuts the file or makes a hole.
     package var mayFreeSpace: Bool { isExact || kind == .hole }
 
     /// Writes the 64 bytes of the fields.
@@ -90,7 +90,7 @@ package struct LogEntry: Sendable, Equatable {
         head.storeLittleEndian64(UInt64(bodySize) << 32 | distance, at: 56)
     }
 
-    /// Parses 64 bytes. Nil if they are no fields of an entry. Nothing is authenticated yet.
+    /// Parses 64 bytes without authenticating them. Returns nil if they are no fields of an entry.
     package init?(parsing head: UnsafeRawBufferPointer) {
         guard head.count == Self.fieldsSize else { return nil }
         let (state, sizes) = (head.littleEndian64(at: 48), head.littleEndian64(at: 56))
@@ -112,7 +112,8 @@ package struct LogEntry: Sendable, Equatable {
         self.bodySize = bodySize
     }
 
-    /// True if the fields make sense in a vault of this layout. A reader refuses any other entry, so a writer must too.
+    /// Returns true if the fields make sense in a vault of this layout. Writers must check this, because readers refuse
+    /// other entries.
     package func isValid(_ layout: ChunkLayout) -> Bool {
         guard fileID != 0, length <= UInt64(Int64.max) / 2, first < UInt64(Int64.max), end <= UInt64(Int64.max),
             isExact || length == 0
@@ -125,13 +126,13 @@ package struct LogEntry: Sendable, Equatable {
         }
     }
 
-    /// The chunks whose records the entry has, or has lost.
+    /// Returns the chunks whose records the entry has, or has lost.
     package func chunks(_ layout: ChunkLayout) -> Range<UInt64> {
         let size = kind == .lost ? end : UInt64(bodySize)
         return first..<(first + (size + UInt64(layout.recordSize) - 1) / UInt64(layout.recordSize))
     }
 
-    /// True if `size` bytes can be those of records from chunk `first` on.
+    /// Returns true if `size` bytes can be records from chunk `first` on.
     private func hasRecords(_ size: Int, _ layout: ChunkLayout) -> Bool {
         let rest = size % layout.recordSize
         guard size > 0, rest == 0 || rest > ChunkLayout.recordOverhead else { return false }
@@ -143,44 +144,45 @@ package struct LogEntry: Sendable, Equatable {
     }
 }
 
-/// The first 64 bytes of `vaultfs.log` (FileFormat, Log). One sector has all of it, so a power cut leaves the old ones or
-/// the new ones.
+/// The first 64 bytes of `vaultfs.log` (FileFormat, Log). They are in one sector, so a power cut leaves them old or
+/// new.
 package struct LogHeader: Sendable, Equatable {
     /// Bytes before the entries.
     package static let areaSize: UInt64 = 4096
     package static let size = 64
     package static let tagOffset = size - LogEntry.tagSize
-    /// Offset in the log of a copy of the header, in another sector. It counts only if the header is damaged.
+    /// Offset in the log of a copy of the header, in another sector. Readers use it only if the header is damaged.
     package static let copyOffset = 2048
     package static let defaultLogSize: UInt64 = 64 << 20
     package static let logSizes: ClosedRange<UInt64> = (1 << 20)...(1 << 30)
-    /// The numbers that an entry can have. The bits above tell the nonces of tags apart.
+    /// The valid sequence numbers. The bits above them distinguish the nonces of tags.
     package static let sequences: Range<UInt64> = 1..<(1 << 62)
     package static let magic = Array("vaultfs log 1\n\0\0".utf8)
 
-    /// The smallest log in which a vault's largest entries leave room for others.
+    /// Returns the smallest log in which a vault's largest entries leave room for others.
     package static func smallestSize(_ layout: ChunkLayout) -> UInt64 {
         max(logSizes.lowerBound, 8 * UInt64(layout.recordSize))
     }
 
-    /// True for a size that a log can have in a vault of this layout.
+    /// Returns true if a log can have this size in a vault of this layout.
     package static func isValid(size: Int, _ layout: ChunkLayout) -> Bool {
         UInt64(exactly: size).map { $0 >= smallestSize(layout) && logSizes.contains($0) } ?? false
     }
 
     /// Maximum number of bytes of the whole file.
     package var logSize: UInt64
-    /// Drawn anew for each log file and each mount that writes entries. Part of every tag's nonce. 0 before the first entry.
+    /// Drawn anew for each log file and each mount that writes entries. Part of every tag's nonce. 0 before the first
+    /// entry.
     package var salt: UInt64 = 0
     /// The first entry that may not be in place: its sequence number and offset.
     package var startSequence: UInt64 = 1
     package var startOffset: UInt64 = areaSize
-    /// The tag as it was parsed, or zeros.
+    /// The parsed tag, or zeros.
     package private(set) var tag = [UInt8](repeating: 0, count: LogEntry.tagSize)
 
     package init(logSize: UInt64) { self.logSize = logSize }
 
-    /// The 64 bytes with `tag`. Bytes 0…47 are those that a tag authenticates.
+    /// The 64 bytes with `tag`, which authenticates bytes 0…47.
     package var bytes: [UInt8] {
         var bytes = Self.magic + [UInt8](repeating: 0, count: Self.tagOffset - Self.magic.count) + tag
         bytes.storeLittleEndian64(logSize, at: 16)
@@ -190,10 +192,10 @@ package struct LogHeader: Sendable, Equatable {
         return bytes
     }
 
-    /// The first half of the tag's nonce, which no entry and no other header under the salt has.
+    /// The first half of the tag's nonce, unique under the salt among entries and headers.
     package var nonce: UInt64 { 1 << 63 | startSequence }
 
-    /// Parses 64 bytes. Nil if they are no header. Nothing is authenticated yet.
+    /// Parses 64 bytes without authenticating them. Returns nil if they are no header.
     package init?(parsing bytes: [UInt8]) {
         guard bytes.count == Self.size, bytes.starts(with: Self.magic) else { return nil }
         logSize = bytes.littleEndian64(at: 16)

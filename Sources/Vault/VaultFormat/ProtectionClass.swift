@@ -1,16 +1,17 @@
 internal import Synchronization
 
-/// When an object can be read: the one byte that headers and directory records carry (FileFormat, Keys).
+/// The class of an object, which decides when it can be read: one byte in headers and directory records (FileFormat,
+/// Keys).
 package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable {
     /// Keys are wiped at every lock.
     case complete = 1
-    /// A file that is open stays usable while locked.
+    /// An open file stays usable during a lock.
     case unlessOpen = 2
     /// Usable from the first unlock until the mount ends.
     case untilFirstUnlock = 3
     /// Never locked.
     case none = 4
-    /// A directory in which new files and directories can be made while locked. Its keys open nothing but names.
+    /// A directory in which programs can make files and directories during a lock. Its keys decrypt names only.
     case inbox = 5
 
     /// The classes of files and links.
@@ -19,7 +20,7 @@ package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable
     /// The class of new files and links in a directory of this class.
     package var ofNewFiles: ProtectionClass { self == .inbox ? .unlessOpen : self }
 
-    /// The class as people and `user.vaultfs.class` spell it.
+    /// The class's spelling in `user.vaultfs.class` and for people.
     package var name: String {
         switch self {
         case .complete: "complete"
@@ -30,7 +31,7 @@ package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable
         }
     }
 
-    /// The class called `name`, or nil.
+    /// Returns the class called `name`, or nil.
     package init?(name: String) {
         guard let found = Self.allCases.first(where: { $0.name == name }) else { return nil }
         self = found

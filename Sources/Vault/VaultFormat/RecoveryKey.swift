@@ -2,7 +2,7 @@ internal import LinuxSystem
 package import VaultCrypto
 
 /// A recovery key as people keep it (FileFormat, Secrets): 64 hexadecimal digits in groups of 8 joined by `-`, and a
-/// last group of 8 check digits, the start of the SHA-256 of the 32 bytes.
+/// last group of 8 check digits from the start of the 32 bytes' SHA-256.
 package enum RecoveryKey {
     /// Bytes of the key itself.
     package static let size = 32
@@ -11,17 +11,17 @@ package enum RecoveryKey {
     /// For messages.
     private static let form = "9 groups of 8 hexadecimal digits, such as 0123abcd-…"
 
-    /// The key's text: 9 groups, lower case. `key` has 32 bytes.
+    /// Returns the key's text: 9 groups, lower case. `key` has 32 bytes.
     package static func text(_ key: SecretBytes) -> String {
         let bytes = key.withUnsafeBytes { Array($0) }
-        // Fails only without memory. Swift traps then too.
+        // Fails only if memory is exhausted, and then Swift traps too.
         guard let check = try? checkBytes(of: bytes) else { preconditionFailure("internal error: no SHA-256") }
         return stride(from: 0, to: size + checkSize, by: 4).map { Hexadecimal.encode((bytes + check)[$0..<$0 + 4]) }
             .joined(separator: "-")
     }
 
-    /// Reads typed text. Case, `-` and white space do not matter. Throws `malformed`, which reports if the digits are
-    /// wrong in number or kind, or the check digits disagree.
+    /// Reads typed text, ignoring case, `-` and white space. Throws `malformed` with the reason: digits wrong in number
+    /// or kind, or check digits that disagree.
     package static func parse(_ text: [UInt8]) throws(FormatError) -> SecretBytes {
         let digits = text.filter { !isSeparator($0) }
         try require(

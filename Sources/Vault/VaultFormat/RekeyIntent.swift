@@ -1,20 +1,20 @@
 package import LinuxSystem
 package import VaultCrypto
 
-/// `vaultfs.rekey`, in the vault's root: a step of a rekey that takes several system calls. It is written before the step
-/// begins, so that the next opening for writing can complete the step (FileFormat, Rekeying).
+/// The content of `vaultfs.rekey`, in the vault's root: a rekey step of several system calls. The rekey writes it
+/// before the step, so that the next opening for writing can complete the step (FileFormat, Rekeying).
 package enum RekeyIntent: Sendable, Equatable {
     case directory(Directory)
     case links(Links)
 
-    /// A directory that gets a new secret, and with it new names, attributes and a new record.
+    /// A directory that gets a new secret, so also new names, attributes and a new record.
     package struct Directory: Sendable, Equatable {
-        /// The backing entries that lead to it from the root. Empty for the root.
+        /// The backing entries from the root to the directory. Empty for the root.
         package var path: [Component]
         package var oldRecord, newRecord: [UInt8]
-        /// atime and mtime of the directory, in seconds and nanoseconds. They are restored.
+        /// atime and mtime of the directory, in seconds and nanoseconds, for restoring them.
         package var times: [UInt64]
-        /// The directory's attributes as the new record has them stored.
+        /// The directory's stored attributes under the new record.
         package var attributes: [Attribute]
 
         package init(
@@ -38,13 +38,13 @@ package enum RekeyIntent: Sendable, Equatable {
         }
     }
 
-    /// A file or symbolic link with several names, all of which will lead to the new object.
+    /// A file or symbolic link whose several names all move to the new object.
     package struct Links: Sendable, Equatable {
         /// Identifies the old object, even in a copy of the vault.
         package var old: Identity
-        /// The entry in the root that leads to the new object.
+        /// The entry of the new object in the root.
         package var temporary: Component
-        /// The backing entries that lead to each name from the root.
+        /// The backing entries from the root to each name.
         package var paths: [[Component]]
 
         package init(old: Identity, temporary: Component, paths: [[Component]]) {
@@ -57,11 +57,11 @@ package enum RekeyIntent: Sendable, Equatable {
     package enum Identity: Sendable, Equatable {
         /// The id in the file's header.
         case file(UInt64)
-        /// The stored target of a link. No other link has the same.
+        /// The stored target of a link, which is unique because of its nonce.
         case link([UInt8])
     }
 
-    /// Bytes. A larger file is not read.
+    /// Maximum size in bytes. A larger file is refused.
     package static let maximumSize = 1 << 26
     private static let magic: [UInt8] = Array("VFSK".utf8)
     private static let headSize = 8
@@ -75,7 +75,7 @@ package enum RekeyIntent: Sendable, Equatable {
         return head + (try cryptography("vaultfs.rekey", cipher.encrypt(Self.encode(fields), associatedData: [head])))
     }
 
-    /// Authenticates and reads the file. Throws `malformed`, `newerVersion`, `doesNotAuthenticate`.
+    /// Authenticates and parses the file. Throws `malformed`, `newerVersion`, `doesNotAuthenticate`.
     package static func parse(_ bytes: [UInt8], epoch: UInt8, cipher: SivCipher) throws(FormatError) -> RekeyIntent {
         try require(
             bytes.count > headSize && bytes.count <= maximumSize && bytes.starts(with: magic), .malformed,
@@ -141,7 +141,7 @@ package enum RekeyIntent: Sendable, Equatable {
     /// Encodes fields, each after its size.
     private static func encode(_ fields: [[UInt8]]) -> [UInt8] { fields.flatMap { number(UInt64($0.count)) + $0 } }
 
-    /// Returns nil if the fields do not fill the body exactly.
+    /// Decodes fields. Returns nil if they do not fill the body exactly.
     private static func decode(_ body: [UInt8]) -> [[UInt8]]? {
         var fields: [[UInt8]] = []
         var position = 0
@@ -164,7 +164,7 @@ package enum RekeyIntent: Sendable, Equatable {
 
     private static func joined(_ path: [Component]) -> [UInt8] { Array(path.joined(separator: [UInt8(ascii: "/")])) }
 
-    /// Returns nil if the path has an entry that is invalid.
+    /// Splits a path. Returns nil if one of its entries is invalid.
     private static func split(_ path: [UInt8]) -> [Component]? {
         if path.isEmpty { return [] }
         let entries = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
@@ -172,7 +172,7 @@ package enum RekeyIntent: Sendable, Equatable {
         return components.count == entries.count ? components : nil
     }
 
-    /// Returns nil unless the bytes can be an entry of a directory, and do not lead out of it.
+    /// Returns nil unless the bytes are an entry's name within its directory.
     private static func entry(_ bytes: [UInt8]) -> Component? {
         bytes.count <= EntryName.maximumLength ? try? Component(bytes) : nil
     }

@@ -3,8 +3,8 @@ package struct ScryptCost: Sendable, Equatable {
     package static let logNRange = 10...20
     package static let rRange = 1...32
     package static let pRange = 1...16
-    /// The most work of a derivation: that of N = 2^20, r = 8, p = 1, the dearest slot that vaultfs makes. It takes 1
-    /// GiB of memory and some four seconds, so an edited file cannot make a slot take minutes.
+    /// Maximum work of a derivation: N = 2^20, r = 8, p = 1, the dearest slot that vaultfs makes. It takes 1 GiB of
+    /// memory and some four seconds, so an edited file cannot make a slot take minutes.
     package static let maximumWork = 8 << 20
 
     package let logN, r, p: Int
@@ -12,7 +12,7 @@ package struct ScryptCost: Sendable, Equatable {
     /// The default cost of a new passphrase slot: 128 MiB, about half a second.
     package static let standard = ScryptCost(unchecked: 17, r: 8, p: 1)
 
-    /// Throws `invalidValue` outside the bounds.
+    /// Throws `invalidValue` for parameters outside the bounds.
     package init(logN: Int, r: Int, p: Int) throws(FormatError) {
         guard Self.logNRange.contains(logN), Self.rRange.contains(r), Self.pRange.contains(p) else {
             throw FormatError(
@@ -27,14 +27,14 @@ package struct ScryptCost: Sendable, Equatable {
             "scrypt parameters logN \(logN), r \(r), p \(p) take more work than logN 20, r 8, p 1")
     }
 
-    /// Bytes of memory that a derivation takes, and with it a guess.
+    /// Bytes of memory for a derivation, and so for each guess.
     package var memory: Int { 128 * r << logN }
 
     /// The work of a derivation, at most 2²³: N·r·p. A block of fewer than 8 units takes as long as one of 8, because
-    /// the time is that of waiting for memory.
+    /// most of the time goes to waiting for memory.
     package var work: Int { max(r, 8) * p << logN }
 
-    /// True if a guess takes at least as much memory and at least as much work as at `other`.
+    /// Returns true if a guess takes at least the memory and the work of one at `other`.
     package func isAtLeast(_ other: ScryptCost) -> Bool {
         memory >= other.memory && memory * p >= other.memory * other.p
     }
@@ -47,7 +47,7 @@ package struct ScryptCost: Sendable, Equatable {
 }
 
 extension ScryptCost {
-    /// The default cost of a slot: the standard, or the cost that is dearer than it.
+    /// Returns the default cost of a slot beside others: the standard one, or the dearest of `others`.
     package static func beside(_ others: [ScryptCost]) -> ScryptCost {
         others.reduce(.standard) { $0.isAtLeast($1) ? $0 : $1 }
     }

@@ -1,6 +1,6 @@
 package import VaultCrypto
 
-/// The secret that a person or a machine presents to open a slot (FileFormat, Secrets).
+/// The secret with which a person or a machine opens a slot (FileFormat, Secrets).
 package struct SlotSecret: Sendable {
     /// The smallest keyfile, in bytes.
     package static let minimumKeyfileSize = 32
@@ -9,8 +9,8 @@ package struct SlotSecret: Sendable {
     /// The passphrase (less one trailing LF), the bytes of the keyfile, or the 32 bytes of the recovery key.
     package let bytes: SecretBytes
 
-    /// A secret whose bytes are already as the slot wants them. Throws `invalidValue` for an empty passphrase, a
-    /// keyfile under 32 bytes, a recovery key of another size.
+    /// Makes a secret from bytes already in the slot's form. Throws `invalidValue` for an empty passphrase, a keyfile
+    /// under 32 bytes, a recovery key of another size.
     package init(kind: SlotKind, bytes: SecretBytes) throws(FormatError) {
         switch kind {
         case .passphrase: try require(bytes.count > 0, .invalidValue, "the passphrase is empty")
@@ -25,20 +25,20 @@ package struct SlotSecret: Sendable {
         self.bytes = bytes
     }
 
-    /// A passphrase as read from a terminal or a file: one trailing LF is taken off, nothing is normalised.
+    /// Makes a secret from a typed or stored passphrase. Removes one trailing LF and normalises nothing.
     /// - Throws: `invalidValue` for an empty one.
     package static func passphrase(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
         let passphrase = text.last == UInt8(ascii: "\n") ? text.dropLast() : text[...]
         return try SlotSecret(kind: .passphrase, bytes: passphrase.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
-    /// The bytes of a keyfile, all of them.
+    /// Makes a secret from all bytes of a keyfile.
     /// - Throws: `invalidValue` for fewer than 32 bytes.
     package static func keyfile(_ contents: [UInt8]) throws(FormatError) -> SlotSecret {
         try SlotSecret(kind: .keyfile, bytes: contents.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
-    /// A recovery key as a person typed it.
+    /// Makes a secret from a typed recovery key.
     /// - Throws: `invalidValue` for other characters, another length, or wrong check digits.
     package static func recovery(_ text: [UInt8]) throws(FormatError) -> SlotSecret {
         try SlotSecret(kind: .recovery, bytes: try RecoveryKey.parse(text))

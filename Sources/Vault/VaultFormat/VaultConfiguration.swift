@@ -4,16 +4,16 @@ package import VaultCrypto
 
 /// `vaultfs.json`: the vault's parameters, and the slots that open its master key (FileFormat, vaultfs.json).
 ///
-/// Parsed, it is well-formed and no more: until `openMasterKey` has returned, everything in it may be an attacker's.
+/// Parsing checks only the form: until `openMasterKey` has returned, everything here may be an attacker's.
 package struct VaultConfiguration: Sendable, Equatable {
-    /// The most slots a vault has.
+    /// Maximum number of slots of a vault.
     package static let maximumSlotCount = 64
-    /// The most slots that a message names.
+    /// Maximum number of slots named in a message.
     private static let mostNamed = 8
-    /// The feature of a vault in which a slot has a window. Late: it may come and go while there are slots, so it is
-    /// left out of the head lines that they are sealed with.
+    /// The feature of a vault in which a slot has a window. It may come and go while there are slots, so the head lines
+    /// under which they are encrypted omit it.
     static let leasesFeature = "leases"
-    /// The feature of a vault that was rekeyed.
+    /// The feature of a rekeyed vault.
     static let epochsFeature = "epochs"
 
     package let vault: VaultID
@@ -21,7 +21,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     package let chunkSize: Int
     /// Grows by one at every write of the file.
     package internal(set) var generation: UInt64
-    /// Nil in a vault that was never rekeyed.
+    /// Nil before the first rekey.
     package internal(set) var epoch: KeyEpoch?
     /// By rising id. 1…64 of them.
     package internal(set) var slots: [KeySlot]
@@ -33,7 +33,7 @@ package struct VaultConfiguration: Sendable, Equatable {
         (epoch == nil ? [] : [Self.epochsFeature]) + (slots.contains { $0.window != nil } ? [Self.leasesFeature] : [])
     }
 
-    /// A new vault's configuration: a random id, generation 1, and a slot for each request, with ids from 1.
+    /// Makes a new vault's configuration: a random id, generation 1, and a slot for each request, with ids from 1.
     /// `masterKey` has 32 bytes; `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Throws `invalidValue` for anything outside
     /// the format's bounds. Takes as long as the slots' key derivations.
     package static func make(
@@ -64,18 +64,18 @@ package struct VaultConfiguration: Sendable, Equatable {
         }
     }
 
-    /// The key epochs that the vault's objects may be of.
+    /// The key epochs that the vault's objects can have.
     package var epochs: KeyEpochs { epoch?.epochs ?? .first }
 
-    /// True if a rekey was begun and is not finished.
+    /// True during an unfinished rekey.
     package var isRekeying: Bool { epoch?.previous != nil }
 
-    /// The master key of the epoch before, while a rekey is unfinished. Throws `doesNotAuthenticate`.
+    /// Returns the previous epoch's master key during an unfinished rekey. Throws `doesNotAuthenticate`.
     package func previousMasterKey(masterKey: SecretBytes) throws(FormatError) -> SecretBytes? {
         try epoch?.openPrevious(master: masterKey, vault: vault, head: headLines)
     }
 
-    /// The next generation, with other slots, under a MAC of its own.
+    /// Returns the next generation, with these slots and a new MAC.
     func next(slots: [KeySlot], epoch: KeyEpoch?, key: SecretBytes) throws(FormatError) -> VaultConfiguration {
         try require(generation < UInt64.max, .invalidValue, "vaultfs.json: no generation is left")
         var next = self
@@ -86,10 +86,10 @@ package struct VaultConfiguration: Sendable, Equatable {
         return next
     }
 
-    /// Tries `secret` on the slots of its kind, the cheapest first. Slots that may not be used at `now` are tried
-    /// last, because the secret may have a newer slot. Returns nil if the secret opens no slot. Throws
-    /// `doesNotAuthenticate` if it opens one but the MAC does not verify. Then someone without a key has changed the
-    /// file. Throws `tooCostly` if it opens none of the slots that were tried, and others were left out.
+    /// Tries `secret` on the slots of its kind, the cheapest first. Slots that may not be used at `now` come last,
+    /// because the secret may have a newer slot. Returns nil if the secret opens no slot. Throws `doesNotAuthenticate`
+    /// if it opens one but the MAC does not verify, because someone without a key has then changed the file. Throws
+    /// `tooCostly` if it opens none of the tried slots, and others were left out.
     /// - Parameter onTry: called before each derivation.
     package func openMasterKey(
         with secret: SlotSecret, at now: Int64 = .min, choice: SlotChoice = SlotChoice(),
@@ -114,7 +114,8 @@ package struct VaultConfiguration: Sendable, Equatable {
             tried.isEmpty ? trying : "the \(secret.kind.rawValue) opens none of \(tried.count) slots, and \(trying)")
     }
 
-    /// The slots that `secret` opens, apart from the one of an id, if there is one. Tries the same slots as `openMasterKey`.
+    /// Returns the slots that `secret` opens, apart from the one with `id`, if any. Tries the same slots as
+    /// `openMasterKey`.
     /// - Throws: `cryptography`.
     package func slots(openedBy secret: SlotSecret, except id: Int? = nil) throws(FormatError) -> [KeySlot] {
         var opened: [KeySlot] = []
@@ -123,10 +124,10 @@ package struct VaultConfiguration: Sendable, Equatable {
         return opened
     }
 
-    /// True if `masterKey` is this vault's and the MAC verifies under it.
+    /// Returns true if `masterKey` is this vault's and the MAC verifies under it.
     package func authenticates(masterKey: SecretBytes) -> Bool { (try? verifies(masterKey: masterKey)) ?? false }
 
-    /// True if the MAC verifies under the vault's configuration key.
+    /// Returns true if the MAC verifies under the vault's configuration key.
     package func authenticates(configurationKey: SecretBytes) -> Bool {
         (try? equalInConstantTime(expectedMac(key: configurationKey), mac)) ?? false
     }
@@ -143,8 +144,8 @@ package struct VaultConfiguration: Sendable, Equatable {
         return try cryptography("vaultfs.json: mac", HmacSha256.authenticate(Array(text.utf8), key: key))
     }
 
-    /// The lines that each slot is encrypted with. They leave out later features: existing slots could not follow
-    /// those.
+    /// The lines under which each slot is encrypted. They omit features that can come later, because existing slots
+    /// could not adapt.
     var headLines: String {
         Self.headLines(vault: vault, chunkSize: chunkSize, features: epoch == nil ? [] : [Self.epochsFeature])
     }
@@ -162,14 +163,14 @@ extension VaultConfiguration {
     package static let maximumSize = 1 << 20
     private static let context = "vaultfs.json"
 
-    /// Reads the bytes of a `vaultfs.json`, refusing anything that the format does not write.
-    /// Throws `newerVersion` for an unknown version, feature, slot kind or key derivation, `malformed` for the rest.
+    /// Parses the bytes of a `vaultfs.json`, refusing anything that vaultfs would not write. Throws `newerVersion` for
+    /// an unknown version, feature, slot kind or key derivation, `malformed` for the rest.
     package static func parse(_ bytes: [UInt8]) throws(FormatError) -> VaultConfiguration {
         var members = try Members(parsing: bytes, context: context, maximumSize: maximumSize)
         try require(
             try members.removeString("format") == Array("vaultfs".utf8), .malformed,
             "\(context): format is not vaultfs")
-        // Before anything else is judged: a newer version may mean anything by it.
+        // Check the version first, because in a newer one every other member may have another meaning.
         let version = try members.removeInteger("version")
         try require(version != 0, .malformed, "\(context): version 0")
         guard version == 1 else { throw newer("version \(version)") }
@@ -251,7 +252,7 @@ extension VaultConfiguration {
             created: try members.removeTime("created"), expires: expires,
             kdf: try parseKdf(try members.remove("kdf"), kind: kind, context: "\(members.context): kdf"),
             sealed: try members.removeBytes("sealed", count: KeySlot.sealedSize),
-            // Without the feature it is an unknown key, as for readers that know no windows.
+            // Without the feature, leave the window to `refuseRest`, so it is refused as by older readers.
             window: mayHaveWindow ? try parseWindow(&members) : nil)
         try members.refuseRest()
         return slot
@@ -306,7 +307,7 @@ extension VaultConfiguration {
 }
 
 extension JSONMembers where Failure == FormatError {
-    /// A valid time, as text.
+    /// Removes a valid time, and returns it as text.
     mutating func removeTime(_ key: String) throws(FormatError) -> String {
         let text = try removeString(key)
         try require(
@@ -315,7 +316,7 @@ extension JSONMembers where Failure == FormatError {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// A valid time, as text, or nil if it is `null`.
+    /// Removes a valid time, and returns it as text, or nil if it is `null`.
     mutating func removeOptionalTime(_ key: String) throws(FormatError) -> String? {
         guard peek(key) == .null else { return try removeTime(key) }
         _ = try remove(key)
@@ -324,7 +325,7 @@ extension JSONMembers where Failure == FormatError {
 }
 
 extension VaultConfiguration {
-    /// The bytes of `vaultfs.json`: indented for people, and ending in LF. `parse` gives the same value back.
+    /// Returns the bytes of `vaultfs.json`: indented for people, and ending in LF. `parse` restores the same value.
     package func serialized() -> [UInt8] {
         let featureList = features.map(Self.quoted).joined(separator: ", ")
         let text = """
@@ -389,7 +390,7 @@ extension VaultConfiguration {
         }
     }
 
-    /// A JSON string. Only quotes, backslashes and control characters are escaped.
+    /// Returns a JSON string. Escapes only quotes, backslashes and control characters.
     private static func quoted(_ string: String) -> String {
         var result = "\""
         for scalar in string.unicodeScalars {
@@ -406,14 +407,14 @@ extension VaultConfiguration {
 /// A changed configuration, not yet written.
 package struct ConfigurationChange: Sendable {
     package let configuration: VaultConfiguration
-    /// The slot that was made, if one was.
+    /// The new slot, if any.
     package var made: KeySlot?
-    /// The secret that opens it.
+    /// The secret of the new slot.
     var secret: SlotSecret?
 
-    /// The bytes of the new `vaultfs.json`, after checking what a reader will get: the configuration, whose MAC
-    /// verifies, and in which the new secret opens the master key. Takes as long as its key derivation.
-    /// Throws `invalidValue` if the file would be larger than the format allows.
+    /// Returns the bytes of the new `vaultfs.json`, after checking that they parse to this configuration, its MAC
+    /// verifies, and the new secret opens the master key. Takes as long as the new slot's key derivation. Throws
+    /// `invalidValue` if the file would be larger than the format allows.
     package func checkedBytes(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = try checkedBytes(
             configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: configuration.vault))
@@ -424,7 +425,7 @@ package struct ConfigurationChange: Sendable {
         return bytes
     }
 
-    /// The same, without checking that the secret opens the slot.
+    /// Returns the same bytes, without trying the secret on the slot.
     /// - Throws: `invalidValue` if the file would be too large; `cryptography` if it does not verify.
     package func checkedBytes(configurationKey: SecretBytes) throws(FormatError) -> [UInt8] {
         let bytes = configuration.serialized()
@@ -439,13 +440,11 @@ package struct ConfigurationChange: Sendable {
     }
 }
 
-/// Changes of slots. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. A change that makes a slot takes as long as its key
-/// derivation.
+/// Changes of slots. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Making a slot takes as long as its key derivation.
 extension VaultConfiguration {
     package func slot(_ id: Int) -> KeySlot? { slots.first { $0.id == id } }
 
-    /// With one slot more, in which the request's secret opens the master key. Throws `invalidValue` if there is no room
-    /// for another slot.
+    /// Adds a slot in which the request's secret opens the master key. Throws `invalidValue` if all slots are in use.
     package func adding(
         _ request: SlotRequest, created: String, masterKey: SecretBytes
     ) throws(FormatError) -> ConfigurationChange {
@@ -455,7 +454,7 @@ extension VaultConfiguration {
         return try changed(keeping: slots, making: request, id: unusedID, created, masterKey)
     }
 
-    /// With a new slot of the id `id` in the place of the one that has it. Throws `invalidValue` if there is no such slot.
+    /// Replaces the slot `id` by a new one with the same id. Throws `invalidValue` if there is no such slot.
     package func replacingSlot(
         _ id: Int, by request: SlotRequest, created: String, masterKey: SecretBytes
     ) throws(FormatError) -> ConfigurationChange {
@@ -463,7 +462,7 @@ extension VaultConfiguration {
         return try changed(keeping: slots.filter { $0.id != id }, making: request, id: id, created, masterKey)
     }
 
-    /// Without the slots of these ids. Throws `invalidValue` if none would be left: the format has no such vault.
+    /// Removes the slots of these ids. Throws `invalidValue` for the last slot, because the format requires one.
     package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         let slots = slots.filter { !ids.contains($0.id) }
         try require(!slots.isEmpty, .invalidValue, "a vault has at least one slot")
@@ -471,8 +470,7 @@ extension VaultConfiguration {
         return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: key))
     }
 
-    /// With one slot alone, which nothing opens: its secret is drawn and forgotten. The format has no vault without
-    /// slots.
+    /// Replaces all slots by one with a random, forgotten secret, because the format requires a slot.
     /// - Throws: `cryptography`; `keyForgotten`.
     package func removingAllSlots(created: String, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         let key = try cryptography("slot \(unusedID)", SecretBytes.random(count: RecoveryKey.size))
@@ -480,7 +478,7 @@ extension VaultConfiguration {
         return try changed(keeping: [], making: request, id: unusedID, created, masterKey)
     }
 
-    /// With another window for the slot of this id, and another label unless that is nil. Nil removes the window. Needs
+    /// Sets or, with nil, removes the window of the slot `id`, and changes its label unless `label` is nil. Needs
     /// neither the slot's secret nor the master key. Throws `invalidValue` if there is no such slot.
     package func settingWindow(
         of id: Int, to window: PlayWindow?, label: String? = nil, configurationKey: SecretBytes
@@ -494,7 +492,7 @@ extension VaultConfiguration {
         return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: configurationKey))
     }
 
-    /// Not that of a slot removed before, as far as can be seen.
+    /// An id that, as far as the current slots show, no earlier slot has had.
     private var unusedID: Int {
         let highest = slots.map(\.id).max() ?? 0
         if highest < Int.max { return highest + 1 }
@@ -515,9 +513,9 @@ extension VaultConfiguration {
 
 /// Changes of the key epoch.
 extension VaultConfiguration {
-    /// The first write of a rekey: the next epoch under `newMaster`, with one slot alone, `slot` encrypted again with
-    /// the secret that opened it. Takes as long as its key derivation.
-    /// Throws `invalidValue` if a rekey is unfinished or no epoch is left.
+    /// Makes the first write of a rekey: the next epoch under `newMaster`, with `slot` as the only one, encrypted again
+    /// with the secret that opened it. Takes as long as its key derivation. Throws `invalidValue` if a rekey is
+    /// unfinished or no epoch is left.
     package func beginningEpoch(
         keeping slot: KeySlot, secret: SlotSecret, created: String, masterKey: SecretBytes, newMaster: SecretBytes
     ) throws(FormatError) -> ConfigurationChange {
@@ -530,7 +528,8 @@ extension VaultConfiguration {
         let request = SlotRequest(
             secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,
             window: slot.window)
-        // The clock must not be set back before the latest time of any slot, including the slots that are removed here.
+        // Include the removed slots, because setting the clock back before the latest time of any slot must gain
+        // nothing.
         let latest = slots.map(\.created).reduce(created, max)
         let made = try KeySlot.make(id: slot.id, request: request, created: latest, masterKey: newMaster, head: head)
         let epoch = try KeyEpoch.make(
@@ -543,7 +542,7 @@ extension VaultConfiguration {
             configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
     }
 
-    /// The last write of a rekey: the key of the epoch before goes.
+    /// Makes the last write of a rekey, which removes the previous epoch's key.
     /// - Throws: `invalidValue` if no rekey is unfinished; `cryptography`.
     package func finishingEpoch(masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         guard let epoch, epoch.previous != nil else { throw FormatError(.invalidValue, "no rekey is unfinished") }
@@ -555,7 +554,7 @@ extension VaultConfiguration {
 
 /// The key of the epoch before, encrypted.
 extension KeyEpoch {
-    /// An epoch with `previousMaster`, the key of the epoch before, encrypted under `master`.
+    /// Makes an epoch with `previousMaster`, the previous epoch's key, encrypted under `master`.
     fileprivate static func make(
         number: UInt8, previousMaster: SecretBytes, master: SecretBytes, vault: VaultID, head: String
     ) throws(FormatError) -> KeyEpoch {
@@ -565,7 +564,7 @@ extension KeyEpoch {
         return KeyEpoch(number: number, previous: sealed)
     }
 
-    /// The master key of the epoch before, if any.
+    /// Returns the previous epoch's master key, if any.
     func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
         guard let previous else { return nil }
         let (key, data) = (

@@ -13,13 +13,13 @@ package struct VaultID: Hashable, Sendable {
 }
 
 extension VaultID {
-    /// A new random identity. Throws when the library has no random bytes.
+    /// Makes a new random identity. Throws when the library has no random bytes.
     package static func random() throws(FormatError) -> VaultID {
         VaultID(bytes: try cryptography("vault id", SecureRandom.bytes(count: size)))
     }
 
-    /// Reads exactly 32 lower-case digits. Nil for other text: one identity has one spelling, which the head lines
-    /// contain.
+    /// Parses exactly 32 lower-case digits. Nil for other text, because the head lines contain the spelling, so it must
+    /// be unique.
     package init?(hex text: [UInt8]) {
         guard let bytes = Hexadecimal.decode(text), bytes.count == Self.size else { return nil }
         self.init(bytes: bytes)

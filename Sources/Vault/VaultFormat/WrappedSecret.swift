@@ -1,7 +1,7 @@
 internal import VaultCrypto
 
-/// The first 64 bytes of a file header, and a whole directory record (FileFormat, File header, Directory record): 16 bytes
-/// of identity, and a secret encrypted under a class key with the identity as associated data.
+/// The first 64 bytes of a file header, and a whole directory record (FileFormat, File header, Directory record): 16
+/// bytes of identity, and a secret encrypted under a class key with the identity as associated data.
 ///
 /// Identity: magic 4 ‖ version 1 ‖ class ‖ one byte of the object's kind ‖ epoch ‖ 8 bytes of the object's kind.
 struct WrappedSecret: Sendable {
@@ -10,7 +10,7 @@ struct WrappedSecret: Sendable {
         case file, directory
 
         var magic: [UInt8] { Array((self == .file ? "VFSF" : "VFSD").utf8) }
-        /// The bytes' name in messages.
+        /// The object's name in messages.
         var subject: String { self == .file ? "header" : "directory record" }
         fileprivate var secret: String { self == .file ? "header: file secret" : "directory record: secret" }
     }
@@ -22,7 +22,7 @@ struct WrappedSecret: Sendable {
     let bytes: [UInt8]
     /// The class whose key wraps the secret.
     let protectionClass: ProtectionClass
-    /// The key epoch of that key.
+    /// The key epoch of the wrapping key.
     var epoch: UInt8 { bytes[7] }
 
     /// Draws a secret. `classCipher` is under the class key.
@@ -46,7 +46,7 @@ struct WrappedSecret: Sendable {
         bytes = identity + (try cryptography(kind.secret, cipher.encryptSecret(secret, associatedData: [identity])))
     }
 
-    /// Checks the structure of 64 bytes, except for the parts of the object's kind. Nothing is authenticated.
+    /// Checks the structure of 64 bytes, except for the parts specific to the object's kind. Authenticates nothing.
     init(parsing bytes: [UInt8], _ kind: Kind, epochs: KeyEpochs) throws(FormatError) {
         let subject = kind.subject
         try require(
@@ -60,13 +60,14 @@ struct WrappedSecret: Sendable {
         (self.kind, self.bytes, self.protectionClass) = (kind, bytes, protectionClass)
     }
 
-    /// Throws `doesNotAuthenticate`.
+    /// Decrypts the secret. Throws `doesNotAuthenticate`.
     func open(_ classCipher: SivCipher) throws(FormatError) -> SecretBytes {
         let (wrapped, identity) = (Array(bytes[Self.identity.upperBound...]), Array(bytes[Self.identity]))
         return try cryptography(kind.secret, classCipher.decryptSecret(wrapped, associatedData: [identity]))
     }
 
-    /// The same secret under the key of another class. Both ciphers are of the same epoch. Throws `doesNotAuthenticate`.
+    /// Wraps the same secret under the key of another class. Both ciphers are of the same epoch. Throws
+    /// `doesNotAuthenticate`.
     func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> WrappedSecret {
@@ -75,7 +76,7 @@ struct WrappedSecret: Sendable {
         return try WrappedSecret(kind, identity, newClass, open(oldCipher), newCipher)
     }
 
-    /// The same secret with another id. Throws `doesNotAuthenticate`.
+    /// Wraps the same secret with another id. Throws `doesNotAuthenticate`.
     func rewrapped(id: UInt64, _ classCipher: SivCipher) throws(FormatError) -> WrappedSecret {
         var identity = Array(bytes[Self.identity])
         identity.storeLittleEndian64(id, at: 8)
