@@ -96,8 +96,7 @@ package struct ConflictCopy: Equatable, Sendable {
         return kept + telltale
     }
 
-    /// Splits a text into characters. Each byte of a hidden character, of invalid UTF-8 and of a percent sign becomes
-    /// `%` and two digits.
+    /// Splits a text into characters. Escapes hidden characters, invalid UTF-8 and `%` bytewise as `%` and two digits.
     private static func pieces(of text: [UInt8]) -> [[UInt8]] {
         var pieces: [[UInt8]] = []
         var decoder = UTF8.ForwardParser()
@@ -124,8 +123,7 @@ package struct ConflictCopy: Equatable, Sendable {
         return [percent, digits[Int(byte >> 4)], digits[Int(byte & 15)]]
     }
 
-    /// Returns true for control characters, line ends, and characters that are invisible or change the writing
-    /// direction.
+    /// Returns true for control characters, line ends, and other invisible or direction-changing characters.
     private static func isHidden(_ scalar: Unicode.Scalar) -> Bool {
         hidden.contains { $0.contains(scalar.value) }
     }

@@ -67,9 +67,8 @@ package enum EntryName {
         return Encoded(entry: entry, sidecarBlob: isShort ? nil : blob)
     }
 
-    /// Returns the name of `entry` in the directory of `keys`, or nil if it does not authenticate there. Each name has
-    /// one valid spelling: the one from `encode`. `sidecarBlob` is the content of a long name's sidecar, otherwise
-    /// ignored.
+    /// Returns the name of `entry` in the directory of `keys`, or nil if it does not authenticate there. Only the
+    /// spelling from `encode` is valid. `sidecarBlob` is the content of a long name's sidecar, otherwise ignored.
     package static func decode(_ entry: [UInt8], sidecarBlob: [UInt8]?, keys: DirectoryKeys) -> [UInt8]? {
         let blob: [UInt8]
         switch kind(of: entry) {
@@ -86,8 +85,7 @@ package enum EntryName {
         guard blob.count > tagSize, blob.count % paddingUnit == 0,
             var name = try? keys.nameCipher.decrypt(blob, associatedData: associatedData)
         else { return nil }
-        // SIV is deterministic and base64url canonical here, so with minimal padding `encode` returns exactly this
-        // entry.
+        // SIV is deterministic and base64url canonical here, so with minimal padding `encode` returns this very entry.
         let size = name.count
         while name.last == 0 { name.removeLast() }
         return paddedSize(name.count) == size && isValid(name) ? name : nil

@@ -19,22 +19,19 @@ package struct FileHeader: Sendable {
 
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
     package var epoch: UInt8 { wrapped.epoch }
-    /// The public key of a file made while the vault was locked (FileFormat, Inbox). Nil if the class key wraps its
-    /// secret.
+    /// The public key of a file made during a lock (FileFormat, Inbox). Nil if the class key wraps its secret.
     package private(set) var ephemeralKey: [UInt8]?
     /// The random id by which the log identifies the file. Never 0 in a file made by vaultfs.
     package private(set) var fileID: UInt64
-    /// The plaintext length of a sealed file. Otherwise the durable length, up to which all chunks are known to be
-    /// durable.
+    /// The plaintext length of a sealed file. Otherwise the durable length, up to which all chunks are durable.
     package var length: UInt64 = 0
     /// True if `length` is authenticated.
     package var isSealed = false
     /// True if all-zero records read as zeros.
     package var isSparse = false
-    /// True if the file has or had several names. In a copy of the vault without hard links, other files then have its
-    /// id.
+    /// True if the file has or had several names. A copy of the vault without hard links then has its id several times.
     package var isLinked = false
-    /// Grows by one at every write of the header. 56 bits.
+    /// Grows by one at each seal. Other writes of the header keep it (FileFormat, Header-4). 56 bits.
     package var sealCounter: UInt64 = 0
 
     /// Makes a header for a new, empty file (unsealed, not sparse, counter 0), and returns it with its keys.
@@ -85,9 +82,8 @@ package struct FileHeader: Sendable {
             isLinked: flags & linkedFlag != 0, sealCounter: state >> 8)
     }
 
-    /// Unwraps the file secret, derives the keys, and verifies the MAC of the parsed header. Throws
-    /// `doesNotAuthenticate`, naming the part that failed. `classCipher` is under the key of `protectionClass`, or of
-    /// `ephemeralKey`.
+    /// Unwraps the file secret, derives the keys, and verifies the MAC of the parsed header. `classCipher` is under the
+    /// key of `protectionClass`, or of `ephemeralKey`. Throws `doesNotAuthenticate`, naming the failed part.
     package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
         let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
         try require(equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: its length is damaged")
@@ -96,8 +92,7 @@ package struct FileHeader: Sendable {
 
     /// Returns the same header for another class. The file secret, and so all keys, stay: only the wrapping key
     /// changes. `oldCipher` opens this header, `newCipher` is under the new class's key of the same epoch, `keys` are
-    /// the file's. The caller raises `sealCounter`. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the
-    /// wrap.
+    /// the file's. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
     package func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
     ) throws(FormatError) -> FileHeader {
@@ -108,8 +103,8 @@ package struct FileHeader: Sendable {
         return result
     }
 
-    /// Returns the header with a new id, for a file that is no longer linked. `classCipher` opens this header. Throws
-    /// `doesNotAuthenticate`.
+    /// Returns the header with a new id, for a file no longer linked. Throws `doesNotAuthenticate` if `classCipher` is
+    /// wrong.
     package func withNewID(classCipher: SivCipher) throws(FormatError) -> FileHeader {
         var result = self
         result.fileID = try Self.makeID()
@@ -118,7 +113,7 @@ package struct FileHeader: Sendable {
         return result
     }
 
-    /// Returns the 128 bytes of the current state, with a new MAC. The caller has raised `sealCounter`.
+    /// Returns the 128 bytes of the current state, with a new MAC.
     /// - Throws: `cryptography`; `keyForgotten`.
     package func serialized(keys: FileKeys) throws(FormatError) -> [UInt8] { authenticated + (try stateMac(keys)) }
 

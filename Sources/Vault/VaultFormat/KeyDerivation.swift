@@ -96,8 +96,7 @@ package final class DirectoryKeys: Sendable {
     }
 }
 
-/// The keys derived from a file secret (FileFormat, File header): those of one file's chunks, header state and
-/// attributes.
+/// The keys derived from a file secret (FileFormat, File header): for a file's chunks, header state and attributes.
 ///
 /// They outlive the class key, so a locked class still lets an open file grow and be sealed. Any thread.
 package final class FileKeys: Sendable {
@@ -118,8 +117,8 @@ package final class FileKeys: Sendable {
 
     package var isForgotten: Bool { stateKey.isForgotten }
 
-    /// Wipes the keys in place. Users of the keys then get `keyForgotten`. Call this and ``refill(from:)`` from one
-    /// thread at a time.
+    /// Wipes the keys in place. Their users then get `keyForgotten`. Call this and ``refill(from:)`` from one thread at
+    /// a time.
     package func forget() {
         chunk.forget()
         stateKey.forget()

@@ -42,8 +42,7 @@ package enum Lease: Sendable, Equatable {
     }
 }
 
-/// The time that a slot works from its first use on. A use is a mount, an unlock, an import or an export (FileFormat,
-/// Leases).
+/// The time that a slot works from its first mount, unlock, import or export on (FileFormat, Leases).
 package struct PlayWindow: Sendable, Equatable {
     /// The range of a window's length, in seconds.
     package static let lengths = 1...0xFFFF_FFFF
@@ -58,8 +57,7 @@ package struct PlayWindow: Sendable, Equatable {
     /// Returns the window after a use at `time`, which starts it if necessary. Nil if `time` changes nothing.
     /// - Parameter time: a time `YYYY-MM-DDThh:mm:ssZ`.
     package func seeing(_ time: String) -> PlayWindow? {
-        // Compare as text: units go from the largest to the smallest and have fixed lengths, so text order is time
-        // order.
+        // Compare as text: its units have fixed lengths and go from largest to smallest, so text order is time order.
         if let seen, seen >= time { return nil }
         return PlayWindow(seconds: seconds, started: started ?? time, seen: time)
     }

@@ -112,8 +112,8 @@ package struct LogEntry: Sendable, Equatable {
         self.bodySize = bodySize
     }
 
-    /// Returns true if the fields make sense in a vault of this layout. Writers must check this, because readers refuse
-    /// other entries.
+    /// Returns true if the fields make sense in a vault of this layout. Readers refuse other entries, so writers must
+    /// too.
     package func isValid(_ layout: ChunkLayout) -> Bool {
         guard fileID != 0, length <= UInt64(Int64.max) / 2, first < UInt64(Int64.max), end <= UInt64(Int64.max),
             isExact || length == 0
@@ -144,8 +144,7 @@ package struct LogEntry: Sendable, Equatable {
     }
 }
 
-/// The first 64 bytes of `vaultfs.log` (FileFormat, Log). They are in one sector, so a power cut leaves them old or
-/// new.
+/// The first 64 bytes of `vaultfs.log` (FileFormat, Log). One sector has them, so a power cut leaves them old or new.
 package struct LogHeader: Sendable, Equatable {
     /// Bytes before the entries.
     package static let areaSize: UInt64 = 4096
@@ -171,8 +170,8 @@ package struct LogHeader: Sendable, Equatable {
 
     /// Maximum number of bytes of the whole file.
     package var logSize: UInt64
-    /// Drawn anew for each log file and each mount that writes entries. Part of every tag's nonce. 0 before the first
-    /// entry.
+    /// Drawn anew for each log file, each mount that writes entries, and after an entry written in part. Part of every
+    /// tag's nonce. 0 before the first entry.
     package var salt: UInt64 = 0
     /// The first entry that may not be in place: its sequence number and offset.
     package var startSequence: UInt64 = 1

@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// The class of an object, which decides when it can be read: one byte in headers and directory records (FileFormat,
+/// The class of an object, which decides when it can be read. Headers and records have one byte for it (FileFormat,
 /// Keys).
 package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable {
     /// Keys are wiped at every lock.

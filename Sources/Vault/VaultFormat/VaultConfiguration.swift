@@ -144,8 +144,7 @@ package struct VaultConfiguration: Sendable, Equatable {
         return try cryptography("vaultfs.json: mac", HmacSha256.authenticate(Array(text.utf8), key: key))
     }
 
-    /// The lines under which each slot is encrypted. They omit features that can come later, because existing slots
-    /// could not adapt.
+    /// The lines under which each slot is encrypted. They omit later features, because existing slots could not adapt.
     var headLines: String {
         Self.headLines(vault: vault, chunkSize: chunkSize, features: epoch == nil ? [] : [Self.epochsFeature])
     }
@@ -528,8 +527,7 @@ extension VaultConfiguration {
         let request = SlotRequest(
             secret: secret, cost: slot.kdf.cost ?? .standard, label: slot.label, expires: slot.expires,
             window: slot.window)
-        // Include the removed slots, because setting the clock back before the latest time of any slot must gain
-        // nothing.
+        // Include the removed slots: setting the clock back before the latest time of any slot must gain nothing.
         let latest = slots.map(\.created).reduce(created, max)
         let made = try KeySlot.make(id: slot.id, request: request, created: latest, masterKey: newMaster, head: head)
         let epoch = try KeyEpoch.make(

@@ -18,8 +18,7 @@ extension VaultID {
         VaultID(bytes: try cryptography("vault id", SecureRandom.bytes(count: size)))
     }
 
-    /// Parses exactly 32 lower-case digits. Nil for other text, because the head lines contain the spelling, so it must
-    /// be unique.
+    /// Parses exactly 32 lower-case digits. Nil for other spellings, because the head lines contain the spelling.
     package init?(hex text: [UInt8]) {
         guard let bytes = Hexadecimal.decode(text), bytes.count == Self.size else { return nil }
         self.init(bytes: bytes)

@@ -66,8 +66,7 @@ struct WrappedSecret: Sendable {
         return try cryptography(kind.secret, classCipher.decryptSecret(wrapped, associatedData: [identity]))
     }
 
-    /// Wraps the same secret under the key of another class. Both ciphers are of the same epoch. Throws
-    /// `doesNotAuthenticate`.
+    /// Wraps the secret under another class's key of the same epoch. Throws `doesNotAuthenticate`.
     func rewrapped(
         as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> WrappedSecret {
