@@ -1,17 +1,17 @@
 internal import LinuxSystem
 internal import Synchronization
 
-/// The objects that were made in locked inboxes during the current lock, or moved there. Any thread. A leaf lock.
+/// The objects made in locked inboxes, or moved there, during the current lock. Any thread. A leaf lock.
 final class Arrivals: Sendable {
     enum Kind {
         case file, other
-        /// A file that was there before the lock, and is being written. It counts until its last close.
+        /// A file from before the lock that is still being written. It counts until its last close.
         case inUse
     }
 
     private struct State {
         var objects: [FileIdentity: Kind] = [:]
-        /// Number of files, also after the lock.
+        /// Number of files. Stays after the lock.
         var files = 0
         var isEnded = false
     }
@@ -19,7 +19,7 @@ final class Arrivals: Sendable {
     private let state = Mutex(State())
     private let hasAny = Atomic<Bool>(false)
 
-    /// Number of files that arrived during the current lock, or if it has ended, during the last one.
+    /// Number of files that arrived during the current lock or, after its end, during the last one.
     var files: Int { state.withLock { $0.files } }
 
     func contains(_ identity: FileIdentity) -> Bool {
@@ -39,13 +39,13 @@ final class Arrivals: Sendable {
         }
     }
 
-    /// Forgets a file that was there before the lock, after its last close.
+    /// Forgets a file from before the lock, after its last close.
     func removeInUse(_ identity: FileIdentity) {
         guard hasAny.load(ordering: .acquiring) else { return }
         state.withLock { if $0.objects[identity] == .inUse { $0.objects[identity] = nil } }
     }
 
-    /// Forgets an object that has lost its last name.
+    /// Forgets an object whose last name was removed.
     func remove(_ identity: FileIdentity) {
         guard hasAny.load(ordering: .acquiring) else { return }
         state.withLock { state in
@@ -53,10 +53,10 @@ final class Arrivals: Sendable {
         }
     }
 
-    /// A lock has begun. Objects that have arrived since its lock file was seen stay.
+    /// Begins a lock. Objects stay if they arrived after its lock file was seen.
     func begin() { state.withLock { if $0.isEnded { $0 = State() } } }
 
-    /// Called when the mount is not locked.
+    /// Forgets all objects after the lock.
     func removeAll() {
         state.withLock { state in
             if state.isEnded { return }

@@ -3,7 +3,7 @@ internal import Synchronization
 
 /// The conflict copies that programs have seen in listings or by name, for `status`. Any thread. A leaf lock.
 final class ConflictCopies: Sendable {
-    /// Number of copies that are remembered.
+    /// Maximum number of remembered copies.
     private static let mostKnown = 1000
 
     private struct Key: Hashable {
@@ -11,7 +11,7 @@ final class ConflictCopies: Sendable {
         let entry: Component
     }
 
-    /// The directories, by their identity and the copy's entry.
+    /// The directory of each copy, by the directory's identity and the copy's entry.
     private let known = Mutex<[Key: Node]>([:])
 
     func insert(_ entry: Component, in directory: Node) {
@@ -22,7 +22,7 @@ final class ConflictCopies: Sendable {
         }
     }
 
-    /// The number of copies for which `isThere` returns true. The others are forgotten: a sync client may have removed them.
+    /// Counts the copies for which `isThere` returns true. Forgets the others: a sync client may have removed them.
     func count(isThere: (Node, Component) -> Bool) -> Int {
         let seen = known.withLock { $0 }
         let absent = seen.filter { !isThere($1, $0.entry) }.keys

@@ -5,7 +5,7 @@ internal import Synchronization
 internal import VaultFormat
 internal import VaultStore
 
-/// A file, directory, link or special file of a vault that the kernel knows. Any thread.
+/// A file, directory, link or special file of a vault, known to the kernel. Any thread.
 package final class Node: TableNode, @unchecked Sendable {
     // @unchecked: as TableNode. The properties added here are immutable, atomic or under a mutex.
     private enum Origin: UInt8, AtomicRepresentable {
@@ -14,16 +14,16 @@ package final class Node: TableNode, @unchecked Sendable {
 
     private let origin = Atomic(Origin.unknown)
 
-    /// True for a conflict copy, and for everything in a directory that is one (FileFormat, Store-40).
+    /// True for a conflict copy, and for everything in the conflict copy of a directory (FileFormat, Store-40).
     var isConflictCopy: Bool { origin.load(ordering: .relaxed) == .conflictCopy }
 
-    /// True if a sync client may have given the file the name of a conflict copy while it was open.
+    /// True if a sync client may have renamed the open file to the name of a conflict copy.
     let hasCopyName = Atomic<Bool>(false)
 
-    /// True after a change by a path that the kernel may remember although the client has taken the name away.
+    /// True after a change was refused with `ESTALE`, until the next one. The kernel may have used an outdated name.
     let wasStale = Atomic<Bool>(false)
 
-    /// True from the making of a file to its last close.
+    /// True from the creation of a file to its last close.
     let isBeingMade = Atomic<Bool>(false)
 
     /// Sets `isConflictCopy`. Returns false if it already has the other value.
@@ -33,10 +33,10 @@ package final class Node: TableNode, @unchecked Sendable {
         return wasUnknown || old == value
     }
 
-    /// A directory's class, shared by all who have it open.
+    /// A directory's class, shared by all its openings.
     let directoryClass: DirectoryClass?
 
-    /// Raw value of the authenticated class. 0 before that.
+    /// Raw value of the authenticated class. 0 before the authentication.
     private let knownClass = Atomic<UInt8>(0)
 
     struct OpenState {
@@ -44,9 +44,9 @@ package final class Node: TableNode, @unchecked Sendable {
         weak var file: EncryptedFile?
         /// The file id of the first open. A file with another id is not this node.
         var fileID: UInt64?
-        /// Indirect, because most nodes have none.
+        /// Indirect to save memory, because most nodes have none.
         var sealing: Sealing?
-        /// Set for a directory that was removed while it may be in use.
+        /// The directory, removed while programs may still use it.
         var removedDirectory: OpenDirectory?
     }
 
@@ -73,22 +73,22 @@ package final class Node: TableNode, @unchecked Sendable {
         init(_ status: stat) { (mode, modified, changed) = (status.st_mode, status.st_mtim, status.st_ctim) }
     }
 
-    /// Facts about the object's extended attributes that need no look at the store.
+    /// Known facts about the object's extended attributes, which save a look at the store.
     struct KnownAttributes {
         enum Others: UInt8 {
             case unknown, none, some
         }
 
-        /// True if it has no pack of `user.*` attributes.
+        /// True if the object has no pack of `user.*` attributes.
         var hasNoPack = false
-        /// Attributes outside `user.*`.
+        /// The presence of attributes outside `user.*`.
         var others = Others.unknown
     }
 
     /// The mutex is held while attributes are read or changed. A rename waits for it (`forgetAttributes`).
     let attributes = Mutex(KnownAttributes())
 
-    /// Held while the file is opened, so that there is only one `EncryptedFile`.
+    /// Held while a thread opens the file, so that there is only one `EncryptedFile`.
     let opening = Mutex(OpenState())
 
     package required init(key: FileIdentity, kind: mode_t) {
@@ -96,7 +96,7 @@ package final class Node: TableNode, @unchecked Sendable {
         super.init(key: key, kind: kind)
     }
 
-    /// For `EncryptedFile.onHiddenWrite`.
+    /// Updates `OpenState.sealing`. Called by `BackingAttributes.onHiddenWrite`.
     func updateSealing(before: stat, after: stat?) {
         opening.withLock { state in
             guard let after else {
@@ -109,7 +109,7 @@ package final class Node: TableNode, @unchecked Sendable {
         }
     }
 
-    /// The backing file's attributes without the effect of sealing. The kernel caches them for a while.
+    /// Returns the backing file's attributes without the effect of sealing. The kernel caches them for a while.
     func withoutSealing(_ status: stat) -> stat { Self.without(opening.withLock { $0.sealing }, status) }
 
     /// Maximum time, in milliseconds, from a stat of the backing file to the use of its result.
@@ -123,10 +123,10 @@ package final class Node: TableNode, @unchecked Sendable {
         case .done(let shown, let since, let moved, let time):
             let changed = status.changedNanoseconds
             if changed == moved {
-                // The file's times may still be newer, because the clock ticks.
+                // Restore only ctime, because a write in the same tick of the clock may have renewed mtime.
                 result.st_ctim = shown.changed
             } else if since < changed && changed < moved && monotonicMilliseconds() < time + maximumStatAge {
-                // The stat was taken during the sealing. The limit is needed because clocks can be set back.
+                // The stat was taken during the sealing. Limit its age, because clocks can be set back.
                 (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
             }
         case nil: break
@@ -134,16 +134,16 @@ package final class Node: TableNode, @unchecked Sendable {
         return result
     }
 
-    /// The authenticated class. Nil before that.
+    /// The authenticated class, or nil before the authentication.
     var protectionClass: ProtectionClass? {
         get { ProtectionClass(rawValue: knownClass.load(ordering: .acquiring)) }
         set { knownClass.store(newValue?.rawValue ?? 0, ordering: .releasing) }
     }
 
-    /// True since the file was cut without the kernel's knowledge, until the kernel is asked to look it up again.
+    /// True after the daemon has cut the file, until the next open makes the kernel look up the new size.
     let isOutdated = Atomic<Bool>(false)
 
-    /// For a name that now leads to another object. Whoever has looked by that name has finished.
+    /// Forgets what was read through a name that now leads to another object, after waiting for threads that read it.
     func forgetAttributes() { attributes.withLock { $0.others = .unknown } }
 
     var openFile: EncryptedFile? { opening.withLock { $0.file } }

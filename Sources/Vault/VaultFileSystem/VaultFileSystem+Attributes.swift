@@ -9,10 +9,10 @@ internal import VaultFormat
 package import VaultStore
 
 extension VaultFileSystem {
-    /// fstat(2) of a node, also of an open one without a name.
+    /// Returns the fstat(2) result of a node, even of an open one without a name.
     package func attributes(_ id: NodeID) throws(StoreError) -> stat {
         let node = try nodes.node(id)
-        // The root's attributes are available in every state, because tools look at mountpoints.
+        // Always return the root's attributes, because tools look at mountpoints.
         if node !== nodes.root { try admit(node, .attributes) }
         return try attributes(of: node)
     }
@@ -27,13 +27,13 @@ extension VaultFileSystem {
     private func statusByName(_ node: Node) throws(StoreError) -> stat {
         try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> stat in
             let status = try store.status(of: entry, in: directory)
-            // Another object may have been given the name since.
+            // Another object may have got the name meanwhile.
             guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
             return status
         }
     }
 
-    /// Needs no keys, so a directory with a damaged record has attributes too.
+    /// Returns a directory's attributes. Needs no keys, so a damaged record does not matter.
     private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
         if let known = knownDirectory(node) { return try known.descriptor.status() }
         do throws(StoreError) { return try statusByName(node) } catch .system(.staleNFSFileHandle) {
@@ -46,7 +46,7 @@ extension VaultFileSystem {
         _ id: NodeID, _ changes: AttributeChanges, handle: FileHandle?, workspace: Workspace
     ) throws(StoreError) -> stat {
         let node = try nodes.node(id)
-        // A descriptor goes on if a sync client renames the file.
+        // An open descriptor still works after a sync client has renamed the file.
         if handle == nil { try admitChange(of: node) } else { try store(of: node).admitChange() }
         // truncate(2) writes to the file.
         if let handle { try admit(handle) } else { try admit(node, changes.length == nil ? .attributes : .opening) }
@@ -62,7 +62,7 @@ extension VaultFileSystem {
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    /// Runs `body` with `EncryptedFile.excludingHiddenWrites` if the file is open.
+    /// Runs `body` inside `FileParts.excludingHiddenWrites` if the file is open.
     func excludingHiddenWrites<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError)
         -> Result
     {
@@ -80,16 +80,17 @@ extension VaultFileSystem {
         if length > 0 { try temporary.file.setLength(length, workspace: workspace) }
     }
 
-    /// The store checks nearly everything: each call is made with the rights of the mount's only user. These remain: a file that
-    /// is open already, a mode that a writer changes for a moment (`Descriptor.reopenedForWriting`), execve(2), access(2).
+    /// Checks what the store does not check. Usually the store's own checks suffice, because the daemon has the rights
+    /// of the mount's only user. Exceptions: open files, a mode that a writer changes briefly
+    /// (`Descriptor.reopenedForWriting`), execve(2), access(2).
     package func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) throws(StoreError) {
         let node = try nodes.node(id)
-        // As its attributes, the root can be entered in every state.
+        // Programs can always enter the root and read its attributes.
         if node !== nodes.root { try admit(node, isOpening ? .opening : .attributes) }
         if node.isConflictCopy, mask & W_OK != 0 { throw .refused(.readOnlyFileSystem) }
         guard isOpening else { return try pinForAttributes(node).checkAccess(mask) }
         if mask == R_OK, node.openFile == nil { return }
-        // The call that follows needs it too.
+        // Open the file, because the kernel's next call needs it too.
         guard mask & X_OK == 0, let file = try? openFile(node) else { return try pin(node).checkAccess(mask) }
         try file.reader.checkAccess(mask)
     }
@@ -109,7 +110,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// Returns true if a bit was cleared. A setgid bit without group execution stays for members of the group.
+    /// Clears the set-id bits, and returns true if one was cleared. Group members keep setgid without group execution.
     @discardableResult
     func dropSetID(_ node: Node, _ pinned: Descriptor, for caller: () -> Caller) throws(StoreError) -> Bool {
         // A seal in progress would restore the bits.
@@ -130,7 +131,7 @@ extension VaultFileSystem {
 
     // MARK: Extended attributes
 
-    /// The treatment of a name.
+    /// The treatment of an attribute, by its name.
     private enum Namespace {
         /// `user.*`: encrypted.
         case encrypted
@@ -145,9 +146,9 @@ extension VaultFileSystem {
     }
 
     private static let classAttribute = Array("user.vaultfs.class".utf8)
-    /// `ls -l` asks for it for each file, unless one of the same device has answered `EOPNOTSUPP` (ls.c in coreutils).
+    /// `ls -l` requests it for each file, unless one of the same device has answered `EOPNOTSUPP` (ls.c in coreutils).
     private static let labelAttribute = Array("security.selinux".utf8)
-    /// True if SELinux runs on this machine: it registers a file system of its own then (proc_filesystems(5)).
+    /// True if SELinux runs on this machine, because it then registers its own file system (proc_filesystems(5)).
     private static let hasLabels =
         (try? Descriptor(path: "/proc/filesystems", flags: O_RDONLY).read(at: 0, count: 1 << 16))
         .map { String(decoding: $0, as: UTF8.self).contains("selinuxfs") } ?? true
@@ -162,11 +163,11 @@ extension VaultFileSystem {
         return isPassed ? .passedThrough : .unsupported
     }
 
-    /// getxattr(2): the value. Throws `ENODATA`.
+    /// getxattr(2): returns the value. Throws `ENODATA`.
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
         let namespace = namespace(of: name)
-        // The kernel reads the root's ACL when it checks access.
+        // Always return the root's ACL, because the kernel reads it when it checks access.
         if node !== nodes.root || namespace != .passedThrough { try admit(node, .attributes) }
         switch namespace {
         case .protectionClass: return Array(try classAttribute(of: node).name.utf8)
@@ -185,16 +186,16 @@ extension VaultFileSystem {
         }
     }
 
-    /// True if the object has no attributes outside `user.*`. The kernel and `ls -l` ask for such attributes of every
-    /// file, and hardly any file has them. Only this daemon changes them, so a single look is enough.
+    /// Returns true if the object has no attributes outside `user.*`. The kernel and `ls -l` request such attributes of
+    /// every file, but hardly any file has them. One look suffices, because only this daemon changes them.
     private func hasOnlyUserAttributes(_ node: Node) throws(StoreError) -> Bool {
-        // Another thread may rename the object. It then waits here, and makes this unknown again.
+        // A thread that renames the object waits here, and then resets this to unknown.
         try node.attributes.withLock { (known) throws(StoreError) -> Bool in
             if known.others == .unknown {
                 let check = { () throws(StoreError) -> Bool in try self.checkForOtherAttributes(node) }
                 let found = if let file = node.openFile { try file.parts.unlessHiddenWrite(check) } else { try check() }
                 guard let isNone = found else { return try check() }
-                // Beside a writer on another machine, that machine can set one at any time.
+                // Do not remember the answer: a writer on another machine can set an attribute at any time.
                 if store.followsWriter { return isNone }
                 known.others = isNone ? .none : .some
             }
@@ -211,19 +212,19 @@ extension VaultFileSystem {
         }
     }
 
-    /// listxattr(2): the names, without the class, which a copy must not inherit.
+    /// listxattr(2): returns the names, without the class, which a copy must not inherit.
     package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] {
         let node = try nodes.node(id)
         try admit(node, .attributes)
         let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
-        // Without a user attribute no keys are needed.
+        // Avoid the keys if there are no user attributes.
         guard let firstUser = stored.firstIndex(where: Self.isUser) else { return passedThrough(stored[...]) }
         return try withEncrypted(node) { (attributes) throws(StoreError) in
             // Read the names again, because they may have moved to the pack.
             let users = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
             let (names, damaged) = try attributes.names(ofStored: users)
             store.counters.hiddenNames.count(damaged)
-            // In the store's order, so that an archive of the mount equals one of a plain copy.
+            // Keep the store's order, so that an archive of the mount equals one of a plain copy.
             return passedThrough(stored[..<firstUser]) + names + passedThrough(stored[firstUser...])
         }
     }
@@ -247,7 +248,7 @@ extension VaultFileSystem {
         case .protectionClass:
             guard let value else { throw .system(.notPermitted) }
             try setProtectionClass(of: node, to: value, flags: flags)
-        // A vault in this one stores its attributes under such names. For it, this is a store without them.
+        // A vault inside this one would store its attributes under such names. Let it see a store without attributes.
         case .reserved: throw .system(.notSupported)
         case .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
@@ -266,7 +267,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// Calls `body` with the encrypted attributes of a file or directory. No other thread uses them meanwhile.
+    /// Calls `body` with the encrypted attributes of a file or directory, while no other thread uses them.
     private func withEncrypted<Result>(
         _ node: Node, _ body: (inout EncryptedAttributes) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -275,7 +276,7 @@ extension VaultFileSystem {
         let pinned = try pinForAttributes(node)
         return try node.attributes.withLock { (known) throws(StoreError) -> Result in
             var attributes = EncryptedAttributes(pinned, codec, mayHavePack: !known.hasNoPack)
-            // Beside a writer on another machine, that machine can make a pack at any time.
+            // Do not remember the answer: a writer on another machine can make a pack at any time.
             defer { known.hasNoPack = !attributes.mayHavePack && !store.followsWriter }
             return try body(&attributes)
         }
@@ -285,7 +286,7 @@ extension VaultFileSystem {
         node === nodes.root ? store.root : try pin(node)
     }
 
-    /// The keys of a file's or directory's attributes. Other objects have no `user.*`.
+    /// Returns the keys of a file's or directory's attributes. Other objects have no `user.*`.
     private func codec(of node: Node) throws(StoreError) -> AttributeCodec {
         guard node.isDirectory || node.isRegularFile else { throw .system(.noData) }
         let key = node.isDirectory ? try directory(node).keys.attributeKey : try openFile(node).keys.attributeKey
@@ -293,9 +294,10 @@ extension VaultFileSystem {
     }
 }
 
-/// The attribute `user.vaultfs.class` of files and directories. It is not listed, so that no tool copies it.
+/// The attribute `user.vaultfs.class` of files and directories. Not listed, so that tools do not copy it.
 extension VaultFileSystem {
-    /// - Throws: `ENODATA` if the node is neither a file nor a directory.
+    /// Returns the class of a file or directory.
+    /// - Throws: `ENODATA` if the node is neither.
     func classAttribute(of node: Node) throws(StoreError) -> ProtectionClass {
         if node.isDirectory { return try directory(node).protectionClass }
         guard node.isRegularFile else { throw .system(.noData) }
@@ -311,7 +313,7 @@ extension VaultFileSystem {
         guard let newClass = ProtectionClass.allCases.first(where: { Array($0.name.utf8) == name }) else {
             throw .system(.invalidArgument)
         }
-        // A lock has purged and kept data according to the old class.
+        // Refuse during a lock, because it has purged and kept data according to the old class.
         guard gate.isUnlocked() else { throw refusal() }
         if node.isRegularFile && !ProtectionClass.ofFiles.contains(newClass) { throw .system(.invalidArgument) }
         if node.isDirectory {

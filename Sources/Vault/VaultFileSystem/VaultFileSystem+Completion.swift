@@ -5,12 +5,12 @@ internal import Locking
 internal import SystemPackage
 internal import VaultStore
 
-/// Completes files without a header and directories without a record that an unclean end has left (`Completion`).
+/// Completes files without a header and directories without a record, left by an unclean end (`Completion`).
 extension VaultFileSystem {
-    /// Maximum number of walks through the tree. A walk is repeated if something in the tree was moved meanwhile.
+    /// Maximum number of walks through the tree. A rename during a walk makes another one necessary.
     private static let mostWalks = 3
 
-    /// Completes a file or directory that is being opened, if it lacks its header or record.
+    /// Completes a file or directory before its open, if it lacks its header or record.
     func complete(_ node: Node, _ pin: Descriptor) throws(StoreError) {
         guard let completion = store(of: node).completion, completion.isActive,
             try Completion.isIncomplete(pin), let name = nodes.name(of: node)
@@ -19,7 +19,8 @@ extension VaultFileSystem {
         try completion.complete(pin, class: parentClass, shownPath: nodes.storedPath(of: node), in: store)
     }
 
-    /// Runs `body`, a rename of `objects`. The walk may miss what it completes, or a directory, that is moved meanwhile.
+    /// Runs `body`, a rename of `objects`. Counts it, because a walk may miss an incomplete object or a directory that
+    /// moves.
     func moving<Result>(
         _ objects: @autoclosure () throws(StoreError) -> [stat], _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -29,7 +30,7 @@ extension VaultFileSystem {
         return try completion.moving(body)
     }
 
-    /// Completes everything in the vault. Waits while the vault is locked. The body of a thread.
+    /// Completes everything in the vault, pausing while the vault is locked. The body of a thread.
     func completeEverything() {
         guard let completion = store.completion, completion.begin() else { return }
         defer { completion.end() }
@@ -42,8 +43,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// Walks through the tree once. Returns false if the walk was stopped or could not look at something. The next
-    /// mount then starts again.
+    /// Walks through the tree once. Returns false if it was stopped or failed. The next mount then starts again.
     private func walk(_ completion: Completion, _ inFlight: LockGate.InFlight) -> Bool {
         guard let root = try? store.root.openedForReading() else { return false }
         var walk = BackingWalk(root)
@@ -97,8 +97,8 @@ extension VaultFileSystem {
         [S_IFDIR, S_IFREG].contains(status.st_mode & S_IFMT)
     }
 
-    /// Returns true if a failure to look at an entry does not matter: the entry no longer exists, is not a name of the vault,
-    /// or its owner has closed it to themselves. With the last one no walk of any mount would end.
+    /// Returns true if a failure to look at an entry does not matter: the entry no longer exists, is not a name of the
+    /// vault, or its owner has denied themselves access, which would keep the walk of every mount from finishing.
     private func isIgnored(_ entry: Component, _ directory: Descriptor, _ error: StoreError) -> Bool {
         if [.system(.noSuchFileOrDirectory), .system(.permissionDenied), .system(.notPermitted)].contains(error) {
             return true

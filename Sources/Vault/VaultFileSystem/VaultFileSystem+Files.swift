@@ -9,7 +9,7 @@ internal import VaultFormat
 package import VaultStore
 
 extension VaultFileSystem {
-    /// The node's only `EncryptedFile`. Opens it if necessary.
+    /// Returns the node's only `EncryptedFile`. Opens it if necessary.
     func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         let file = try onlyFile(of: node)
@@ -27,8 +27,8 @@ extension VaultFileSystem {
             try complete(node, descriptor)
             let file = try EncryptedFile.open(descriptor, in: store(of: node))
             if let known = state.fileID, known != file.fileID {
-                // Another process has put another file in its place, with the same inode number. This node is not that file.
-                // The kernel's next lookup makes a new node.
+                // Another process has replaced the file by one with the same inode number, which gets a node at its
+                // next lookup.
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
@@ -38,7 +38,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// Makes the kernel ask for the size if the file was cut by its opening, or by that of its descriptor for writing.
+    /// Makes the kernel ask for the size if the open, or the reopening of its descriptor for writing, has cut the file.
     private func invalidateSizeIfCut(_ file: EncryptedFile, _ node: Node) {
         // A read-only store shows the shorter length from the start.
         guard !store(of: node).isReadOnly, file.parts.lengths.isCutBack.load(ordering: .acquiring),
@@ -47,13 +47,13 @@ extension VaultFileSystem {
         invalidateSize(of: node)
     }
 
-    /// Makes the kernel ask for the size of a file that was cut without its knowledge. Its next open looks the file up.
+    /// Makes the kernel ask for the size of a file after an unexpected cut. The file's next open looks it up.
     func invalidateSize(of node: Node) {
         node.isOutdated.store(true, ordering: .releasing)
         attributeObserver.notify(nodes.id(of: node).rawValue)
     }
 
-    /// Checks that an open file still has its name, if another machine writes the vault.
+    /// Checks that an open file still has its name, because another machine may write the vault.
     private func confirm(_ file: EncryptedFile, _ node: Node) throws(StoreError) {
         do throws(StoreError) { try file.confirm(try openBacking(node, flags: O_RDONLY)) } catch {
             if error == .system(.staleNFSFileHandle) { nodes.disown(node) }
@@ -69,14 +69,14 @@ extension VaultFileSystem {
         file.parts.attributes.onHiddenWrite.set { node.updateSealing(before: $0.before, after: $0.after) }
     }
 
-    /// Opens and truncates a file to length 0. This works also if its length or header is damaged.
+    /// Opens a file and truncates it to length 0, even if its length or header is damaged.
     func openTruncated(_ node: Node, _ workspace: Workspace) throws(StoreError) -> EncryptedFile {
         let file: EncryptedFile
         do throws(StoreError) {
             file = try openFile(node)
         } catch .damaged {
             let (opened, isCut) = try node.opening.withLock { (state) throws(StoreError) -> (EncryptedFile, Bool) in
-                // Another thread has truncated it meanwhile and has it open.
+                // Another thread has truncated the file meanwhile, and has it open.
                 if let file = state.file { return (file, false) }
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
                     try directory(name.parent).protectionClass
@@ -119,9 +119,9 @@ extension VaultFileSystem {
             return file
         }
         invalidateSizeIfCut(file, node)
-        // The kernel reads the attributes again after this.
+        // The kernel reads the attributes again after this open.
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
-        // It sets the size of a truncated file itself.
+        // After O_TRUNC the kernel sets the size itself.
         let isOutdated = node.isOutdated.exchange(false, ordering: .acquiringAndReleasing) && !isTruncating
         return handle(file, node, flags: flags, isOutdated: isOutdated)
     }
@@ -132,7 +132,7 @@ extension VaultFileSystem {
         .opened(try open(id, flags: flags, for: caller, workspace: workspace))
     }
 
-    /// Makes a handle. It counts until `release`.
+    /// Makes a handle, and counts it until `release`.
     func handle(_ file: EncryptedFile, _ node: Node, flags: Int32, isOutdated: Bool = false) -> FileHandle {
         let handle = FileHandle(file: file, node: node, flags: flags, isOutdated: isOutdated)
         fileHandles.add(1, ordering: .acquiringAndReleasing)
@@ -151,15 +151,15 @@ extension VaultFileSystem {
         let status = try file.reader.status()
         let node = intern(status, parent: parentNode, entry: try directory.encode(name).entry, isNew: true)
         node.isBeingMade.store(true, ordering: .releasing)
-        // A lock wipes the keys of a file that it finds without a handle.
+        // Make the handle first, because a lock wipes the keys of a file without a handle.
         let handle = handle(file, node, flags: flags)
         node.opening.withLock { adopt(file, &$0, node) }
         countArrival(status, in: parentNode)
         return (NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node)), handle)
     }
 
-    /// Pages stay valid across opens, because only this daemon changes the vault (and mtime shows other changes). If another
-    /// machine writes the vault, they are dropped. A file with a tail that is not yet authenticated bypasses the page cache,
+    /// Pages stay valid across opens, because only this daemon changes the vault (and mtime shows other changes). If
+    /// another machine writes the vault, they are dropped. A file with an unauthenticated tail bypasses the page cache,
     /// because the kernel would fill the rest of a page with zeros.
     package func pageCaching(of handle: FileHandle) -> PageCaching {
         if handle.isOutdated { return .outdated }
@@ -168,7 +168,7 @@ extension VaultFileSystem {
 
     /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
-        // The first writer may have given it a new id.
+        // The first writer may have given the file a new id.
         if handle.isWriting { handle.node.opening.withLock { $0.fileID = handle.file.fileID } }
         let left = handle.file.parts.openHandles.subtract(1, ordering: .acquiringAndReleasing).newValue
         fileHandles.subtract(1, ordering: .acquiringAndReleasing)
@@ -191,14 +191,14 @@ extension VaultFileSystem {
         }
     }
 
-    /// Seals a file that was open for writing, once its data is durable and in place. Keeps its node until then, even if the
-    /// kernel forgets it. A second `EncryptedFile` of a new node would not know of this seal, or of the log's changes.
+    /// Seals a written file once its data is durable and in place. Keeps its node until then, even if the kernel
+    /// forgets it, because a second `EncryptedFile` of a new node would not know of this seal or of the log's changes.
     func sealLater(_ file: EncryptedFile, of node: Node) {
-        // A file without a name needs no seal.
+        // Skip a file without a name, because it is about to vanish.
         guard !store.isReadOnly, file.needsSeal || file.isLogged, nodes.retain(node) else { return }
         let isNew = store.durability.sealer.add(file) { [nodes] in nodes.forget(node, count: 1) }
         if !isNew { nodes.forget(node, count: 1) }
-        // Its last name was removed before the sealer had it.
+        // A thread has removed the last name before the sealer got the file.
         if nodes.hasLeft(node) { store.durability.sealer.forget(file) }
     }
 
@@ -209,7 +209,7 @@ extension VaultFileSystem {
         try restoreKeysIfNeeded(handle)
     }
 
-    /// Reads keys that could not be read at the unlock. A failure of that is damage: `EIO`, not `ENOKEY`.
+    /// Restores keys that were unreadable at the unlock. A failure now is damage: `EIO`, not `ENOKEY`.
     @inline(__always)
     private func restoreKeysIfNeeded(_ handle: FileHandle) throws(StoreError) {
         if !handle.file.hasKeys { try handle.file.restoreKeys() }
@@ -225,12 +225,12 @@ extension VaultFileSystem {
     }
 
     package func readAhead(_ handle: FileHandle, at plaintextOffset: UInt64, workspace: Workspace) -> UInt64? {
-        // The read itself reports an error.
+        // Ignore errors, because the read itself reports them.
         try? handle.file.readAhead(at: plaintextOffset, workspace: workspace)
     }
 
-    /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back. The program wrote it before any lock began,
-    ///   so it is accepted while the file's keys are in memory.
+    /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back. The program changed it before the
+    ///   lock, so it is accepted while the file's keys are in memory.
     package func write(
         _ handle: FileHandle, _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, isWriteBack: Bool = false,
         workspace: Workspace
@@ -247,8 +247,8 @@ extension VaultFileSystem {
                 try handle.file.write(
                     data.slice(count...), at: plaintextOffset + UInt64(count), workspace: workspace)
             }
-            // The kernel does not look at the count of a written-back page (fuse_writepage_end in fs/fuse/file.c). The rest
-            // would be lost without an error.
+            // Write everything, because the kernel ignores the count of a written-back page (fuse_writepage_end in
+            // fs/fuse/file.c). The rest would be lost without an error.
         } while isWriteBack && count < data.count
         if let dataOnly = handle.synchronizesDataOnly { try synchronize(handle, dataOnly: dataOnly) }
         return count
@@ -276,7 +276,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// Throws `ENXIO` if there is none.
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE. Throws `ENXIO` if there is none.
     package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try admit(handle)
         guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {
@@ -295,7 +295,7 @@ extension VaultFileSystem {
         do throws(StoreError) {
             had = try read(source, at: sourceOffset, into: buffer, workspace: workspace)
         } catch .damaged(let reason) {
-            // The caller would report damage of the destination.
+            // Report the source's damage here, because the caller would report it for the destination.
             damageObserver.notify(Damage(reason, at: objectPath(of: source.node)))
             throw .refused(.ioError)
         }
@@ -315,7 +315,8 @@ extension VaultFileSystem {
                         try file.synchronize(dataOnly: false)
                     }
                 } catch {
-                    // The others go on if only this one fails, but do not each wait for a store that does not answer.
+                    // Go on if only this file fails. But if the store does not answer, do not wait for it once per
+                    // file.
                     failure = failure ?? error
                     try store.durability.confirm()
                 }
@@ -331,15 +332,15 @@ extension VaultFileSystem {
         }
     }
 
-    /// Seals all files at the unmount. No more requests come. What fails is a fault then.
+    /// Seals all files at the unmount, after the last request. Failures become faults of the store.
     package func shutDown() {
         store.durability.stop()
         store.completion?.stop()
         if store.isReadOnly { return }
-        // After a SIGTERM files are still open, and will not be closed.
+        // After a SIGTERM, programs still have files open, and will not close them.
         for node in nodes.all {
             guard let file = node.openFile else { continue }
-            // Also files that need no seal. The next writer may be another machine, which does not see this one's page cache.
+            // Sync sealed files too, because the next writer may be another machine, which cannot see this page cache.
             do throws(StoreError) { try file.synchronize(dataOnly: true) } catch { failed(error) }
             if !nodes.hasLeft(node) { store.faults.addIfRemoved(file) }
             sealLater(file, of: node)
@@ -355,7 +356,7 @@ package final class FileHandle: OpenFile {
     package let sequence = ReadSequence()
     let node: Node
     let isWriting: Bool
-    /// True if the file was cut since the kernel has its size.
+    /// True if the file was cut after the kernel got its size.
     let isOutdated: Bool
     /// With O_SYNC or O_DSYNC each write is durable when it returns. Nil without them.
     let synchronizesDataOnly: Bool?
@@ -373,7 +374,7 @@ package final class FileHandle: OpenFile {
         file.parts.openHandles.add(1, ordering: .acquiringAndReleasing)
     }
 
-    /// fsync(2). Also fails once for a failure that another handle or the sealer has met.
+    /// fsync(2). Also fails once for each earlier failure in another handle or in the sealer.
     func synchronize(dataOnly: Bool) throws(StoreError) {
         let result = Result { () throws(StoreError) in try file.synchronize(dataOnly: dataOnly) }
         let failures = file.parts.syncs.reports.load(ordering: .acquiring)

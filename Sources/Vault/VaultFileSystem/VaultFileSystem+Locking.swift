@@ -7,14 +7,14 @@ package import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// The table of classes, states and operations (Manual/Locking.md). Operations that are not checked here work in every
+/// The table of classes, states and operations (Manual/Locking.md). Operations that it does not check work in every
 /// state: fsync, release, forget and statfs, which return no content and change nothing.
 extension VaultFileSystem {
-    /// The use that an operation makes of an object.
+    /// The kinds of access to an object.
     enum Access {
         /// Looks up or changes the names in a directory.
         case names
-        /// Lists them.
+        /// Lists the names in a directory.
         case listing
         /// Finds an object in a directory.
         case finding
@@ -35,7 +35,7 @@ extension VaultFileSystem {
         try admitWhileLocked(node, access)
     }
 
-    /// Does the same as `admit`, for an operation on names of two directories.
+    /// Checks an operation on names of two directories like `admit`.
     func admit(_ first: Node, _ second: Node, _ access: Access) throws(StoreError) {
         if gate.isUnlocked() { return }
         try admitWhileLocked(first, access)
@@ -43,13 +43,13 @@ extension VaultFileSystem {
     }
 
     func admitWhileLocked(_ node: Node, _ access: Access) throws(StoreError) {
-        // First, because finding the class may need a key that was wiped.
+        // Check this first, because finding the class may need a wiped key.
         if gate.isExpired { throw refusal() }
         guard isAllowedWhileLocked(try protectionClass(of: node), access, of: node) else { throw refusal() }
     }
 
     func isAllowedWhileLocked(_ protectionClass: ProtectionClass, _ access: Access, of node: Node) -> Bool {
-        // Classes matter only for locks. After the end of the lease nothing is allowed.
+        // Classes matter only for locks. After the end of the lease everything is refused.
         if gate.isExpired { return false }
         if access == .finding || access == .attributes, arrivals.contains(node.key) { return true }
         return switch protectionClass {
@@ -67,27 +67,27 @@ extension VaultFileSystem {
         }
     }
 
-    /// True if a directory is an inbox, and locked. Makes no call for another directory. The directory has been opened.
+    /// Returns true if a directory, opened before, is an inbox and locked. Makes no system call for other directories.
     func isLockedInbox(_ directory: Node) -> Bool { directory.protectionClass == .inbox && !gate.isUnlocked() }
 
-    /// Throws `ENOKEY` if a name of a locked inbox is of an object that was there before the lock.
+    /// Throws `ENOKEY` if a name of a locked inbox leads to an object from before the lock.
     /// - Parameters:
-    ///   - status: of the object.
-    ///   - finds: true for a lookup. An inbox in an inbox can be found.
+    ///   - status: the object's attributes.
+    ///   - finds: true for a lookup, which can also find an inbox in an inbox.
     func admitName(of status: stat, in parent: Node, finds: Bool = false) throws(StoreError) {
         guard isLockedInbox(parent), !arrivals.contains(FileIdentity(status)) else { return }
         if finds, let node = nodes.find(status), node.isDirectory, try protectionClass(of: node) == .inbox { return }
         throw refusal()
     }
 
-    /// Throws `ENOKEY` if an object would get another name in a locked inbox while an older one of it may be there.
+    /// Throws `ENOKEY` if an object would get another name in a locked inbox, where it may already have an older one.
     func admitArrival(_ status: stat, in parent: Node) throws(StoreError) {
         let hasNames = status.st_mode & S_IFMT != S_IFDIR && status.st_nlink > 1
         guard hasNames, isLockedInbox(parent), !arrivals.contains(FileIdentity(status)) else { return }
         throw refusal()
     }
 
-    /// Remembers an object that has got its name in a locked inbox.
+    /// Remembers an object that has just got its name in a locked inbox.
     func countArrival(_ status: stat, in parent: Node) {
         guard parent.protectionClass == .inbox else { return }
         let kind: Arrivals.Kind = status.st_mode & S_IFMT == S_IFREG ? .file : .other
@@ -103,8 +103,8 @@ extension VaultFileSystem {
         return gate.refusal
     }
 
-    /// The class of a node. A claimed class that a lock refuses needs no key and is believed as it is on disk. Any other is
-    /// authenticated.
+    /// Returns the class of a node. If the unauthenticated class on disk is one that a lock refuses, it is believed,
+    /// because this needs no key. Any other is authenticated.
     func protectionClass(of node: Node) throws(StoreError) -> ProtectionClass {
         if let known = node.protectionClass { return known }
         switch node.kind {
@@ -117,7 +117,7 @@ extension VaultFileSystem {
             }
             return claimed?.outlivesLock == true ? try openFile(node).protectionClass : claimed ?? .complete
         case S_IFLNK:
-            // The same digit selects the key that decrypts the target.
+            // The claim is safe, because the same digit selects the key that decrypts the target.
             return try atName(of: node) { (directory, entry) throws(StoreError) in
                 ProtectionClass.claimed(byLinkAt: directory, entry) ?? .complete
             }
@@ -149,35 +149,35 @@ extension VaultFileSystem: LockableFileSystem {
         arrivals.begin()
         guard hasInbox.load(ordering: .acquiring) else { return }
         for node in nodes.all {
-            // Do not wait for one that is being opened, because the store may not answer.
+            // Skip a file being opened instead of waiting, because the store may not answer.
             guard node.isRegularFile, let name = nodes.name(of: node), name.parent.protectionClass == .inbox,
                 let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil, file.isBusy, file.hasWriter
             else { continue }
             arrivals.insert(node.key, node.isBeingMade.load(ordering: .acquiring) ? .file : .inUse) { true }
-            // It was closed meanwhile.
+            // The file was closed meanwhile.
             if !file.isBusy { arrivals.removeInUse(node.key) }
         }
     }
 
-    /// The root's attributes are returned in every state, so it is left out. Open files come first because many pages take
-    /// long, and at the end the other threads have nothing more to do.
+    /// Omits the root, because its attributes are returned in every state. Open files come first, because dropping many
+    /// pages takes long, and the other threads should not run out of work before the end.
     package func inodesToDrop() -> [UInt64] {
         var (open, others): ([UInt64], [UInt64]) = ([], [])
         for node in nodes.allLeavesFirst where node !== nodes.root {
-            // Names that an inbox had before the lock cannot be found any more.
+            // An inbox's names from before the lock can no longer be found.
             if let known = node.protectionClass, known != .inbox, isAllowedWhileLocked(known, .handle, of: node) {
-                // Open files of the class stay available. Closed ones must be purged.
+                // Open files of the class stay available, but closed ones must be purged.
                 if known != .unlessOpen || isAllowedWhileLocked(known, .attributes, of: node) { continue }
             }
             let id = nodes.id(of: node).rawValue
-            // Do not wait for one that is being opened, because the store may not answer.
+            // Count a file being opened as open instead of waiting, because the store may not answer.
             let isOpen = node.opening.withLockIfAvailable { $0.file != nil } ?? true
             if isOpen { open.append(id) } else { others.append(id) }
         }
         return open + others
     }
 
-    /// False only for a file that no program has open. The sealer may have it open. Does not wait, as above.
+    /// Returns false only for a file that no program has open, though the sealer may. Does not wait, as above.
     private func mayBeInUse(_ node: Node) -> Bool {
         if node.isDirectory { return true }
         let handles = node.opening.withLockIfAvailable { $0.file?.parts.openHandles.load(ordering: .acquiring) ?? 0 }
@@ -202,7 +202,7 @@ extension VaultFileSystem: LockableFileSystem {
         }
     }
 
-    /// The names that lead from the root to a node, joined by `/`. Nil if one does not authenticate.
+    /// Returns the names from the root to a node, joined by `/`, or nil if one does not authenticate.
     func plaintextPath(_ names: [NodeName<Node>]) -> [UInt8]? {
         var path: [[UInt8]] = []
         for name in names {
@@ -216,8 +216,8 @@ extension VaultFileSystem: LockableFileSystem {
         (try? directory(name.parent)).flatMap { plaintextName(of: name.entry, in: $0) }
     }
 
-    /// Closes directories that no request uses. After a lock the kernel looks up names again, and gets new nodes for those
-    /// that it forgot. Cached directories of old nodes would not be found.
+    /// Closes directories that no request uses. After a lock the kernel looks up names again, and gets new nodes for
+    /// forgotten names, so cached directories of the old nodes would be useless.
     package func closeDirectories() { _ = directories.removeAll() }
 
     package func sealClosed() { store.durability.sealer.sealAll() }
@@ -232,8 +232,8 @@ extension VaultFileSystem: LockableFileSystem {
         for node in nodes.all {
             if let file = node.openFile { sealLater(file, of: node) }
         }
-        // Durable, but without a checkpoint, for which no lock waits. A file with changes in the log is sealed later. An error is a
-        // fault by then.
+        // Make everything durable without a checkpoint, because a lock does not wait for one. Files with changes in the
+        // log are sealed later. An error has become a fault by then.
         try? store.durability.activity.during { () throws(StoreError) in
             try store.log.renewIfNeeded()
             try store.log.synchronize()
@@ -243,14 +243,14 @@ extension VaultFileSystem: LockableFileSystem {
 
     package var missingData: [String] { store.isReadOnly || !store.faults.isDataMissing ? [] : store.faults.texts }
 
-    /// Wipes the keys that must not outlive a lock: of classes, directories, files. Returns the classes' names.
+    /// Wipes the keys of classes, directories and files that must not outlive a lock. Returns the classes' names.
     /// - Parameter everything: true to wipe all keys, for a lock that allows nothing.
     package func forgetKeys(everything: Bool) -> [String] {
         let before = Set(store.keyRing.presentClasses)
         store.keyRing.beginForgetting(everything: everything)
         // Requests in progress may still have keys.
         gate.drain()
-        // Files that have arrived and were closed meanwhile, before their keys go.
+        // Seal arrived and closed files before their keys are wiped.
         if arrivedFiles > 0 { sealClosed() }
         store.keyRing.forget()
         for node in nodes.all {

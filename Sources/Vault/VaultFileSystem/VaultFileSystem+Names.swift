@@ -9,7 +9,7 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Timeout for the last closes of files below a directory that is renamed.
+    /// Timeout for the last closes of files below a directory to be renamed or removed.
     private static let closeTimeout: Duration = .seconds(1)
 
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
@@ -54,12 +54,12 @@ extension VaultFileSystem {
         while true {
             let node = nodes.intern(status, parent: parent, entry: entry, isNew: isNew)
             if node.setConflictCopy(isConflictCopy) { return node }
-            // A file that is open stays one file: a second one would not know of its changes.
+            // Keep one `EncryptedFile` for an open file, because a second one would not know of its changes.
             if node.openFile != nil, !node.isConflictCopy {
                 node.hasCopyName.store(true, ordering: .relaxed)
                 return node
             }
-            // A sync client has renamed it.
+            // A sync client has renamed the object.
             nodes.disown(node)
             nodes.forget(node, count: 1)
         }
@@ -85,23 +85,23 @@ extension VaultFileSystem {
         let (parentNode, directory) = try directoryToChange(parent)
         var isNew = true
         switch object {
-        // The key of its target may be forgotten.
+        // The key for link targets may be wiped.
         case .link: if isLockedInbox(parentNode) { throw refusal() }
         case .hardLink(let id):
             isNew = false
-            // Other names of it may have been in the inbox before the lock.
+            // Other names of the object may have been in the inbox before the lock.
             if isLockedInbox(parentNode), !arrivals.contains(try nodes.node(id).key) { throw refusal() }
         default: break
         }
         try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
-        // The change was admitted and has happened. A lock that comes now must not make it an error.
+        // The change was admitted and has happened, so a lock that begins now must not make it an error.
         let made = try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
         countArrival(made.attributes, in: parentNode)
         return made
     }
 
-    /// A damaged file can get another name. It cannot be written, so it needs no mark. One that was made without its class's key has
-    /// it from the start.
+    /// Marks a file that gets another name. A damaged file needs no mark, because it cannot be written. A file made
+    /// without its class's key has the mark from the start.
     private func markLinked(_ node: Node) throws(StoreError) {
         do throws(StoreError) {
             try withSpace { () throws(StoreError) in try openFile(node).markLinked() }
@@ -120,7 +120,7 @@ extension VaultFileSystem {
         case .node(let mode, let device): try directory.makeNode(name, mode: mode, device: device, owner: owner)
         case .hardLink(let id):
             try atName(of: try nodes.node(id)) { (oldDirectory, entry) throws(StoreError) in
-                // The completion walk may already have passed the new name when the old one is removed.
+                // When the old name is removed, the completion walk may have passed the new one already.
                 try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
                     try directory.link(name, to: entry, in: oldDirectory, owner: owner)
                 }
@@ -128,7 +128,7 @@ extension VaultFileSystem {
         }
     }
 
-    /// The directory in which a name is about to be made.
+    /// Returns the directory in which a program wants to make a name.
     func directoryToChange(_ parent: NodeID) throws(StoreError) -> (node: Node, directory: OpenDirectory) {
         let node = try nodes.node(parent)
         try admitChange(of: node)
@@ -137,7 +137,7 @@ extension VaultFileSystem {
     }
 
     package func remove(_ name: [UInt8], in parent: NodeID, isDirectory: Bool) throws(StoreError) {
-        // Also in a conflict copy of a directory, so not `directoryToChange`.
+        // Do not use `directoryToChange`, because a conflict copy of a directory allows this too.
         try store.admitChange()
         let parentNode = try nodes.node(parent)
         try admit(parentNode, .names)
@@ -158,9 +158,9 @@ extension VaultFileSystem {
     }
 
     /// renameat2(2).
-    /// - Throws: `EINVAL` for RENAME_EXCHANGE with another flag, and for a flag that the store does not have. `EXDEV`
-    ///   for a conflict copy, so that mv(1) makes a copy of it, with an id and a secret of its own, and for a directory
-    ///   that would get below one with the same secret. `EROFS` to replace a conflict copy.
+    /// - Throws: `EINVAL` for RENAME_EXCHANGE with another flag, and for a flag unknown to the store. `EXDEV` for a
+    ///   conflict copy, so that mv(1) copies it with an id and a secret of its own, and for a directory that would get
+    ///   below one with the same secret. `EROFS` to replace a conflict copy.
     package func rename(
         _ name: [UInt8], in parent: NodeID, to newName: [UInt8], in newParent: NodeID, flags: UInt32,
         for caller: Caller
@@ -187,7 +187,7 @@ extension VaultFileSystem {
         if let target { try admitName(of: target, in: newNode) }
         try admitArrival(source, in: newNode)
         if let target, isExchange { try admitArrival(target, in: oldNode) }
-        // Two names of one file stay (rename(2)).
+        // Two names of one file both stay (rename(2)).
         let isSame = target.map { FileIdentity($0) == FileIdentity(source) } ?? false
         let exchanged = isExchange && !isSame ? target : nil
         let replaced = !isExchange && flags & linux_RENAME_NOREPLACE == 0 && !isSame ? target : nil
@@ -215,10 +215,9 @@ extension VaultFileSystem {
         }
     }
 
-    /// Runs a rename or a removal. SMB refuses that of a directory while a file below it is open, and files that
-    /// programs have closed are still open here until they are sealed. So seals them if it is refused, and tries again.
-    /// The kernel notifies of the last close only after close(2) has returned, so then waits for it. The caller holds
-    /// no lock.
+    /// Runs a rename or a removal. SMB refuses to rename or remove a directory while a file below it is open, and
+    /// closed files stay open here until they are sealed. So after a refusal, seals them and tries again. Also waits
+    /// for last closes, because the kernel notifies of them only after close(2) has returned. The caller holds no lock.
     private func closingFiles(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
         func isDone() throws(StoreError) -> Bool {
             do throws(StoreError) {
@@ -239,11 +238,11 @@ extension VaultFileSystem {
             store.durability.sealer.sealAll()
             if try isDone() { return }
         } while lastCloses.wait(until: deadline, for: { $0 == seen ? nil : true }) != nil
-        // The descriptor of a file is closed a moment after the wait has ended.
+        // The file's descriptor closes a moment after the wait, so try once more.
         try change()
     }
 
-    /// True for a directory with the secret of `parent` or of a directory above that (FileFormat: Directory-4).
+    /// Returns true for a directory with the secret of `parent` or of a directory above it (FileFormat: Directory-4).
     private func repeatsSecret(_ status: stat, below parent: Node) -> Bool {
         guard status.st_mode & S_IFMT == S_IFDIR, let node = nodes.find(status), (try? directory(node)) != nil,
             node.directoryClass?.mayRepeatSecret == true
@@ -257,8 +256,8 @@ extension VaultFileSystem {
         node.forgetAttributes()
     }
 
-    /// Runs `body`, which takes a name from an object, then updates the table.
-    /// - Parameter status: the object's status before. Nil if there is no object.
+    /// Runs `body`, which removes a name of an object, then updates the table.
+    /// - Parameter status: the object's attributes before. Nil if there is no object.
     private func losing(
         _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
@@ -272,9 +271,9 @@ extension VaultFileSystem {
         _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         guard let node else { return try body() }
-        // Without a descriptor of the file, because removing an open file leaves another one on NFS.
+        // Hold no descriptor of the file, because NFS keeps a removed open file under another name.
         if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }
-        // All its names may be removed at the same time. This descriptor keeps the inode until the table knows.
+        // Hold the inode until the table knows, because other threads may remove the other names at the same time.
         let pin = try? Descriptor(at: directory.descriptor, name.entry, flags: linux_O_PATH)
         try body()
         finishRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
@@ -335,14 +334,14 @@ extension VaultFileSystem {
         try handle.directory.descriptor.synchronize(dataOnly: dataOnly)
     }
 
-    /// Entries that do not authenticate are left out. Those that may belong to the vault are counted and reported.
+    /// Leaves out entries that do not authenticate. Counts and reports those that may belong to the vault.
     package func list(
         _ handle: DirectoryHandle, from offset: Int64, withAttributes: Bool, _ accept: (ListedEntry) -> Bool
     ) throws(StoreError) {
-        // Once for all entries, because each check is a system call for each lock file.
+        // Check once for all entries, because each check makes a system call for each lock file.
         let wasUnlocked = gate.isUnlocked()
         if !wasUnlocked { try admitWhileLocked(handle.node, .listing) }
-        // Without keys every name would be hidden.
+        // Restore the keys first, because without them every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
         try list(handle.reader, from: offset, accept) { (_, entry, listed) throws(StoreError) in
             try complete(entry, &listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
@@ -350,7 +349,7 @@ extension VaultFileSystem {
         try confirmKeys(of: handle.directory, handle.node)
     }
 
-    /// Sets the plaintext name, and the attributes and the node if they are wanted. Returns false to leave the entry out.
+    /// Adds the plaintext name and, if wanted, attributes and node to a listed entry. Returns false to leave it out.
     private func complete(
         _ entry: Component, _ listed: inout ListedEntry, in handle: DirectoryHandle, withAttributes: Bool,
         wasUnlocked: Bool
@@ -377,29 +376,28 @@ extension VaultFileSystem {
                 listed.attributes = plaintextAttributes(status, of: node)
                 listed.id = nodes.id(of: node)
             } catch {
-                // The class hides the attributes but not the name. The kernel asks for them when a program needs them.
+                // The class hides only the attributes. The kernel asks for them when a program needs them.
                 nodes.forget(node, count: 1)
             }
             return true
         } catch .system(.noSuchFileOrDirectory) {
-            // It was removed since getdents(2).
+            // The entry was removed since getdents(2).
             return false
         }
     }
 
-    /// Removes a leftover that a listing meets. To sweep the whole tree at mount would make a mount as slow as the tree is
-    /// large. The root is swept then, because log and slot commands have temporary files there while it is mounted.
+    /// Removes a leftover met by a listing, because sweeping the whole tree would make the mount of a large one slow.
+    /// The mount sweeps only the root, in which log and slot commands have temporary files later.
     private func sweep(_ entry: Component, _ handle: DirectoryHandle) {
-        // Another machine's temporary files stay.
+        // Keep another machine's temporary files.
         if handle.node !== nodes.root, (try? store.admitChange()) != nil { handle.directory.removeLeftover(entry) }
     }
 
-    /// Returns true if an entry whose name does not authenticate is the vault's. Other programs' files are not damage.
+    /// Returns true if an unauthentic entry is the vault's own. Other programs' files are not damage.
     private func isDamaged(_ entry: Component, in directory: OpenDirectory) -> Bool {
         if EntryName.canBeEncrypted(entry.bytes) { return true }
         if EntryName.isShortened(entry.bytes) { return false }
-        // Looked at once, not at each listing. Its times show that it was renamed or changed.
-        // Without all keys nothing can be said.
+        // Judge an entry once, not at each listing, until its times show a rename or a change. This needs all keys.
         guard gate.isUnlocked(), let status = try? directory.status(of: entry) else { return false }
         let found = ForeignEntry(entry: entry, stamp: FileStamp(status))
         if foreignEntries.withLock({ $0.contains(found) }) { return false }
@@ -411,7 +409,7 @@ extension VaultFileSystem {
         return false
     }
 
-    /// The name of a backing entry. Nil if it does not authenticate.
+    /// Returns the name of a backing entry, or nil if it does not authenticate.
     func plaintextName(of entry: Component, in directory: OpenDirectory) -> [UInt8]? {
         let kind = EntryName.kind(of: entry.bytes)
         if kind == .conflictCopy { return directory.conflictName(of: entry) }
@@ -420,9 +418,9 @@ extension VaultFileSystem {
     }
 }
 
-/// Another program's entry in a directory of the vault, as it was when it was looked at.
+/// Another program's entry in a directory of the vault, with its stamp when it was judged.
 struct ForeignEntry: Hashable {
-    /// Number of entries that are remembered.
+    /// Maximum number of remembered entries.
     static let mostKnown = 10_000
 
     let entry: Component

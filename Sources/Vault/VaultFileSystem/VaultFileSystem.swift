@@ -8,9 +8,9 @@ internal import SystemPackage
 internal import VaultFormat
 package import VaultStore
 
-/// A vault as a POSIX file system: nodes, names, attributes and open files of a `Store`. It does not know libfuse. Any
-/// thread. The kernel lets one request at a time change a directory, and checks permissions (default_permissions), unless
-/// only this process's user can enter the mount.
+/// A vault as a POSIX file system: nodes, names, attributes and open files of a `Store`. Independent of libfuse. Any
+/// thread. The kernel lets one request at a time change a directory, and checks permissions (default_permissions),
+/// unless only this process's user can enter the mount.
 package final class VaultFileSystem: Sendable {
     package let store: Store
     private let conflictStore: Store
@@ -20,22 +20,22 @@ package final class VaultFileSystem: Sendable {
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
-    /// Entries that a listing has found to be other programs'.
+    /// Entries judged to be other programs' in a listing.
     let foreignEntries = Mutex<Set<ForeignEntry>>([])
     let conflictCopies = ConflictCopies()
     let arrivals = Arrivals()
     /// True once an inbox was opened.
     let hasInbox = Atomic<Bool>(false)
-    /// Number of file handles, and of those that can write. A grace ends when none can.
+    /// Number of file handles, and of the writing ones. A grace ends when there are no writing ones.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
     /// Number of last closes. Counted only if the store refuses a rename over open files.
     let lastCloses = Monitor(0)
-    /// Number of checkpoints that were made because the store had no space.
+    /// Number of checkpoints made because the store was full.
     let spaceReleases = Atomic<Int>(0)
-    /// Called with inodes whose attributes have changed in a request whose reply does not contain them.
+    /// Called with inodes whose attributes were changed by a request without attributes in its reply.
     let attributeObserver = Observer<UInt64>()
-    /// True if a kernel asks, on behalf of programs.
+    /// True if a kernel sends requests on behalf of programs, unlike an import or export.
     private let isServed = Atomic<Bool>(false)
     /// Called with entries whose names do not authenticate.
     let damageObserver = Observer<Damage>()
@@ -55,26 +55,26 @@ package final class VaultFileSystem: Sendable {
         if !store.isReadOnly { try? rootDirectory.sweep() }
     }
 
-    /// The store with the rules for this node's file.
+    /// Returns the store with the rules for this node's file.
     func store(of node: Node) -> Store {
         node.isConflictCopy ? conflictStore : store
     }
 
-    /// Must be called before an object or its attributes are changed.
-    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy, and `ESTALE`, then `EROFS`, for a file that has become
-    ///   one while it is open.
+    /// Must be called before a change of an object or its attributes.
+    /// - Throws: as `Store.admitChange`. `EROFS` also for a conflict copy, and `ESTALE`, then `EROFS`, for an open file
+    ///   that has become one.
     func admitChange(of node: Node) throws(StoreError) {
         try store(of: node).admitChange()
         guard node.hasCopyName.load(ordering: .relaxed), !hasOwnName(node) else { return }
-        // After ESTALE the kernel looks the name up again (LOOKUP_REVAL in fs/namei.c). One that leads here once more is that of
-        // the copy.
+        // After ESTALE the kernel looks the name up again (LOOKUP_REVAL in fs/namei.c). If it still leads here, it is
+        // the copy's.
         let isAgain = node.wasStale.exchange(true, ordering: .relaxed)
         if !isAgain { throw .system(.staleNFSFileHandle) }
         node.wasStale.store(false, ordering: .relaxed)
         throw .refused(.readOnlyFileSystem)
     }
 
-    /// True if a name of the node that is no conflict copy's still leads to it.
+    /// Returns true if a name other than a conflict copy's still leads to the node.
     private func hasOwnName(_ node: Node) -> Bool {
         nodes.names(of: node).contains { name in
             let isAttached = name.parent === nodes.root || nodes.path(of: name.parent).first?.parent === nodes.root
@@ -85,7 +85,7 @@ package final class VaultFileSystem: Sendable {
         }
     }
 
-    /// The node's open directory, with its keys.
+    /// Returns the node's open directory, with its keys.
     /// - Throws: `.locked` if its class's key was wiped.
     func directory(_ node: Node) throws(StoreError) -> OpenDirectory {
         if node === nodes.root {
@@ -98,7 +98,7 @@ package final class VaultFileSystem: Sendable {
         let pinned = try pinDirectory(node)
         try complete(node, pinned)
         let opened = try Self.open(pinned, of: node, isRoot: false, in: store)
-        // Each directory above was opened to find this one.
+        // Every directory above is open, because finding this one opened it.
         if node.directoryClass?.mayRepeatSecret == true,
             nodes.path(of: node).contains(where: { hasSecret(of: $0.parent, node) })
         {
@@ -109,35 +109,36 @@ package final class VaultFileSystem: Sendable {
         return opened
     }
 
-    /// True if both directories have the same secret.
+    /// Returns true if both directories have the same secret.
     func hasSecret(of other: Node, _ node: Node) -> Bool {
         guard let other = other.directoryClass else { return false }
         return node.directoryClass?.hasSecret(of: other) ?? false
     }
 
-    /// True if another machine may have replaced the directory or its record.
+    /// Returns true if another machine may have replaced the directory or its record.
     private func isToReopen(_ directory: OpenDirectory) -> Bool {
         store.followsWriter && monotonicMilliseconds() - directory.openedAt >= FollowedFile.checkInterval
     }
 
-    /// If another machine writes the vault: checks that names were read, or not found, with the directory's current keys.
+    /// Checks, if another machine writes the vault, that the current keys of the directory were used to find or miss
+    /// names.
     /// - Throws: `ESTALE`, or `EIO` if a rekey has come between.
     func confirmKeys(of directory: OpenDirectory, _ node: Node) throws(StoreError) {
         try store.epochWatch?.check(directory, isRoot: node === nodes.root)
     }
 
-    /// A descriptor of a directory. Needs no keys while they may be wiped.
+    /// Returns a descriptor of a directory. Needs no keys during a lock, which may wipe them.
     private func directoryDescriptor(_ node: Node) throws(StoreError) -> Descriptor {
         if gate.state == .unlocked, let open = try? directory(node) { return open.descriptor }
         return try pinDirectory(node)
     }
 
-    /// A directory that is open. May be one that another machine has replaced.
+    /// Returns the directory if it is open. Another machine may have replaced it.
     func knownDirectory(_ node: Node) -> OpenDirectory? {
         directories.find(node) ?? node.opening.withLock { $0.removedDirectory }
     }
 
-    /// An O_PATH descriptor of a directory. Uses backing names, so no key is needed.
+    /// Returns an O_PATH descriptor of a directory. Finds it by backing names, so it needs no key.
     func pinDirectory(_ node: Node) throws(StoreError) -> Descriptor {
         try nodes.descriptor(
             ofDirectory: node,
@@ -147,7 +148,7 @@ package final class VaultFileSystem: Sendable {
             }, isSame: hasRecord)
     }
 
-    /// True if the record of a directory has the secret that the node's had when it was open.
+    /// Returns true if a directory's record has the same secret as the node's when it was open.
     private func hasRecord(of node: Node, _ descriptor: Descriptor) -> Bool {
         let found = DirectoryClass()
         guard let known = node.directoryClass,
@@ -156,7 +157,7 @@ package final class VaultFileSystem: Sendable {
         return found.hasSecret(of: known)
     }
 
-    /// A node may be opened several times. All openings share one class.
+    /// Opens a node's directory. All openings of a node share one class.
     private static func open(
         _ descriptor: Descriptor, of node: Node, isRoot: Bool, in store: Store
     ) throws(StoreError) -> OpenDirectory {
@@ -166,31 +167,30 @@ package final class VaultFileSystem: Sendable {
         return directory
     }
 
-    /// Calls `body` with a directory and an entry under which the node is. Tries all its known names.
+    /// Calls `body` with a directory and the node's entry in it. Tries all known names of the node.
     func atName<Result>(
         of node: Node, _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try nodes.atName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
-    /// The same for a `body` that itself throws `ESTALE` if the entry is another object.
+    /// Does the same for a `body` that throws `ESTALE` if the entry is another object.
     func atCheckedName<Result>(
         of node: Node, _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         try nodes.atCheckedName(of: node, in: { (node) throws(StoreError) in try directoryDescriptor(node) }, body)
     }
 
-    /// The descriptor of a node that is open. Waits for no writer: a caller may have the lock of the file's attributes, for
-    /// which a writer waits that makes a checkpoint.
+    /// Returns the descriptor of an open node. Does not wait for writers, because the caller may hold the lock of the
+    /// file's attributes, for which a writer may be waiting in a checkpoint.
     func openDescriptor(_ node: Node) -> Descriptor? {
         if let file = node.openFile { return file.reader }
         if node === nodes.root { return rootDirectory.descriptor }
-        // Not through `directory`, because the mode of a directory can be changed even if its record is damaged or its
-        // owner has no access.
+        // Do not use `directory`, because chmod(2) must work even if the record is damaged or the owner has no access.
         return knownDirectory(node)?.descriptor
     }
 
-    /// A descriptor of any node: that of its open file, or an O_PATH one, checked to be this inode.
+    /// Returns a descriptor of any node: its open file's, or an O_PATH one after checking the inode.
     func pin(_ node: Node) throws(StoreError) -> Descriptor {
         if let open = openDescriptor(node) { return open }
         return try atCheckedName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
@@ -205,14 +205,14 @@ package final class VaultFileSystem: Sendable {
         let file = fileForAttributes(node)
         if store.followsWriter { try? file?.follow(status) }
         var result = node.isRegularFile ? node.withoutSealing(status) : status
-        // Last: the file may be written while a checkpoint puts earlier changes in place.
+        // Do this last, because a program may write the file while a checkpoint puts earlier changes in place.
         if let file { result = file.parts.records.log.shownStatus(result) }
-        // The log keeps finer times than some stores (2 s on FAT), and the program shall see the time that stays.
+        // Round the log's time to the store's grain (2 s on FAT), so that programs see the time that stays.
         if let grain = store.traits.timeGrain { result.st_mtim.round(to: grain) }
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             result.st_size = off_t(plaintextLength(of: node, file, status))
-            // access(2) looks at nothing else (fuse_permission in fs/fuse/dir.c).
+            // access(2) checks only the mode (fuse_permission in fs/fuse/dir.c).
             if node.isConflictCopy, isServed.load(ordering: .relaxed) { result.st_mode &= ~0o222 }
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
         default: break
@@ -220,17 +220,17 @@ package final class VaultFileSystem: Sendable {
         return result
     }
 
-    /// The file if it is open, or if only the opened file knows its length and times. It is opened then, so that a program
-    /// sees the same attributes before and after it opens the file.
+    /// Returns the open file. Opens it if its length and times cannot be known otherwise, so that a program sees the
+    /// same attributes before and after its own open.
     private func fileForAttributes(_ node: Node) -> EncryptedFile? {
         guard node.isRegularFile else { return nil }
         return node.openFile ?? (store(of: node).opensForAttributes ? try? openFile(node) : nil)
     }
 
     /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other
-    /// file the backing size gives it.
+    /// file it follows from the backing size.
     private func plaintextLength(of node: Node, _ file: EncryptedFile?, _ status: stat) -> UInt64 {
-        // The backing file may have been extended since it was opened. Reads do not follow such an extension.
+        // Ignore an extension of the backing file since its open, because reads do not follow it either.
         if let file, !store.followsWriter || store(of: node).opensForAttributes { return file.length }
         return store.layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
     }
@@ -271,8 +271,7 @@ extension VaultFileSystem: FileSystem {
         damageObserver.set(observer)
     }
 
-    /// Reports chunks whose acknowledged content is lost, as damage of their file. Never waits for a file that is being
-    /// opened.
+    /// Reports chunks of lost acknowledged content as damage of their file. Never waits for a file being opened.
     package func report(_ loss: LostChunks) {
         let node = nodes.all.first { $0.opening.withLockIfAvailable { $0.file === loss.file } ?? false }
         let (first, last) = (loss.chunks.lowerBound, loss.chunks.upperBound - 1)
@@ -281,11 +280,10 @@ extension VaultFileSystem: FileSystem {
             Damage("\(name) lost: written, but not readable in vaultfs.log", at: node.flatMap { objectPath(of: $0) }))
     }
 
-    /// Milliseconds for the names of files in `problems`, which may have to be read from the store.
+    /// Timeout, in milliseconds, for finding the names of files in `problems`, which may need the store.
     private static let namingTimeout = 500
 
-    /// The parts of the store that do not work, one line of text each, with names of files. Without names if the store
-    /// does not answer.
+    /// The store's faults, one line of text each, with names of files unless the store does not answer.
     package var problems: [String] {
         guard store.faults.concernFiles else { return store.problems }
         return withinTime(milliseconds: Self.namingTimeout) { [self] in store.problems(naming: name) } ?? store.problems
@@ -303,10 +301,10 @@ extension VaultFileSystem: FileSystem {
         return node.flatMap { objectPath(of: $0) }?.shown
     }
 
-    /// Without plaintext names while the vault is locked.
+    /// Omits plaintext names while the vault is locked.
     package func path(of id: NodeID) -> ObjectPath? { (try? nodes.node(id)).flatMap { objectPath(of: $0) } }
 
-    /// - Parameter entry: an entry of the directory `node`, whose name does not authenticate.
+    /// - Parameter entry: an entry of the directory `node` whose name does not authenticate.
     func objectPath(of node: Node, entry: Component? = nil) -> ObjectPath? {
         let names = nodes.path(of: node)
         guard node === nodes.root || names.first?.parent === nodes.root else { return nil }
@@ -327,8 +325,8 @@ extension VaultFileSystem {
         return result
     }
 
-    /// Runs a change that may need space. If the store has none, makes a checkpoint, which frees some, and runs the change
-    /// once more. So a change that fails must leave nothing that its repetition would fail at. The caller holds no lock.
+    /// Runs a change that may need space. If the store is full, makes a checkpoint to free some, and runs the change
+    /// once more. So a failed change must leave the way free for its repetition. The caller holds no lock.
     @inline(__always)
     func withSpace<Result>(_ change: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         let before = spaceReleases.load(ordering: .acquiring)
@@ -338,10 +336,10 @@ extension VaultFileSystem {
         return try change()
     }
 
-    /// Makes a checkpoint, if it frees anything. Returns true if it did, or if another thread has made one since.
+    /// Makes a checkpoint if it can free space. Returns true if it did, or if another thread has made one since.
     private func releasesSpace(since before: Int) -> Bool {
         if store.log.canFreeSpace { spaceReleases.add(1, ordering: .acquiringAndReleasing) }
-        // Also waits for the other thread's.
+        // This also waits for another thread's checkpoint.
         return (try? store.log.checkpoint(.fullDisk)) != nil && spaceReleases.load(ordering: .acquiring) != before
     }
 }

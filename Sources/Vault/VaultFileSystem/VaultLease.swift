@@ -19,11 +19,11 @@ package final class VaultLease: LeaseKeeper {
 
     private struct State {
         var term: Term
-        /// The `vaultfs.json` from which the term was read last. Nil to read it again.
+        /// The stamp of the `vaultfs.json` from which the term was read. Nil to read it again.
         var readFrom: FileStamp?
     }
 
-    /// Timeout for another process that changes slots, when a window must be started.
+    /// Timeout for another process that is changing slots when a window must start.
     private static let slotChangeTimeout: Duration = .seconds(10)
 
     private let vault: VaultDirectory
@@ -35,7 +35,7 @@ package final class VaultLease: LeaseKeeper {
     package let changes: Descriptor?
     private let log: @Sendable (String) -> Void
 
-    /// Starts the slot's window, if it has one that was not started.
+    /// Starts the slot's window, if it has not started yet.
     /// - Parameters:
     ///   - vault: authenticated.
     ///   - slot: the id of the opened slot.
@@ -49,7 +49,7 @@ package final class VaultLease: LeaseKeeper {
         origin = (clock.wall(), clock.boot())
         let now = origin.wall / 1000
         changes = Self.watch(vault)
-        // Before reading it, so that a later change is found.
+        // Take the stamp before reading, so that a later change is found.
         let readFrom = Self.stamp(of: vault)
         let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
         state = Mutex(State(term: term, readFrom: readFrom))
@@ -60,8 +60,8 @@ package final class VaultLease: LeaseKeeper {
         (try? vault.descriptor.status(of: VaultDirectory.configurationEntry)).map { FileStamp($0) }
     }
 
-    /// An inotify(7) descriptor that reports files that get a name in the vault's directory, as a new `vaultfs.json` does.
-    /// Nil if it is unavailable. It does not report changes by other machines.
+    /// Returns an inotify(7) descriptor that reports new names in the vault's directory, such as a replaced
+    /// `vaultfs.json`. Nil if unavailable. It does not report changes by other machines.
     private static func watch(_ vault: VaultDirectory) -> Descriptor? {
         let fd = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
         guard fd >= 0 else { return nil }
@@ -70,7 +70,7 @@ package final class VaultLease: LeaseKeeper {
         return inotify_add_watch(fd, "/proc/self/fd/\(vault.root.rawValue)", mask) >= 0 ? descriptor : nil
     }
 
-    /// Seconds since 1970-01-01T00:00:00Z: the wall clock, or the time it would show if it was set back since the mount.
+    /// Seconds since 1970-01-01T00:00:00Z, by the wall clock or, if it was set back, by the time since the mount.
     package var now: Int64 { max(clock.wall(), origin.wall + clock.boot() - origin.boot) / 1000 }
 
     private var term: Term { state.withLock { $0.term } }
@@ -79,7 +79,7 @@ package final class VaultLease: LeaseKeeper {
         term.end.map { end in LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall) }
     }
 
-    /// The term of another slot of this vault. Starts its window.
+    /// Returns the term of another slot of this vault, and starts its window.
     /// - Parameter masterKey: the key with which `vault` was opened.
     /// - Throws: as `init`.
     package func begin(_ slot: Int, of vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) -> Term {
@@ -92,9 +92,9 @@ package final class VaultLease: LeaseKeeper {
         return try Self.begin(slot, of: vault, configurationKey: key, at: now)
     }
 
-    /// Makes that slot the one that opened the vault.
+    /// Makes the slot of `new` the one that opened the vault.
     package func adopt(_ new: Term) {
-        // It may have been revoked since it was read.
+        // Read it again, because it may have been revoked meanwhile.
         state.withLock { $0 = State(term: new, readFrom: nil) }
     }
 
@@ -105,10 +105,10 @@ package final class VaultLease: LeaseKeeper {
     package func hasEnded() -> Bool {
         let state = state.withLock { $0 }
         let (term, isOver) = (state.term, isOver(state.term))
-        // Taken before reading, so that a change during it causes another read.
+        // Take the stamp before reading, so that a change meanwhile causes another read.
         let current = Self.stamp(of: vault)
         guard isOver || state.readFrom != current else { return false }
-        // Without the key a change of vaultfs.json cannot be authenticated.
+        // Without the key, a change of vaultfs.json cannot be authenticated.
         guard !keyRing.configurationKey.isForgotten else { return isOver }
         do throws(VaultError) {
             let new =
@@ -125,9 +125,8 @@ package final class VaultLease: LeaseKeeper {
         }
     }
 
-    /// Reads the slot again, before its known end.
-    /// - Returns: nil if the lease has ended. If the slot was removed, a lease with an end is revoked. One without an end
-    ///   continues: its secret just cannot open the vault again.
+    /// Reads the slot again, before its known end. Returns nil if the lease has ended. If the slot was removed, a lease
+    /// with an end is revoked, but one without an end continues, because only its secret has become useless.
     private func rereadSlot(at term: Term) throws(VaultError) -> Term? {
         let configuration = try vault.reread(configurationKey: keyRing.configurationKey)
         guard let slot = configuration.slot(term.slot) else {
@@ -164,7 +163,7 @@ package final class VaultLease: LeaseKeeper {
     ) throws(VaultError) -> Term {
         var configuration = try vault.reread(configurationKey: configurationKey)
         var slot = try find(id, in: configuration)
-        // Before saving the time. A slot that cannot be used must not get the time of a clock that was set back.
+        // Check the lease before saving the time: an unusable slot must not get the time of a clock that was set back.
         try vault.checkLease(of: slot, at: now)
         if slot.window != nil {
             configuration = try vault.saveTime(

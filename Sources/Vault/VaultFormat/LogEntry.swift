@@ -50,7 +50,7 @@ package struct LogEntry: Sendable, Equatable {
     package var space: UInt64 { (UInt64(size) + Self.alignment - 1) / Self.alignment * Self.alignment }
 
     /// - Parameters:
-    /// - exactLength: the file's length after the change, if the log has an exact length from then on.
+    ///   - exactLength: the file's length after the change, if the log has an exact length from then on.
     ///   - bodySize: bytes of the body, without its tag.
     package init(
         _ kind: Kind, fileID: UInt64, sealCounter: UInt64 = 0, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0,
