@@ -3,11 +3,11 @@ internal import Glibc
 internal import LinuxSystem
 internal import VaultStore
 
-/// A file, link or special file that a rekey visits.
+/// A file, link or special file during a rekey.
 struct RekeyObject {
     let entry: Component
     let directory: RekeyDirectory
-    /// O_PATH, so that the object opened later is the one whose status was read.
+    /// An O_PATH descriptor, so `status` belongs to the object opened later.
     let pin: Descriptor
     let status: stat
 

@@ -5,15 +5,15 @@ package import VaultCrypto
 package import VaultFormat
 package import VaultStore
 
-/// The first step: one replacement of `vaultfs.json`. Objects made after it are of the next key epoch.
+/// The first step of a rekey: one replacement of `vaultfs.json`. Later objects are of the next key epoch.
 package enum RekeyStart {
-    /// Timeout for another process that changes slots.
+    /// Timeout for changes of slots by another process.
     static let lockTimeout: Duration = .seconds(60)
 
-    /// Throws if the vault cannot be rekeyed. Changes nothing.
+    /// Checks if the vault can be rekeyed. Changes nothing.
     /// - Parameters:
     ///   - slot: the slot to keep.
-    ///   - isForced: allows to keep only a slot that expires.
+    ///   - isForced: true to allow an expiring slot as the only one.
     /// - Throws: `refused`, `damaged`, `system`, `format`.
     package static func check(
         _ vault: VaultDirectory, keeping slot: KeySlot, masterKey: SecretBytes, isForced: Bool
@@ -34,7 +34,7 @@ package enum RekeyStart {
         try checkContents(vault, masterKey: masterKey)
     }
 
-    /// Refuses a vault that the first step would make unreadable: the step removes the other slots.
+    /// Refuses a vault made unreadable by the first step, because the step removes the other slots.
     private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
         guard try !vault.hasRekeyStep() else {
@@ -42,7 +42,7 @@ package enum RekeyStart {
                 "\(vault.path.shown): vaultfs.rekey is there, though no rekey is unfinished: move it out of the vault; "
                     + "nothing was changed")
         }
-        // A vaultfs.json from before another rekey authenticates. Its key does not open what is in the vault.
+        // A vaultfs.json from before another rekey authenticates too, but its key does not open the vault's objects.
         do throws(StoreError) {
             guard try OpenDirectory.openRecord(of: vault.descriptor, keyRing).record.isRoot else {
                 throw StoreError.damaged("vaultfs.dir: the root's flag is not set")
@@ -55,11 +55,11 @@ package enum RekeyStart {
         }
     }
 
-    /// Draws a new master key and begins. A failure changes nothing.
+    /// Draws a new master key, and replaces `vaultfs.json`. A failure changes nothing.
     /// - Parameters:
-    ///   - vault: locked by the caller, exclusively, and read since. The user has seen its slots.
+    ///   - vault: locked exclusively by the caller, then read. The user has seen its slots.
     ///   - slot: the slot to keep.
-    ///   - secret: opens `slot`.
+    ///   - secret: the secret of `slot`.
     /// - Returns: the new master key.
     /// - Throws: `inUse`, `refused`, `damaged`, `system`, `format`.
     package static func begin(
@@ -71,7 +71,7 @@ package enum RekeyStart {
         let current = replacement.vault
         try current.authenticate(masterKey: masterKey)
         try checkContents(current, masterKey: masterKey)
-        // Only the slots that the user has seen go.
+        // Remove only slots seen by the user.
         guard current.configuration == vault.configuration, current.configuration.slot(slot.id) == slot else {
             throw .refused("\(vault.path.shown): slots were changed meanwhile; nothing was changed")
         }
@@ -85,7 +85,7 @@ package enum RekeyStart {
             try vault.descriptor.status()
         }
         try replacement.put(bytes)
-        // Best effort: the replacement has changed the times.
+        // Best effort: restore the times, which the replacement has changed.
         futimens(vault.descriptor.fd, [before.st_atim, before.st_mtim])
         return newMaster
     }

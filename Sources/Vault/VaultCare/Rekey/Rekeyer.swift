@@ -7,11 +7,11 @@ package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
 
-/// Rekeys a vault (FileFormat, Rekeying). `RekeyStart.begin` gives it a new master key. `run` encrypts everything of the previous key
-/// epoch again, and then makes the vault forget that epoch's key.
+/// Encrypts a vault again under a new master key (FileFormat, Rekeying), which `RekeyStart.begin` has drawn. `run`
+/// replaces every object of the previous key epoch, and then makes the vault forget that epoch's key.
 ///
-/// A rekey can be stopped or killed at any moment. The vault then opens with the same secret and shows the same tree, and
-/// the next run continues. `run` is called once. Its threads share the rest.
+/// A rekey can be stopped or killed at any moment. The vault then opens with the same secret and shows the same tree,
+/// and the next run continues. `run` is called once. Its threads share the other methods.
 package final class Rekeyer: Sendable {
     private struct State {
         var totals = RekeyTotals()
@@ -20,7 +20,7 @@ package final class Rekeyer: Sendable {
         var reported: Set<[UInt8]> = []
     }
 
-    /// Thrown after a request to stop.
+    /// Thrown after the user has stopped the rekey.
     private static let stopped = StoreError.system(.canceled)
 
     let store: Store
@@ -33,13 +33,13 @@ package final class Rekeyer: Sendable {
     private let onProgress: @Sendable (RekeyTotals, RekeySurvey) -> Void
     private let state = Mutex(State())
 
-    /// Completes a step that a killed rekey has left.
+    /// Completes a step left by a killed rekey.
     /// - Parameters:
-    ///   - directory: locked by the caller, exclusively, and read since.
-    ///   - isStopped: asked often. The current step is completed.
-    ///   - onProblem: called with each object that stays under the old key, and the reason. Both are called by any thread.
-    ///   - onProgress: called several times a second, by the thread that called `run`. The survey is complete after the
-    ///     first walk.
+    ///   - directory: locked exclusively by the caller, then read.
+    ///   - isStopped: called often, by any thread. If true, the current step is still completed.
+    ///   - onProblem: called by any thread, with each object that remains under the old key, and the reason.
+    ///   - onProgress: called several times a second, by the thread of `run`. The survey is complete after the first
+    ///     walk.
     /// - Throws: `system`, `format`, `damaged`.
     package convenience init(
         directory: VaultDirectory, masterKey: SecretBytes, isStopped: @escaping @Sendable () -> Bool,
@@ -74,7 +74,7 @@ package final class Rekeyer: Sendable {
             store, steps, directory, masterKey, status
         )
         (self.isStopped, self.onProblem, self.onProgress) = (isStopped, onProblem, onProgress)
-        // Without the vault, every further object would fail.
+        // Stop if the vault is lost, because every further object would fail.
         directory.writerLock?.onLoss.set { [weak self] in self?.fail(.system(.ioError)) }
     }
 
@@ -87,7 +87,7 @@ package final class Rekeyer: Sendable {
             let names = try findWork()
             try rekeyLinkSets(names, workspaces)
             try rekeyFiles(names, workspaces)
-            // A directory's step takes the times from the directory.
+            // Restore the times before the steps, because each step records its directory's times.
             restoreRoot()
             let isComplete = try rekeyDirectories()
             if !store.isOnFuse { try retrying { linux_syncfs(store.root.fd) } }
@@ -108,21 +108,21 @@ package final class Rekeyer: Sendable {
             }
         }
         try finish()
-        // After any other end not everything is durable, and the next machine waits.
+        // Kept after a stop or an error: not everything is durable then, so the next machine must wait.
         directory.releaseWriterLock()
         return RekeyOutcome(totals: totals, isFinished: true, isStopped: false)
     }
 
     private var isLost: Bool { directory.writerLock?.isLost ?? false }
 
-    /// Gives the root its times back. Best effort.
+    /// Restores the root's times. Best effort.
     private func restoreRoot() {
         if !isLost { futimens(store.root.fd, [rootStatus.st_atim, rootStatus.st_mtim]) }
     }
 
     private func finish() throws(VaultError) {
         var replacement = try ConfigurationReplacement(of: directory, wait: RekeyStart.lockTimeout)
-        // Someone who can write the store may have replaced it. Sign only what the key authenticates.
+        // An attacker with access to the store may have replaced it, so sign only what the key authenticates.
         try replacement.vault.authenticate(masterKey: masterKey)
         let (current, started) = (replacement.vault.configuration, directory.configuration)
         guard (current.vault, current.chunkSize, current.epochs) == (started.vault, started.chunkSize, started.epochs)
@@ -150,13 +150,14 @@ package final class Rekeyer: Sendable {
     /// Ends the work of all threads.
     private func fail(_ error: StoreError) { state.withLock { if $0.failure == nil { $0.failure = error } } }
 
+    /// Checks if the work goes on.
     /// - Throws: the error that ended the work of any thread.
     func check() throws(StoreError) {
         if let failure = state.withLock({ $0.failure }) { throw failure }
         if isStopped() { throw Self.stopped }
     }
 
-    /// Reports each path once: several walks may meet the same problem.
+    /// Reports each path once, because several walks may meet the same problem.
     func problem(_ path: [UInt8], _ reason: String, isDenied: Bool = false) {
         let isNew = state.withLock { state in
             guard state.reported.insert(path).inserted else { return false }
@@ -173,8 +174,8 @@ package final class Rekeyer: Sendable {
         problem(path, error.reason, isDenied: error == .system(.permissionDenied))
     }
 
-    /// Visits every object that is not a directory, and then each directory after its content. Reports objects that cannot
-    /// be read: they may belong to the vault, with a name or without.
+    /// Visits all objects except directories, and then each directory after its content. Reports unreadable objects,
+    /// because they may belong to the vault, with a name or without.
     func walk(
         visit: (RekeyObject) throws(StoreError) -> Void, leave: (RekeyDirectory) throws(StoreError) -> Void = { _ in }
     ) throws(StoreError) {
@@ -210,20 +211,20 @@ extension Rekeyer {
         case previousFile(Descriptor)
         /// A symbolic link of the previous epoch.
         case previousLink(stored: [UInt8], target: [UInt8], ProtectionClass)
-        /// Its name authenticates, and its content does not.
+        /// An object whose name authenticates, but not its content.
         case damaged(String)
-        /// Neither its name nor its content authenticates: it does not belong to the vault.
+        /// An object whose name and content do not authenticate, so it does not belong to the vault.
         case foreign
     }
 
     /// Replaces objects that have one name in the vault, with one thread for each workspace.
     ///
-    /// Directories follow only when this is done: a step reserves space, which copies made beside it would take.
+    /// Directories must wait for this to end, because a step reserves space, which concurrent copies would take.
     func rekeyFiles(_ names: Names, _ workspaces: [Workspace]) throws(StoreError) {
-        // The first item is nil: it finds the objects.
+        // The first item is nil, and stands for the walk that finds the objects.
         let pool = WorkPool<RekeyObject?>()
         let bodies = workspaces.map { workspace -> @Sendable (RekeyObject?) -> Void in
-            // Each workspace is used by one thread only.
+            // Only one thread uses each workspace.
             nonisolated(unsafe) let workspace = workspace
             return { [self] object in
                 if let object { return replace(object, names, workspace) }
@@ -254,7 +255,7 @@ extension Rekeyer {
         }
     }
 
-    /// Makes the new object. When this returns, the old one is not open any more, which SMB needs to replace it.
+    /// Makes the new object. The old one is closed on return, because SMB cannot replace an open one.
     /// - Returns: the old object, or nil if it stays.
     private func makeCopy(
         of object: RekeyObject, as temporary: Component, _ names: Names, _ workspace: Workspace
@@ -273,7 +274,7 @@ extension Rekeyer {
         return try copy(object, kind, to: temporary, in: object.directory.descriptor, workspace)
     }
 
-    /// Counts an object that was replaced.
+    /// Counts a replaced object.
     func count(_ old: RekeyIntent.Identity) {
         count { totals in
             if case .file = old { totals.files += 1 } else { totals.links += 1 }
@@ -299,9 +300,9 @@ extension Rekeyer {
         }
     }
 
-    /// Makes an object of the current epoch that has everything of the old one. A file is durable.
+    /// Makes a complete copy of an object in the current epoch. The copy of a file is durable.
     /// - Returns: the old object, or nil if there is nothing to replace.
-    /// - Throws: `.damaged` if anything of the old object does not verify. Then nothing is left of the new one.
+    /// - Throws: `.damaged` if a part of the old object does not verify. The copy is removed then.
     func copy(
         _ object: RekeyObject, _ kind: Kind, to temporary: Component, in directory: Descriptor, _ workspace: Workspace
     ) throws(StoreError) -> RekeyIntent.Identity? {
@@ -334,7 +335,7 @@ extension Rekeyer {
                 count { $0.bytes += size }
                 try check()
             }
-            // In this order, none of them undoes another.
+            // This order matters: later calls must not undo earlier ones.
             try file.changeOwner(to: Owner(status))
             try RekeyedAttributes.copyForeign(from: ExtendedAttributes(reader), to: ExtendedAttributes(file))
             for attribute in attributes { try ExtendedAttributes(file).set(attribute.name, attribute.value, flags: 0) }
@@ -358,7 +359,7 @@ extension Rekeyer {
             let new = try Descriptor(at: directory, temporary, flags: linux_O_PATH)
             try new.changeOwner(to: Owner(object.status))
             try RekeyedAttributes.copyForeign(from: ExtendedAttributes(object.pin), to: ExtendedAttributes(new))
-            // Best effort: sshfs sets the times of the link's target, which does not exist.
+            // Best effort, because sshfs sets the times of the link's target, which does not exist.
             try? directory.setTimes(of: temporary, [object.status.st_atim, object.status.st_mtim])
         }
     }
@@ -366,11 +367,11 @@ extension Rekeyer {
 
 /// Files and links with several names in the vault.
 extension Rekeyer {
-    /// The files and links of the previous epoch that have several names: the number of names, and the paths of
-    /// those in the vault. With one path, the others are outside of the vault.
+    /// The files and links of the previous epoch with several names: the number of names, and the paths of those in the
+    /// vault. With only one path, the other names are outside the vault.
     typealias Names = [FileIdentity: (count: Int, paths: [[Component]])]
 
-    /// Removes each object of which a name may be in what could not be read: replacing the others would part it from them.
+    /// Removes objects with possible names in unreadable parts: replacing only the other names would split an object.
     func checkNames(_ names: inout Names) {
         let before = totals
         for (identity, (count, paths)) in names where count > paths.count {
@@ -386,7 +387,7 @@ extension Rekeyer {
         }
     }
 
-    /// Replaces them one after the other, by steps that keep all names of an object together.
+    /// Replaces these objects one by one, in steps that keep all names of an object together.
     func rekeyLinkSets(_ names: Names, _ workspaces: [Workspace]) throws(StoreError) {
         guard let workspace = workspaces.first else { preconditionFailure("internal error: no workspace") }
         for (_, paths) in names.values where paths.count > 1 {
@@ -409,14 +410,14 @@ extension Rekeyer {
         do throws(StoreError) {
             try steps.carryOut(.links(RekeyIntent.Links(old: old, temporary: temporary, paths: paths)))
         } catch {
-            // An incomplete step needs the copy.
+            // Keep the copy for an incomplete step.
             if try !RekeySteps.isIncomplete(in: store.root) { store.root.removeQuietly(temporary) }
             throw error
         }
         count(old)
     }
 
-    /// The path of an object for messages, of backing entries if the directory cannot be opened.
+    /// Returns the path of an object for messages. It has backing entries if the directory cannot be opened.
     private func shownPath(_ path: [Component]) -> [UInt8] {
         guard let entry = path.last, let directory = try? steps.directory(at: path.dropLast()) else {
             return Array(path.joined(separator: [UInt8(ascii: "/")]))
@@ -425,7 +426,7 @@ extension Rekeyer {
     }
 }
 
-/// Finds the work of a rekey, and gives the directories of the previous epoch new secrets.
+/// The search for a rekey's work, and new secrets for the directories of the previous epoch.
 extension Rekeyer {
     /// Removes the leftovers of interrupted operations, counts the work, and finds the names of each object.
     func findWork() throws(StoreError) -> Names {
@@ -436,7 +437,7 @@ extension Rekeyer {
                 case .previousFile:
                     survey {
                         $0.files += 1
-                        // Holes are not copied.
+                        // Holes are not copied, so count only allocated blocks.
                         $0.bytes += UInt64(max(0, min(object.status.st_size, object.status.st_blocks * 512)))
                     }
                 case .previousLink: break
@@ -448,7 +449,7 @@ extension Rekeyer {
                 }
             },
             leave: { (directory) throws(StoreError) in
-                // Only in directories of this vault: another vault may be inside.
+                // Skip directories of other vaults inside this one.
                 guard directory.record != nil else { return }
                 for entry in try directory.leftovers() {
                     try store.admitChange()
@@ -460,9 +461,9 @@ extension Rekeyer {
         return names
     }
 
-    /// Gives every directory of the previous epoch a new secret, the innermost first. So the backing paths of the directories
-    /// to come stay valid. Also looks for everything that is still of the previous epoch, or may be, and reports it.
-    /// - Returns: false if something is left.
+    /// Gives every directory of the previous epoch a new secret, the innermost first, so that the backing paths of the
+    /// remaining ones stay valid. Also reports everything that is, or may be, still of the previous epoch.
+    /// - Returns: false if such an object remains.
     func rekeyDirectories() throws(StoreError) -> Bool {
         var left = 0
         try walk(
@@ -480,7 +481,7 @@ extension Rekeyer {
                         count { $0.directories += 1 }
                     }
                     if try isLeft(directory.reread()) { left += 1 }
-                    // Everything is durable before the old key goes. Files are already.
+                    // Sync the directory before the old key is removed. The files are durable already.
                     if store.isOnFuse { try directory.descriptor.synchronize(dataOnly: false) }
                 } catch {
                     try checkStep(error)
@@ -494,7 +495,7 @@ extension Rekeyer {
         guard let oldKeys = directory.keys else { return }
         let made = try store.keyRing.makeRecord(old.protectionClass, isRoot: old.isRoot)
         guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
-        // Do not begin a step that could only be undone.
+        // Refuse here, because such a step would have to be undone.
         let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid
         if ![0, owner].contains(geteuid()), try owner != ownerOfNewFiles() {
             throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
@@ -506,13 +507,13 @@ extension Rekeyer {
         let step = RekeyIntent.Directory(
             path: directory.path, oldRecord: old.bytes, newRecord: made.bytes, times: directory.times,
             attributes: attributes)
-        // A block for each sidecar and for each attribute.
+        // Reserve a block for each sidecar and for each attribute.
         let longNames = entries.count { EntryName.kind(of: $0.bytes) == .longName }
         let space = longNames * 4096 + attributes.reduce(0) { $0 + $1.name.count + $1.value.count + 4096 }
         try steps.carryOut(.directory(step), space: space)
     }
 
-    /// The owner that the store shows for our files, which is not this user with sshfs.
+    /// Returns the owner that the store shows for our files. With sshfs this may be another user.
     private func ownerOfNewFiles() throws(StoreError) -> uid_t {
         let temporary = try VaultDirectory.temporaryEntry()
         let file = try Descriptor(at: store.root, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
@@ -520,7 +521,7 @@ extension Rekeyer {
         return try file.status().st_uid
     }
 
-    /// Reports what is wrong with a directory. Returns true if it is of the previous epoch.
+    /// Reports a directory's problems. Returns true if it is of the previous epoch.
     private func isLeft(_ directory: RekeyDirectory) throws(StoreError) -> Bool {
         if let error = directory.unread { handle(error, about: directory.shown) }
         guard let record = directory.record, let keys = directory.keys else {
@@ -534,7 +535,7 @@ extension Rekeyer {
                 directory.shownPath(of: entry),
                 "a leftover that cannot be removed, and may hold old objects: move it out of the vault")
         }
-        // A directory of the previous epoch is reported as a whole.
+        // Report a directory of the previous epoch as a whole.
         guard record.epoch == store.keyRing.epochs.current else { return true }
         for entry in try directory.descriptor.allEntries() {
             do throws(StoreError) {
@@ -547,7 +548,7 @@ extension Rekeyer {
         return false
     }
 
-    /// Removes a sidecar whose entry is gone. An interrupted operation can leave one, of either key.
+    /// Removes an orphaned sidecar, left by an interrupted operation. Either key may have encrypted it.
     private func removeOrphan(_ sidecar: Component, _ directory: RekeyDirectory) throws(StoreError) {
         guard try directory.descriptor.isSidecarOrphaned(sidecar) else { return }
         try store.admitChange()
@@ -556,7 +557,7 @@ extension Rekeyer {
         try directory.descriptor.synchronize(dataOnly: false)
     }
 
-    /// Throws an error of a step that ends the rekey: no step can begin while one is incomplete.
+    /// Throws an error that ends the rekey, also any error of an incomplete step, because it bars all later steps.
     func checkStep(_ error: StoreError) throws(StoreError) {
         if error.endsRekey { throw error }
         if try RekeySteps.isIncomplete(in: store.root) { throw error }

@@ -1,22 +1,22 @@
 /// The repair of a finding. Its raw value is its name in reports.
 package enum Remedy: String, Sendable, CaseIterable, Codable {
-    /// For changes in the log.
+    /// Puts the changes in the log in place.
     case recover
-    /// For an object under the log's name that is no log.
+    /// Moves an object that has the log's name but is no log.
     case clearLog
     case cutTail, cutBack
-    /// For the few bytes after the last record, which cannot hold plaintext.
+    /// Cuts off the few bytes after the last record, which cannot hold plaintext.
     case cutRest
     case seal, sealRest
-    /// For a leftover of an interrupted operation.
+    /// Removes a leftover of an interrupted operation.
     case remove
-    /// For a file without a header, or a directory without a record, after an unclean end.
+    /// Completes a file without a header, or a directory without a record, after an unclean end.
     case complete
-    /// For a file, link or directory whose content authenticates.
+    /// Moves a file, link or directory whose content authenticates.
     case move
     case empty, renewRoot
 
-    /// One line for people.
+    /// A line for people.
     package var explanation: String {
         switch self {
         case .recover: "put the changes that vaultfs.log holds in place"

@@ -6,32 +6,31 @@ package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
 
-/// Carries out the remedies that the findings of a `Verifier` name. It deletes nothing that does not authenticate, except
-/// the leftovers of vaultfs's own operations and bytes past a file's end.
+/// Carries out the remedies in the findings of a `Verifier`. Never deletes an unauthentic object, except for leftovers
+/// of vaultfs's own operations and bytes past a file's end.
 ///
-/// A repair can be killed at any moment. The findings of a new check then name the remedies that remain. Used by one
-/// thread.
+/// A repair can be killed at any moment. A new check then finds the remaining remedies. Used by one thread.
 package final class Repairer {
-    /// A remedy that could not be carried out, and the reason in one line.
+    /// A failed remedy, with the reason in one line.
     package struct Failure: Sendable {
         package let finding: VerifierFinding
         package let reason: String
     }
 
     let store: Store
-    /// Opened or made when the first object needs it.
+    /// Opened or made for the first object to be moved there.
     private var lostAndFound: LostAndFound?
     private let directory: VaultDirectory
     private var failures: [Failure] = []
     private var onStep: (Int) -> Void = { _ in }
     private var steps = 0
 
-    /// Frees the log's name if an object that is no log has it, or one with changes that cannot be put in place.
-    /// - Parameter directory: locked by the caller, exclusively.
+    /// Sets the log aside if it is no log, or if its changes cannot be put in place.
+    /// - Parameter directory: locked exclusively by the caller.
     /// - Throws: `system`, `format`.
     package init(directory: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         self.directory = directory
-        // Before the first change.
+        // Claim the vault before the first change.
         try directory.claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         store = try VaultError.wrapping("cannot repair", directory.path) { () throws(StoreError) in
@@ -41,9 +40,9 @@ package final class Repairer {
         }
     }
 
-    /// Carries out the remedies of `findings`, which a `Verifier` has just made of this vault.
+    /// Carries out the remedies of `findings`, which a `Verifier` has just found in this vault.
     /// - Parameter onStep: called after each remedy, with the number so far.
-    /// - Returns: the remedies that could not be carried out.
+    /// - Returns: the failed remedies.
     /// - Throws: `system` if the store cannot be made durable.
     package func run(
         _ findings: [VerifierFinding], onStep: @escaping (Int) -> Void = { _ in }
@@ -51,9 +50,9 @@ package final class Repairer {
         self.onStep = onStep
         steps = 0
         failures = []
-        // The objects that were found must be on disk before anything that they replace is removed.
+        // Sync the found objects before removing anything that they replace.
         try synchronize()
-        // The root first, because lost+found is in it. Then files, because moving changes their paths.
+        // The root comes first, because lost+found is in it. Files come next, because moving changes their paths.
         each(findings, [.renewRoot]) { (_) throws(StoreError) in try DamagedRoot.renewRecord(in: self.store) }
         each(findings, [.complete]) { (finding) throws(StoreError) in
             let (parent, entry) = try self.store.root.locate(finding.backingPath)
@@ -66,7 +65,7 @@ package final class Repairer {
             try self.openLostAndFound().mark(entry, in: parent)
         }
         listMoves(findings)
-        // The innermost first: an entry's path is valid while the directories around it stay where they are.
+        // Move the innermost first, because an entry's path is valid only until a directory around it moves.
         each(findings.reversed(), [.move, .empty, .renewRoot, .clearLog]) { (finding) throws(StoreError) in
             try self.moveAway(finding)
         }
@@ -89,7 +88,7 @@ package final class Repairer {
     ) {
         for finding in findings {
             guard let remedy = finding.remedy, remedies.contains(remedy) else { continue }
-            // Without a record of the root there is no lost+found.
+            // Skip it, because there is no lost+found without a record of the root.
             if [.renewRoot, .empty].contains(remedy), failures.contains(where: { $0.finding == finding }) { continue }
             do throws(StoreError) {
                 try store.admitChange()
@@ -107,7 +106,7 @@ package final class Repairer {
         var last: [UInt8]?
         let remedies: [Remedy] = [.recover, .cutTail, .cutBack, .cutRest, .seal, .sealRest]
         each(findings, remedies) { (finding) throws(StoreError) in
-            // The findings of a file are adjacent.
+            // A file's findings are adjacent, so compare with the last path.
             if finding.backingPath == last { return }
             last = finding.backingPath
             try FileRepair.run(try self.openFile(finding), in: self.store)
@@ -121,7 +120,7 @@ package final class Repairer {
         return try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
     }
 
-    /// Lists the entries that are about to be moved, by their backing paths.
+    /// Lists the entries to be moved, by their backing paths.
     private func listMoves(_ findings: [VerifierFinding]) {
         let moves = findings.filter { $0.remedy == .move }
         guard let first = moves.first else { return }

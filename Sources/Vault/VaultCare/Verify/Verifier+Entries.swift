@@ -19,7 +19,7 @@ extension Verifier {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
         confirmed(isThere: isThere) { found = checkOnce(entry, in: directory) }
-        // Outside of the look, which may be repeated: objects below are confirmed on their own.
+        // Descend after the check, which may be repeated. Objects below are confirmed on their own.
         if let found { descend(found, in: directory.descriptor) }
         progress()
     }
@@ -38,7 +38,7 @@ extension Verifier {
             return checkObject(object, in: directory.descriptor)
         case .conflictCopy: return checkConflictCopy(plain, directory)
         case .sidecar: checkOwner(ofSidecar: plain, in: directory.descriptor)
-        // The next mount removes it, and there is nothing in it.
+        // Ignore it, because it is empty and the next mount removes it.
         case .temporary where entry.starts(with: StoreTraits.prefix): break
         case .temporary: report(.leftover, plain, "left by an operation that was cut short", remedy: .remove)
         case .reserved:
@@ -57,10 +57,10 @@ extension Verifier {
         return checkObject(object, in: directory.descriptor)
     }
 
-    /// Checks an entry whose spelling no encrypted name has.
+    /// Checks an entry that is not spelled like an encrypted name.
     private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
         let isOurs = HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing)
-        // Made or renamed when the power failed, and not synced.
+        // The entry was new or renamed, and not yet synced, when the power failed.
         if isOurs && EntryName.isShortened(object.entry.bytes) {
             let remedy = remedy(forNameless: object.entry, directory)
             report(.leftover, object, "the short name of FAT, whose long one a power cut has torn", remedy: remedy)
@@ -74,7 +74,7 @@ extension Verifier {
         return checkObject(object, in: directory.descriptor)
     }
 
-    /// Reports an entry that has a name of vaultfs's own, but not here: a copy of `vaultfs.json`, for example.
+    /// Reports an entry with a name of vaultfs's own in the wrong place, such as a copy of `vaultfs.json`.
     private func reportUnknown(_ object: VerifierObject) {
         let kept = [DamagedRoot.recordPrefix, DamagedRoot.logPrefix]
         if stack.count == 1 && kept.contains(where: { object.entry.starts(with: $0) }) {
@@ -85,7 +85,7 @@ extension Verifier {
 
     /// Returns the entry, with its plaintext name if that authenticates.
     private func named(_ entry: Component, sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
-        // Without keys every name is hidden. The finding about the directory's record covers that.
+        // Report nothing here without keys: the finding about the directory's record covers all names.
         guard let keys = directory.keys else { return VerifierObject(entry) }
         let object = VerifierObject(entry, name: EntryName.decode(entry.bytes, sidecarBlob: sidecarBlob, keys: keys))
         if !object.isNamed { reportNameless(object, directory) }
@@ -104,7 +104,7 @@ extension Verifier {
         return LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil
     }
 
-    /// Returns the content of a long name's sidecar, if it belongs to the name.
+    /// Returns the content of a long name's sidecar if they belong together.
     private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
         let remedy = remedy(forNameless: object.entry, directory)
         do throws(StoreError) {
@@ -130,8 +130,8 @@ extension Verifier {
         }
     }
 
-    /// Checks the object of an entry. Returns it if it is a directory. Pinned, so that the object opened later is the one
-    /// whose status was read.
+    /// Checks the object of an entry, and returns it if it is a directory. Pinned, so that its status is of this
+    /// object.
     private func checkObject(_ object: VerifierObject, in directory: Descriptor) -> VerifierObject? {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory, object.entry, flags: linux_O_PATH)
@@ -156,7 +156,7 @@ extension Verifier {
         return nil
     }
 
-    /// Checks the `user.*` attributes of a file or directory. Others are not encrypted.
+    /// Checks the `user.*` attributes of a file or directory. Other attributes are not encrypted.
     /// - Parameter object: nil for the innermost directory itself.
     func checkAttributes(of descriptor: Descriptor, key: SecretBytes, _ object: VerifierObject?) {
         let attributes = ExtendedAttributes(descriptor)

@@ -13,12 +13,12 @@ struct VerifierContent {
     let descriptor: Descriptor
     var header: FileHeader
     let keys: FileKeys
-    /// The size that the file has once the log's changes are in place.
+    /// The file's size after the log's changes are put in place.
     var backingSize: UInt64
     var logged: FileLog.Content?
-    /// True if the file's torn tail was reported.
+    /// True after the file's torn tail was reported.
     var isTorn = false
-    /// Adjacent chunks that do not verify. They make one finding.
+    /// Adjacent chunks that do not verify, for one finding.
     var run: (chunks: Range<UInt64>, reason: String)?
 }
 
@@ -63,7 +63,7 @@ extension Verifier {
         }
     }
 
-    /// Reports a wrong length. Returns the number of chunks that can be checked.
+    /// Reports a wrong length. Returns the number of chunks to check.
     private func checkLength(of content: VerifierContent) -> UInt64 {
         let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let excess = content.backingSize - layout.backingSize(ofPlaintextLength: length)
@@ -92,7 +92,7 @@ extension Verifier {
         return whole
     }
 
-    /// Takes the log's changes of this file into account.
+    /// Applies the log's changes of this file to `content`.
     private func applyLog(to content: inout VerifierContent) {
         guard !isInConflictCopy(content.object), let logged = logged(content.header.fileID) else { return }
         let changes = logged.changes
@@ -125,7 +125,7 @@ extension Verifier {
 extension Verifier {
     private static let zeroed = "data is zeroed, in a file without holes"
     private static let unverified = "data is damaged"
-    /// Batches that are checked before the next progress.
+    /// Maximum number of batches between two progress reports.
     private static let mostShared: UInt64 = 64
 
     /// Checks the first `end` chunks of a file, batch by batch.
@@ -159,8 +159,8 @@ extension Verifier {
         reportRun(of: &content)
     }
 
-    /// Checks several batches by two threads. Returns the end of those before the first in which something is to be
-    /// reported or skipped.
+    /// Checks several batches on two threads. Returns the end of the batches before the first one with something to
+    /// report or skip.
     private func endOfUndamaged(
         from start: UInt64, of content: VerifierContent, upTo end: UInt64, _ length: UInt64
     ) -> UInt64 {
@@ -184,7 +184,7 @@ extension Verifier {
         return done == 0 ? start : chunks(done - 1).upperBound
     }
 
-    /// Returns the end of the hole that begins at a chunk, or the chunk itself. So a huge hole takes no time.
+    /// Returns the end of the hole that begins at a chunk, or the chunk itself. This makes a huge hole cheap.
     private func endOfHole(
         at chunk: UInt64, of content: VerifierContent, upTo end: UInt64
     ) throws(StoreError) -> UInt64 {
@@ -193,7 +193,7 @@ extension Verifier {
         do {
             data = UInt64(try retrying { lseek(content.descriptor.fd, off_t(clamping: offset), linux_SEEK_DATA) })
         } catch .system(.noSuchAddressOrDevice) {
-            // A hole up to the end of the file, lseek(2).
+            // A hole up to the file's end, lseek(2).
             data = layout.recordOffset(ofChunk: end)
         } catch .system(.invalidArgument) {
             return chunk
@@ -215,7 +215,7 @@ extension Verifier {
             - layout.plaintextOffset(ofChunk: chunks.lowerBound)
     }
 
-    /// Reads and checks one batch. Returns true if it ended with zeros: a hole may follow.
+    /// Reads and checks one batch. Returns true if it ended with zeros, after which a hole may follow.
     private func checkBatch(
         _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {
@@ -226,7 +226,7 @@ extension Verifier {
                 report(error, content.object, "chunk \(chunks.lowerBound)", at: offset)
                 return false
             }
-            // A bad block of the disk: read the chunks around it one by one.
+            // After a bad block of the disk, read the chunks around it one by one.
             for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
             return false
         }
@@ -234,7 +234,7 @@ extension Verifier {
         return try checkRecords(records, chunks, of: &content, length)
     }
 
-    /// Reads the records of one batch into the workspace, as they are with the log.
+    /// Reads the records of one batch into the workspace, with the log's changes.
     private static func read(
         _ chunks: Range<UInt64>, of content: VerifierContent, _ length: UInt64, _ layout: ChunkLayout,
         _ workspace: Workspace
@@ -243,7 +243,7 @@ extension Verifier {
         let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = workspace.records.slice(..<size)
         let had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
-        // Records past the end of the file are only in the log.
+        // The log alone has records past the end of the file.
         records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
         if let logged = content.logged {
             try LoggedChanges.replace(chunks.lowerBound, in: records, layout) { chunk in
@@ -253,7 +253,7 @@ extension Verifier {
         return UnsafeRawBufferPointer(records)
     }
 
-    /// Reports the records of one batch that do not verify. Returns true if it ended with zeros.
+    /// Reports the batch's records that do not verify. Returns true if it ended with zeros.
     private func checkRecords(
         _ records: UnsafeRawBufferPointer, _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {
@@ -269,7 +269,7 @@ extension Verifier {
         return lastZero == chunks.upperBound - 1
     }
 
-    /// Reports a record that does not verify, unless it is a hole, was never durable, or ends where the header says.
+    /// Reports an unverifiable record, unless it is a hole, was never durable, or ends at the header's length.
     private func checkUnverified(
         _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent,
         _ length: UInt64
@@ -292,8 +292,8 @@ extension Verifier {
         addToRun(chunk..<(chunk + 1), reason, of: &content)
     }
 
-    /// Returns true for the last chunk of a sealed file to which bytes were appended. Its record is shorter than the
-    /// backing size implies.
+    /// Returns true for the last chunk of a sealed file with appended bytes. Its record is shorter than the backing
+    /// size implies.
     private func endsAsSealed(
         _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent, _ length: UInt64
     ) throws(StoreError) -> Bool {

@@ -9,16 +9,16 @@ package import VaultStore
 /// Checks everything in a vault that a key can prove, without changing it: `vaultfs.json`, directory records, names,
 /// headers, lengths, chunks, the log, links and attributes.
 ///
-/// While a daemon has the vault, its changes may look like damage for a moment. A finding then counts if two looks in a row
-/// make it, and notes about its work are left out. The walk uses directory descriptors and follows no link.
-/// Memory and descriptors stay bounded in wide and in deep trees: findings are passed on at once, and only the innermost
-/// directories stay open. Used by one thread.
+/// While a daemon has the vault, its changes may look like damage for a moment. So a finding then counts only if two
+/// checks in a row make it, and notes about the daemon's work are omitted. The walk uses directory descriptors and
+/// follows no link. Memory and descriptors stay bounded in wide and deep trees, because findings are passed on at once,
+/// and only the innermost directories stay open. Used by one thread.
 package final class Verifier {
-    /// Maximum number of files with several names that are remembered, so that each is read once.
+    /// Maximum number of remembered files with several names. Each of them is read once.
     private static let rememberedFiles = 1 << 16
-    /// Maximum number of checks of an object that keeps changing.
+    /// Maximum number of checks of a constantly changing object.
     private static let maximumChecks = 5
-    /// Time between two checks. A request of the daemon completes within it.
+    /// Time between two checks, long enough for a request of the daemon to complete.
     private static let pause: Duration = .milliseconds(200)
 
     let keyRing: KeyRing
@@ -32,20 +32,20 @@ package final class Verifier {
     private var secretsAbove: Set<[UInt8]> = []
     /// The changes in the log.
     private var changes: FoundChanges?
-    /// True if the log has entries of files that were sealed since.
+    /// True if the log has entries of files that were sealed later.
     var hasOutdatedEntries = false
-    /// True if the log has changes of a file that cannot be opened.
+    /// True if the log has changes of an unreadable file.
     var hasLostChanges = false
-    /// False when an object is checked again.
+    /// False during repeated checks of an object.
     private var isFirstCheck = true
     /// True if a daemon may be writing.
     package let isInUse: Bool
-    /// True if new files and directories that a power cut left incomplete are completed by the next mount, or by the
-    /// present one (`Completion`).
+    /// True if files and directories left incomplete by a power cut will be completed, by the next mount or by the
+    /// current one (`Completion`).
     let isCompleted: Bool
     /// Checks a large file together with the thread of the walk.
     private(set) var helper: RequestHelper?
-    /// Findings that still have to be confirmed.
+    /// Findings that await confirmation.
     private var unconfirmed: [VerifierFinding]?
     /// The file of the current check, which may be repeated.
     private var lastSeen: FileIdentity?
@@ -54,11 +54,11 @@ package final class Verifier {
     private var onFinding: (VerifierFinding) -> Void = { _ in }
     private var onProgress: (VerifierTotals) -> Void = { _ in }
 
-    /// Verifies the MAC of `vaultfs.json` first.
+    /// Verifies the MAC of `vaultfs.json`.
     /// - Parameters:
     ///   - directory: locked by the caller, so that no daemon writes, unless `isInUse`.
-    ///   - isInUse: a daemon has the vault and may write.
-    ///   - isCompleting: the daemon is completing the remains of an unclean end.
+    ///   - isInUse: true if a daemon has the vault and may write.
+    ///   - isCompleting: true if the daemon is completing the remains of an unclean end.
     /// - Throws: `damaged` if the MAC does not verify; `system`, `format` if memory or libcrypto fails.
     package init(
         directory: VaultDirectory, masterKey: SecretBytes, isInUse: Bool = false, isCompleting: Bool = false
@@ -78,7 +78,7 @@ package final class Verifier {
 
     /// Checks the whole vault.
     /// - Parameters:
-    ///   - onFinding: called with each finding when it is made.
+    ///   - onFinding: called at once with each finding.
     ///   - onProgress: called with the totals so far, after every object and every batch of chunks.
     /// - Throws: `system`, `damaged` if the root cannot be read, or the tree changes during the walk.
     package func run(
@@ -113,7 +113,7 @@ package final class Verifier {
                     .damaged, VerifierObject(RedoLog.fileName), "has changes of a file whose header is damaged",
                     remedy: .clearLog)
             }
-            // A writer may have sealed a file since.
+            // If the vault is in use, its writer may have sealed a file meanwhile.
             if hasOutdatedEntries && !isInUse {
                 report(.damaged, VerifierObject(RedoLog.fileName), LogRecovery.outdated, remedy: .clearLog)
             }
@@ -121,8 +121,7 @@ package final class Verifier {
         return totals
     }
 
-    /// The changes of a file in the log. In use, they are of at most a second ago, and current when the file is
-    /// checked again.
+    /// Returns a file's changes in the log. In use, they may be a second old, but a repeated check gets the newest.
     func logged(_ fileID: UInt64) -> FileLog.Content? {
         guard let found = changes?.refreshed(isRetry: !isFirstCheck), let changes = found.files[fileID] else {
             return nil
@@ -130,14 +129,14 @@ package final class Verifier {
         return FileLog.Content(changes: changes, log: found.log)
     }
 
-    /// True for a conflict copy, and for everything in a directory that is one.
+    /// Returns true for a conflict copy, and for everything in the conflict copy of a directory.
     func isInConflictCopy(_ object: VerifierObject?) -> Bool {
         object?.isConflictCopy == true || stack.last?.isInConflictCopy == true
     }
 
     func progress() { onProgress(totals) }
 
-    /// Returns false if the file was checked under another name.
+    /// Returns false if the file was checked already, under another name.
     func isFirstVisit(_ status: stat) -> Bool {
         guard status.st_nlink > 1 else { return true }
         let identity = FileIdentity(status)
@@ -148,7 +147,7 @@ package final class Verifier {
         return true
     }
 
-    /// Counts a finding and passes it on, once it is confirmed.
+    /// Counts a finding and passes it on, after its confirmation.
     /// - Parameter object: an entry of the directory being checked. Nil for the directory itself.
     func report(
         _ kind: VerifierFinding.Kind, _ object: VerifierObject?, _ message: String, attribute: [UInt8]? = nil,
@@ -157,7 +156,7 @@ package final class Verifier {
         if isInUse && kind.isTransient { return }
         let shown = stack.compactMap(\.object?.shown) + (object.map { [$0.shown] } ?? [])
         let backing = stack.compactMap(\.object?.entry) + (object.map { [$0.entry] } ?? [])
-        // Nothing in a conflict copy may be changed.
+        // A conflict copy must not be changed, so it has no remedy.
         let remedy = isInConflictCopy(object) ? nil : remedy
         let finding = VerifierFinding(
             kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
@@ -172,12 +171,12 @@ package final class Verifier {
     }
 
     /// Runs `check` of an object. While a daemon has the vault, repeats it until it finds nothing, or the same twice.
-    /// - Parameter isThere: returns false once the object has been removed. Then it has no findings.
+    /// - Parameter isThere: returns false for a removed object, which has no findings.
     func confirmed(isThere: () -> Bool, _ check: () -> Void) {
         guard isInUse else { return check() }
         let before = totals
         var last: [VerifierFinding] = []
-        // The findings of every check.
+        // The findings common to all checks.
         var always: [VerifierFinding]?
         defer { isFirstCheck = true }
         for number in 0..<Self.maximumChecks {
@@ -206,8 +205,8 @@ package final class Verifier {
                 remedy: nil))
     }
 
-    /// Reports an error of reading `object`.
-    /// - Parameter remedy: the remedy if the object can be read, and is damaged.
+    /// Reports a failure to read `object`.
+    /// - Parameter remedy: the remedy for an object that is readable but damaged.
     func report(
         _ error: StoreError, _ object: VerifierObject?, _ what: String, attribute: [UInt8]? = nil,
         at plaintextOffset: UInt64? = nil, remedy: Remedy? = nil
@@ -227,9 +226,9 @@ package final class Verifier {
 /// An entry of a backing directory.
 struct VerifierObject {
     let entry: Component
-    /// The plaintext name, or the entry if that does not authenticate.
+    /// The plaintext name, or the entry if the name does not authenticate.
     let shown: [UInt8]
-    /// True if the name authenticates. A conflict copy has only its twin's.
+    /// True if the name authenticates. False for a conflict copy, because only the original's name authenticates.
     let isNamed: Bool
     let isConflictCopy: Bool
 
@@ -239,23 +238,25 @@ struct VerifierObject {
     }
 }
 
-/// Counts what the keys of `vaultfs.json` open. To the wrong keys everything looks damaged, so a repair needs this.
+/// The numbers of objects that the keys of `vaultfs.json` open. A repair needs them, because wrong keys make everything
+/// look damaged.
 package struct VerifierKeys: Sendable, Equatable {
-    /// Records of directories and headers of files that opened.
+    /// Number of opened records of directories and headers of files.
     var opened = 0
-    /// Records and headers that were read and did not open.
+    /// Number of readable records and headers that did not open.
     var unopened = 0
-    /// Those among them of a later key epoch than `vaultfs.json` has.
+    /// Those of `unopened` whose key epoch is later than that of `vaultfs.json`.
     var later = 0
 
-    /// - Parameter start: the first bytes of what did not open. Its epoch is the eighth byte (FileFormat, Epochs).
+    /// Counts an unopened object.
+    /// - Parameter start: its first bytes. The eighth is its epoch (FileFormat, Epochs).
     mutating func count(unopened start: some Collection<UInt8>, _ epochs: KeyEpochs) {
         unopened += 1
         let isOurs = start.starts(with: DirectoryRecord.magic) || start.starts(with: FileHeader.magic)
         if isOurs, let epoch = start.dropFirst(7).first, epoch > epochs.current { later += 1 }
     }
 
-    /// The reason why nothing may be repaired with these keys, or nil. A single object may be damaged in the same way.
+    /// The reason to refuse a repair with these keys, or nil. A single object may be damaged in the same way.
     package var misfit: String? {
         if later > 0 { return "parts of the vault were rekeyed after this vaultfs.json was written" }
         if opened == 0 && unopened > 1 { return "nothing in the vault opens with the keys of this vaultfs.json" }
@@ -263,12 +264,12 @@ package struct VerifierKeys: Sendable, Equatable {
     }
 }
 
-/// A directory on the way from the vault's root to the object being checked.
+/// A directory on the way from the vault's root to the current object.
 struct VerifierFrame {
     /// The state of an open directory. The outer directories of a deep tree are closed.
     struct Open {
         let descriptor: Descriptor
-        /// Nil if the record does not authenticate. Then no name in it can be read.
+        /// Nil if the record does not authenticate. Then all names in the directory are unreadable.
         let keys: DirectoryKeys?
         var reader: DirectoryReader
     }
@@ -288,10 +289,11 @@ struct VerifierFrame {
 }
 
 extension Verifier {
-    /// Number of innermost directories that stay open. There are more if directories may be moved meanwhile.
+    /// Number of innermost directories that stay open. Higher in use, because reopening fails if a directory was moved.
     private var openDirectories: Int { isInUse ? 256 : 16 }
 
-    /// Checks everything below `root`, in the order of the store. Not recursive: a tree may be deeper than the stack.
+    /// Checks everything below `root`, in the store's order. Not recursive, because a tree may be deeper than the
+    /// stack.
     func walk(_ root: Descriptor) throws(StoreError) {
         stack = [VerifierFrame(object: nil, identity: FileIdentity(try root.status()))]
         enter(root)
@@ -301,7 +303,7 @@ extension Verifier {
             }
             var entry: Component?
             do throws(StoreError) { entry = try open.reader.next() } catch {
-                // If it is in use, the directory may have been removed meanwhile, getdents(2).
+                // In use, the directory may have been removed meanwhile, getdents(2).
                 if !isInUse || error != .system(.noSuchFileOrDirectory) { report(error, nil, "directory") }
             }
             if let entry {
@@ -315,7 +317,7 @@ extension Verifier {
         }
     }
 
-    /// Checks the record and attributes of the directory that is now the innermost of the stack.
+    /// Checks the record and attributes of the new innermost directory of the stack.
     private func enter(_ descriptor: Descriptor) {
         let last = stack.count - 1
         totals.directories += 1
@@ -326,7 +328,7 @@ extension Verifier {
             keys = checkRecord(of: descriptor, isRoot: last == 0)
             isRepeated = keys.map { secretsAbove.contains($0.identity) } ?? false
             if isRepeated {
-                // The root's record elsewhere has been reported: its flag is set.
+                // The copied record of the root is reported already, because of its flag.
                 if keys?.identity != stack[0].secret { report(OpenDirectory.repeated, nil, "directory") }
                 return
             }
@@ -342,7 +344,7 @@ extension Verifier {
         if last >= openDirectories { stack[last - openDirectories].open = nil }
     }
 
-    /// Enters a directory that was found in the innermost one.
+    /// Enters a directory found in the innermost one.
     func descend(_ object: VerifierObject, in parent: Descriptor) {
         do throws(StoreError) {
             let descriptor = try Descriptor(at: parent, object.entry, flags: O_RDONLY | O_DIRECTORY)
@@ -358,12 +360,12 @@ extension Verifier {
         }
     }
 
-    /// Returns to the directory above, and opens it again if it was closed.
+    /// Returns to the directory above, and reopens it if it was closed.
     private func leave() throws(StoreError) {
         guard let left = stack.popLast() else { return }
         if let secret = left.secret { secretsAbove.remove(secret) }
         guard let left = left.open, let last = stack.indices.last, stack[last].open == nil else { return }
-        // Check that ".." leads to the directory above: this one may have been moved.
+        // Check that ".." leads to the directory above, because this one may have been moved.
         let descriptor = try left.descriptor.parent(flags: O_RDONLY)
         guard FileIdentity(try descriptor.status()) == stack[last].identity else {
             throw .damaged("a directory was moved while it was being verified")
@@ -374,7 +376,7 @@ extension Verifier {
         stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: reader)
     }
 
-    /// Reports damage of `vaultfs.dir`. Returns nil if it gives no keys.
+    /// Reports damage of `vaultfs.dir`. Returns its keys, or nil without valid ones.
     private func checkRecord(of directory: Descriptor, isRoot: Bool) -> DirectoryKeys? {
         if !isRoot && isCompleted && stack[stack.count - 1].object?.isNamed == true && !isInConflictCopy(nil),
             (try? Completion.isIncomplete(directory)) == true
@@ -401,8 +403,8 @@ extension Verifier {
         return nil
     }
 
-    /// Returns true for a directory of the vault, even if its record is lost: its name authenticates, or something in it
-    /// does. Any other directory stays as it is.
+    /// Returns true for a directory of the vault, even without its record, if its name or something in it
+    /// authenticates. Any other directory stays as it is.
     private func isOurs(_ directory: Descriptor) -> Bool {
         let last = stack.count - 1
         if stack[last].object?.isNamed == true { return true }
