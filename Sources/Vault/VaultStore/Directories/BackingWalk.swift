@@ -2,13 +2,13 @@ package import Glibc
 package import LinuxSystem
 internal import VaultFormat
 
-/// A directory that a `BackingWalk` goes through.
+/// A directory visited by a `BackingWalk`.
 package protocol WalkedDirectory {
     var descriptor: Descriptor { get }
     /// Opens a directory in this one.
     /// - Throws: errno of openat(2); `ENOTDIR` or `ELOOP` for anything but a directory.
     func inner(_ entry: Component) throws(StoreError) -> Self
-    /// Returns a value that only a directory with the same secret has (FileFormat: Directory-4). Nil if it is unknown.
+    /// Returns a value shared only by directories with the same secret (FileFormat: Directory-4). Nil if it is unknown.
     func identity() -> [UInt8]?
 }
 
@@ -19,12 +19,12 @@ extension Descriptor: WalkedDirectory {
         try Descriptor(at: self, entry, flags: O_RDONLY | O_DIRECTORY)
     }
 
-    /// The record, because its secret is unknown without keys. A change of class makes another one, but few.
+    /// Returns the record, because the secret is unknown without keys. A rare change of class changes it too.
     package func identity() -> [UInt8]? { try? OpenDirectory.readRecord(of: self).bytes }
 }
 
-/// Visits every object of a vault whose backing entry may be a name, depth first, following no link. It needs no key,
-/// because it looks only at the stored names. Used by one thread.
+/// A depth-first walk through all objects of a vault whose backing entry may be a name. It follows no link. It needs no
+/// key, because it looks only at the stored names. Used by one thread.
 package struct BackingWalk<Directory: WalkedDirectory> {
     /// An entry of a directory.
     package struct Found {
@@ -37,7 +37,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
     package enum Step {
         /// A directory is found before its content.
         case found(Found)
-        /// Everything in the directory has been visited.
+        /// The walk has visited everything in the directory.
         case left(Directory)
         /// An entry, or if nil the directory itself, could not be read.
         case failed(Component?, Directory, StoreError)
@@ -55,24 +55,24 @@ package struct BackingWalk<Directory: WalkedDirectory> {
             reader = DirectoryReader(directory.descriptor)
         }
 
-        /// The entries to come, the next one last, if they were read ahead.
+        /// The remaining entries, the next one last, if they were read ahead.
         var entries: [Component]?
     }
 
     private let readsAhead: Bool
     private let includesConflictCopies: Bool
-    /// From the root to the directory being read.
+    /// The directories from the root to the current one.
     private var path: [Frame]
     /// The identities of the directories in `path`.
     private var identities: Set<[UInt8]> = []
-    /// The directory that was returned last. The walk continues in it.
+    /// The directory returned last. The walk continues in it.
     private var entered: Found?
 
     /// - Parameters:
-    ///   - root: open for reading, and read by nothing else.
-    ///   - readsAhead: reads all names of a directory before the first is returned. Needed if the caller replaces
-    ///     entries: getdents(2) may leave out entries of a directory that changes.
-    ///   - includesConflictCopies: also visits conflict copies and what is in them.
+    ///   - root: open for reading, for this walk only.
+    ///   - readsAhead: true to read all names of a directory before returning the first. Needed if the caller replaces
+    ///     entries, because getdents(2) may leave out entries of a changing directory.
+    ///   - includesConflictCopies: true to visit conflict copies and their content too.
     package init(_ root: Directory, readsAhead: Bool = false, includesConflictCopies: Bool = false) {
         self.readsAhead = readsAhead
         self.includesConflictCopies = includesConflictCopies
@@ -89,7 +89,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         if let identity = path.removeLast().identity { identities.remove(identity) }
     }
 
-    /// The backing path of an entry of the directory being read.
+    /// Returns the backing path of an entry of the current directory.
     package func path(of entry: Component) -> [UInt8] {
         Array((path.compactMap(\.entry) + [entry]).joined(separator: [UInt8(ascii: "/")]))
     }
@@ -108,7 +108,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         return nil
     }
 
-    /// Returns nil at the end.
+    /// Returns the next step, or nil at the end.
     package mutating func next() -> Step? {
         if let found = entered {
             entered = nil

@@ -8,7 +8,7 @@ package import VaultFormat
 extension Descriptor {
     /// flock(2) with `LOCK_EX` or `LOCK_SH`. Retries for up to `wait`. The lock lasts until the descriptor and all its
     /// duplicates are closed.
-    /// - Throws: `EAGAIN` if another process keeps it for all of `wait`.
+    /// - Throws: `EAGAIN` if another process keeps the lock for all of `wait`.
     func lockWhole(_ operation: Int32, wait: Duration) throws(StoreError) {
         try Self.locking(wait: wait) { () throws(StoreError) in try retrying { flock(fd, operation | LOCK_NB) } }
     }
@@ -20,12 +20,12 @@ extension Descriptor {
             do throws(StoreError) { return try lock() } catch {
                 guard error == .system(.wouldBlock), ContinuousClock.now < deadline else { throw error }
             }
-            // flock(2) has no timeout, and a signal that ends a blocking call could hit another one.
+            // Poll, because flock(2) has no timeout, and a signal to end a blocking call could hit another one.
             usleep(20_000)
         }
     }
 
-    /// Makes a durable file of these bytes in this directory. If no owner is given, it belongs to this process's user.
+    /// Makes a durable file of these bytes in this directory. Without an owner, it belongs to this process's user.
     /// - Throws: `EEXIST`, `EPERM` if the owner cannot be set, `ENOSPC`. A part of the file may be left.
     func makeFile(_ entry: Component, of bytes: [UInt8], owner: Owner?, mode: mode_t) throws(StoreError) {
         let file = try Descriptor(at: self, entry, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
@@ -35,7 +35,7 @@ extension Descriptor {
         try file.synchronize(dataOnly: false)
     }
 
-    /// Compares two files of one size.
+    /// Returns true if two files of one size have the same content.
     func hasSameBytes(as other: Descriptor) throws(StoreError) -> Bool {
         var offset: UInt64 = 0
         while true {
@@ -47,7 +47,7 @@ extension Descriptor {
     }
 
     /// Returns the content of a file of vaultfs's own in this directory.
-    /// - Throws: `.damaged` if it is no regular file, or longer than `limit` bytes; `.system`.
+    /// - Throws: `.damaged` if it is not a regular file, or longer than `limit` bytes; `.system`.
     package func readFile(_ entry: Component, limit: Int) throws(StoreError) -> [UInt8] {
         let file: Descriptor
         do throws(StoreError) {
@@ -63,7 +63,7 @@ extension Descriptor {
         return bytes
     }
 
-    /// Gives a file that root made the owner of the directory that it is in. Does nothing for other users.
+    /// Gives a file made by root to the owner of its directory. Does nothing for other users.
     func giveToOwner(of directory: Descriptor) throws(StoreError) {
         if geteuid() == 0 { try changeOwner(to: Owner(try directory.status())) }
     }
@@ -78,7 +78,7 @@ extension Descriptor {
         try OpenDirectory.rename(entry, from: self, to: self, as: newEntry, flags: flags)
     }
 
-    /// Runs `body`, which makes `temporary` here and gives it its name. Removes it if `body` fails.
+    /// Runs `body`, which makes `temporary` here and renames it to its final name. Removes it if `body` fails.
     package func withTemporary<Result>(
         _ temporary: Component, _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -88,8 +88,9 @@ extension Descriptor {
         }
     }
 
-    /// Gives `entry` to a new durable file of these bytes by rename(2). Does not synchronize this directory.
-    /// - Parameter isReplacing: true if the name leads to a file that is needed until it is replaced.
+    /// Makes a durable file of these bytes, and renames it to `entry` by rename(2). Does not synchronize this
+    /// directory.
+    /// - Parameter isReplacing: true if the old file of this name is needed until its replacement.
     func install(
         _ bytes: [UInt8], as entry: Component, by temporary: Component, owner: Owner?, mode: mode_t,
         isReplacing: Bool = false, beforeRename: () throws(StoreError) -> Void = {}
@@ -102,7 +103,7 @@ extension Descriptor {
         if isReplacing { try replace(entry, by: temporary) }
     }
 
-    /// fchownat(2) of this object, which may be pinned with O_PATH. Does nothing if it has this owner.
+    /// fchownat(2) of this object, which may be pinned with O_PATH. Does nothing if it already has this owner.
     /// - Throws: errno of fstat(2) or fchownat(2), such as `EPERM`.
     package func changeOwner(to owner: Owner) throws(StoreError) {
         let now = try status()
@@ -111,7 +112,7 @@ extension Descriptor {
         }
     }
 
-    /// Opens the directory of a path from this directory on, entry by entry, following no link. Also returns the last entry.
+    /// Opens the directory of a path below this one, entry by entry, following no link. Also returns the last entry.
     package func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, Component) {
         var entries: [Component] = []
         for entry in path.split(separator: UInt8(ascii: "/")) { entries.append(try Component(Array(entry))) }
@@ -121,18 +122,18 @@ extension Descriptor {
         return (directory, last)
     }
 
-    /// The first bytes of a long name's sidecar. Nil if it is absent.
+    /// Returns the first bytes of a long name's sidecar, or nil if it is absent.
     func readSidecar(of entry: Component) throws(StoreError) -> [UInt8]? {
         do throws(StoreError) {
             let file = try Descriptor(at: self, EntryName.sidecar(of: entry), flags: O_RDONLY | O_NONBLOCK)
-            // The longest name has 272 bytes. Anything longer does not authenticate.
+            // Read enough for the longest name, 272 bytes. Longer content does not authenticate.
             return try file.read(at: 0, count: 512)
         } catch .system(.noSuchFileOrDirectory) {
             return nil
         }
     }
 
-    /// The same. Also nil if it cannot be read.
+    /// Returns the same, but nil also if the sidecar cannot be read.
     func sidecarBlob(of entry: Component) -> [UInt8]? { try? readSidecar(of: entry) }
 
     /// Returns the plaintext name of an entry of this directory, or nil if it does not authenticate under its keys.
@@ -141,13 +142,13 @@ extension Descriptor {
         return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys)
     }
 
-    /// Returns the plaintext name of a conflict copy in this directory, or nil for any other entry, and if the twin's name
-    /// does not authenticate under the keys.
+    /// Returns the plaintext name of a conflict copy in this directory. Nil for any other entry, and if the original's
+    /// name does not authenticate under the keys.
     package func conflictName(of entry: Component, _ keys: DirectoryKeys) -> [UInt8]? {
         ConflictCopy(entry.bytes).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
     }
 
-    /// Returns true if this directory has neither the entry that a sidecar belongs to nor a conflict copy of it.
+    /// Returns true if this directory has neither the entry of a sidecar nor a conflict copy of this entry.
     package func isSidecarOrphaned(_ sidecar: Component) throws(StoreError) -> Bool {
         guard let entry = EntryName.entry(ofSidecar: sidecar), try statusIfPresent(of: entry) == nil else {
             return false
@@ -155,13 +156,13 @@ extension Descriptor {
         return try !conflictTwins().contains(entry)
     }
 
-    /// The entries, by spelling, that have conflict copies in this directory.
+    /// Returns the entries, by spelling, with conflict copies in this directory.
     func conflictTwins() throws(StoreError) -> Set<Component> {
         Set(try allEntries().compactMap { ConflictCopy($0.bytes)?.twin })
     }
 
-    /// Returns all entries of this directory but `.` and `..`. They are read before any is changed, because
-    /// getdents(2) may leave out entries of a directory that changes.
+    /// Returns all entries of this directory but `.` and `..`. Reads them before the caller changes any, because
+    /// getdents(2) may leave out entries of a changing directory.
     /// - Throws: `.system` with errno.
     package func allEntries() throws(StoreError) -> [Component] {
         var reader = DirectoryReader(try openedForReading())
@@ -171,18 +172,18 @@ extension Descriptor {
     }
 }
 
-/// Access to objects whose mode denies it to their owner, which is this process's user.
+/// Access to objects of this process's user whose mode denies it to their owner.
 extension Descriptor {
-    /// chmod(2) of an object that an O_PATH descriptor has pinned. fchmod(2) does not take such a descriptor, so this
-    /// uses the kernel's own link to it, which is no path on disk.
+    /// chmod(2) of an object pinned by this O_PATH descriptor. fchmod(2) refuses such a descriptor, so this uses the
+    /// kernel's own link to it, which is not a path on disk.
     /// - Throws: `ELOOP` for a symbolic link, which has no mode.
     func changePinnedMode(to mode: mode_t) throws(StoreError) {
         guard try status().st_mode & S_IFMT != S_IFLNK else { throw .system(.tooManySymbolicLinkLevels) }
         try retrying { chmod("/proc/self/fd/\(fd)", mode) }
     }
 
-    /// Gives the owner every permission on the directory that this O_PATH descriptor has pinned.
-    /// - Returns: the mode before. Nil if it was not changed.
+    /// Gives the owner every permission on the directory pinned by this O_PATH descriptor.
+    /// - Returns: the mode before, or nil if it was sufficient.
     func openToOwner() throws(StoreError) -> mode_t? {
         let before = try status()
         guard before.denies(0o700) else { return nil }
@@ -190,19 +191,19 @@ extension Descriptor {
         return before.st_mode & 0o7777
     }
 
-    /// Opens the object that this O_PATH descriptor has pinned for reading and writing. If its mode denies that to its
-    /// owner, changes the mode for a moment. Not while another process works on it.
+    /// Opens the object pinned by this O_PATH descriptor for reading and writing. If its mode denies this to its owner,
+    /// changes the mode for a moment. Must not be called while another process uses the object.
     func reopenedForWriting() throws(StoreError) -> Descriptor {
         let flags = O_RDWR | O_NONBLOCK
         do throws(StoreError) {
             return try reopened(flags: flags)
         } catch .system(.permissionDenied) {
             let before = try status()
-            // Only the owner may, who can have another number here (sshfs).
+            // Only the owner may change the mode. With sshfs, stat(2) may show another number for the owner.
             do throws(StoreError) { try changePinnedMode(to: before.st_mode & 0o7777 | 0o600) } catch {
                 throw .system(.permissionDenied)
             }
-            // Best effort: a mode that stays changed gives access to the owner only.
+            // Best effort: if the mode stays changed, it still gives access to the owner only.
             defer { try? changePinnedMode(to: before.st_mode & 0o7777) }
             return try reopened(flags: flags)
         }

@@ -5,24 +5,25 @@ internal import SystemPackage
 
 /// rename(2) over an existing object, on stores where an open file cannot be replaced.
 ///
-/// SMB refuses such a rename while a descriptor of the old file is open, here or on another machine. The kernel's client then
-/// removes the old file (cifs_rename2 in fs/smb/client/inode.c), so it disappears when its last descriptor is closed, although
-/// the call has failed.
+/// SMB refuses such a rename while a descriptor of the old file is open, here or on another machine. The kernel's
+/// client then removes the old file (cifs_rename2 in fs/smb/client/inode.c), so it disappears when its last descriptor
+/// is closed, although the call has failed.
 extension Descriptor {
-    /// The errors of a rename that was refused because the old file is open.
+    /// The errors of a rename refused because the old file is open.
     private static let refusals: [StoreError] = [
         .system(.permissionDenied), .system(.resourceBusy), .system(.textFileBusy),
     ]
-    /// Timeout for those who have the old file open. There is nothing to await: the store notifies of no close, least of all on
-    /// another machine. In a mount only `vaultfs protect` replaces so, and a lock waits longer for running requests.
+    /// Timeout for others to close the old file. Only repeated tries can detect this, because the store does not notify
+    /// of a close, least of all on another machine. In a mount only `vaultfs protect` replaces like this, and a lock
+    /// waits longer for running requests.
     private static let timeout: Duration = .seconds(5)
 
-    /// Gives `entry` to the object `temporary`, which is complete, by rename(2).
-    /// Tries again for some seconds if the store refuses it. If it fails, `temporary` is removed once the old object was
-    /// seen under its name. If the store has removed that, `temporary` is kept as `entry` and `keptAddition`.
-    /// - Parameter onFailure: called after each failed try. Closes the old object, if the caller has it open. If it throws,
-    ///   there is no other try.
-    /// - Throws: the store's error; `.damaged` if the old object is gone. The text says which name the new one has.
+    /// Renames the complete object `temporary` to `entry` by rename(2). If the store refuses, tries again for some
+    /// seconds. After a failure, removes `temporary` if the old object still has its name. If the store has removed the
+    /// old one, keeps `temporary` as `entry` and `keptAddition`.
+    /// - Parameter onFailure: called after each failed try. Closes the old object, if the caller has it open. An error
+    ///   of it ends the tries.
+    /// - Throws: the store's error; `.damaged` with the new object's name if the old one is lost.
     package func replace(
         _ entry: Component, by temporary: Component, onFailure: () throws(StoreError) -> Void = {}
     ) throws(StoreError) {
@@ -48,7 +49,8 @@ extension Descriptor {
         }
     }
 
-    /// Returns true if the name leads to an object. An object that the store is about to remove cannot be opened.
+    /// Returns true if the name leads to an object. False for one that the store is about to remove, which cannot be
+    /// opened.
     private func isThere(_ entry: Component) -> Bool {
         do throws(StoreError) {
             _ = try Descriptor(at: self, entry, flags: O_RDONLY | O_NONBLOCK)
@@ -62,7 +64,7 @@ extension Descriptor {
         }
     }
 
-    /// Gives a complete object a name under which no mount removes it, durably. Returns the name that it has.
+    /// Renames a complete object, durably, so that mounts keep it. Returns its name.
     private func keep(_ temporary: Component, insteadOf entry: Component) -> Component {
         guard let kept = try? entry + Self.keptAddition(),
             (try? rename(temporary, as: kept, flags: linux_RENAME_NOREPLACE)) != nil
@@ -73,14 +75,14 @@ extension Descriptor {
 
     static let keptPrefix: Component = ".kept-"
 
-    /// An addition that makes a file's entry that of a conflict copy, which a mount shows and nothing removes.
+    /// Returns an addition that makes a file's entry a conflict copy's. Mounts show such a file, and never remove it.
     static func keptAddition() throws(StoreError) -> Component {
         keptPrefix + (try Component(Array(VaultDirectory.randomDigits().prefix(8))))
     }
 }
 
 extension StoreTraits {
-    /// Tries everything in a store that is written.
+    /// Finds out the traits of a store by writing to it.
     /// - Throws: an error of libcrypto.
     package init(probing root: Descriptor) throws(StoreError) {
         self.init(probing: root, entry: Self.prefix + (try VaultDirectory.randomDigits()))
@@ -89,7 +91,7 @@ extension StoreTraits {
     /// True if the probe has reached its last step.
     var isComplete: Bool { replacesOpenFiles != nil }
 
-    /// True if rename(2) over an open file may fail. If the probe could not find that out, other machines' stores may.
+    /// True if rename(2) over an open file may fail. If the probe could not tell, true for stores of other machines.
     func refusesReplacingOpenFiles(in root: Descriptor) -> Bool {
         !(replacesOpenFiles ?? FileSystemType(of: root).reportsAllChanges)
     }

@@ -3,14 +3,14 @@ package import LinuxSystem
 internal import SystemPackage
 package import VaultFormat
 
-/// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. Only one thread
-/// at a time may use those of an object.
+/// The `user.*` attributes of one file or directory, each stored on its own or in the object's pack. Only one thread at
+/// a time may use an object's attributes.
 ///
 /// A value on its own takes precedence over one of the same name in the pack. So a move in either direction is two
 /// calls, and a kill between them changes nothing.
 package struct EncryptedAttributes {
-    /// Number of attributes on their own from which new ones go into the pack. More would soon leave no room to make
-    /// the pack: ext4 has one block for all attributes of an object.
+    /// Number of attributes on their own from which new ones go into the pack. More would soon leave no room for a
+    /// pack, because ext4 has one block for all attributes of an object.
     static let aloneLimit = 4
     private static let ownPrefix = Array("user.vaultfs.".utf8)
 
@@ -18,7 +18,7 @@ package struct EncryptedAttributes {
     private let codec: AttributeCodec
     /// False once the object is known to have no pack. Then a missing name needs no look at the pack.
     package private(set) var mayHavePack: Bool
-    /// The pack that was read or written last, as it is stored. Nil if there is none.
+    /// The pack read or written last, in its stored form. Nil if there is none.
     private var storedPack: [UInt8]?
 
     package init(_ descriptor: Descriptor, _ codec: AttributeCodec, mayHavePack: Bool = true) {
@@ -38,8 +38,7 @@ package struct EncryptedAttributes {
         }
     }
 
-    /// Returns the plaintext names for stored ones, including those in the pack, and the number that do not
-    /// authenticate.
+    /// Returns the plaintext names for stored ones, including those in the pack, and the number of unauthentic ones.
     /// - Throws: `.system` with errno. Damage is counted instead.
     package mutating func names(ofStored all: [[UInt8]]) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
         var names: [[UInt8]] = []
@@ -71,7 +70,7 @@ package struct EncryptedAttributes {
         if change.isAlone, flags & linux_XATTR_CREATE != 0 { throw .system(.fileExists) }
         let pack: AttributePack?
         do throws(StoreError) { pack = try change.isAlone ? nil : self.pack() } catch .damaged(let reason) {
-            // The damaged pack may hold this name. The pack stays as it is, and a new attribute is stored beside it.
+            // The damaged pack may hold this name, so leave it alone and store a new attribute beside it.
             if flags & linux_XATTR_REPLACE != 0 { throw .damaged(reason) }
             return try stored.set(change.storedName, change.encrypted, flags: 0, replacing: nil)
         }
@@ -91,7 +90,7 @@ package struct EncryptedAttributes {
         var isRemoved = false
         var damage: StoreError?
         do throws(StoreError) {
-            // Remove it from the pack first, because the value on its own hides the one in the pack until then.
+            // Remove it from the pack first, because the value on its own hides the packed one until then.
             if var pack = try pack(), pack[name] != nil {
                 pack[name] = nil
                 try write(pack)
@@ -110,14 +109,14 @@ package struct EncryptedAttributes {
 
     private struct AttributeChange {
         let name, value, storedName, encrypted: [UInt8]
-        /// The attribute's value, if it is stored on its own already.
+        /// The attribute's value, if it is already stored on its own.
         var old: [UInt8]?
 
         var isAlone: Bool { old != nil }
     }
 
-    /// Stores an attribute where it already is. A new one is stored on its own. It goes into the pack instead if
-    /// there is a pack, or if there are several attributes already.
+    /// Stores an attribute where it already is. A new one is stored on its own, or in the pack if there is one or if
+    /// the object has several attributes already.
     private mutating func put(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
         if let old = change.old {
             let flags = linux_XATTR_REPLACE
@@ -142,13 +141,13 @@ package struct EncryptedAttributes {
     private mutating func putAlone(_ change: AttributeChange, _ pack: AttributePack?) throws(StoreError) {
         try stored.set(change.storedName, change.encrypted, flags: linux_XATTR_CREATE, replacing: nil)
         guard var pack, pack[change.name] != nil else { return }
-        // This makes the pack smaller. The value on its own counts, even if this fails.
+        // The pack gets smaller. If this fails, the value on its own still counts.
         pack[change.name] = nil
         try? write(pack)
     }
 
-    /// Moves attributes into the pack, the smallest first, until the change fits. Each move needs little room and
-    /// frees more.
+    /// Moves attributes into the pack, the smallest first, until the change fits. Each move needs little room and frees
+    /// more.
     /// - Parameter errno: the store's error for the change.
     private mutating func makeRoom(for change: AttributeChange, _ errno: Errno) throws(StoreError) {
         var pack: AttributePack
@@ -156,7 +155,7 @@ package struct EncryptedAttributes {
         for candidate in try candidates(besides: change) {
             var fuller = pack
             fuller[candidate.name] = candidate.value
-            // The other candidates are larger.
+            // Stop, because the other candidates are larger.
             guard try Self.finds(room: { () throws(StoreError) in try write(fuller) }) else { break }
             try stored.remove(candidate.storedName)
             pack = fuller
@@ -164,11 +163,11 @@ package struct EncryptedAttributes {
         }
         guard change.isAlone else { throw .system(errno) }
         try putInPack(change, pack)
-        // Until this call the old value counts, because it is on its own.
+        // The old value on its own counts until this call.
         try stored.remove(change.storedName)
     }
 
-    /// The attributes that are stored on their own and authenticate, in ascending order of size.
+    /// Returns the authentic attributes on their own, in ascending order of size.
     private func candidates(besides change: AttributeChange) throws(StoreError) -> [AttributeChange] {
         var found: [AttributeChange] = []
         for storedName in try ownNames() where storedName != change.storedName {
@@ -181,7 +180,7 @@ package struct EncryptedAttributes {
         return found.sorted { $0.name.count + $0.value.count < $1.name.count + $1.value.count }
     }
 
-    /// Returns false if there is no room. A smaller value may still fit.
+    /// Returns false if `body` finds no room. A smaller value may still fit.
     private static func finds(room body: () throws(StoreError) -> Void) throws(StoreError) -> Bool {
         do throws(StoreError) {
             try body()
@@ -191,7 +190,7 @@ package struct EncryptedAttributes {
         }
     }
 
-    /// Some stores return E2BIG for an attribute that has no room. ext4, xfs and btrfs return ENOSPC.
+    /// Returns true if the store had no room. ext4, xfs and btrfs return ENOSPC then, some others E2BIG.
     private static func hasNoRoom(_ errno: Errno) -> Bool { errno.isNoSpace || errno == .argListTooLong }
 
     // MARK: Stored attributes
@@ -209,8 +208,7 @@ package struct EncryptedAttributes {
         return try StoreError.ofFormat(codec.decrypt(pack: encrypted))
     }
 
-    /// Replaces the pack in one call. Also throws `ENOSPC` if the pack would be larger than a stored attribute can
-    /// be.
+    /// Replaces the pack in one call. Also throws `ENOSPC` for a pack over the maximum size of a stored attribute.
     private mutating func write(_ pack: AttributePack) throws(StoreError) {
         if pack.isEmpty {
             try stored.remove(AttributeCodec.packName)
@@ -226,12 +224,13 @@ package struct EncryptedAttributes {
         storedPack = encrypted
     }
 
-    /// The stored names of the attributes on their own.
+    /// Returns the stored names of the attributes on their own.
     private func ownNames() throws(StoreError) -> [[UInt8]] {
         try stored.names().filter { $0.starts(with: Self.ownPrefix) && $0 != AttributeCodec.packName }
     }
 
-    /// - Throws: `tooLong` for a name that is too long to be stored.
+    /// Returns the stored form of a name.
+    /// - Throws: `tooLong` if the name is too long for it.
     private func storedName(of name: [UInt8], orThrow tooLong: Errno) throws(StoreError) -> [UInt8] {
         do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(tooLong) }
     }

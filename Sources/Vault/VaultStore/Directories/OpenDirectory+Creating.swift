@@ -6,14 +6,14 @@ internal import SystemPackage
 internal import VaultFormat
 
 extension OpenDirectory {
-    /// A temporary name of this mount, which `sweep` keeps.
+    /// Returns a temporary name of this mount, which `sweep` keeps.
     func temporaryEntry() throws(StoreError) -> Component { try Self.temporaryEntry(in: store) }
 
     static func temporaryEntry(in store: Store) throws(StoreError) -> Component {
         EntryName.temporary(store.temporaryPrefix + (try VaultDirectory.randomDigits()))
     }
 
-    /// Makes an empty file with its header, and gives it its owner before its name appears. The thread's umask and the
+    /// Makes an empty file with its header, and sets its owner before its name appears. The thread's umask and the
     /// directory's default ACL apply as in open(2).
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func createFile(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) -> EncryptedFile {
@@ -23,7 +23,7 @@ extension OpenDirectory {
         do throws(StoreError) {
             file = try descriptor.openedAgain(flags: linux_O_TMPFILE | O_RDWR, mode: mode & 0o7777)
         } catch .system(let errno) where [.notSupported, .isDirectory, .invalidArgument].contains(errno) {
-            // The store has no O_TMPFILE (open(2): EOPNOTSUPP, or EISDIR from older ones).
+            // The store lacks O_TMPFILE (open(2): EOPNOTSUPP, or EISDIR from older ones).
             let entry = try temporaryEntry()
             file = try Descriptor(at: descriptor, entry, flags: O_CREAT | O_EXCL | O_RDWR, mode: mode & 0o7777)
             temporary = entry
@@ -33,7 +33,7 @@ extension OpenDirectory {
             try owner?.apply(to: file, in: descriptor)
             let setIDMode = mode & (S_ISUID | S_ISGID) == 0 ? nil : try file.status().st_mode
             let created = try EncryptedFile.create(in: file, class: protectionClass, store: store)
-            // The write of the header has removed these bits, unless by root.
+            // Restore the set-id bits, which the write of the header has removed, unless by root.
             if let setIDMode { try retrying { fchmod(file.fd, setIDMode & 0o7777) } }
             try publish(encoded, owner) { (entry) throws(StoreError) in
                 if let temporary {
@@ -49,7 +49,7 @@ extension OpenDirectory {
         }
     }
 
-    /// rename(2) that does not replace.
+    /// rename(2) without replacing.
     func moveIntoPlace(_ temporary: Component, as entry: Component) throws(StoreError) {
         try rename(temporary, in: descriptor, as: entry, flags: linux_RENAME_NOREPLACE)
     }
@@ -59,21 +59,21 @@ extension OpenDirectory {
         try Self.rename(entry, from: descriptor, to: directory, as: newEntry, flags: flags)
     }
 
-    /// renameat2(2) of backing entries. Also for directories whose record is lost.
+    /// renameat2(2) of backing entries, also in directories without a record.
     static func rename(
         _ entry: Component, from source: Descriptor, to directory: Descriptor, as newEntry: Component, flags: UInt32
     ) throws(StoreError) {
         do throws(StoreError) {
             try source.rename(entry, to: directory, as: newEntry, flags: flags)
         } catch .system(.invalidArgument) where flags == linux_RENAME_NOREPLACE {
-            // A store without flags (FUSE, NFS). Nobody else changes the directory, so a check before is enough.
+            // The store has no flags (FUSE, NFS). Only this daemon changes the directory, so a check before is enough.
             if (try? directory.status(of: newEntry)) != nil { throw .system(.fileExists) }
             try source.rename(entry, to: directory, as: newEntry)
         }
     }
 
-    /// Makes an entry appear by calling `appear`. A long name's sidecar is durable before that. It is removed if
-    /// `appear` fails.
+    /// Makes an entry appear by calling `appear`, after its long name's sidecar, if any, is durable. Removes the
+    /// sidecar if `appear` fails.
     func publish(
         _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: (Component) throws(StoreError) -> Void
     ) throws(StoreError) {
@@ -90,8 +90,8 @@ extension OpenDirectory {
         }
     }
 
-    /// True if an entry that is to be replaced has this sidecar: it was made durable before the entry appeared. To make it again
-    /// would change the times of the directory also if the entry stays.
+    /// Returns true if the entry to be replaced already has this sidecar, durable since before the entry appeared.
+    /// Making it again would change the directory's times even if the entry stays.
     private func hasDurableSidecar(_ blob: [UInt8], of entry: Component) -> Bool {
         sidecarBlob(of: entry) == blob && (try? descriptor.statusIfPresent(of: entry)) != nil
     }
@@ -102,13 +102,13 @@ extension OpenDirectory {
         try descriptor.openedForReading().synchronize(dataOnly: false)
     }
 
-    /// Removes a long name's sidecar if its entry is absent. It stays if that is unknown, and for a conflict copy.
+    /// Removes a long name's sidecar if its entry is absent. Keeps it in doubt, and for a conflict copy.
     func removeOrphanedSidecar(of entry: Component) {
         guard (try? descriptor.statusIfPresent(of: entry) == nil && !hasConflictCopy(of: entry)) == true else { return }
         descriptor.removeQuietly(EntryName.sidecar(of: entry))
     }
 
-    /// Reads the directory once a second at most: a removal of many long names would read it each time.
+    /// Reads the directory once a second at most, because removing many long names would otherwise read it each time.
     private func hasConflictCopy(of entry: Component) throws(StoreError) -> Bool {
         try sharedClass.twins.withLock { (known) throws(StoreError) in
             let now = monotonicMilliseconds()
@@ -120,8 +120,8 @@ extension OpenDirectory {
         }
     }
 
-    /// Makes a directory with its record in it, then makes its name appear. On a store that cannot rename directories it has its
-    /// name from the start: if it is left without its record, that is completed after the unclean end (`Completion`).
+    /// Makes a directory with its record, then makes its name appear. On a store that cannot rename directories, it has
+    /// its name from the start. If an unclean end leaves it there without its record, `Completion` makes one.
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func makeDirectory(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) {
         let encoded = try encode(name)
@@ -156,8 +156,9 @@ extension OpenDirectory {
         if let closedMode { try retrying { fchmod(directory.fd, closedMode) } }
     }
 
-    /// Makes the record of a directory that has none, with a new secret, durably. Owner, mode and times stay.
-    /// - Parameter mode: of the record. It belongs to the owner of its directory, which only root can set.
+    /// Makes the record of a directory without one, with a new secret, durably. Owner, mode and times stay.
+    /// - Parameter mode: the record's mode. Its owner is the directory's if this process is root's, which alone can set
+    ///   it.
     static func makeRecord(
         of pin: Descriptor, class protectionClass: ProtectionClass, isRoot: Bool = false, mode: mode_t = 0o644,
         in store: Store
@@ -174,7 +175,7 @@ extension OpenDirectory {
         try directory.synchronize(dataOnly: false)
     }
 
-    /// Removes a directory that holds nothing but its record.
+    /// Removes a directory that holds only its record.
     func discardDirectory(_ entry: Component) {
         if let inside = try? Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY) {
             _ = try? inside.openToOwner()
@@ -191,8 +192,8 @@ extension OpenDirectory {
                 try descriptor.makeNode(entry, mode: mode, device: device)
             }
             if let made = try? descriptor.status(of: entry), made.st_mode & S_IFMT != mode & S_IFMT {
-                // exfat-fuse makes an empty file, for which the kernel has the error EIO. It would be a damaged file of the
-                // vault. EPERM as on other FAT file systems (mknod(2)).
+                // exfat-fuse makes an empty file, for which the kernel returns EIO. Remove it, because it would be a
+                // damaged file of the vault, and return EPERM like other FAT file systems (mknod(2)).
                 descriptor.removeQuietly(entry)
                 throw StoreError.system(.notPermitted)
             }
@@ -215,8 +216,8 @@ extension OpenDirectory {
         }
     }
 
-    /// Makes an object that cannot be opened.
-    /// - Parameter isNamedLast: true to make it under a temporary name first, as for another user.
+    /// Makes an object other than an open file.
+    /// - Parameter isNamedLast: true to make it under a temporary name first, which another owner requires anyway.
     private func makeUnopened(
         _ name: [UInt8], owner: Owner?, isNamedLast: Bool = false,
         _ make: (Component) throws(StoreError) -> Void
@@ -240,8 +241,8 @@ extension OpenDirectory {
     ) throws(StoreError) {
         try publish(try encode(name), owner) { (entry) throws(StoreError) in
             try directory.link(existing, to: descriptor, as: entry)
-            // Some FUSE stores give each name an inode number of its own. The mount would take the file for two, and keep two
-            // lengths of it. EPERM as where there are no links (link(2)).
+            // Some FUSE stores give each name its own inode number, so the mount would keep two lengths of one file.
+            // Refuse with EPERM, as where there are no links (link(2)).
             guard store.isOnFuse else { return }
             try? directory.refreshStatus(of: existing)
             guard let made = try? status(of: entry), let old = try? directory.status(of: existing),
@@ -253,7 +254,7 @@ extension OpenDirectory {
     }
 }
 
-/// The owner of a new object, if that is not the daemon's own user. Only root can make objects for others.
+/// The owner of a new object, if it is not the daemon's own user. Only root can make objects for others.
 package struct Owner: Sendable {
     package var uid: uid_t
     package var gid: gid_t
@@ -262,7 +263,7 @@ package struct Owner: Sendable {
     private static let ownUser = geteuid()
     private static let ownGroup = getegid()
 
-    /// The owner to set for a caller. Nil if the daemon's objects have the right owner from the start.
+    /// Returns the owner to set for a caller. Nil if the daemon's objects have the right owner from the start.
     package static func needed(uid: uid_t, gid: gid_t) -> Owner? {
         guard ownUser == 0, uid != ownUser || gid != ownGroup else { return nil }
         return Owner(uid: uid, gid: gid)
@@ -272,7 +273,7 @@ package struct Owner: Sendable {
     /// - Parameter object: opened, or pinned with O_PATH.
     func apply(to object: Descriptor, in directory: Descriptor) throws(StoreError) {
         let (parent, made) = (try directory.status(), try object.status())
-        // The store sets the directory's group if the directory is setgid, or mounted with grpid.
+        // Keep the group if the store has set the directory's, because the directory is setgid or mounted with grpid.
         let group = parent.st_mode & S_ISGID != 0 || made.st_gid != Self.ownGroup ? made.st_gid : gid
         try object.setOwner(uid, group)
         if made.st_mode & S_IFMT != S_IFLNK && made.st_mode & (S_ISUID | S_ISGID) != 0 {
@@ -282,6 +283,6 @@ package struct Owner: Sendable {
 }
 
 extension Owner {
-    /// The owner of an object.
+    /// Returns the owner of an object.
     package init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
 }

@@ -5,7 +5,7 @@ internal import SystemPackage
 package import VaultFormat
 
 extension OpenDirectory {
-    /// unlink(2) of a backing entry. Removes a long name's sidecar after it.
+    /// unlink(2) of a backing entry. Then removes a long name's sidecar.
     /// - Parameter mayBeOpen: true if this process may have the file open.
     /// - Throws: `.system` with errno.
     package func unlink(_ encoded: EntryName.Encoded, mayBeOpen: Bool = false) throws(StoreError) {
@@ -17,11 +17,10 @@ extension OpenDirectory {
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// Removes a file that this process may have open, on a store that shows such a file until its last close, and
-    /// somewhat longer (SMB: the kernel's client closes it after a second). Nobody sees the name under which it goes,
-    /// so another file can have its own at once.
+    /// Removes a file that this process may have open. On SMB such a file stays visible until its last close, and a
+    /// second longer in the kernel's client. So it gets a hidden name first, and another file can have its own at once.
     private func removeOpenFile(_ entry: Component) throws(StoreError) {
-        // Not one of this mount's: whoever meets it again removes it.
+        // Use a name without this mount's prefix, so that every sweep removes the file if it stays.
         let hidden = try VaultDirectory.temporaryEntry()
         try moveIntoPlace(entry, as: hidden)
         do throws(StoreError) { try descriptor.remove(hidden) } catch {
@@ -30,9 +29,10 @@ extension OpenDirectory {
         }
     }
 
-    /// rmdir(2). The directory gets a temporary name first, so that it never appears half removed, if the store can rename it.
-    /// - Throws: `ENOTEMPTY`, also for names that do not authenticate; `EBUSY` if the store still shows removed files
-    ///   that are open.
+    /// rmdir(2). If the store can rename the directory, it gets a temporary name first, so that it never appears half
+    /// removed.
+    /// - Throws: `ENOTEMPTY`, also for names that do not authenticate; `EBUSY` if the store still shows removed open
+    ///   files.
     package func removeDirectory(_ encoded: EntryName.Encoded) throws(StoreError) {
         try checkEmpty(encoded.entry)
         if store.traits.renamesDirectories == false {
@@ -43,7 +43,8 @@ extension OpenDirectory {
         let temporary = try temporaryEntry()
         try rename(encoded.entry, in: descriptor, as: temporary, flags: 0)
         do throws(StoreError) {
-            // Again under the new name, because the record has the key of every name in the directory.
+            // Check again under the new name: the record about to be removed has the key of every name in the
+            // directory.
             try checkEmpty(temporary)
         } catch {
             try? moveIntoPlace(temporary, as: encoded.entry)
@@ -51,14 +52,14 @@ extension OpenDirectory {
         }
         discardDirectory(temporary)
         if (try? status(of: temporary)) != nil {
-            // Something else is in it. It gets its name back.
+            // The directory holds something else, so restore its name.
             try? moveIntoPlace(temporary, as: encoded.entry)
             throw .system(.directoryNotEmpty)
         }
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// Removes the record, then the directory. The record comes back if the directory stays.
+    /// Removes the record, then the directory. Restores the record if the directory stays.
     private func removeDirectoryInPlace(_ entry: Component) throws(StoreError) {
         let pin = try Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
         let closedMode = try pin.openToOwner()
@@ -72,11 +73,11 @@ extension OpenDirectory {
         }
     }
 
-    /// Throws `ENOTEMPTY` if the directory holds more than its record and leftovers, which are removed.
+    /// Removes leftovers. Throws `ENOTEMPTY` if the directory then holds more than its record.
     private func checkEmpty(_ entry: Component) throws(StoreError) {
         let before = try status(of: entry)
         guard before.st_mode & S_IFMT == S_IFDIR else { throw .system(.notDirectory) }
-        // rmdir(2) needs no permission on the directory itself, but a look into it does.
+        // Open it to the owner, because rmdir(2) needs no permission on the directory, but this check does.
         let isClosed = before.st_mode & 0o700 != 0o700 && geteuid() != 0
         if isClosed { try changeMode(of: entry, to: before.st_mode & 0o7777 | 0o700) }
         do throws(StoreError) {
@@ -97,9 +98,10 @@ extension OpenDirectory {
         }
     }
 
+    /// Returns true if a directory holds only its record.
     /// - Parameters:
     ///   - directory: at its beginning.
-    ///   - isIgnored: returns true for an entry that it may hold, too.
+    ///   - isIgnored: returns true for an entry to be ignored.
     private static func holdsOnlyRecord(
         _ directory: Descriptor, besides isIgnored: (Component) -> Bool = { _ in false }
     ) throws(StoreError) -> Bool {
@@ -116,7 +118,7 @@ extension OpenDirectory {
     /// rename(2) to `newName` in `other`, which may be this directory. The store itself makes the whiteout of
     /// RENAME_WHITEOUT, so that no crash can leave the rename without it.
     /// - Parameter flags: renameat2(2): RENAME_EXCHANGE, or any of the others.
-    /// - Throws: `.system` with errno, such as `ENOTEMPTY`, or `EINVAL` for a flag that the store does not have.
+    /// - Throws: `.system` with errno, such as `ENOTEMPTY`, or `EINVAL` for a flag unknown to the store.
     package func rename(
         _ encoded: EntryName.Encoded, to other: OpenDirectory, as newEncoded: EntryName.Encoded, flags: UInt32,
         owner: Owner? = nil
@@ -136,12 +138,12 @@ extension OpenDirectory {
             }
         }
         if flags & linux_RENAME_WHITEOUT != 0, let owner { giveWhiteout(encoded.entry, to: owner) }
-        // rename(2) leaves both names if they are names of one file, and a whiteout keeps the old one.
+        // Keep the sidecar if the old name remains: for two names of one file (rename(2)), and for a whiteout.
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// Gives a whiteout that the store has made to the caller. Best effort: the rename has happened, and the owner of
-    /// an object that has no mode decides only who may remove it from a sticky directory.
+    /// Gives a whiteout made by the store to the caller. Best effort: the rename has happened, and a whiteout has no
+    /// mode, so its owner matters only for removing it from a sticky directory.
     private func giveWhiteout(_ entry: Component, to owner: Owner) {
         guard let whiteout = try? Descriptor(at: descriptor, entry, flags: linux_O_PATH),
             (try? whiteout.status().st_mode & S_IFMT) == S_IFCHR
@@ -149,16 +151,15 @@ extension OpenDirectory {
         try? owner.apply(to: whiteout, in: descriptor)
     }
 
-    /// A store's errors for a rename over a directory that is not empty. `EPERM` is that of sshfs, whose protocol has no error
-    /// for it.
+    /// A store's errors for a rename over a nonempty directory. sshfs returns `EPERM`, for lack of a better error.
     private static let notEmpty: [Errno] = [.directoryNotEmpty, .fileExists, .notPermitted]
 
     private func isDirectory(_ entry: Component, in other: OpenDirectory) -> Bool {
         ((try? other.status(of: entry))?.st_mode ?? 0) & S_IFMT == S_IFDIR
     }
 
-    /// Renames over a file that may be open, on a store that refuses that. The file steps aside first, as a conflict copy:
-    /// a kill between the two renames loses neither.
+    /// Renames over a file that may be open, on a store that refuses this. Renames the old file to a conflict copy
+    /// first, so that a kill between the two renames loses neither.
     /// - Returns: false if there is no such file.
     private func replaceOpenFile(
         _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: Component
@@ -178,7 +179,7 @@ extension OpenDirectory {
         return true
     }
 
-    /// Renames a directory onto an empty one. The two exchange names, then the empty one is removed.
+    /// Renames a directory onto an empty one. Exchanges the two, then removes the empty one.
     private func replaceDirectory(
         _ encoded: EntryName.Encoded, in other: OpenDirectory, _ newEntry: Component, _ flags: UInt32
     ) throws(StoreError) {
@@ -187,7 +188,7 @@ extension OpenDirectory {
         do throws(StoreError) {
             try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
         } catch .system(.invalidArgument) {
-            // The store has no RENAME_EXCHANGE. The empty directory gets a temporary name first.
+            // The store has no RENAME_EXCHANGE, so give the empty directory a temporary name first.
             let aside = try other.temporaryEntry()
             try other.rename(newEntry, in: other.descriptor, as: aside, flags: 0)
             do throws(StoreError) {
@@ -202,30 +203,30 @@ extension OpenDirectory {
         do throws(StoreError) {
             try rename(encoded.entry, in: descriptor, as: temporary, flags: flags)
         } catch {
-            // Each gets its name back.
+            // Restore both names.
             try? rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
             throw error
         }
         discardDirectory(temporary)
     }
 
-    /// Removes the temporary `entry` if a daemon that died has left it. Best effort: leftovers are not shown, they only
-    /// take space.
+    /// Removes the temporary `entry` if a killed daemon has left it. Best effort: leftovers only take space.
     package func removeLeftover(_ entry: Component) {
         if Self.isLeftover(entry, keeping: store.temporaryPrefix) { Self.remove(entry, from: descriptor) }
     }
 
-    /// True for `vaultfs.tmp.*`, but for a new `vaultfs.json`: if its rename is refused, it may be all that opens the vault.
+    /// Returns true for `vaultfs.tmp.*`, except a new `vaultfs.json`: after a refused rename only it may open the
+    /// vault.
     static func isLeftover(_ entry: Component) -> Bool {
         EntryName.kind(of: entry.bytes) == .temporary && !entry.starts(with: ConfigurationReplacement.prefix)
     }
 
-    /// The same, but for the names of the mount that has this prefix.
+    /// Returns the same, but false for names of the mount with this prefix.
     private static func isLeftover(_ entry: Component, keeping prefix: Component) -> Bool {
         isLeftover(entry) && !entry.starts(with: EntryName.temporary(prefix))
     }
 
-    /// Removes leftovers of daemons that died from this directory.
+    /// Removes leftovers of killed daemons from this directory.
     /// - Throws: `.system` with errno.
     package func sweep() throws(StoreError) {
         let directory = try descriptor.openedForReading()
@@ -233,7 +234,7 @@ extension OpenDirectory {
         try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: false)
     }
 
-    /// Removes `vaultfs.tmp.*` that is not this mount's, and sidecars without an entry. Leaves the directory at its beginning.
+    /// Removes `vaultfs.tmp.*` of other mounts, and sidecars without an entry. Leaves the directory at its beginning.
     static func sweepLeftovers(
         of directory: Descriptor, keeping prefix: Component, includingSidecars: Bool
     ) throws(StoreError) {
@@ -253,7 +254,7 @@ extension OpenDirectory {
             let twins = try directory.conflictTwins()
             leftovers += sidecars.filter { sidecar in
                 guard let entry = EntryName.entry(ofSidecar: sidecar) else { return false }
-                // It stays if its entry cannot be checked.
+                // Keep it if its entry cannot be checked.
                 return !twins.contains(entry) && (try? directory.statusIfPresent(of: entry) == nil) == true
             }
         }
@@ -261,7 +262,7 @@ extension OpenDirectory {
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }
 
-    /// Removes a leftover. Best effort: a directory stays if it holds more than its record.
+    /// Removes a leftover. Best effort: keeps a directory with more than its record.
     package static func remove(_ entry: Component, from directory: Descriptor) {
         if (try? directory.remove(entry)) != nil { return }
         if entry.starts(with: StoreTraits.prefix) { return StoreTraits.remove(entry, from: directory) }
@@ -270,12 +271,12 @@ extension OpenDirectory {
             let closedMode = try? pin.openToOwner()
         else { return removeDirectory(entry, from: directory) }
         removeDirectory(entry, from: directory)
-        // If it was not removed.
+        // Restore the mode, in case the directory was not removed.
         try? pin.changePinnedMode(to: closedMode)
     }
 
     private static func removeDirectory(_ entry: Component, from directory: Descriptor) {
-        // With anything else it stays for a person to look at, with its record, without which the names are lost.
+        // Keep a directory with other content for the user. Keep its record too, because without it the names are lost.
         guard let inside = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY),
             let entries = try? inside.allEntries(), entries.allSatisfy({ $0 == recordEntry })
         else { return }

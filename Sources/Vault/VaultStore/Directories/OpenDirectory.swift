@@ -8,19 +8,19 @@ package import VaultFormat
 /// at a time change a directory, so operations of several steps are not interleaved.
 package final class OpenDirectory: Sendable {
     package static let recordEntry: Component = "vaultfs.dir"
-    /// The error for a directory with the secret of one above it (FileFormat: Directory-4).
+    /// The error for a directory with the secret of a directory above (FileFormat: Directory-4).
     package static let repeated = StoreError.damaged(
         "vaultfs.dir: the record of a directory above: in the vault's directory, move this one elsewhere")
 
-    /// O_PATH: needs no read permission, and stays valid when the directory is renamed or removed.
+    /// O_PATH, so it needs no read permission, and stays valid when the directory is renamed or removed.
     package let descriptor: Descriptor
     package let keys: DirectoryKeys
-    /// The epoch of the record when the directory was opened.
+    /// The epoch of the record at the opening.
     let epoch: UInt8
     /// Shared by all openings of the directory.
     let sharedClass: DirectoryClass
     package let store: Store
-    /// Milliseconds of CLOCK_MONOTONIC.
+    /// Time of the opening, in milliseconds of CLOCK_MONOTONIC.
     package let openedAt = monotonicMilliseconds()
 
     private init(descriptor: Descriptor, keys: DirectoryKeys, epoch: UInt8, sharedClass: DirectoryClass, store: Store) {
@@ -34,7 +34,7 @@ package final class OpenDirectory: Sendable {
     /// Authenticates the directory's record and derives its keys.
     /// - Parameters:
     ///   - descriptor: of a directory, O_PATH.
-    ///   - sharedClass: the object of other openings of this directory. It is updated.
+    ///   - sharedClass: the object shared with other openings of this directory. It is updated.
     /// - Throws: `.damaged` if `vaultfs.dir` is missing or does not authenticate.
     package static func open(
         _ descriptor: Descriptor, isRoot: Bool, in store: Store, class sharedClass: DirectoryClass = DirectoryClass()
@@ -52,10 +52,10 @@ package final class OpenDirectory: Sendable {
         return OpenDirectory(descriptor: descriptor, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 
-    /// Derives the keys that `keys.forget` has wiped again, from the record on disk. Does nothing if they are present.
+    /// Derives the keys again from the record on disk, after `keys.forget`. Does nothing if they are present.
     /// - Throws: `.locked` while the class key is forgotten; `.damaged`.
     package func restoreKeys() throws(StoreError) {
-        // Other openings of the directory may share the keys.
+        // Lock, because other openings of the directory may share the keys.
         try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
             guard keys.isForgotten else { return (protectionClass, ()) }
             let record = try store.keyRing.parseRecord(try Self.readRecord(of: descriptor).bytes)
@@ -65,7 +65,7 @@ package final class OpenDirectory: Sendable {
         }
     }
 
-    /// Returns the directory's record, authenticated, and its keys.
+    /// Authenticates the directory's record, and returns it with its keys.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
     package static func openRecord(
         of directory: Descriptor, _ keyRing: KeyRing
@@ -75,7 +75,7 @@ package final class OpenDirectory: Sendable {
     }
 
     /// Returns the record's 64 bytes and its stat(2).
-    /// - Throws: `.damaged` if the record is missing, or no regular file of 64 bytes; `.system` with errno.
+    /// - Throws: `.damaged` if the record is missing, or not a regular file of 64 bytes; `.system` with errno.
     package static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
         let file: Descriptor
         do throws(StoreError) {
@@ -96,7 +96,7 @@ package final class OpenDirectory: Sendable {
         return (bytes, status)
     }
 
-    /// Opens the same directory for a listing, with a position of its own.
+    /// Opens the same directory for a listing, with its own position.
     /// - Throws: `.system` with errno.
     package func reopenedForListing() throws(StoreError) -> OpenDirectory {
         let readable = try descriptor.openedForReading()
@@ -104,14 +104,14 @@ package final class OpenDirectory: Sendable {
         return OpenDirectory(descriptor: readable, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
     }
 
-    /// The backing entry of a plaintext name.
+    /// Returns the backing entry of a plaintext name.
     /// - Throws: `ENAMETOOLONG`, `EINVAL`.
     package func encode(_ name: [UInt8]) throws(StoreError) -> EntryName.Encoded {
         guard name.count <= EntryName.maximumLength else { throw .system(.fileNameTooLong) }
         do { return try EntryName.encode(name, keys: keys) } catch { throw .system(.invalidArgument) }
     }
 
-    /// The plaintext name of a conflict copy. Nil for any other entry, and if an entry of the directory has that name.
+    /// Returns the plaintext name of a conflict copy. Nil for other entries, and if another entry has this name.
     package func conflictName(of entry: Component) -> [UInt8]? {
         guard let name = descriptor.conflictName(of: entry, keys), let own = try? encode(name).entry,
             (try? descriptor.statusIfPresent(of: own) == nil) == true
@@ -119,7 +119,7 @@ package final class OpenDirectory: Sendable {
         return name
     }
 
-    /// The backing entry of a plaintext name: the one that it encodes to, or that of a conflict copy.
+    /// Returns the backing entry of a plaintext name: its own or, if that is absent, a conflict copy's.
     /// - Throws: `ENAMETOOLONG`, `EINVAL`, and errors of reading the directory.
     package func find(_ name: [UInt8]) throws(StoreError) -> EntryName.Encoded {
         let encoded = try encode(name)
@@ -134,7 +134,7 @@ package final class OpenDirectory: Sendable {
     /// - Throws: `.system` with errno.
     package func status(of entry: Component) throws(StoreError) -> stat { try store.status(of: entry, in: descriptor) }
 
-    /// The content of a long name's sidecar. Nil if it cannot be read.
+    /// Returns the content of a long name's sidecar, or nil if it cannot be read.
     package func sidecarBlob(of entry: Component) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }
 }
 
@@ -143,20 +143,20 @@ extension OpenDirectory {
     package var protectionClass: ProtectionClass { sharedClass.value }
 
     /// Wraps the directory secret under another class's key. A new record replaces the old one, durably. Names, the
-    /// root's flag, the record's owner and mode, and the directory's times stay. Writes nothing if the directory has
-    /// that class.
+    /// root's flag, the record's owner and mode, and the directory's times stay. Writes nothing if the directory
+    /// already has the class.
     /// - Throws: `EROFS`; `.damaged` if the record does not authenticate. Also throws if the new record is in place but
     ///   cannot be made durable, or the times cannot be restored. Then the directory has the new class.
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
         try store.admitChange()
-        // Read again, because the secret is not kept in memory.
+        // Read the record again, because the secret is not kept in memory.
         let (bytes, status) = try Self.readRecord(of: descriptor)
         let record = try store.keyRing.parseRecord(bytes)
         if record.protectionClass == newClass { return }
         let oldCipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: record.epoch)
         let rewrapped = try StoreError.ofFormat(record.rewrapped(as: newClass, from: oldCipher, to: newCipher))
-        // Before any change, because a directory that denies reading to its owner cannot be synced.
+        // Open it before any change, because a directory that denies reading to its owner cannot be synced.
         let directory = try descriptor.openedForReading()
         let before = try directory.status()
         try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
@@ -170,15 +170,15 @@ extension OpenDirectory {
     }
 }
 
-/// The protection class of one directory, and if it has conflict copies. All openings of the directory share one object, so
-/// that everything made in it after a change of class gets the new class. Any thread.
+/// The protection class of one directory, and its conflict copies. All openings of the directory share one object, so
+/// that new objects in it get the new class after a change. Any thread.
 package final class DirectoryClass: Sendable {
     private let current = Atomic<ProtectionClass>(.complete)
-    /// Held while the record is read or replaced, so that a reader of the old record does not undo a change. No other
-    /// lock is taken under it, except for the key ring's.
+    /// Held while the record is read or replaced, so that a reader of the old record does not undo a change. Under it,
+    /// threads take only the key ring's lock.
     private let record = Mutex<Void>(())
 
-    /// The entries that have conflict copies, when the directory was last read for them.
+    /// The entries with conflict copies at the last reading of the directory.
     struct Twins {
         /// Milliseconds.
         static let maximumAge = 1000
@@ -189,12 +189,12 @@ package final class DirectoryClass: Sendable {
     }
 
     let twins = Mutex(Twins())
-    /// The identity at the last opening. Nil before that.
+    /// The identity at the last opening. Nil before the first.
     private let identity = Mutex<Identity?>(nil)
 
     /// `DirectoryKeys.identity` of a directory. Counted while the directory is known.
     private final class Identity: Sendable {
-        /// In this process.
+        /// Number of known directories of this process by identity.
         private static let counts = Mutex<[[UInt8]: Int]>([:])
         let bytes: [UInt8]
 
@@ -220,16 +220,16 @@ package final class DirectoryClass: Sendable {
         identity.withLock { identity in if identity?.bytes != bytes { identity = Identity(bytes) } }
     }
 
-    /// True if both directories were opened, and have the same secret.
+    /// Returns true if both directories were opened, and have the same secret.
     package func hasSecret(of other: DirectoryClass) -> Bool {
         guard let bytes = identity.withLock({ $0?.bytes }) else { return false }
         return other.identity.withLock { $0?.bytes } == bytes
     }
 
-    /// Returns false if no other known directory has the same secret. So those above need not be compared one by one.
+    /// False if no other known directory has the same secret, which saves comparing the directories above one by one.
     package var mayRepeatSecret: Bool { identity.withLock { $0 }?.isRepeated ?? true }
 
-    /// The class in the record when it was last read. Before that, `complete`, the strictest.
+    /// The class in the record at its last reading. Before that, `complete`, the strictest.
     package var value: ProtectionClass { current.load(ordering: .acquiring) }
 
     /// Runs `body`, which reads or replaces the record and returns the class in it.
@@ -242,12 +242,12 @@ package final class DirectoryClass: Sendable {
     }
 }
 
-/// The class that an object claims, not authenticated. Needs no key. Nil if there is none.
+/// The class claimed by an object, not authenticated. Needs no key. Nil without a claim.
 extension ProtectionClass {
     /// Offset of the class in a file's header and in a directory's record (FileFormat, File header, Directory record).
     private static let offset = 5
 
-    /// The class in a file's header or a directory's record.
+    /// Returns the class in a file's header or a directory's record.
     package static func claimed(
         inFileAt directory: Descriptor, _ entry: Component, _ accessTimes: AccessTimes = AccessTimes()
     ) -> ProtectionClass? {
