@@ -6,8 +6,8 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Makes what was written durable: the log, checkpoints, durable lengths and seals, with one schedule and one thread. Any thread.
-/// ARCHITECTURE (The life of a chunk) has the states.
+/// Makes written data durable, on one thread by one schedule: the log, checkpoints, durable lengths and seals. Any
+/// thread. ARCHITECTURE (The life of a chunk) has the states.
 package final class Durability: Sendable {
     package let log: RedoLog
     package let sealer: HeaderSealer
@@ -15,16 +15,16 @@ package final class Durability: Sendable {
     package var activity: StoreActivity { schedule.activity }
     private let root: Descriptor
     private let isReadOnly: Bool
-    /// syncfs(2) of the store reaches its disk.
+    /// True if syncfs(2) of the store reaches its disk.
     private let usesSyncfs: Bool
     private let faults: StoreFaults
-    /// Files whose data could not be made durable, by their tokens. They are synced again after a checkpoint.
+    /// Files whose last sync has failed, by their tokens. They are synced again after a checkpoint.
     private let doubtful = Mutex<[UInt64: EncryptedFile]>([:])
     private let check: @Sendable () throws(StoreError) -> Void
 
     /// - Parameters:
-    ///   - admit: called before anything is put in place: throws if another process has the vault.
-    ///   - check: reads from the store: throws if it does not answer, or if another process has the vault.
+    ///   - admit: called before anything is put in place. Throws if another process has the vault.
+    ///   - check: reads from the store. Throws if it does not answer, or if another process has the vault.
     init(
         root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, isReadOnly: Bool, usesSyncfs: Bool,
         refusesReplacingOpenFiles: Bool, faults: StoreFaults,
@@ -42,12 +42,12 @@ package final class Durability: Sendable {
         sealer = HeaderSealer(root: root, usesSyncfs: usesSyncfs, log: log, schedule: schedule)
     }
 
-    /// Does what the schedule says. The body of a thread. Returns after `stop`.
+    /// Carries out the schedule's tasks. The body of a thread. Returns after `stop`.
     package func run() {
         while let task = schedule.next() {
             switch task {
             case .checkpoint: checkpoint()
-            // If one cannot be made durable, its next growth tries again, and its next fsync reports it.
+            // Ignore an error, because the file's next growth tries again, and its next fsync reports it.
             case .durableLengths(let files):
                 for file in files { try? activity.during { () throws(StoreError) in try file.writeDurableLength() } }
             case .sealing: sealer.sealAll()
@@ -56,7 +56,7 @@ package final class Durability: Sendable {
         }
     }
 
-    /// Ends `run`. What still waits is left for `HeaderSealer.sealAll`.
+    /// Ends `run`. Leaves waiting files to `HeaderSealer.sealAll`.
     package func stop() { schedule.stop() }
 
     private func checkpoint() {
@@ -65,11 +65,11 @@ package final class Durability: Sendable {
         schedule.finishCheckpoint(hasFailed: !isPlaced || !isDurable)
     }
 
-    /// Puts everything in place, durably, and seals every file that waits for it.
-    /// - Throws: the first error of the store, and later steps are left out then; or when all others are durable, that
-    ///   of a file.
+    /// Puts everything in place, durably, and seals every waiting file.
+    /// - Throws: the first error of the store, without taking later steps; or a file's error, after making all others
+    ///   durable.
     package func synchronizeEverything() throws(StoreError) {
-        // A file is sealed only when it is in place. It may have been closed meanwhile.
+        // Place twice, because only placed files can be sealed, and files may have been closed meanwhile.
         _ = try log.placeFiles(.sync)
         sealer.sealWaiting()
         let unplaced = try log.placeFiles(.sync)
@@ -78,17 +78,17 @@ package final class Durability: Sendable {
         if let error = unplaced.first { throw error }
     }
 
-    /// Does the same for the end, as far as possible, and empties the log. What fails is a fault then.
+    /// Does the same for the end, as far as possible, and empties the log. Failures become faults.
     package func finish() {
         sealer.sealAll()
-        // Everything is in place, so what an older build or another program reads is complete.
+        // Put everything in place, so that an older build or another program reads complete files.
         attempt { () throws(StoreError) in try log.checkpoint(.end) }
-        // Names too, before the end counts as a clean one: a power cut could bring back a file without its header.
+        // Sync names before the end counts as clean, because a power cut could bring back a file without its header.
         synchronizeNames()
         attempt { () throws(StoreError) in try confirm() }
     }
 
-    /// Makes names and attributes durable, as far as the store can. An error is a fault then.
+    /// Makes names and attributes durable, as far as the store can. An error becomes a fault.
     package func synchronizeNames() { attempt { () throws(StoreError) in try makeNamesDurable() } }
 
     private func makeNamesDurable() throws(StoreError) {
@@ -105,10 +105,10 @@ package final class Durability: Sendable {
 
     // MARK: A store that fails
 
-    /// Adds the fault that the store itself fails if `error` shows that, and has the store checked later. Each error of the store
-    /// that a program gets, or that work in the background meets, comes here.
+    /// Adds a fault of the store itself if `error` shows one, and has the store checked later. Called with each error
+    /// of the store, from a program's request or from work in the background.
     package func met(_ error: StoreError) {
-        // vaultfs itself returns ESTALE for an object that another has replaced.
+        // vaultfs itself returns ESTALE for an object replaced by another.
         let isStale = error == .system(.staleNFSFileHandle) && (try? root.status()) == nil
         guard error.isOfStore || isStale else { return }
         faults.addStoreError(error)
@@ -119,9 +119,9 @@ package final class Durability: Sendable {
         do throws(StoreError) { try body() } catch { met(error) }
     }
 
-    /// Makes sure that the store answers, and if it has failed, that it takes changes. Its fault ends then: everything else that
-    /// may be missing is a fault of its own.
-    /// - Throws: the store's error. The fault stays then.
+    /// Makes sure that the store answers and, after a failure, accepts changes. Then clears the store's own fault,
+    /// because all other losses have faults of their own.
+    /// - Throws: the store's error. Then the fault stays.
     package func confirm() throws(StoreError) {
         let errors = faults.storeErrors
         try activity.during { () throws(StoreError) in
@@ -131,7 +131,7 @@ package final class Durability: Sendable {
         if let errors { faults.clearStore(after: errors) }
     }
 
-    /// Makes a file durable, and removes it. A full store answers, too.
+    /// Makes a file durable, and removes it. A full store counts as working.
     private func tryChange() throws(StoreError) {
         let temporary = try VaultDirectory.temporaryEntry()
         defer { root.removeQuietly(temporary) }
@@ -145,21 +145,21 @@ package final class Durability: Sendable {
 
     private func checkStore() {
         do throws(StoreError) {
-            // The errors of single files are faults of theirs.
+            // Ignore errors of single files, which have faults of their own.
             _ = try log.placeFiles(.due)
             _ = synchronizeDoubtful()
             try makeNamesDurable()
             try confirm()
         } catch {
             met(error)
-            // Also after an error of another kind.
+            // Check again after any kind of error.
             schedule.checkStore()
         }
     }
 
     // MARK: Files whose sync has failed
 
-    /// Syncs a file again soon, and until that succeeds.
+    /// Syncs a file again soon, and until this succeeds.
     func addDoubtful(_ file: EncryptedFile) {
         doubtful.withLock { $0[file.token] = file }
         schedule.hurry()
@@ -167,11 +167,11 @@ package final class Durability: Sendable {
 
     func removeDoubtful(_ file: EncryptedFile) { doubtful.withLock { _ = $0.removeValue(forKey: file.token) } }
 
-    /// Returns true if none is left.
+    /// Syncs the doubtful files. Returns true if all are durable.
     private func synchronizeDoubtful() -> Bool {
         var areDurable = true
         for file in doubtful.withLock({ Array($0.values) }) {
-            // Nobody misses a file without a name.
+            // An unlinked file is about to vanish, so its lost data is no fault.
             if !file.isBusy, file.reader.hasNoName {
                 removeDoubtful(file)
             } else {

@@ -1,15 +1,15 @@
 internal import LinuxSystem
 
-/// The work of the durability thread, and when it is due. Any thread. A leaf lock.
+/// The tasks of the durability thread, and their times. Any thread. A leaf lock.
 final class DurabilitySchedule: Sendable {
     enum Task {
         /// Put the log's entries in place. Begins a new log first if the old one does not work.
         case checkpoint
-        /// Note the lengths of files that have grown in their headers.
+        /// Write the lengths of grown files to their headers.
         case durableLengths([EncryptedFile])
-        /// Seal the files that wait for it.
+        /// Seal the waiting files.
         case sealing
-        /// Find out if a store that has failed works again.
+        /// Check if a failed store works again.
         case check
     }
 
@@ -20,12 +20,12 @@ final class DurabilitySchedule: Sendable {
         var isHurried = false
         /// True if the last entry has found the log half full.
         var isHalfFull = false
-        /// Time before which a checkpoint that has failed is not tried again.
+        /// The earliest time for retrying a failed checkpoint, and the times of the next seals and of the next check.
         var nextTry, sealing, check: ContinuousClock.Instant?
         var grown: [EncryptedFile] = []
         var isRunning = false
         var isStopping = false
-        /// Number of new logs that have begun.
+        /// Number of new logs so far.
         var renewals = 0
 
         var checkpoint: ContinuousClock.Instant? {
@@ -38,21 +38,21 @@ final class DurabilitySchedule: Sendable {
         }
     }
 
-    /// Time without an entry after which a checkpoint is made, and at most from the first entry.
+    /// Time from the last entry to a checkpoint, and maximum time from the first one.
     private static let idle = Duration.seconds(2)
     private static let longest = Duration.seconds(30)
-    /// Time from the first file that waits to be sealed to the round that seals it.
+    /// Time from the first waiting file to the round of seals.
     private static let sealingDelay = Duration.seconds(30)
-    /// Time without an error of the store after which it is checked. A program that meets one again and again must not make its
-    /// fault come and go.
+    /// Time from the store's last error to its check. Repeated errors postpone the check, because a program that causes
+    /// them must not make the fault come and go.
     private static let checkDelay = Duration.seconds(5)
-    /// Time for which a request waits for a new log. The thread tries to begin one after each `idle`.
+    /// Maximum wait of a request for a new log. The thread tries to begin one after each `idle`.
     private static let renewal = Duration.seconds(3)
 
     let activity = StoreActivity()
     private let state = Monitor(State())
 
-    /// The next task, when its time has come. Nil after `stop`. Called by the durability thread only.
+    /// Returns the next task, once its time has come. Nil after `stop`. Called by the durability thread only.
     func next() -> Task? {
         state.next { state in
             state.isRunning = !state.isStopping
@@ -79,7 +79,7 @@ final class DurabilitySchedule: Sendable {
         }
     }
 
-    /// Ends the thread. Files that still wait are left for whoever stops it.
+    /// Ends the thread. Leaves the waiting files to the caller.
     func stop() {
         state.update { state in
             state.isStopping = true
@@ -87,7 +87,7 @@ final class DurabilitySchedule: Sendable {
         }
     }
 
-    /// Notes that the log has one more entry. Wakes the thread only for the first one and if the log fills.
+    /// Registers a new entry in the log. Wakes the thread only for the first one, and when the log becomes half full.
     func addEntry(isHalfFull: Bool) {
         let mustWake = state.access { state in
             let now = ContinuousClock.now
@@ -101,7 +101,7 @@ final class DurabilitySchedule: Sendable {
         if mustWake { state.update { _ in } }
     }
 
-    /// Wants a checkpoint, or a new log, at once.
+    /// Requests a checkpoint, or a new log, at once.
     func hurry() {
         state.update { state in
             state.firstEntry = state.firstEntry ?? .now
@@ -109,18 +109,18 @@ final class DurabilitySchedule: Sendable {
         }
     }
 
-    /// Ends a checkpoint of the thread. One that has failed is tried again later, also without another entry.
+    /// Ends a checkpoint of the thread. A failed one is tried again later, even without another entry.
     func finishCheckpoint(hasFailed: Bool) {
         state.access { state in
             state.nextTry = hasFailed ? .now + Self.idle : nil
-            // Entries that were appended meanwhile have found the log as it was before.
+            // Entries appended meanwhile have found the log as it was before.
             state.isHalfFull = false
         }
         if hasFailed { hurry() }
     }
 
-    /// Notes that a file waits to be sealed. Files are closed often: the thread is woken only for the first one, and if there
-    /// are many.
+    /// Registers a file that waits to be sealed. Wakes the thread only for the first one, and if there are many,
+    /// because programs close files often.
     func addSealing(isMany: Bool) {
         let mustWake = state.access { state in
             defer { state.sealing = isMany ? .now : state.sealing ?? .now + Self.sealingDelay }
@@ -129,10 +129,10 @@ final class DurabilitySchedule: Sendable {
         if mustWake { state.update { _ in } }
     }
 
-    /// Notes that all files are being sealed which wait now.
+    /// Registers the sealing of all waiting files.
     func beginSealing() { state.access { $0.sealing = nil } }
 
-    /// Notes that the store has failed just now, so that it is checked later.
+    /// Registers a failure of the store, and schedules its check.
     func checkStore() {
         let mustWake = state.access { state in
             defer { state.check = .now + Self.checkDelay }
@@ -141,8 +141,7 @@ final class DurabilitySchedule: Sendable {
         if mustWake { state.update { _ in } }
     }
 
-    /// Adds a file that has grown much, so that its durable length is written soon. Returns false if no thread does
-    /// that.
+    /// Adds a file that has grown much, to write its durable length soon. Returns false if no thread will do so.
     func addGrown(_ file: EncryptedFile) -> Bool {
         state.update { state in
             guard state.isRunning && !state.isStopping else { return false }
@@ -155,13 +154,14 @@ final class DurabilitySchedule: Sendable {
 
     // MARK: A new log
 
-    /// Number of new logs that have begun.
+    /// Number of new logs so far.
     var renewals: Int { state.access { $0.renewals } }
 
     func completeRenewal() { state.update { $0.renewals += 1 } }
 
-    /// Waits for the thread to begin a new log, because the store may be back already. Returns false if it has not.
-    /// - Parameter renewals: their number before.
+    /// Waits for the thread to begin a new log, because the store may work again. Returns false if the wait was in
+    /// vain.
+    /// - Parameter renewals: the number of new logs before.
     func awaitRenewal(after renewals: Int) -> Bool {
         hurry()
         return state.wait(until: .now + Self.renewal) { state in

@@ -4,8 +4,7 @@ internal import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
-/// Seals files that were written, with a delay and many at once, after their data is durable (FileFormat, Sealing). Any
-/// thread.
+/// Seals written files after their data is durable, with a delay and many at once (FileFormat, Sealing). Any thread.
 package final class HeaderSealer: Sendable {
     private struct Waiting {
         var file: EncryptedFile
@@ -23,7 +22,7 @@ package final class HeaderSealer: Sendable {
     }
 
     private let waiting = Mutex<[UInt64: Waiting]>([:])
-    /// One round at a time.
+    /// Held during a round, because only one may run at a time.
     let round = Mutex<Void>(())
     private let root: Descriptor
     private let usesSyncfs: Bool
@@ -40,11 +39,11 @@ package final class HeaderSealer: Sendable {
         limit = shareOfOpenFiles(atMost: 1024)
     }
 
-    /// Adds a file that was written and closed unsealed. If files are closed faster than the sealer's thread seals them,
-    /// the caller does a round itself, so that descriptors do not run out.
+    /// Adds a written file, closed unsealed. If programs close files faster than the sealer's thread seals them, the
+    /// caller does a round itself, so that descriptors do not run out.
     /// - Parameter onRelease: called once, when the sealer releases the file. Until then every opening of the file must
-    ///   use this object. Not called if the file waits already.
-    /// - Returns: false if the file waits already.
+    ///   use this object. Not called if the file is already waiting.
+    /// - Returns: false if the file is already waiting.
     @discardableResult
     package func add(_ file: EncryptedFile, onRelease: @escaping @Sendable () -> Void = {}) -> Bool {
         let (isNew, count) = waiting.withLock { waiting in
@@ -61,7 +60,7 @@ package final class HeaderSealer: Sendable {
         return isNew
     }
 
-    /// Releases a file whose last name was removed, so that its space is freed.
+    /// Releases a file whose last name was removed, to free its space.
     package func forget(_ file: EncryptedFile) {
         file.store.faults.clear(.syncing(file.token))
         schedule.forgetGrown(file)
@@ -70,18 +69,18 @@ package final class HeaderSealer: Sendable {
 
     /// Puts everything in place, and seals every waiting file.
     package func sealAll() {
-        // A file whose length only the log has stays unsealed, and can be read all the same.
+        // Ignore errors: a file whose length only the log has stays unsealed, but is readable all the same.
         try? log.checkpoint(.seals)
         sealWaiting()
     }
 
-    /// Seals every waiting file that is in place.
+    /// Seals every waiting file already in place.
     package func sealWaiting() {
         round.withLock { _ in
             schedule.beginSealing()
             let waiting = waiting.withLock { $0.mapValues(\.additions) }
             if waiting.isEmpty { return }
-            // Without the files: one that is removed during the round must not keep its space until the end.
+            // Keep tokens, not references, so that a file removed during the round is freed at once.
             let seen = waiting.compactMap { token, additions in
                 self.file(token).map { Seen(token: token, additions: additions, mark: $0.lengthMark) }
             }
@@ -94,12 +93,12 @@ package final class HeaderSealer: Sendable {
                         try file.seal(ifStill: seen.mark, isDurable: together)
                     }
                 } catch {
-                    // A file that cannot be sealed is released too: it can be read unsealed. But not before its data is durable,
-                    // and not while the store fails.
+                    // Release an unsealable file too, because it is readable unsealed. But its data must be durable
+                    // first, and the store must work.
                     isDone = !error.isOfStore && !file.parts.syncs.isDoubtful
                 }
-                // A file that is open is added again when it is closed. One that has grown waits for the next round, and
-                // one whose keys a lock has wiped waits for them, if they are not too many.
+                // An open file is added again at its close. A file that has grown waits for the next round, and one
+                // with wiped keys waits for them, unless there are too many.
                 guard isDone || file.isBusy || !file.hasKeys && waiting.count > limit else { continue }
                 release(seen)
             }
@@ -108,12 +107,12 @@ package final class HeaderSealer: Sendable {
         }
     }
 
-    /// Schedules a round if a file waits that can be sealed.
+    /// Schedules a round if a waiting file can be sealed.
     package func scheduleRest() {
         if waiting.withLock({ $0.values.contains { $0.file.hasKeys } }) { schedule.addSealing(isMany: false) }
     }
 
-    /// Number of waiting files that are unsealed. Does not wait for one that is being written.
+    /// Number of waiting unsealed files. Counts a file being written as unsealed instead of waiting for it.
     package var unsealed: (withKeys: Int, withoutKeys: Int) {
         let files = waiting.withLock { $0.values.map(\.file) }.filter { file in
             file.writing.withLockIfAvailable { !$0.header.isSealed } ?? true
@@ -122,7 +121,7 @@ package final class HeaderSealer: Sendable {
         return (withKeys, files.count - withKeys)
     }
 
-    /// A waiting file. Nil if it was released.
+    /// Returns a waiting file, or nil if it was released.
     private func file(_ token: UInt64) -> EncryptedFile? { waiting.withLock { $0[token]?.file } }
 
     private func release(_ seen: Seen) {

@@ -2,13 +2,13 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 
-/// The work of threads in the background that is inside the store now, so that `status` can name a store that does not
-/// answer. Any thread. A leaf lock.
+/// The current background work inside the store, by which `status` detects an unresponsive store. Any thread. A leaf
+/// lock.
 package final class StoreActivity: Sendable {
     /// Times of the last steps, in nanoseconds of CLOCK_MONOTONIC, by thread.
     private let steps = Mutex<[pthread_t: Int]>([:])
 
-    /// Runs work on the store. It may be part of other such work.
+    /// Runs work on the store, on its own or as a part of other such work.
     /// - Throws: the error of `body`.
     package func during<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         let thread = pthread_self()
@@ -17,13 +17,13 @@ package final class StoreActivity: Sendable {
         return try body()
     }
 
-    /// Notes that the store has just answered the work of this thread, which goes on.
+    /// Registers an answer of the store to this thread's work, which goes on.
     func step() {
         let thread = pthread_self()
         steps.withLock { if $0[thread] != nil { $0[thread] = monotonicNanoseconds() } }
     }
 
-    /// The time since which the store has answered some work in nothing, in nanoseconds of CLOCK_MONOTONIC. Nil without
-    /// work.
+    /// The earliest of the threads' last steps, in nanoseconds of CLOCK_MONOTONIC: the work that has waited longest for
+    /// the store. Nil without work.
     package var oldest: Int? { steps.withLock { $0.values.min() } }
 }
