@@ -3,8 +3,8 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// Detects that a vault was rekeyed, while it is read beside its writer. Names that were rekeyed since the vault was opened
-/// do not authenticate, and must not be taken for missing. Any thread.
+/// Detects a rekey of a vault that is read beside its writer. Names rekeyed after the opening do not authenticate, but
+/// must not count as missing. Any thread.
 package final class EpochWatch: Sendable {
     private struct State {
         var problem: String?
@@ -15,7 +15,7 @@ package final class EpochWatch: Sendable {
     private let epochs: KeyEpochs
     private let state = Mutex(State())
 
-    /// - Parameter epochs: of the vault when it was opened.
+    /// - Parameter epochs: the vault's epochs at its opening.
     init(root: Descriptor, epochs: KeyEpochs) {
         self.root = root
         self.epochs = epochs
@@ -26,11 +26,12 @@ package final class EpochWatch: Sendable {
 
     /// Checks, after names of `directory` were read or not found, that its keys were the right ones. A step of a rekey
     /// replaces the record last, and removes `vaultfs.rekey` after that. The checks must be in the same order.
-    /// - Throws: `ESTALE` if the vault or the directory was rekeyed since it was opened; `EIO` while a step is incomplete.
+    /// - Throws: `ESTALE` if the vault or the directory was rekeyed since its opening; `EIO` while a step is
+    ///   incomplete.
     package func check(_ directory: OpenDirectory, isRoot: Bool) throws(StoreError) {
         if state.withLock({ $0.isRekeyed }) { throw .system(.staleNFSFileHandle) }
-        // A new master key signs the file, so the MAC cannot be checked here. Somebody who can forge the file could as
-        // well remove the vault.
+        // The MAC cannot be checked here, because a new master key signs the file. But an attacker who can forge the
+        // file could just as well remove the vault.
         if let now = try? VaultDirectory.readConfiguration(of: root, path: "").epochs, now != epochs {
             throw rekeyed()
         }

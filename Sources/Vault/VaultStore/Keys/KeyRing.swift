@@ -4,7 +4,7 @@ internal import Synchronization
 package import VaultCrypto
 package import VaultFormat
 
-/// The keys of a vault, derived from its master key, which is not kept. While a rekey is unfinished, it has the keys of
+/// The keys of a vault, derived from its master key, which is not kept. During an unfinished rekey, it has the keys of
 /// two epochs. A lock wipes keys, and an unlock restores them. Any thread.
 package final class KeyRing: Sendable {
     package let vault: VaultID
@@ -13,19 +13,19 @@ package final class KeyRing: Sendable {
     package let epochs: KeyEpochs
     private let current: EpochKeys
     private let previous: EpochKeys?
-    /// The cipher of `vaultfs.rekey`. Nil if there can be none.
+    /// The cipher of `vaultfs.rekey`. Nil unless a rekey is unfinished.
     let intentCipher: SivCipher?
-    /// The key of the MAC of `vaultfs.json`. With it a mount notices that its slot was renewed, and saves the time in a
+    /// The key of the MAC of `vaultfs.json`. With it a mount notices the renewal of its slot, and saves the time in a
     /// play window. Wiped with the others.
     package let configurationKey: SecretBytes
-    /// The keys of the log's tags: of the current epoch, and of the previous one while a rekey is unfinished. They are kept
-    /// while the vault is locked, because they open nothing.
+    /// The keys of the log's tags: the current epoch's, and during an unfinished rekey also the previous one's. A lock
+    /// keeps them, because they decrypt nothing.
     let logKeys: [ChunkKeys]
     /// Identifies the master key.
     private let fingerprint: [UInt8]
-    /// For deriving the previous epoch's keys again after a lock. It cannot change in the meantime.
+    /// The configuration from which an unlock derives the previous epoch's keys. They cannot change meanwhile.
     private let configuration: VaultConfiguration
-    /// True from before the keys that a lock wipes are wiped until all of them are restored.
+    /// True from before a lock wipes its keys until all of them are restored.
     private let isForgetting = Atomic<Bool>(false)
     /// The same for the other keys, which are wiped when the right to open the vault has ended.
     private let isForgettingAll = Atomic<Bool>(false)
@@ -59,7 +59,8 @@ package final class KeyRing: Sendable {
         }
     }
 
-    /// The cipher that wraps the secrets of files and directories of a class and an epoch, the current one if nil.
+    /// Returns the cipher that wraps the secrets of files and directories of a class and an epoch, the current one if
+    /// nil.
     /// - Throws: `.locked` if its key is forgotten; `.damaged` if the vault does not have the epoch.
     package func classCipher(_ protectionClass: ProtectionClass, epoch: UInt8? = nil) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
@@ -68,8 +69,8 @@ package final class KeyRing: Sendable {
         return previous.classCipher(protectionClass)
     }
 
-    /// The cipher that opens the wrap of a file's header.
-    /// - Throws: as `classCipher`. `.damaged` if the header's public key is none.
+    /// Returns the cipher for opening the wrap of a file's header.
+    /// - Throws: as `classCipher`. `.damaged` if the header's public key is invalid.
     func wrapCipher(of header: FileHeader) throws(StoreError) -> SivCipher {
         guard let ephemeralKey = header.ephemeralKey else {
             return try classCipher(header.protectionClass, epoch: header.epoch)
@@ -80,8 +81,8 @@ package final class KeyRing: Sendable {
         return try StoreError.ofFormat(try inbox.cipher(ofWrap: ephemeralKey))
     }
 
-    /// The cipher that wraps a new file's secret, of the current epoch. For the class of files in an inbox there is one while
-    /// the class's key is forgotten, too, and the header gets its public key.
+    /// Returns the cipher for wrapping a new file's secret, of the current epoch. The class of files in an inbox has
+    /// one even without its class key. The file's header then gets its public key.
     /// - Throws: `.locked`.
     fileprivate func newWrap(
         _ protectionClass: ProtectionClass
@@ -92,14 +93,14 @@ package final class KeyRing: Sendable {
         return (try classCipher(protectionClass), nil)
     }
 
-    /// The cipher of new symbolic links of a class.
+    /// Returns the cipher for new symbolic links of a class.
     /// - Throws: `.locked` if its key is forgotten.
     package func linkCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
         try checkPresent(protectionClass)
         return current.linkCipher(protectionClass)
     }
 
-    /// Decrypts a stored link target. A link carries no epoch: it is of the epoch whose key authenticates it.
+    /// Decrypts a stored link target. A link carries no epoch, so its epoch is the one whose key authenticates it.
     /// - Throws: `.locked`; `.damaged`.
     package func linkTarget(
         ofStored stored: [UInt8]
@@ -124,27 +125,27 @@ package final class KeyRing: Sendable {
     /// The classes whose keys are present.
     package var presentClasses: [ProtectionClass] { ProtectionClass.allCases.filter(isPresent) }
 
-    /// From now on, no request gets a key that will be wiped. The caller waits for requests that have one before it calls
+    /// Denies requests, from now on, the keys to be wiped. The caller waits for requests with such keys before it calls
     /// `forget`.
-    /// - Parameter everything: also the keys that outlive a lock.
+    /// - Parameter everything: true for all keys, including those that outlive a lock.
     package func beginForgetting(everything: Bool = false) {
         isForgetting.store(true, ordering: .sequentiallyConsistent)
         if everything { isForgettingAll.store(true, ordering: .sequentiallyConsistent) }
     }
 
-    /// Wipes the keys chosen by `beginForgetting`, which no request uses any more.
+    /// Wipes the keys chosen by `beginForgetting`. Requests no longer use them.
     package func forget() {
         configurationKey.forget()
-        // Only opening the vault for writing needs it, and that is done.
+        // An unlock need not restore this one, because only the opening for writing needs it.
         intentCipher?.forget()
         let absent = absentClasses
         current.forget(absent)
         previous?.forget(absent)
     }
 
-    /// Derives the wiped keys again. From then on requests get them.
-    /// - Throws: `format`, also if the master key differs from the one before. Somebody may have replaced `vaultfs.json`,
-    ///   so that new files would be encrypted under their key.
+    /// Derives the wiped keys again, and admits requests to them.
+    /// - Throws: `format`, also for a different master key than before. Otherwise an attacker who replaces
+    ///   `vaultfs.json` could have new files encrypted under their key.
     package func restore(masterKey: SecretBytes) throws(VaultError) {
         do throws(FormatError) {
             guard try Self.fingerprint(masterKey, of: vault) == fingerprint else {
@@ -164,8 +165,8 @@ package final class KeyRing: Sendable {
         isForgettingAll.store(false, ordering: .sequentiallyConsistent)
     }
 
-    /// The vault's id encrypted with a key derived from the master key. AES-SIV is deterministic: equal keys give equal
-    /// ciphertext, which reveals nothing of them.
+    /// Returns the vault's id, encrypted with a key derived from the master key. AES-SIV is deterministic, so equal
+    /// keys give equal ciphertext, which reveals nothing about them.
     private static func fingerprint(_ masterKey: SecretBytes, of vault: VaultID) throws(FormatError) -> [UInt8] {
         let cipher = try SivCipher.under(KeyDerivation.classKey(master: masterKey, vault: vault, .none))
         return try cryptography("cannot compare keys", cipher.encrypt(vault.bytes, associatedData: []))
@@ -189,18 +190,18 @@ extension ProtectionClass {
     package var outlivesLock: Bool { self == .untilFirstUnlock || self == .none || self == .inbox }
 }
 
-/// Makes and opens file headers and directory records with the vault's keys.
+/// Headers of files and records of directories, made and opened with the vault's keys.
 /// - Throws: `.damaged` if something does not parse or authenticate; `.locked` if the key of its class is forgotten.
 extension KeyRing {
-    /// A header for a new, empty file, of the current epoch; and the file's keys.
-    /// - Parameter parentClass: of the directory.
+    /// Makes a header for a new, empty file of the current epoch. Returns it with the file's keys.
+    /// - Parameter parentClass: the directory's class.
     func makeHeader(_ parentClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
         let protectionClass = parentClass.ofNewFiles
         let (cipher, ephemeralKey) = try newWrap(protectionClass)
         var (header, keys) = try StoreError.ofFormat(
             try FileHeader.make(
                 protectionClass, epoch: epochs.current, classCipher: cipher, ephemeralKey: ephemeralKey, vault: vault))
-        // It may get a second name when its keys are forgotten, and cannot be marked then.
+        // Mark it now, because it may get a second name while its keys are forgotten, when it cannot be marked.
         header.isLinked = ephemeralKey != nil
         return (header, keys)
     }
@@ -212,7 +213,7 @@ extension KeyRing {
         return try StoreError.ofFormat((header, try header.openKeys(classCipher: cipher, vault: vault)))
     }
 
-    /// A record for a new directory, of the current epoch; and the directory's keys.
+    /// Makes a record for a new directory of the current epoch. Returns it with the directory's keys.
     package func makeRecord(
         _ protectionClass: ProtectionClass, isRoot: Bool = false
     ) throws(StoreError) -> (bytes: [UInt8], keys: DirectoryKeys) {
@@ -238,11 +239,11 @@ extension DirectoryRecord {
     }
 }
 
-/// The ciphers of one key epoch: for each protection class, one that wraps its secrets and one for its links. Any thread.
+/// The ciphers of one key epoch: one for the secrets of each protection class, and one for its links. Any thread.
 struct EpochKeys: Sendable {
     let epoch: UInt8
     private let vault: VaultID
-    /// By raw value of the class, from 1.
+    /// The ciphers by raw value of the class, from 1.
     private let ciphers: [(ofClass: SivCipher, ofLinks: SivCipher)]
     let inbox: InboxKeys
 
@@ -292,7 +293,7 @@ struct EpochKeys: Sendable {
 }
 
 extension SivCipher {
-    /// A cipher under `key`.
+    /// Makes a cipher under `key`.
     static func under(_ key: SecretBytes) throws(FormatError) -> SivCipher {
         try cryptography("AES-SIV key", SivCipher(key: key))
     }
