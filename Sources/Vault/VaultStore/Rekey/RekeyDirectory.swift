@@ -4,18 +4,18 @@ internal import Synchronization
 internal import SystemPackage
 package import VaultFormat
 
-/// A directory of a vault that is being rekeyed. Everyone who works in it keeps a reference. When the last one goes, the
-/// directory gets its times back. Any thread.
+/// A directory of a vault during a rekey. All users of it keep a reference, and the end of the last one restores the
+/// directory's times. Any thread.
 package final class RekeyDirectory: WalkedDirectory, Sendable {
     package let descriptor: Descriptor
-    /// The backing entries that lead here from the root.
+    /// The backing entries from the root to the directory.
     package let path: [Component]
     /// The path for messages, with plaintext names where they authenticate.
     package let shown: [UInt8]
     /// Nil if the record does not authenticate.
     package let record: DirectoryRecord?
     package let keys: DirectoryKeys?
-    /// The error that kept the record from being read.
+    /// The error because of which the record could not be read.
     package let unread: StoreError?
     /// True for the root, and if the directory's own name authenticates.
     package let isNamed: Bool
@@ -23,13 +23,13 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     private let keyRing: KeyRing
     private let isChanged = Mutex(false)
 
-    /// - Parameter descriptor: open for reading, and read by nothing else.
+    /// - Parameter descriptor: open for reading, for this object only.
     init(
         _ descriptor: Descriptor, path: [Component] = [], shown: [UInt8] = [], isNamed: Bool = true, _ keyRing: KeyRing
     ) throws(StoreError) {
         self.descriptor = descriptor
         status = try descriptor.status()
-        // Their owner has to open it first: a rekey changes no modes.
+        // The directory's owner must open it first, because a rekey changes no modes.
         if status.denies(0o700) { throw .system(.permissionDenied) }
         (self.keyRing, self.path, self.shown, self.isNamed) = (keyRing, path, shown, isNamed)
         var opened: (record: DirectoryRecord, keys: DirectoryKeys)?
@@ -48,8 +48,8 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
 
     package func identity() -> [UInt8]? { keys?.identity }
 
-    /// Reads the directory again, with the record that it has now.
-    /// - Throws: `EACCES` if it is closed to its owner; errno of another call. A damaged record is no error.
+    /// Reads the directory again, with its current record.
+    /// - Throws: `EACCES` if it is closed to its owner; errno of another call. A damaged record is not an error.
     package func reread() throws(StoreError) -> RekeyDirectory {
         try RekeyDirectory(descriptor.openedForReading(), path: path, shown: shown, isNamed: isNamed, keyRing)
     }
@@ -66,10 +66,10 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         }
     }
 
-    /// To be called before entries are made, replaced or removed. The times are then restored at the end.
+    /// Must be called before a change of entries. The times are then restored at the end.
     package func willChange() { isChanged.withLock { $0 = true } }
 
-    /// Returns the `vaultfs.tmp.*` here, except those of a change of slots.
+    /// Returns the `vaultfs.tmp.*` of this directory, except those of a change of slots.
     package func leftovers() throws(StoreError) -> [Component] {
         try descriptor.allEntries().filter(OpenDirectory.isLeftover)
     }
@@ -86,21 +86,21 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
 
     /// Returns the plaintext name of an entry under the first of the keys with which it authenticates, and the index of
     /// those keys. Returns nil if the entry does not belong to the vault.
-    /// - Throws: `.damaged` if the entry belongs to the vault, or may, and its name does not authenticate; `.system` if
-    ///   its sidecar cannot be read.
+    /// - Throws: `.damaged` if the name of an entry that belongs to the vault, or may, does not authenticate; `.system`
+    ///   if its sidecar cannot be read.
     func name(of entry: Component, under keys: [DirectoryKeys]) throws(StoreError) -> (name: [UInt8], key: Int)? {
         let isLong = EntryName.kind(of: entry.bytes) == .longName
         let blob = isLong ? try sidecar(of: entry) : nil
         for (index, keys) in keys.enumerated() {
             if let name = EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys) { return (name, index) }
         }
-        // An entry with a sidecar is a name of some vault, and may be one of this.
+        // An entry with a sidecar is a name of some vault, perhaps of this one.
         if blob == nil, try !isNameless(entry) { return nil }
         throw .damaged("the name of \(Self.shown(entry)) is damaged")
     }
 
-    /// Throws if an entry that may belong to the vault cannot get a name under another key: the name is lost, cannot be
-    /// read, or is that of a conflict copy, whose twin has the same secret. The error names the entry.
+    /// Throws if an entry that may belong to the vault cannot get a name under another key: its name is lost or
+    /// unreadable, or is a conflict copy's, whose original has the same secret. The error names the entry.
     package func checkName(of entry: Component, under keys: DirectoryKeys) throws(StoreError) {
         switch EntryName.kind(of: entry.bytes) {
         case .name, .longName: break
@@ -116,7 +116,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         }
     }
 
-    /// Returns true if an entry without a name belongs to the vault.
+    /// Returns true if an entry without an authentic name belongs to the vault.
     private func isNameless(_ entry: Component) throws(StoreError) -> Bool {
         do throws(StoreError) {
             return try LostObject.identify(entry, in: descriptor, keyRing) != nil
@@ -136,7 +136,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         }
     }
 
-    /// Returns true for the directory that mkfs(8) makes for fsck(8) at the root of a file system. Only root can read it.
+    /// Returns true for the directory made by mkfs(8) for fsck(8) at the root of a file system. Only root can read it.
     package func isFileSystems(_ entry: Component) -> Bool {
         guard entry == "lost+found", geteuid() != 0, let status = try? descriptor.status(of: entry) else {
             return false
@@ -144,6 +144,6 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         return status.st_uid == 0 && status.st_mode & S_IFMT == S_IFDIR
     }
 
-    /// An entry of a backing directory, for messages.
+    /// Returns an entry of a backing directory in the form for messages.
     static func shown(_ entry: Component) -> String { FilePath(String(decoding: entry, as: UTF8.self)).shown }
 }

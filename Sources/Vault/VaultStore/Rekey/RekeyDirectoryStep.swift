@@ -5,18 +5,17 @@ internal import SystemPackage
 internal import VaultFormat
 
 /// One step of a rekey: replaces the secret of a directory by encrypting its names, then its attributes, and then
-/// replacing its record. Undoing it is the opposite step. Doing and undoing can be repeated, and continue wherever the
-/// other was stopped.
+/// replacing its record. The opposite step undoes it. Both can be repeated, and continue where the other was stopped.
 struct RekeyDirectoryStep {
     private typealias Renaming = (entry: Component, encoded: EntryName.Encoded)
 
     private let steps: RekeySteps
     private var step: RekeyIntent.Directory
     private var oldKeys, newKeys: DirectoryKeys
-    /// Undoing leaves as a leftover what cannot be removed, if nothing is lost by that.
+    /// True to undo the step, which leaves harmless leftovers if they cannot be removed.
     private let isUndoing: Bool
 
-    /// - Parameter isUndoing: gives the directory back everything that it had under the old record.
+    /// - Parameter isUndoing: true to restore everything that the directory had under the old record.
     init(_ step: RekeyIntent.Directory, in steps: RekeySteps, isUndoing: Bool) throws(StoreError) {
         (self.step, self.steps, self.isUndoing) = (step, steps, isUndoing)
         func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
@@ -45,17 +44,18 @@ struct RekeyDirectoryStep {
         try removeSidecars(in: directory)
         try replaceAttributes(of: directory)
         if record != step.newRecord {
-            // Names and attributes must be on disk before the record by which they are read.
+            // Sync names and attributes before the record by which they are read.
             try directory.synchronize(dataOnly: false)
             try steps.install(
                 step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, isReplacing: true,
                 writing: .writeRecord, renaming: .renameRecord)
         }
-        // Remove the leftovers of a killed step. A mount would, and change the times. Those in the root may not be ours.
+        // Remove a killed step's leftovers here: a mount would change the times, too. Those in the root may not be
+        // ours.
         if !step.path.isEmpty {
             for entry in try rekeyed.leftovers() { OpenDirectory.remove(entry, from: directory) }
         }
-        // Best effort: only the owner can set times.
+        // Best effort, because only the owner can set times.
         let times = [0, 2].map {
             timespec(tv_sec: Int(truncatingIfNeeded: step.times[$0]), tv_nsec: Int(clamping: step.times[$0 + 1]))
         }
@@ -63,9 +63,9 @@ struct RekeyDirectoryStep {
         try directory.synchronize(dataOnly: false)
     }
 
-    /// Returns the entries whose names authenticate under the old secret. Other entries have their new names already, or
-    /// do not belong to the vault.
-    /// - Throws: `.damaged` for an entry of the vault whose name is lost. The step could not give it a new one.
+    /// Returns the entries whose names authenticate under the old secret. Other entries already have their new names,
+    /// or do not belong to the vault.
+    /// - Throws: `.damaged` for an entry of the vault with a lost name, because the step could not give it a new one.
     private func renamings(in directory: RekeyDirectory) throws(StoreError) -> [Renaming] {
         var renamings: [Renaming] = []
         for entry in try directory.descriptor.allEntries() where EntryName.isObject(entry.bytes) {
@@ -73,7 +73,7 @@ struct RekeyDirectoryStep {
             do throws(StoreError) {
                 found = try directory.name(of: entry, under: [oldKeys, newKeys])
             } catch .damaged(let reason) {
-                // If the step is undone, it has not renamed this entry either.
+                // Skip it, because the step to be undone has not renamed this entry either.
                 if isUndoing { continue }
                 throw .damaged(reason)
             }
@@ -83,13 +83,13 @@ struct RekeyDirectoryStep {
         return renamings
     }
 
-    /// Writes the sidecars of the new names. They are durable when this returns.
+    /// Writes the sidecars of the new names, durably.
     private func writeSidecars(of renamings: [Renaming], in directory: Descriptor) throws(StoreError) {
         var hasSidecars = false
         for (entry, encoded) in renamings {
             guard let blob = encoded.sidecarBlob else { continue }
             hasSidecars = true
-            // Written before the step was stopped.
+            // The step has written this one before it was stopped.
             if directory.sidecarBlob(of: encoded.entry) == blob { continue }
             try steps.install(
                 blob, as: EntryName.sidecar(of: encoded.entry), in: directory,
@@ -104,12 +104,12 @@ struct RekeyDirectoryStep {
             do throws(StoreError) {
                 try directory.rename(entry, as: encoded.entry, flags: linux_RENAME_NOREPLACE)
             } catch .system(.fileExists) {
-                // Only someone who knows the new secret can have made it, so it is a copy. Both stay for 'verify'.
+                // Keep both for 'verify'. The other is a copy, because making it takes the new secret.
             } catch .system(let errno) where !StoreError.system(errno).endsRekey {
                 throw .damaged("\(RekeyDirectory.shown(entry)) cannot be renamed: \(errno)")
             }
         }
-        // The renames must be on disk before the old sidecars go.
+        // Sync the renames before the old sidecars are removed.
         if !renamings.isEmpty { try directory.synchronize(dataOnly: false) }
     }
 
@@ -126,8 +126,8 @@ struct RekeyDirectoryStep {
         }
     }
 
-    /// Replaces the attributes of a directory. The old ones are removed first, because there may be no room for both.
-    /// The intent holds the new ones. A pack has the same name under both records, and is replaced.
+    /// Replaces the attributes of a directory. Removes the old ones first, because there may be no room for both, and
+    /// the intent has the new ones. A pack has the same name under both records, and is replaced.
     private func replaceAttributes(of directory: Descriptor) throws(StoreError) {
         guard !step.attributes.isEmpty else { return }
         let attributes = ExtendedAttributes(directory)
@@ -137,7 +137,7 @@ struct RekeyDirectoryStep {
             try attributes.remove(stored)
         }
         for attribute in step.attributes {
-            // Undoing a step that failed here, it may still be there, and setting it may still fail.
+            // When a step that failed here is undone, the attribute may still be there, and setting it may fail again.
             if (try? attributes.value(of: attribute.name)) == attribute.value { continue }
             try steps.before(.setAttribute)
             try attributes.set(attribute.name, attribute.value, flags: 0)

@@ -3,7 +3,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// One step of a rekey: makes every name of a file or symbolic link lead to the object that replaces it. The step can be
+/// One step of a rekey: moves every name of a file or symbolic link to the object that replaces it. The step can be
 /// undone, and both can be repeated.
 struct RekeyLinksStep {
     private typealias Name = (entry: Component, directory: RekeyDirectory)
@@ -18,15 +18,15 @@ struct RekeyLinksStep {
         }
     }
 
-    /// Makes the names that lead to the new object lead to the old one again.
+    /// Moves the names of the new object back to the old one.
     func undo() throws(StoreError) {
-        // Without the new object, the names that were replaced cannot be found. Each name leads to a whole object.
+        // Without the new object, replaced names cannot be found. But each name leads to a whole object.
         guard let new = try steps.root.statusIfPresent(of: step.temporary) else { return }
         var old: Name?
         for path in step.paths where old == nil {
             if let name = try name(at: path), try isOld(name) { old = name }
         }
-        // If every name leads to the new object, the step is done.
+        // The step is complete, because every name leads to the new object.
         guard let old else { return }
         for path in step.paths {
             guard let name = try name(at: path),
@@ -37,7 +37,7 @@ struct RekeyLinksStep {
         }
     }
 
-    /// Returns nil if the directory has been removed meanwhile.
+    /// Returns the name at a path, or nil if the directory has been removed meanwhile.
     private func name(at path: [Component]) throws(StoreError) -> Name? {
         guard let entry = path.last else { return nil }
         do throws(StoreError) {
@@ -73,7 +73,7 @@ struct RekeyLinksStep {
             try steps.before(.renameLink)
         }
         try directory.replace(name.entry, by: temporary)
-        // The names must be on disk before the intent goes.
+        // Sync the names before the intent is removed.
         try directory.synchronize(dataOnly: false)
     }
 }

@@ -5,8 +5,8 @@ internal import SystemPackage
 internal import VaultCrypto
 package import VaultFormat
 
-/// Makes steps of a rekey that take several renames survive a kill: `vaultfs.rekey` in the root of a vault that is open for
-/// writing describes a step until it is done or undone.
+/// Steps of a rekey that take several renames, but survive a kill: in the root of a vault open for writing,
+/// `vaultfs.rekey` describes a step until it is done or undone.
 package struct RekeySteps: Sendable {
     private static let entry: Component = "vaultfs.rekey"
     /// Bytes for the file itself, the record, and the growth of a directory.
@@ -17,7 +17,7 @@ package struct RekeySteps: Sendable {
     package let before: RekeyHook
     private let cipher: SivCipher
 
-    /// Nil if no rekey is unfinished. Then the vault has no such file.
+    /// Nil unless a rekey is unfinished, because only then the vault can have this file.
     package init?(root: Descriptor, keyRing: KeyRing, before: @escaping RekeyHook = { _ in }) {
         guard let cipher = keyRing.intentCipher else { return nil }
         (self.root, self.keyRing, self.before, self.cipher) = (root, keyRing, before, cipher)
@@ -29,7 +29,7 @@ package struct RekeySteps: Sendable {
         try root.statusIfPresent(of: entry) != nil
     }
 
-    /// Throws if a step is incomplete: nobody may read the vault then. The error names the directory of the step.
+    /// Throws if a step is incomplete, because the vault is unreadable then. The error names the directory of the step.
     static func checkComplete(in root: Descriptor, keyRing: KeyRing) throws(StoreError) {
         guard try isIncomplete(in: root), let steps = RekeySteps(root: root, keyRing: keyRing) else { return }
         let directory = (try? steps.read()).flatMap { $0 }.map { " in \($0.shownDirectory)" } ?? ""
@@ -38,21 +38,21 @@ package struct RekeySteps: Sendable {
         )
     }
 
-    /// Completes or undoes the step that a killed rekey has left, in a vault that is opened for writing.
-    /// - Throws: `.damaged` for a file that does not authenticate, and if the step can be neither done nor undone. Then the
-    ///   file stays.
+    /// Completes or undoes a step left by a killed rekey, when the vault is opened for writing.
+    /// - Throws: `.damaged` for a file that does not authenticate, and if the step can be neither done nor undone. Then
+    ///   the file stays.
     static func completeOrUndo(in root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
         let steps = RekeySteps(root: root, keyRing: keyRing) { (_) throws(StoreError) in try writerLock?.verify() }
         guard let steps, let intent = try steps.read() else { return }
         let before = try root.status()
-        // The next rekey tries again what was undone, and reports why it fails.
+        // Ignore the reason if it was undone, because the next rekey tries it again and reports the reason.
         _ = try steps.completeOrUndo(intent)
         futimens(root.fd, [before.st_atim, before.st_mtim])
     }
 
-    /// Does a step: writes the intent, does the step, and removes the intent.
-    /// - Parameter space: bytes that the step may need. Nothing is begun if they are not free.
-    /// - Throws: `ENOSPC` before anything is changed. After any other error the step is undone, unless the file exists.
+    /// Carries out a step: writes the intent, does the step, and removes the intent.
+    /// - Parameter space: bytes that the step may need. It begins only if they are free.
+    /// - Throws: `ENOSPC` before any change. After any other error the step is undone, unless the file exists.
     package func carryOut(_ intent: RekeyIntent, space: Int = 0) throws(StoreError) {
         let reserve = try reserve(space + Self.leastSpace)
         defer { root.removeQuietly(reserve) }
@@ -60,8 +60,8 @@ package struct RekeySteps: Sendable {
         if let failure = try completeOrUndo(intent) { throw failure }
     }
 
-    /// Does the step or undoes it, and removes the intent. The intent stays until one of them is complete. Both can
-    /// continue what a kill leaves.
+    /// Does the step or undoes it, and removes the intent. The intent stays until either is complete. Both can continue
+    /// after a kill.
     /// - Returns: the error because of which the step was undone.
     private func completeOrUndo(_ intent: RekeyIntent) throws(StoreError) -> StoreError? {
         var failure: StoreError?
@@ -80,19 +80,19 @@ package struct RekeySteps: Sendable {
         }
         try before(.removeIntent)
         try root.remove(Self.entry)
-        // Must be durable before anything that it names is renamed or removed.
+        // Sync before the objects named in the intent are renamed or removed.
         try root.synchronize(dataOnly: false)
         if case .links(let step) = intent { root.removeQuietly(step.temporary) }
         return failure
     }
 
-    /// Makes a temporary file of the size that a step needs. Removing it makes room if the step runs out of space.
+    /// Makes a temporary file of the size needed by a step. Removing it makes room if the step runs out of space.
     private func reserve(_ space: Int) throws(StoreError) -> Component {
         let temporary = try VaultDirectory.temporaryEntry()
         let file = try Descriptor(at: root, temporary, flags: O_CREAT | O_EXCL | O_WRONLY, mode: 0o600)
         try root.withTemporary(temporary) { () throws(StoreError) in
             do throws(StoreError) { try retrying { linux_fallocate(file.fd, 0, 0, Int64(space)) } } catch {
-                // A store without fallocate(2) cannot reserve space.
+                // Ignore other errors: a store without fallocate(2) cannot reserve space.
                 if error.isNoSpace { throw error }
             }
         }
@@ -104,7 +104,7 @@ package struct RekeySteps: Sendable {
             try perform(intent, isUndoing: false)
         } catch {
             guard error.isNoSpace else { throw error }
-            // Remove the temporary files in the root that the step does not need: one is the reserve.
+            // Remove the temporary files in the root that the step does not need, among them the reserve.
             for entry in try root.allEntries() where OpenDirectory.isLeftover(entry) {
                 if case .links(let step) = intent, step.temporary == entry { continue }
                 root.removeQuietly(entry)
@@ -150,7 +150,7 @@ package struct RekeySteps: Sendable {
             bytes, as: Self.entry, in: root, like: try root.status(of: VaultDirectory.configurationEntry),
             writing: .writeIntent, renaming: .renameIntent)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
-            // Nothing was begun.
+            // The step has not begun.
             root.removeQuietly(Self.entry)
             throw error
         }
@@ -158,9 +158,9 @@ package struct RekeySteps: Sendable {
 }
 
 extension RekeySteps {
-    /// Gives `entry` to a new file of these bytes, which is durable. The directory is not synchronized.
+    /// Makes a durable file of these bytes, and renames it to `entry`. Does not synchronize the directory.
     /// - Parameters:
-    ///   - status: owner and mode of the file.
+    ///   - status: the file's owner and mode.
     ///   - isReplacing: as for `Descriptor.install`.
     ///   - writing, renaming: passed to `before` ahead of the file's creation and of its rename.
     func install(
@@ -179,7 +179,7 @@ extension RekeySteps {
 }
 
 extension RekeyIntent {
-    /// The backing directory that is being changed, or one of them, for messages.
+    /// The changed backing directory, or one of them, for messages.
     fileprivate var shownDirectory: String {
         let path: [Component] =
             switch self {
@@ -213,5 +213,5 @@ package enum RekeyPoint: CaseIterable, Sendable {
     case finish
 }
 
-/// Called before each step that changes the vault. An error that it throws is the failure of that step. Any thread.
+/// Called before each step that changes the vault. If it throws, the step fails with its error. Any thread.
 package typealias RekeyHook = @Sendable (RekeyPoint) throws(StoreError) -> Void

@@ -2,12 +2,12 @@ package import LinuxSystem
 package import VaultCrypto
 package import VaultFormat
 
-/// The attributes of an object as the one that replaces it has them.
+/// The attributes of an object, encrypted again for the object that replaces it.
 package enum RekeyedAttributes {
     private static let ownPrefix = Array("user.vaultfs.".utf8)
     private static let accessListPrefix = Array("system.posix_acl_".utf8)
 
-    /// Returns the encrypted attributes of an object as they are stored under another key.
+    /// Returns the encrypted attributes of an object in their stored form under another key.
     /// - Throws: `.damaged` if one does not authenticate.
     package static func read(
         of object: Descriptor, from oldKey: SecretBytes, to newKey: SecretBytes
@@ -20,7 +20,7 @@ package enum RekeyedAttributes {
         return try encrypted(found, from: oldKey, to: newKey)
     }
 
-    /// Returns stored attributes as they are stored under another key.
+    /// Encrypts stored attributes again under another key.
     static func encrypted(
         _ attributes: [RekeyIntent.Attribute], from oldKey: SecretBytes, to newKey: SecretBytes
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
@@ -48,7 +48,7 @@ package enum RekeyedAttributes {
             name: try new.storedName(of: name), value: try new.encrypt(value: plaintext, name: name))
     }
 
-    /// Copies the attributes that are not encrypted.
+    /// Copies the unencrypted attributes. Throws `.system` with errno.
     package static func copyForeign(from old: ExtendedAttributes, to new: ExtendedAttributes) throws(StoreError) {
         let wanted = try old.namesIfSupported().filter { !$0.starts(with: ownPrefix) }
         // A new file may have inherited an access list from its directory.
@@ -56,7 +56,7 @@ package enum RekeyedAttributes {
         where name.starts(with: accessListPrefix) && !wanted.contains(name) { try new.remove(name) }
         for name in wanted {
             let value = try old.value(of: name)
-            // A security module sets its own attribute, and may refuse that we do.
+            // Skip an equal attribute, because a security module sets its own, and may refuse our call.
             if (try? new.value(of: name)) != value { try new.set(name, value, flags: 0) }
         }
     }
