@@ -6,8 +6,8 @@ internal import Synchronization
 internal import SystemPackage
 package import VaultFormat
 
-/// Completes files without a header and directories without a record as empty ones, after an unclean end of the last
-/// writer (FileFormat: Store-38). Any thread.
+/// The completion of files without a header and of directories without a record, as empty ones, after an unclean end of
+/// the last writer (FileFormat: Store-38). Any thread.
 ///
 /// A power cut leaves such objects: the name of a new file reached the disk, but its first bytes did not. A mount
 /// completes each one when it is opened, and all of them by a walk in the background. Until the walk is done, the
@@ -16,26 +16,26 @@ package final class Completion: Sendable {
     private struct State {
         var isStopping = false
         var isRunning = false
-        /// True once everything has been looked at. From then on a file without a header is damage.
+        /// True once the walk has checked everything. Afterwards a file without a header is damage.
         var isOver = false
-        /// Number of renames that may have made a walk miss something, and of those under way.
+        /// Number of completed renames that may have misled a walk, and of those in progress.
         var moves = 0
         var moving = 0
-        /// The files whose end was looked at, and those made since.
+        /// The files whose end was checked, and later new ones.
         var proven: Set<FileIdentity> = []
         /// The objects that a thread is checking or completing.
         var objects: Set<FileIdentity> = []
     }
 
-    /// Milliseconds between two checks whether the vault is still locked.
+    /// Interval, in milliseconds, between checks for the end of a lock.
     private static let pause = 1000
-    /// Maximum number of objects that are logged, one line for each. One more line says that there may be others.
+    /// Maximum number of objects that are logged, one line for each. The last line announces that there may be more.
     private static let mostLines: UInt64 = 20
 
     private let writerLock: WriterLock
     private let counters: Counters
     private let state = Monitor(State())
-    /// Called with a line about each completed object. The line holds no plaintext name.
+    /// Called with a line about each completed object, without a plaintext name.
     package let onCompleted = Observer<String>()
 
     init(_ writerLock: WriterLock, counters: Counters) {
@@ -43,11 +43,11 @@ package final class Completion: Sendable {
         self.counters = counters
     }
 
-    /// False once everything has been looked at.
+    /// False once the walk has checked everything.
     package var isActive: Bool { state.access { !$0.isOver } }
 
-    /// Runs `body` while no other thread works on the same object here. Two threads at once would each write a different
-    /// header or record.
+    /// Runs `body` while no other thread works on the same object here, because two would write different headers or
+    /// records.
     private func withExclusiveAccess<Result>(
         to identity: FileIdentity, _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -56,9 +56,9 @@ package final class Completion: Sendable {
         return try body()
     }
 
-    /// Runs `body`, which opens a file and cuts off its torn tail, or makes the file. Nobody else looks at the file's end
-    /// meanwhile. The tail of a file that was looked at is not torn any more.
-    /// - Parameter body: gets true if it must check the tail.
+    /// Runs `body`, which opens a file and cuts off its torn tail, or makes the file. Keeps other threads from the
+    /// file's end meanwhile. Once checked, a file's tail counts as intact.
+    /// - Parameter body: called with true if it must check the tail.
     func proving<Result>(
         _ descriptor: Descriptor, _ body: (_ mustCheck: Bool) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -70,8 +70,8 @@ package final class Completion: Sendable {
         }
     }
 
-    /// Cuts off the torn tail of a file that nobody has open, and seals it, durably. Does nothing if its header says that it
-    /// has none. Returns true if the file is shorter now.
+    /// Cuts off the torn tail of a file closed by all programs, and seals it, durably. Does nothing if the header rules
+    /// out a torn tail. Returns true if the file is shorter now.
     /// - Throws: `.locked` without the keys; `.damaged`; `.system` with errno.
     package func proveTail(_ entry: Component, in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
         let reader = try Descriptor(at: parent, entry, flags: O_RDONLY | O_NONBLOCK)
@@ -88,10 +88,10 @@ package final class Completion: Sendable {
 
     // MARK: One object
 
-    /// Completes a file or directory, if it lacks its header or record.
+    /// Completes a file or directory if it lacks its header or record.
     /// - Parameters:
     ///   - pin: the object. For a file, any descriptor.
-    ///   - parentClass: the protection class of the directory that contains it.
+    ///   - parentClass: the protection class of the parent directory.
     ///   - shownPath: the object's path in the vault's directory, for the log.
     /// - Returns: false if there is nothing to complete.
     /// - Throws: `.locked` if the key of the class is forgotten, `EROFS` or `ENOSPC`.
@@ -142,7 +142,7 @@ package final class Completion: Sendable {
         return try complete(pin, class: parentClass, shownPath: shownPath(), in: store)
     }
 
-    /// Returns the class of a directory in which an entry authenticates as a name. Returns nil if it does not.
+    /// Returns the class of a directory in which an entry authenticates as a name, or nil if it does not.
     /// - Throws: `.locked` if the key of the class is forgotten.
     package static func protectionClass(
         of directory: Descriptor, naming entry: Component, _ keyRing: KeyRing
@@ -154,21 +154,20 @@ package final class Completion: Sendable {
         } catch .damaged {
             return nil
         }
-        // Without its sidecar, a long name does not decode.
+        // Fails to decode a long name without its sidecar.
         let blob = EntryName.kind(of: entry.bytes) == .longName ? try directory.readSidecar(of: entry) : nil
         return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
     }
 
-    /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file
-    /// under 128 bytes, or a directory that holds at most the beginning of a record and the remains of interrupted
-    /// operations.
+    /// Returns true if an object lacks its header or record in the way that a power cut leaves it: a regular file under
+    /// 128 bytes, or a directory with at most the beginning of a record and the remains of interrupted operations.
     /// - Throws: `.system` with errno.
     package static func isIncomplete(_ pin: Descriptor) throws(StoreError) -> Bool {
         let status = try pin.status()
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             if status.st_size < off_t(FileHeader.size) { return true }
-            // The size can reach the disk before the header.
+            // Check for zeros, because the size can reach the disk before the header.
             return try pin.reopened(flags: O_RDONLY | O_NONBLOCK).read(at: 0, count: FileHeader.size).allSatisfy {
                 $0 == 0
             }
@@ -191,7 +190,7 @@ package final class Completion: Sendable {
 
     // MARK: The walk
 
-    /// Begins the walk. Returns false if there is nothing to do, or if the mount is stopping.
+    /// Begins the walk. Returns false if it is unnecessary, already running, or if the mount is stopping.
     package func begin() -> Bool {
         state.update { state in
             guard !state.isStopping && !state.isOver && !state.isRunning else { return false }
@@ -200,10 +199,10 @@ package final class Completion: Sendable {
         }
     }
 
-    /// Notes that the walk has ended, by itself or because of `stop`.
+    /// Ends the walk, after its completion or `stop`.
     package func end() { state.update { $0.isRunning = false } }
 
-    /// Stops the walk, and returns when it has ended.
+    /// Stops the walk, and waits for its end.
     package func stop() {
         state.update { $0.isStopping = true }
         state.wait { $0.isRunning ? nil : () }
@@ -220,7 +219,7 @@ package final class Completion: Sendable {
         return !isStopping
     }
 
-    /// Runs `body`, which renames something that a walk under way may miss at both places.
+    /// Runs `body`, a rename of something that a running walk may miss in both directories.
     /// - Throws: the error of `body`.
     package func moving<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         state.access { $0.moving += 1 }
@@ -233,11 +232,11 @@ package final class Completion: Sendable {
         return try body()
     }
 
-    /// Renames so far, to be given to `finish`.
+    /// Number of renames so far, for `finish`.
     package var moves: Int { state.access { $0.moves } }
 
-    /// Notes that everything has been looked at and completed, durably: the vault's end will be a clean one.
-    /// - Parameter moves: the renames before the walk began. Returns false if there were others since.
+    /// Registers that everything has been checked and completed, durably, so that the vault's end will be a clean one.
+    /// - Parameter moves: the renames before the walk. If there were others since, returns false.
     package func finish(ifStill moves: Int) -> Bool {
         let isOver = state.update { state in
             if state.moves == moves && state.moving == 0 { state.isOver = true }

@@ -4,16 +4,16 @@ package import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// Repairs of the vault's root: a lost record, and an object under the log's name that is no log. The damaged
-/// objects step aside under another name, until `LostAndFound` keeps them.
+/// Repairs of the vault's root: a lost record, and an object under the log's name that is no log. The damaged objects
+/// get another name, until `LostAndFound` keeps them.
 package enum DamagedRoot {
     /// The prefix of a damaged record's name.
     package static let recordPrefix: Component = "vaultfs.dir.damaged"
-    /// The prefix of the name of an object that had the log's.
+    /// The prefix of the new name of an object that had the log's.
     package static let logPrefix: Component = "vaultfs.log.damaged"
 
     /// Makes a new record for the root, durably.
-    /// - Throws: `.system` with errno. Until the new record is there, the old one may be under its other name only.
+    /// - Throws: `.system` with errno. Until the new record is there, the old one may have only its other name.
     package static func renewRecord(in store: Store) throws(StoreError) {
         try stepAside(OpenDirectory.recordEntry, as: recordPrefix, in: store.root)
         try OpenDirectory.makeRecord(of: store.root, class: .complete, isRoot: true, mode: 0o600, in: store)
@@ -25,8 +25,8 @@ package enum DamagedRoot {
         try root.synchronize(dataOnly: false)
     }
 
-    /// Renames what was the log, or had its name. Removes a log without entries, and an equal copy of one that is kept: a sync
-    /// client may put the same file there again and again.
+    /// Renames a file that was the log, or had its name. Removes it instead if it has no entries, or if an equal copy
+    /// is kept, because a sync client may put the same file there again and again.
     static func keepLog(_ entry: Component, in root: Descriptor) throws(StoreError) {
         if let file = openFile(entry, in: root), isEmptyLog(file) || hasCopy(of: file, in: root) {
             return try root.remove(entry)
@@ -34,7 +34,7 @@ package enum DamagedRoot {
         try stepAside(entry, as: logPrefix, in: root)
     }
 
-    /// Nil for anything but a regular file.
+    /// Returns nil for anything but a regular file.
     private static func openFile(_ entry: Component, in root: Descriptor) -> Descriptor? {
         guard let file = try? Descriptor(at: root, entry, flags: O_RDONLY | O_NONBLOCK),
             (try? file.status().st_mode & S_IFMT) == S_IFREG
@@ -58,7 +58,7 @@ package enum DamagedRoot {
         }
     }
 
-    /// Renames an entry, if it exists, to a name that begins with `prefix`.
+    /// Renames an entry, if it exists, to a name with this prefix.
     static func stepAside(_ entry: Component, as prefix: Component, in directory: Descriptor) throws(StoreError) {
         var number = 1
         while true {

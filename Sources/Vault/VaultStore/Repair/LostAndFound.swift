@@ -5,17 +5,18 @@ package import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// The directory in the vault's root for objects that have lost their names. It is an ordinary directory of the vault, of
-/// class complete, and only the vault's owner can enter it. Used by one thread.
+/// The directory in the vault's root for objects with lost names. It is an ordinary directory of the vault, of class
+/// complete, and only the vault's owner can enter it. Used by one thread.
 package struct LostAndFound {
-    /// Maximum number of names that are tried.
+    /// Maximum number of names to try.
     static let maximumNames = 10_000
 
     let store: Store
     let opened: OpenDirectory
     private let owner: Owner?
 
-    /// Opens or makes `lost+found`. If something else has that name, it is `lost+found-2` and so on.
+    /// Opens or makes `lost+found`, or `lost+found-2` and so on if another object has the name. Throws `EEXIST` if all
+    /// names are in use; `.damaged`, `.locked`, or `.system` with errno if the root cannot be opened or changed.
     package init(in store: Store) throws(StoreError) {
         let root = try Self.openRoot(of: store)
         let status = try root.descriptor.status()
@@ -35,12 +36,12 @@ package struct LostAndFound {
         return try OpenDirectory.open(pinned, isRoot: true, in: store)
     }
 
-    /// `name`, `name-2`, `name-3` …
+    /// Returns `name`, `name-2`, `name-3` …
     private static func names(_ name: [UInt8]) -> some Sequence<[UInt8]> {
         (1...maximumNames).lazy.map { $0 == 1 ? name : name + Array("-\($0)".utf8) }
     }
 
-    /// Returns nil if something else has the name.
+    /// Returns nil if another object has the name.
     private static func open(_ name: [UInt8], in root: OpenDirectory, _ owner: Owner?) throws(StoreError)
         -> OpenDirectory?
     {
@@ -50,7 +51,7 @@ package struct LostAndFound {
             do throws(StoreError) {
                 try root.makeDirectory(name, mode: 0o700, owner: owner)
             } catch .system(.fileExists) {
-                // Another thread has made it, for a file of its own.
+                // Another thread has made it, for another file.
                 isNew = false
             }
         }
@@ -93,7 +94,7 @@ package struct LostAndFound {
                 return newEntry
             } catch .system(.fileExists) {
                 guard try FileIdentity(opened.status(of: newEntry)) == FileIdentity(object.status) else { continue }
-                // Another name of a file that is here. rename(2) would keep both.
+                // The file is here already, under another name, and rename(2) would keep both.
                 try opened.synchronizeNames()
                 try directory.remove(entry)
                 return newEntry
@@ -102,8 +103,8 @@ package struct LostAndFound {
         throw .system(.fileExists)
     }
 
-    /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file or
-    /// the target of a link in a file, a directory with a new record, and any other object as it is.
+    /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file
+    /// or the target of a link in a file, a directory with a new record, and any other object as it is.
     package func keep(_ entry: Component, from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard let status = try directory.statusIfPresent(of: entry) else { return }
         switch status.st_mode & S_IFMT {
@@ -113,8 +114,8 @@ package struct LostAndFound {
             return try moveHere(entry, from: directory)
         case S_IFDIR:
             let moved = try move(entry, LostObject(name: name, status: status), from: directory)
-            // After the move: with its name here, a directory without a record belongs to the vault. Whatever it has under
-            // the record's name stays in it under another.
+            // Do this after the move, because with its name here, a directory without a record belongs to the vault. An
+            // object in it under the record's name stays there under another.
             let inner = try opened.descriptor.inner(moved)
             try DamagedRoot.stepAside(OpenDirectory.recordEntry, as: DamagedRoot.recordPrefix, in: inner)
             return try OpenDirectory.makeRecord(of: inner, class: .complete, mode: 0o600, in: store)
@@ -125,14 +126,14 @@ package struct LostAndFound {
         directory.removeQuietly(entry)
     }
 
-    /// Bytes of the largest file that vaultfs itself gives such a name: a log, or `vaultfs.rekey`. Another program's
+    /// Returns the size of the largest file of this name made by vaultfs, a log or `vaultfs.rekey`. Another program's
     /// file can be larger than the disk, if it is sparse.
     private static func largestSize(of entry: Component) -> UInt64 {
         entry.starts(with: RedoLog.fileName) ? LogHeader.logSizes.upperBound : UInt64(RekeyIntent.maximumSize)
     }
 
-    /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry. After a kill the next
-    /// repair keeps it once more, under another name.
+    /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry. After a kill the
+    /// next repair keeps it once more, under another name.
     /// - Throws: `.damaged` for an object that is no file, or too large to be vaultfs's own. It stays.
     func keepCopy(of entry: Component, from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard try directory.statusIfPresent(of: entry) != nil else { return }
@@ -148,7 +149,7 @@ package struct LostAndFound {
         let reader = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
         try makeFile(name) { (file) throws(StoreError) in
             let workspace = try Workspace(layout: store.layout)
-            // Another program may still write to it.
+            // Read no more than this, because another program may still write to it.
             while file.length < size {
                 let count = try reader.read(at: file.length, into: workspace.reply)
                 if count == 0 { return }
@@ -157,8 +158,8 @@ package struct LostAndFound {
         }
     }
 
-    /// Keeps a list of the objects that are about to be moved here, durably. A line has an entry, a tab, and the name here.
-    /// An entry that cannot be a name's is left out.
+    /// Keeps a list of the objects about to be moved here, durably. A line has an entry, a tab, and the name here.
+    /// Omits entries that cannot be a name's.
     package func list(_ moves: [(path: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
         let spellable = Set(Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./".utf8))
         var bytes: [UInt8] = []
@@ -176,7 +177,7 @@ package struct LostAndFound {
         }
     }
 
-    /// Makes a file here. It is durable when this returns. A failure leaves no file.
+    /// Makes a file here, durably. A failure leaves no file.
     func makeFile(_ name: [UInt8], _ fill: (EncryptedFile) throws(StoreError) -> Void) throws(StoreError) {
         for name in Self.names(name) {
             let file: EncryptedFile
@@ -200,10 +201,10 @@ package struct LostAndFound {
     func synchronize() throws(StoreError) { try opened.synchronizeNames() }
 }
 
-/// Moves the content of directories whose names are lost here.
+/// The content of directories with lost names, moved here.
 extension LostAndFound {
-    /// Gives a directory that has no record a new one. So the next repair recognises it as one of this vault, even if this
-    /// repair is interrupted.
+    /// Gives a directory without a record a new one, so that the next repair recognises it as one of this vault, even
+    /// if this repair is interrupted.
     package func mark(_ entry: Component, in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         if try directory.statusIfPresent(of: OpenDirectory.recordEntry) == nil {
@@ -212,7 +213,7 @@ extension LostAndFound {
     }
 
     /// Empties the directory `entry` of `parent`, keeps its record here, and removes it.
-    /// - Throws: `.damaged` if something stays in it. Then the record stays too.
+    /// - Throws: `.damaged` if it does not get empty. Then the record stays too.
     package func empty(_ entry: Component, in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         let digits = Array(try LostObject.digits(of: entry).utf8)
@@ -221,26 +222,26 @@ extension LostAndFound {
         try list(entries, in: directory, as: name)
         try move(entries, from: directory)
         try Self.checkNone(try directory.allEntries().filter { $0 != OpenDirectory.recordEntry })
-        // Their key is lost with the record.
+        // Their key would be lost with the record.
         let attributes = try ExtendedAttributes(directory).namesIfSupported()
         guard !attributes.contains(where: { $0.starts(with: Array("user.vaultfs.".utf8)) }) else {
             throw .damaged("its attributes are damaged, and stay")
         }
         try synchronize()
-        // If the record authenticates, the directory's own was lost, and `mark` has made this one.
+        // Keep only an unauthentic record: an authentic one was made by `mark` for the lost one.
         if (try? OpenDirectory.openRecord(of: directory, store.keyRing))?.record.isRoot != false {
             try keepCopy(of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)
         }
         let sidecar = EntryName.kind(of: entry.bytes) == .longName ? EntryName.sidecar(of: entry) : nil
         if let sidecar { try keepCopy(of: sidecar, from: parent, as: name + Array(".name".utf8)) }
-        // Removed under a temporary name. If that is interrupted, the next mount completes it.
+        // Remove it under a temporary name. If that is interrupted, the next mount completes it.
         let temporary = EntryName.temporary(try VaultDirectory.randomDigits())
         try parent.rename(entry, as: temporary, flags: linux_RENAME_NOREPLACE)
         OpenDirectory.remove(temporary, from: parent)
         if let sidecar { parent.removeQuietly(sidecar) }
     }
 
-    /// Moves everything in the root that has no name under the root's new record.
+    /// Moves everything in the root without a name under the root's new record.
     /// - Throws: `.damaged` if something stays hidden.
     package func moveFromRoot() throws(StoreError) {
         let root = try Self.openRoot(of: store)
@@ -253,8 +254,8 @@ extension LostAndFound {
         try Self.checkNone(try listing.allEntries().filter { EntryName.isObject($0.bytes) && !hasName($0) })
     }
 
-    /// Moves the damaged objects that stepped aside in the root, under names that begin with `prefix`.
-    /// - Throws: the error of the first object that cannot be moved. It and those after it stay.
+    /// Moves the renamed damaged objects of the root here, by the prefix of their names.
+    /// - Throws: the error of the first object that cannot be moved. It and the later ones stay.
     package func keepAside(_ prefix: Component) throws(StoreError) {
         for entry in try store.root.allEntries() where entry.starts(with: prefix) {
             if try hasCopy(of: entry, prefix) {
@@ -265,7 +266,7 @@ extension LostAndFound {
         }
     }
 
-    /// Returns true if a file here whose name begins with `prefix` has the content of a file in the root.
+    /// Returns true if a file here with this prefix has the content of a file in the root.
     private func hasCopy(of entry: Component, _ prefix: Component) throws(StoreError) -> Bool {
         let pin = try Descriptor(at: store.root, entry, flags: linux_O_PATH)
         let status = try pin.status()
@@ -289,8 +290,8 @@ extension LostAndFound {
                 ? "1 entry is damaged, and stays" : "\(left.count) entries are damaged, and stay")
     }
 
-    /// Lists the new name of each entry before any is moved. If the lost record is found again, for instance in a backup, it
-    /// decrypts the entries of the list (FileFormat, Store-32).
+    /// Lists the new name of each entry before the moves. If the lost record is found again, for instance in a backup,
+    /// it decrypts the entries of the list (FileFormat, Store-32).
     private func list(_ entries: [Component], in directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         let moves = entries.filter { EntryName.isObject($0.bytes) }.compactMap { entry in
             LostObject.find(entry, in: directory, store.keyRing).map { (entry.bytes, $0.name) }

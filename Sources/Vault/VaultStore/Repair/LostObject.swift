@@ -5,19 +5,18 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// An entry whose name is lost, and whose content authenticates. It can be read under another name.
+/// An entry with a lost name, but authentic content. It can be read under another name.
 package struct LostObject {
-    /// The plaintext name that it gets in `lost+found`: the id of a file, digits derived from the entry of others.
+    /// The plaintext name for `lost+found`: the id of a file, digits derived from the entry of others.
     package let name: [UInt8]
     let status: stat
 
-    /// Returns nil if the entry does not authenticate or cannot be read, and for fifos, sockets and devices.
+    /// Returns nil if the entry does not authenticate or is unreadable, and for fifos, sockets and devices.
     package static func find(_ entry: Component, in directory: Descriptor, _ keyRing: KeyRing) -> LostObject? {
         try? identify(entry, in: directory, keyRing)
     }
 
-    /// Does the same as `find`, but distinguishes an entry that cannot be read from one that does not belong to the
-    /// vault.
+    /// Does the same as `find`, but throws for an unreadable entry, to distinguish it from a foreign one.
     /// - Throws: `system`, `crypto`.
     static func identify(
         _ entry: Component, in directory: Descriptor, _ keyRing: KeyRing
@@ -34,13 +33,13 @@ package struct LostObject {
         }
     }
 
-    /// Digits for an object that has no id, always the same. The entry itself may be too long for a name.
+    /// Returns digits for an object without an id, always the same. The entry itself may be too long for a name.
     static func digits(of entry: Component) throws(StoreError) -> String {
         try StoreError.ofCrypto { () throws(CryptoError) in Hexadecimal.encode(try Sha256.digest(entry.bytes).prefix(8))
         }
     }
 
-    /// The id of a file, in 16 hexadecimal digits.
+    /// Returns the id of a file in 16 hexadecimal digits.
     static func digits(of fileID: UInt64) -> String {
         let digits = String(fileID, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits
