@@ -3,25 +3,24 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// Replaces `vaultfs.json` (FileFormat, Store-16 and Store-21), with an flock on the file, which one process has at a time.
-/// The lock lasts until the last copy of this value is released. The old file stays in place until the new one is complete
-/// and durable. If the replacement fails, or a signal ends the process, the old file stays, or the store has removed it and
+/// A replacement of `vaultfs.json` (FileFormat, Store-16 and Store-21), under an exclusive flock on the file, which
+/// lasts until the last copy of this value is released. The old file stays in place until the new one is complete and
+/// durable. If the replacement fails, or a signal ends the process, the old file stays, or the store has removed it and
 /// the new one has another name.
 ///
-/// The lock is not the flock on the root directory, because a mount has that one, and slots are changed while the vault
-/// is mounted.
+/// The flock on the root directory cannot serve here, because a mount holds that one while commands change slots.
 package struct ConfigurationReplacement {
     enum Step: CaseIterable, Sendable {
         case write, readBack, rename, synchronize
     }
 
-    /// The prefix of temporary names. No other file has it.
+    /// The prefix of temporary names, unique to these files.
     static let prefix: Component = "vaultfs.tmp.json-"
     private static let entry = VaultDirectory.configurationEntry
 
     /// The vault with the configuration to replace, which was read under the lock. It is not authenticated.
     package let vault: VaultDirectory
-    /// The locked file. Nil once it was closed because the store refuses to replace an open file.
+    /// The locked file. Nil after it was closed because the store refuses to replace an open file.
     private var file: Descriptor?
     /// fstat(2) of the file.
     private let status: stat
@@ -31,10 +30,10 @@ package struct ConfigurationReplacement {
 
     private var root: Descriptor { vault.descriptor }
 
-    /// Takes the lock. Waits up to `wait` for another process that replaces the file. Such a replacement gives the name to
-    /// another inode. The lock is then taken again, on the new one.
-    /// - Throws: `inUse`; `system`, also if the file may not be written; `damaged` if it is not a regular file; as
-    ///   `VaultDirectory.open`.
+    /// Takes the lock. Waits up to `wait` for another process that replaces the file. Because a replacement gives the
+    /// name to another inode, the lock is then taken again, on the new one.
+    /// - Throws: `inUse`; `system`, also without permission to write the file; `damaged` if it is not a regular file;
+    ///   as `VaultDirectory.open`.
     package init(of vault: VaultDirectory, wait: Duration) throws(VaultError) {
         let path = vault.path.appending(entry: VaultDirectory.configurationEntry)
         let deadline = ContinuousClock.now + wait
@@ -43,7 +42,7 @@ package struct ConfigurationReplacement {
         var found: (file: Descriptor, status: stat)
         repeat {
             found = try VaultError.wrapping("cannot open for writing", path) { () throws(StoreError) in
-                // For writing, because NFS gives exclusive locks only on such descriptors.
+                // Open it for writing, because NFS gives exclusive locks only on such descriptors.
                 let file = try Descriptor(at: vault.descriptor, Self.entry, flags: O_RDWR | O_NONBLOCK | O_NOCTTY)
                 return (file, try file.status())
             }
@@ -63,8 +62,8 @@ package struct ConfigurationReplacement {
         self.vault = try vault.reread()
     }
 
-    /// Where locks are mandatory, nobody could read the file that an flock locks, so the lock is that of `vaultfs.lock`. An flock
-    /// of an older release conflicts with it there.
+    /// Locks the file. If locks are mandatory, uses the lock of `vaultfs.lock`, because an flock would keep readers
+    /// out. An flock of an older release conflicts with it there.
     private static func lock(_ file: Descriptor, _ traits: StoreTraits) throws(StoreError) {
         if traits.locks == .mandatory {
             try WriterLockFile.lock(file, F_WRLCK)
@@ -73,24 +72,25 @@ package struct ConfigurationReplacement {
         }
     }
 
-    /// True if the name still leads to the locked file. A program that takes no lock, such as a sync client, may change
-    /// that.
+    /// Returns true if the name still leads to the locked file. A program without the lock may change this (a sync
+    /// client).
     private static func isCurrent(_ status: stat, in root: Descriptor) throws(StoreError) -> Bool {
         try root.statusIfPresent(of: entry).map(FileIdentity.init) == FileIdentity(status)
     }
 
-    /// - Parameter onReady: called when the new file is complete and only has to be renamed. If it throws, the old file
+    /// Replaces the file.
+    /// - Parameter onReady: called when the new file is complete, just before its rename. If it throws, the old file
     ///   stays.
-    /// - Throws: `system`, `unusable`; `refused` if a process without the lock has replaced the file. `damaged` if the store
-    ///   has removed the old file. The text says where the new one is. Also throws if the new file cannot be made durable.
-    ///   Then it is in place.
+    /// - Throws: `system`, `unusable`; `refused` if a process without the lock has replaced the file. `damaged` if the
+    ///   store has removed the old file. The text names the new one. Also throws if the new file cannot be made
+    ///   durable. Then it is in place.
     package mutating func put(_ bytes: [UInt8], onReady: () throws(VaultError) -> Void = {}) throws(VaultError) {
         let leftovers = leftovers()
         let temporary = try write(bytes)
         do throws(VaultError) {
             try onReady()
-            // Not after a refusal: if another machine has the file open too, Samba then removes the new one with the old.
-            // The lock ends with it, so another process may change the file from now on.
+            // Close the file now, not after a refusal: if another machine has it open too, Samba would then remove the
+            // new file with the old one. This drops the lock, so another process may change the file from now on.
             if traits.refusesReplacingOpenFiles(in: root) { file = nil }
             try checkCurrent()
             try wrapping("cannot replace") { () throws(StoreError) in try before(.rename) }
@@ -106,14 +106,15 @@ package struct ConfigurationReplacement {
         }
     }
 
-    /// The temporary files of replacements that were killed. Such a file is a whole configuration, with slots that may have been
-    /// removed since, so it is removed, but only when the new file is in place: until then it may be all that opens the vault.
-    /// Listed under the lock, before that: the next process locks the new file at once, and makes one of its own. Best effort.
+    /// Returns the temporary files of killed replacements. Each is a whole configuration, perhaps with slots removed
+    /// since, so it must be removed, but only after the new file is in place: until then only it may open the vault.
+    /// Listed before that, under the lock, because the next process locks the new file at once, and makes a temporary
+    /// file of its own. Best effort.
     private func leftovers() -> [Component] {
         ((try? root.allEntries()) ?? []).filter { $0.starts(with: Self.prefix) }
     }
 
-    /// The last version of a `vaultfs.json` that is gone, because a replacement has failed or was killed. Not authenticated.
+    /// Returns the newest version of a `vaultfs.json` lost by a failed or killed replacement. Not authenticated.
     static func newest(in root: Descriptor) -> Component? {
         let prefixes = [prefix, entry + Descriptor.keptPrefix]
         let found = ((try? root.allEntries()) ?? []).filter { entry in prefixes.contains { entry.starts(with: $0) } }
@@ -146,8 +147,8 @@ package struct ConfigurationReplacement {
         }
     }
 
-    /// Copies the extended attributes to the replacement, best effort, because removing a slot is more important. An
-    /// access control list must be copied: it may deny access that the mode gives.
+    /// Copies the extended attributes to the replacement, best effort, because removing a slot is more important. But
+    /// an access control list must be copied, because it may deny access that the mode gives.
     private func copyAttributes(to other: Descriptor) throws(StoreError) {
         guard let file else { return }
         let (from, to) = (ExtendedAttributes(file), ExtendedAttributes(other))

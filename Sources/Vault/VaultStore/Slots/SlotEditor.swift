@@ -2,12 +2,12 @@ internal import LinuxSystem
 package import VaultCrypto
 package import VaultFormat
 
-/// Changes the slots of a vault, mounted or not. Needs the master key. If two processes or threads change slots at the same
-/// time, one waits, so that no change is lost. Any thread.
+/// An editor of a vault's slots, mounted or not. Needs the master key. If two processes or threads change slots at the
+/// same time, one waits, so that all changes are kept. Any thread.
 package struct SlotEditor {
     package struct Removal: Sendable {
         package let removed: [KeySlot]
-        /// Empty if nothing can open the vault any more.
+        /// Empty if the vault can never be opened again.
         package let remaining: [KeySlot]
     }
 
@@ -15,7 +15,7 @@ package struct SlotEditor {
     private let masterKey: SecretBytes
     private let wait: Duration
 
-    /// - Parameter wait: how long to wait for another process that changes slots. It may take the time to derive a key.
+    /// - Parameter wait: maximum wait for another process that changes slots, which may be deriving a key.
     package init(_ vault: VaultDirectory, masterKey: SecretBytes, wait: Duration = .seconds(60)) {
         self.vault = vault
         self.masterKey = masterKey
@@ -23,7 +23,8 @@ package struct SlotEditor {
     }
 
     /// Adds a slot. Takes as long as two key derivations.
-    /// - Parameter onReady: called with the slot when it only has to be put in place. If it throws, nothing changes.
+    /// - Parameter onReady: called with the new slot, just before it is put in place. If it throws, the vault stays the
+    ///   same.
     /// - Throws: `inUse`, `refused`, `unusable`, `system`.
     @discardableResult
     package func add(
@@ -34,10 +35,10 @@ package struct SlotEditor {
         }
     }
 
-    /// Replaces `slot` by a new slot with its id. Both happen with one replacement of the file, so one of the two slots
-    /// opens the vault at any time.
+    /// Replaces `slot` by a new slot with its id. One replacement of the file does both, so one of the two slots opens
+    /// the vault at any time.
     /// - Parameters:
-    ///   - isForced: also if it is the last slot that does not expire, and the new one does.
+    ///   - isForced: true to allow an expiring slot in place of the last one that does not expire.
     ///   - onReady: as for `add`.
     /// - Throws: as `add`; `refused` if `slot` has changed since, or if the change needs `isForced`.
     @discardableResult
@@ -55,7 +56,7 @@ package struct SlotEditor {
         }
     }
 
-    /// Gives `slot` another window, or none. Does not need the slot's secret.
+    /// Sets or, with nil, removes the window of `slot`. Needs no secret of the slot.
     /// - Parameters:
     ///   - label: another label. Nil to keep it.
     ///   - isForced: as for `change`.
@@ -96,9 +97,9 @@ package struct SlotEditor {
     }
 
     /// Removes slots.
-    /// - Parameter isForced: also if no slot is left that opens the vault for ever, or none that opens it now. The last
-    ///   slot is replaced by one that nothing opens, because the format has no vault without slots.
-    /// - Throws: as `add`; `refused` for an id that no slot has, or if the removal needs `isForced`.
+    /// - Parameter isForced: true to allow this even if no remaining slot opens the vault for ever, or now. The last
+    ///   slot is replaced by one with a forgotten secret, because the format requires a slot.
+    /// - Throws: as `add`; `refused` for an unknown id, or if the removal needs `isForced`.
     @discardableResult
     package func remove(_ ids: Set<Int>, isForced: Bool) throws(VaultError) -> Removal {
         var removal = Removal(removed: [], remaining: [])
@@ -120,7 +121,7 @@ package struct SlotEditor {
         }
         let remaining = current.slots.filter { !ids.contains($0.id) }
         let now = UtcTime.secondsSinceEpoch()
-        // The secret of a slot with an end cannot make one without.
+        // Require an endless slot if there was one, because the secret of a limited slot cannot make another.
         let hadEndless = current.slots.contains { !$0.isLimited }
         guard isForced || remaining.contains(where: { hadEndless ? !$0.isLimited : !$0.isExpired(at: now) }) else {
             let isEndless = hadEndless && !remaining.isEmpty
@@ -164,7 +165,7 @@ package struct SlotEditor {
         return change
     }
 
-    /// Runs `body`.
+    /// Runs `body` and rethrows its error.
     /// - Throws: `.refused` with the reason of its error.
     package static func wrapping<Result>(_ body: () throws(FormatError) -> Result) throws(VaultError) -> Result {
         do throws(FormatError) { return try body() } catch {
