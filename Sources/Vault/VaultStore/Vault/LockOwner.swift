@@ -6,7 +6,7 @@ package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
     package let processID: Int32
     /// The program's name (`/proc/PID/comm`). Nil if unknown.
     package var command: String?
-    /// The machine's name. Nil for a process that commands on this machine can reach.
+    /// The machine's name. Nil for a process within reach of commands on this machine.
     package var host: String?
 
     package var description: String {
@@ -15,7 +15,7 @@ package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
 }
 
 extension LockOwner {
-    /// The process that a writer record in a vault names. Nil if it has ended, or has the vault of which this is a copy.
+    /// Makes the owner from a vault's writer record. Nil if its process has ended, or has the original of this copy.
     init?(_ record: WriterRecord, in vault: RootIdentity) {
         switch record.isOfLivingOther(in: vault) {
         case true?: self.init(visible: record.processID)
@@ -24,14 +24,14 @@ extension LockOwner {
         }
     }
 
-    /// A process that this one can see.
+    /// Makes the owner from a process visible to this one.
     private init(visible processID: Int32) {
         let command = Self.text(of: "\(processID)/comm").filter { !$0.isNewline }
         self.init(processID: processID, command: command.isEmpty ? nil : command)
     }
 
-    /// Finds the process that holds an flock on an open file or directory, in `/proc/locks`. Nil if none does, or if
-    /// it is outside this process-id namespace. Any thread.
+    /// Finds the process that holds an flock on an open file or directory, in `/proc/locks`. Nil if there is none, or
+    /// if it is outside this process-id namespace. Any thread.
     package static func find(descriptor: FileDescriptor) -> LockOwner? {
         var status = stat()
         guard fstat(descriptor.rawValue, &status) == 0 else { return nil }
@@ -41,8 +41,8 @@ extension LockOwner {
             .first.map { LockOwner(visible: $0) }
     }
 
-    /// The process id of one line of `/proc/locks`, if it is an flock held on the inode
-    /// (proc_locks(5): `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`). A waiter's line has `->` after the number.
+    /// Returns the process id of one line of `/proc/locks`, if it is an flock held on the inode (proc_locks(5): `1:
+    /// FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`). A waiter's line has `->` after the number.
     private static func processID(ofLine line: Substring, devices: Set<String>, inode: UInt64) -> Int32? {
         let fields = line.split(separator: " ")
         guard fields.count >= 6, fields[1] == "FLOCK", let processID = Int32(fields[4]), processID > 0 else {
@@ -53,7 +53,7 @@ extension LockOwner {
         return processID
     }
 
-    /// The names that `/proc/locks` may use for a file's device. They are the device of stat(2) and the superblock's
+    /// Returns the possible names of a file's device in `/proc/locks`: the device of stat(2) and the superblock's
     /// device in mountinfo, because the two differ on btrfs and overlayfs.
     private static func superblockDevices(of descriptor: FileDescriptor, status: stat) -> Set<String> {
         let device = UInt64(status.st_dev)
@@ -72,12 +72,12 @@ extension LockOwner {
         return devices
     }
 
-    /// `%02x:%02x`, as fs/locks.c prints it.
+    /// Returns `%02x:%02x`, as fs/locks.c prints it.
     private static func name(major: UInt64, minor: UInt64) -> String {
         [major, minor].map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined(separator: ":")
     }
 
-    /// A file of /proc as text. Empty if it cannot be read: then the owner stays unnamed.
+    /// Returns a file of /proc as text. Empty if it is unreadable, and then the owner stays unnamed.
     private static func text(of path: String) -> String {
         String(decoding: procFile(path, limit: 1 << 24) ?? [], as: UTF8.self)
     }

@@ -1,7 +1,7 @@
 internal import LinuxSystem
 
-/// Device and inode number of a vault's root directory, as far as they identify the vault on this machine. They tell a
-/// copy of a vault, with the copy of a living writer's record in it, from the writer's own vault on another path.
+/// Device and inode number of a vault's root directory, as far as they identify the vault on this machine. They
+/// distinguish a copied vault, with a living writer's record in it, from the writer's own vault on another path.
 struct RootIdentity: Equatable {
     /// 0 if other mounts of the same store have other numbers, or if unknown.
     let device: UInt64
@@ -10,13 +10,12 @@ struct RootIdentity: Equatable {
 
     static let unknown = RootIdentity(device: 0, inode: 0)
 
-    /// Added to the device of an overlayfs, whose layers show the same directory under other numbers. stat(2) never has this
-    /// bit.
+    /// Added to the device of an overlayfs, whose layers show one directory under several numbers. Unused by stat(2).
     static let overlay: UInt64 = 1 << 63
 
     init(device: UInt64, inode: UInt64) { (self.device, self.inode) = (device, inode) }
 
-    /// Other file systems are not identified: FUSE may show one directory under several numbers.
+    /// Reads the identity. Other file systems get none, because FUSE may show one directory under several numbers.
     init(of root: Descriptor) {
         let type = FileSystemType(of: root)
         guard let identity = (try? root.status()).map(FileIdentity.init) else {
@@ -28,12 +27,12 @@ struct RootIdentity: Equatable {
         } else if type == .overlay {
             self.init(device: identity.device | Self.overlay, inode: identity.inode)
         } else {
-            // The server's inode number is that of all clients (RFC 8881, fileid). Each mount has a device of its own.
+            // All NFS clients get the server's inode number (RFC 8881, fileid), but each mount has its own device.
             self.init(device: 0, inode: type == .nfs ? identity.inode : 0)
         }
     }
 
-    /// True if the two are certainly the roots of different vaults. False in doubt.
+    /// Returns true if the two are certainly the roots of different vaults. False in doubt.
     func isCertainlyOther(than other: RootIdentity) -> Bool {
         func differ(_ numbers: KeyPath<RootIdentity, UInt64>) -> Bool {
             self[keyPath: numbers] != 0 && other[keyPath: numbers] != 0

@@ -43,7 +43,7 @@ package final class Store: Sendable {
     private let backing: Backing
     private let access: Access
     package let isReadOnly: Bool
-    /// Another machine may be writing the vault. What was read stays valid for at most a second. Read-only.
+    /// True if another machine may be writing the vault. Data read stays valid for at most a second. Read-only.
     package let followsWriter: Bool
     /// True if a new file may be incomplete, and the end of an unsealed one torn.
     private let isAfterUncleanEnd: Bool
@@ -57,7 +57,7 @@ package final class Store: Sendable {
     ///   - readsCutFiles: a file that is shorter than its sealed length can be opened. The missing chunks do not verify.
     ///   - writerLock: of the locked vault. It is claimed if this store writes.
     ///   - setsLogAside: as in `LogRecovery.run`.
-    ///   - traits: returns the abilities of the store, for one that writes. They are tried if nil.
+    ///   - traits: called for the traits of a store that writes. If nil, the store is probed.
     /// - Throws: `.damaged`, also for an unfinished step of a rekey; `.unavailable`; `.system` with errno.
     package init(
         root: FileDescriptor, keyRing: KeyRing, cacheSize: Int, isReadOnly: Bool, readsCutFiles: Bool = false,
@@ -112,13 +112,13 @@ package final class Store: Sendable {
             writerLock,
             writerLock.flatMap { $0.followsUncleanEnd == true ? Completion($0, counters: counters) : nil })
         try LogRecovery.run(in: self, setsAside: setsLogAside)
-        // If it cannot be made, the first entry tries again.
+        // Ignore an error, because the first entry tries again.
         try? log.makeFile()
         LogRecovery.keepDamagedLogs(in: self)
     }
 
-    /// A store for the conflict copies in another store (FileFormat, Store-40). It changes nothing, has no log, and reads an
-    /// unsealed file up to its torn tail.
+    /// Makes a read-only store for the conflict copies in another store (FileFormat, Store-40). It has no log, and
+    /// reads an unsealed file up to its torn tail.
     package init(forConflictCopiesIn store: Store) {
         (backing, layout, followsWriter) = (store.backing, store.layout, store.followsWriter)
         (isReadOnly, isAfterUncleanEnd) = (true, true)
@@ -172,13 +172,13 @@ package final class Store: Sendable {
     /// True if a read-only store has found changes in the log, so that a file's length does not follow from its size.
     package var hasFoundChanges: Bool { foundChanges.map { !$0.current.files.isEmpty } ?? false }
 
-    /// True until what an unclean end may have left has been looked at.
+    /// True until the possible remains of an unclean end have been checked.
     package var followsUncleanEnd: Bool { completion?.isActive ?? isAfterUncleanEnd }
 
-    /// The parts of the store that do not work, one line of text each.
+    /// The store's faults, one line of text each.
     package var problems: [String] { problems(naming: { _ in nil }) }
 
-    /// The same.
+    /// Returns the same, with names.
     /// - Parameter name: as for `StoreFaults.texts`.
     package func problems(naming name: (StoreFaults.Part) -> String?) -> [String] {
         [foundChanges?.current.fault, epochWatch?.problem].compactMap(\.self) + faults.texts(naming: name)
@@ -195,52 +195,51 @@ package final class Store: Sendable {
         completion?.onCompleted.set(log)
     }
 
-    /// Must be called before anything is changed.
+    /// Must be called before any change.
     /// - Throws: `EROFS`; `EIO` if another process has taken the vault, and after `releaseWriterLock`.
     package func admitChange() throws(StoreError) {
         if isReadOnly { throw .refused(.readOnlyFileSystem) }
         try writerLock?.verify()
     }
 
-    /// Adds the fault that this process has no right to write the vault any more. Nothing is changed from now on.
+    /// Adds the fault that this process has lost the right to write the vault. From now on, all changes are refused.
     package func addWriterLockFault() {
         faults.add(
             .writerLock,
             "vaultfs.lock was removed, or another mount took it: only a new mount can change the vault")
     }
 
-    /// Notices while nothing is changed that this process has lost the vault. The body of a thread. Returns after
-    /// `releaseWriterLock`.
+    /// Detects the loss of an idle vault to another process. The body of a thread. Returns after `releaseWriterLock`.
     package func watchWriterLock() { writerLock?.watch { durability.met($0) } }
 
-    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if written data is missing. If it cannot be
-    /// noted, that is a fault.
+    /// Ends all changes: `admitChange` throws from now on. The end is an unclean one if written data is missing. A
+    /// failure to record a clean end is a fault.
     package func releaseWriterLock() {
         faults.endRetries()
         let isClean = !faults.isDataMissing
         guard let error = writerLock?.release(isClean: isClean), isClean else { return }
         let text = "a clean end cannot be recorded in vaultfs.lock (\(error.reason))"
-        // Everything is in place. Without room the next mount only looks at all files once more.
+        // Everything is in place. If the store is full, the next mount only checks all files once more.
         if error.isNoSpace { faults.log("\(text): the next mount checks all files") } else { faults.add(.end, text) }
     }
 
-    /// The status of an entry. Asks a FUSE store about a file with several names.
+    /// Returns the status of an entry. On FUSE, asks the store about a file with several names.
     /// - Throws: `.system` with errno.
     package func status(of entry: Component, in directory: Descriptor) throws(StoreError) -> stat {
         isOnFuse ? try directory.currentStatus(of: entry) : try directory.status(of: entry)
     }
 
-    /// The same for an open file.
+    /// Returns the same for an open file.
     /// - Throws: `.system` with errno.
     package func status(of file: Descriptor) throws(StoreError) -> stat {
         isOnFuse ? try file.currentStatus() : try file.status()
     }
 
-    /// A number that no other open file has had.
+    /// Returns a number unique among all open files, past ones included.
     func makeToken() -> UInt64 { Self.nextToken.add(1, ordering: .relaxed).oldValue }
 }
 
-/// The backing objects whose access times stay when a mount reads them (`-o noatime`, `nodiratime`).
+/// The kinds of backing objects whose access times a mount's reads preserve (`-o noatime`, `nodiratime`).
 package struct AccessTimes: Codable, Sendable, Equatable {
     package var keepsFiles, keepsDirectories: Bool
 
@@ -264,8 +263,8 @@ package struct AccessTimes: Codable, Sendable, Equatable {
 }
 
 extension Store {
-    /// True if a file's length and times do not follow from its backing file's attributes, so that only the opened file knows
-    /// them: the log has changes, records are missing, or a power cut may have torn the file's end. Such a store is
-    /// read-only. One that writes has put the changes in place.
+    /// True if only an opened file knows its length and times, because the backing file's attributes do not give them:
+    /// the log has changes, records are missing, or a power cut may have torn the file's end. Only for a read-only
+    /// store, because one that writes has put the changes in place.
     package var opensForAttributes: Bool { isReadOnly && (hasFoundChanges || readsCutFiles || followsUncleanEnd) }
 }

@@ -3,12 +3,12 @@ package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// The parts of a store that do not work at the moment, and the data that it has lost: for status, the logger and the end of
-/// the mount. Never waits for the store. Any thread.
+/// The parts of a store that do not work at the moment, and its lost data: for status, the logger and the end of the
+/// mount. Never waits for the store. Any thread.
 package final class StoreFaults: Sendable {
     /// A part of the store. It has at most one fault at a time.
     package enum Part: Hashable, Sendable {
-        /// The store itself: calls fail, whatever object they are about.
+        /// The store itself: calls fail, for whatever object.
         case store
         /// The log itself.
         case log
@@ -22,29 +22,29 @@ package final class StoreFaults: Sendable {
         case names
         /// The file with this token, whose names another program has removed.
         case removed(UInt64)
-        /// The log that was found at the mount.
+        /// The log found at the mount.
         case foundLog
-        /// The state of a file that the store has returned, older than one that it has returned before.
+        /// A file returned by the store in an older state than before.
         case oldState
         /// The right to write the vault.
         case writerLock
-        /// The note in `vaultfs.lock` that everything is in place.
+        /// The record in `vaultfs.lock` of a clean end.
         case end
     }
 
     private struct State {
         var faults: [Part: String] = [:]
         var lostChunks: UInt64 = 0
-        /// Number of errors of the store itself that were met.
+        /// Number of errors of the store itself so far.
         var storeErrors = 0
     }
 
-    /// Number of faults that are listed, and of files that are named for one.
+    /// Maximum number of listed faults, and of named files for each.
     private static let mostListed = 10
     private static let mostNamed = 3
     static let olderFile =
         "the store has returned a file in an older state than before: another program has put it there, or a cache of the store is old"
-    /// The end of a text while something is tried again.
+    /// The end of a text about something that is retried.
     static let retry = "; this is tried again"
 
     private let state = Mutex(State())
@@ -54,13 +54,13 @@ package final class StoreFaults: Sendable {
 
     package init() {}
 
-    /// Adds the fault that a part does not work. A new fault is logged once.
+    /// Adds the fault of a part that does not work. Logs only a new fault.
     func add(_ part: Part, _ text: String) {
         let isNew = state.withLock { $0.faults.updateValue(text, forKey: part) == nil }
         if isNew { onFault.notify(text) }
     }
 
-    /// Logs what is no fault.
+    /// Logs a text without a fault.
     func log(_ text: String) { onFault.notify(text) }
 
     /// Removes the fault of a part that works again.
@@ -75,25 +75,25 @@ package final class StoreFaults: Sendable {
     /// Number of errors of the store itself. Nil if it has no fault.
     var storeErrors: Int? { state.withLock { $0.faults[.store] == nil ? nil : $0.storeErrors } }
 
-    /// Removes the fault of the store itself, unless it has failed again since there were so many errors.
+    /// Removes the fault of the store itself, unless the number of errors has changed since.
     func clearStore(after errors: Int) {
         state.withLock { if $0.storeErrors == errors { $0.faults[.store] = nil } }
     }
 
-    /// Adds chunks whose acknowledged content is lost. Each fsync of the file's handles fails once.
+    /// Adds chunks with lost acknowledged content. Each fsync of the file's handles fails once.
     func add(_ loss: LostChunks) {
         state.withLock { $0.lostChunks += UInt64(loss.chunks.count) }
         loss.file.parts.syncs.report()
         onLoss.notify(loss)
     }
 
-    /// Adds a fault if a file that was written just before has no name. Not for one that was removed through the mount.
+    /// Adds a fault if a file, just written, has no name, unless it was removed through the mount.
     package func addIfRemoved(_ file: EncryptedFile) {
         guard file.needsSeal || file.isLogged, file.reader.hasNoName else { return }
         add(.removed(file.token), "another program has removed a written file from the vault's directory")
     }
 
-    /// Notes that nothing is tried again, for the texts.
+    /// Removes the announcement of retries from the texts, because there are none any more.
     func endRetries() {
         state.withLock { state in
             for (part, text) in state.faults where text.hasSuffix(Self.retry) {
@@ -111,8 +111,8 @@ package final class StoreFaults: Sendable {
     /// One line of text for each fault, but only one for the same fault of several files.
     package var texts: [String] { texts(naming: { _ in nil }) }
 
-    /// The same.
-    /// - Parameter name: returns the name of the file that a part is about. Nil if it is not known.
+    /// Returns the same, with names.
+    /// - Parameter name: returns the name of the file concerned by a part, or nil if unknown.
     package func texts(naming name: (Part) -> String?) -> [String] {
         let (faults, lost) = state.withLock { ($0.faults, $0.lostChunks) }
         let all = Dictionary(grouping: faults.keys) { faults[$0] ?? "" }.sorted { $0.key < $1.key }
@@ -139,7 +139,7 @@ package final class StoreFaults: Sendable {
         }
     }
 
-    /// True if something that was acknowledged since the store was opened is not durable, or lost, or if that is not known.
+    /// True if data acknowledged since the opening of the store is lost, not durable, or in doubt.
     package var isDataMissing: Bool {
         state.withLock { $0.lostChunks > 0 || $0.faults.keys.contains { $0 != .foundLog } }
     }
@@ -156,7 +156,7 @@ extension StoreError {
     var isOfStore: Bool { if case .system(let errno) = self { Self.ofStore.contains(errno.rawValue) } else { false } }
 }
 
-/// Chunks of a file whose acknowledged content is lost. They read as errors.
+/// Chunks of a file with lost acknowledged content. Reading them is an error.
 package struct LostChunks: Sendable {
     package let file: EncryptedFile
     package let chunks: Range<UInt64>

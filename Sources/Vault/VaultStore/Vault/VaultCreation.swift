@@ -4,10 +4,10 @@ package import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// Makes a new vault: a directory with a log if it has a size of its own, `vaultfs.dir`, then `vaultfs.json`, which makes it a vault.
+/// Makes a new vault: a directory with a log if its size is given, `vaultfs.dir`, and at last `vaultfs.json`.
 package enum VaultCreation {
 
-    /// Checks early, before a passphrase is asked for, if `create` would be refused at `path`.
+    /// Checks early, before the user types a passphrase, if `create` would be refused at `path`.
     /// - Throws: as `create`.
     package static func check(at path: FilePath) throws(VaultError) {
         var written = path
@@ -15,7 +15,7 @@ package enum VaultCreation {
             _ = try findRemains(in: VaultDirectory.openDirectory(path), path: path)
         } catch {
             guard case .notFound = error else { throw error }
-            // Its parent must exist.
+            // The directory's parent must exist.
             written = parent(of: path)
         }
         let directory = try VaultDirectory.openDirectory(written)
@@ -24,13 +24,13 @@ package enum VaultCreation {
         }
     }
 
-    /// Makes a vault at `path`. The directory is made with mode 0700 if it is absent. Else it must be empty, except for
-    /// the remains of an `init` that was killed. On failure, everything that was made is removed. Takes as long as the
-    /// slots' key derivations.
+    /// Makes a vault at `path`. An absent directory is made with mode 0700. An existing one must be empty, except for
+    /// the remains of a killed `init`. On failure, everything made is removed. Takes as long as the slots' key
+    /// derivations.
     /// - Parameters:
     ///   - logSize: the log's maximum size. The standard one if nil.
-    ///   - onStore: called first, with the abilities of the store.
-    ///   - onReady: called when the vault only has to be written. If it throws, no vault is made.
+    ///   - onStore: called first, with the traits of the store.
+    ///   - onReady: called just before the vault is written. If it throws, no vault is made.
     /// - Throws: `notFound` (the parent), `unusable`, `refused`, `inUse`, `invalid`, `system`.
     @discardableResult
     package static func create(
@@ -43,9 +43,9 @@ package enum VaultCreation {
         let isMade = try makeDirectory(path)
         do throws(VaultError) {
             let root = try VaultDirectory.openDirectory(path)
-            // Only one of two concurrent `init` goes on.
+            // Let only one of two concurrent `init` continue.
             try VaultDirectory.lock(root, LOCK_EX, wait: .zero, path: path)
-            // A child that another thread has just forked has the descriptor, and with it the lock, until its exec(2).
+            // Unlock explicitly: another thread's forked child has the descriptor, and so the lock, until its exec(2).
             defer { flock(root.fd, LOCK_UN) }
             for entry in try findRemains(in: root, path: path) where entry.starts(with: StoreTraits.prefix) {
                 StoreTraits.remove(entry, from: root)
@@ -76,7 +76,7 @@ package enum VaultCreation {
         return configuration
     }
 
-    /// The root's `vaultfs.dir` and the configuration, under a new master key that is not kept.
+    /// Returns the root's `vaultfs.dir` and the configuration, under a new master key, which is not kept.
     private static func makeContents(
         chunkSize: Int, slots: [SlotRequest]
     ) throws(VaultError) -> (record: [UInt8], configuration: VaultConfiguration) {
@@ -113,8 +113,8 @@ package enum VaultCreation {
         }
     }
 
-    /// Acquires the writer lock, so that an `init` on another machine does not take the files made here for the remains
-    /// of one that was killed. It also makes `vaultfs.lock`, which readers lock.
+    /// Acquires the writer lock, so that an `init` on another machine does not mistake the files made here for the
+    /// remains of a killed one. Also makes `vaultfs.lock`, which readers lock.
     private static func acquireWriterLock(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
         do throws(StoreError) { return try WriterLock.acquire(root: root, .exclusive, wait: .zero) } catch {
             throw VaultDirectory.refusal(error, root, path)
@@ -148,12 +148,12 @@ package enum VaultCreation {
     }
 }
 
-/// The remains of an `init` that was killed before it made `vaultfs.json`.
+/// The remains of an `init` killed before it made `vaultfs.json`.
 extension VaultCreation {
     /// The beginning of every `vaultfs.json`.
     private static let configurationBeginning = Array("{\n  \"format\": \"vaultfs\",\n  \"version\": 1,\n".utf8)
 
-    /// Returns the entries that are remains. Empty if the directory is.
+    /// Returns the remains, or an empty array for an empty directory. Throws for any other entry.
     private static func findRemains(in directory: Descriptor, path: FilePath) throws(VaultError) -> [Component] {
         let remains = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
             try Self.remains(in: directory)
@@ -161,7 +161,7 @@ extension VaultCreation {
         if let remains { return remains }
         func has(_ entry: Component) -> Bool { (try? directory.status(of: entry)) != nil }
         if has(VaultDirectory.configurationEntry) { throw .refused("a vault already exists: \(path.shown)") }
-        // mkfs makes it (mklost+found(8)).
+        // mkfs makes this directory (mklost+found(8)).
         let advice =
             has("lost+found")
             ? ": it has lost+found, as the root of a disk has: make the vault below it, such as "
@@ -169,7 +169,7 @@ extension VaultCreation {
         throw .refused("directory is not empty: \(path.shown)\(advice)")
     }
 
-    /// Returns nil if there is anything else, so that no part of a former vault is taken for remains.
+    /// Returns nil if there is anything else, so that parts of a former vault never count as remains.
     private static func remains(in directory: Descriptor) throws(StoreError) -> [Component]? {
         var reader = DirectoryReader(try directory.openedForReading())
         var found: [Component] = []
@@ -177,7 +177,7 @@ extension VaultCreation {
             guard isRemains(entry, in: directory) else { return nil }
             found.append(entry)
         }
-        // Of a vault, the lock file is made first.
+        // Require the lock file, because `init` makes it first.
         let isProbed = found.allSatisfy { $0.starts(with: StoreTraits.prefix) }
         return isProbed || found.contains(WriterLockFile.entry) ? found : nil
     }
@@ -192,7 +192,7 @@ extension VaultCreation {
             let bytes = try? file.readToEnd(limit: VaultConfiguration.maximumSize)
         else { return false }
         switch entry {
-        // A writer of a vault writes to this file first.
+        // This file must be empty, because a vault's writer writes to it first.
         case WriterLockFile.entry: return bytes.isEmpty
         case RedoLog.fileName: return LogHeader(parsing: bytes) != nil
         case OpenDirectory.recordEntry: return (try? DirectoryRecord.parse(bytes))?.isRoot == true
@@ -207,7 +207,7 @@ extension VaultCreation {
             && digits.allSatisfy(Array("0123456789abcdef".utf8).contains)
     }
 
-    /// Returns true for any part from the beginning of a root's `vaultfs.dir`, of a log or of a `vaultfs.json`.
+    /// Returns true for a beginning, of any length, of a root's `vaultfs.dir`, of a log or of a `vaultfs.json`.
     private static func isBeginning(_ bytes: [UInt8]) -> Bool {
         func agrees(with beginning: [UInt8]) -> Bool { zip(bytes, beginning).allSatisfy { $0 == $1 } }
         return agrees(with: configurationBeginning)

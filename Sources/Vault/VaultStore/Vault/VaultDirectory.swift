@@ -8,11 +8,11 @@ package import VaultFormat
 
 /// An open vault without keys: its root directory and the parsed, not yet authenticated `vaultfs.json`.
 ///
-/// Keep it while `root` is used. The last reference closes the descriptor, and with it drops the flock. Any thread.
+/// Keep it while `root` is used, because the last reference closes the descriptor, and so drops the flock. Any thread.
 package final class VaultDirectory: Sendable {
-    /// How a process shares the vault with others.
+    /// The ways to share the vault with other processes.
     package enum Sharing: Sendable {
-        /// No other process has it (a read-write mount).
+        /// Only this process has it (a read-write mount).
         case exclusive
         /// Others may read it too (a read-only mount).
         case shared
@@ -29,7 +29,7 @@ package final class VaultDirectory: Sendable {
     private let acquiredLock: Mutex<WriterLock?>
     private let knownTraits: Mutex<StoreTraits?>
 
-    /// The lock that other machines see, while the vault is locked.
+    /// The lock visible to other machines, while the vault is locked.
     package var writerLock: WriterLock? { acquiredLock.withLock { $0 } }
 
     /// The root directory's descriptor, open for reading.
@@ -50,13 +50,13 @@ package final class VaultDirectory: Sendable {
         isOnReadOnlyStore = space.f_flag & UInt(ST_RDONLY) != 0
     }
 
-    /// Opens the vault at `path`. A link to a directory is followed, links inside it are not.
+    /// Opens the vault at `path`. Follows a link to a directory, but no links inside it.
     /// - Throws: `notFound`, `notAVault`, `unusable`, `system`.
     package static func open(_ path: FilePath) throws(VaultError) -> VaultDirectory {
         try VaultDirectory(path: path, descriptor: openDirectory(path))
     }
 
-    /// The abilities of the store. Tries them in the vault's directory once, unless this process cannot write there.
+    /// Returns the traits of the store. Probes them once in the vault's directory, if this process can write there.
     package func traits() -> StoreTraits {
         knownTraits.withLock { known in
             if let known { return known }
@@ -64,7 +64,7 @@ package final class VaultDirectory: Sendable {
             guard isWritable, let traits = try? StoreTraits(probing: descriptor) else {
                 return StoreTraits(reading: descriptor)
             }
-            // A probe that has met an error, such as that of a full disk, is made again.
+            // Probe again after an error, such as that of a full disk.
             if traits.isComplete { known = traits }
             return traits
         }
@@ -78,7 +78,7 @@ package final class VaultDirectory: Sendable {
             path: path, descriptor: descriptor, writerLock: writerLock, traits: knownTraits.withLock { $0 })
     }
 
-    /// open(2) of a directory at a path from a person.
+    /// open(2) of a directory at a path from the user.
     static func openDirectory(_ path: FilePath) throws(VaultError) -> Descriptor {
         do throws(StoreError) {
             return try Descriptor(path: path, flags: O_RDONLY | O_DIRECTORY)
@@ -97,7 +97,7 @@ package final class VaultDirectory: Sendable {
         do throws(StoreError) {
             bytes = try root.readFile(configurationEntry, limit: VaultConfiguration.maximumSize)
         } catch .system(.noSuchFileOrDirectory) {
-            // With an encrypted tree, this is a vault that lost the file. Advice to make a new vault would be wrong.
+            // An encrypted tree shows a vault that lost this file. Advice to make a new vault would be wrong then.
             guard (try? Descriptor(at: root, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
                 if let new = ConfigurationReplacement.newest(in: root) {
                     throw .unusable(
@@ -116,7 +116,7 @@ package final class VaultDirectory: Sendable {
         }
     }
 
-    /// Reads the configuration's file from the store, not from the page cache. It may be absent.
+    /// Reads `vaultfs.json` from the store, not from the page cache. The file may be absent.
     /// - Throws: the store's error if it does not answer.
     static func checkAnswer(of root: Descriptor) throws(StoreError) {
         do throws(StoreError) {
@@ -125,11 +125,11 @@ package final class VaultDirectory: Sendable {
         } catch .system(.noSuchFileOrDirectory) {}
     }
 
-    /// A name for a file that will be renamed: `vaultfs.tmp.` and 64 random bits.
+    /// Returns a temporary name for a file to be renamed: `vaultfs.tmp.` and 64 random bits.
     /// - Throws: the error of libcrypto if it has no random bytes.
     package static func temporaryEntry() throws(StoreError) -> Component { EntryName.temporary(try randomDigits()) }
 
-    /// 64 random bits as hexadecimal digits.
+    /// Returns 64 random bits as hexadecimal digits.
     static func randomDigits() throws(StoreError) -> Component {
         Component(hexadecimal: try StoreError.ofCrypto(SecureRandom.integer()))
     }
@@ -137,11 +137,10 @@ package final class VaultDirectory: Sendable {
 
 extension VaultDirectory {
     /// Takes the flock on the root directory and the writer lock. Both last until their descriptors and all duplicates
-    /// are closed.
-    /// Retries for up to `wait`, because a daemon that shuts down keeps them until everything is flushed.
+    /// are closed. Retries for up to `wait`, because a stopping daemon keeps them until everything is flushed.
     /// - Parameter isRemote: as for `WriterLock.acquire`.
-    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `refused` if the store cannot overwrite;
-    ///   `system`.
+    /// - Throws: `inUse`, with the owner if the kernel or the writer record names it; `refused` if the store cannot
+    ///   overwrite; `system`.
     package func lock(_ sharing: Sharing = .exclusive, wait: Duration, isRemote: Bool? = nil) throws(VaultError) {
         let deadline = ContinuousClock.now + wait
         try Self.lock(descriptor, sharing == .exclusive ? LOCK_EX : LOCK_SH, wait: wait, path: path)
@@ -164,27 +163,27 @@ extension VaultDirectory {
         }
     }
 
-    /// Writes the record of this process into the lock file, before the first change. Once is enough.
-    /// - Throws: `inUse` if another process has taken the vault since it was locked; `refused` if the store cannot overwrite;
-    ///   `unavailable` if it has no room; `system`.
+    /// Writes the record of this process into the lock file, once, before the first change.
+    /// - Throws: `inUse` if another process has taken the vault since it was locked; `refused` if the store cannot
+    ///   overwrite; `unavailable` if it is full; `system`.
     package func claim() throws(VaultError) {
         do throws(StoreError) { try writerLock?.claim() } catch { throw writingRefusal(error) }
     }
 
-    /// The error if this process cannot have the vault for writing. Tries nothing in a vault that another process has.
+    /// Returns the error if this process cannot write the vault. Does not probe a vault in use by another process.
     private func writingRefusal(_ error: StoreError) -> VaultError {
         error != .system(.wouldBlock) && traits().overwritesInPlace == false
             ? Self.cannotOverwrite(path) : Self.refusal(error, descriptor, path)
     }
 
-    /// The error for a store on which no vault can be written.
+    /// Returns the error for a store on which vaults cannot be written.
     static func cannotOverwrite(_ path: FilePath) -> VaultError {
         .refused(
             "\(path.shown): the store cannot overwrite a file in place, as many object stores: keep the vault on a local disk, "
                 + "and copy it there with 'rclone sync' (Sync.md)")
     }
 
-    /// The error if the writer lock cannot be acquired.
+    /// Returns the error if the writer lock cannot be acquired.
     static func refusal(_ error: StoreError, _ root: Descriptor, _ path: FilePath) -> VaultError {
         error == .system(.wouldBlock)
             ? .inUse(path, recordedOwner(in: root)) : VaultError(error, "cannot lock vaultfs.lock in", path)
@@ -194,8 +193,8 @@ extension VaultDirectory {
         WriterLockFile.record(in: root).flatMap { LockOwner($0, in: RootIdentity(of: root)) }
     }
 
-    /// Finds the process that has the vault, by its flock, or by the writer record if it uses another path or runs on
-    /// another machine. Nil if there is none, or if it is unknown.
+    /// Finds the process that has the vault, by its flock or, if it uses another path or machine, by the writer record.
+    /// Nil if there is none, or if it is unknown.
     package func findLockOwner() -> LockOwner? {
         if let owner = LockOwner.find(descriptor: root) { return owner }
         do throws(StoreError) {
@@ -206,19 +205,18 @@ extension VaultDirectory {
         }
     }
 
-    /// True if a former writer did not end properly, and the files without a header that it left are not completed
-    /// yet (`Completion`). Valid only if the caller has locked the vault.
+    /// True if a former writer had an unclean end, and its files without a header are not completed yet (`Completion`).
+    /// Valid only if the caller has locked the vault.
     package var followsUncleanEnd: Bool { writerLock?.followsUncleanEnd ?? WriterLockFile.isUnclean(descriptor) }
 
-    /// Call when all of these files are completed.
+    /// Must be called when all of these files are completed.
     package func clearUncleanEnd() { writerLock?.clearUncleanEnd() }
 
-    /// Removes the writer record, after the last change and when everything is durable. If that fails, the next writer finds an
-    /// unclean end.
+    /// Removes the writer record, once everything is durable after the last change. If this fails, the end is unclean.
     package func releaseWriterLock() { writerLock?.release() }
 
-    /// True if the last writer of this vault has not ended properly. False for a copy of a vault with the record of its
-    /// writer, or without one. Valid only if the caller has locked the vault.
+    /// True if the last writer of this vault had an unclean end. False for a copied vault with the record of the
+    /// original's writer, or without a record. Valid only if the caller has locked the vault.
     package var wasLeftUncleanHere: Bool {
         guard let content = WriterLockFile.content(in: descriptor), WriterLockFile.isUnclean(content) else {
             return false
@@ -227,7 +225,7 @@ extension VaultDirectory {
         return record.map { !$0.root.isCertainlyOther(than: RootIdentity(of: descriptor)) } ?? true
     }
 
-    /// Gives up writing before anything was changed, and shares the locked vault with readers.
+    /// Gives up writing before the first change, and shares the locked vault with readers.
     /// - Throws: `inUse` if another process has taken it meanwhile; `system`.
     package func shareInsteadOfWriting() throws(VaultError) {
         releaseWriterLock()
@@ -235,7 +233,7 @@ extension VaultDirectory {
         try lock(.shared, wait: .zero)
     }
 
-    /// True if this process of this machine was the last writer, and its end was unclean. Nil if that cannot be found out.
+    /// True if this process of this machine was the last writer, and its end was unclean. Nil if unknown.
     /// - Parameter processID: nil if it is not known.
     package func wasLeftUnclean(by processID: Int32?) -> Bool? {
         guard let content = WriterLockFile.content(in: descriptor) else { return nil }
@@ -243,20 +241,20 @@ extension VaultDirectory {
         return processID.map { record.isOfThisMachine && record.processID == $0 }
     }
 
-    /// Drops both locks, for a vault that was locked only to see if it can be.
+    /// Drops both locks, after a test if the vault can be locked.
     package func releaseLock() {
         acquiredLock.withLock { $0 = nil }
         flock(descriptor.fd, LOCK_UN)
     }
 
-    /// The master key and the slot that `secret` opens. Takes as long as the slots' key derivations. Does not start a
-    /// play window.
+    /// Returns the master key and the slot opened by `secret`. Takes as long as the slots' key derivations. Does not
+    /// start a play window.
     /// - Parameters:
     ///   - now: seconds since 1970-01-01T00:00:00Z.
     ///   - choice: the slots to try.
     ///   - onTry: called before each slot is tried.
-    /// - Throws: `noSlot`, `wrongSecret`, `slotEnded`, `tooCostly`, `invalid` if there is no such slot; `unusable` if the MAC
-    ///   does not verify.
+    /// - Throws: `noSlot`, `wrongSecret`, `slotEnded`, `tooCostly`, `invalid` if there is no such slot; `unusable` if
+    ///   the MAC does not verify.
     package func openSlot(
         with secret: SlotSecret, at now: Int64 = UtcTime.secondsSinceEpoch(), choice: SlotChoice = SlotChoice(),
         onTry: (KeySlot) -> Void = { _ in }
@@ -292,9 +290,9 @@ extension VaultDirectory {
     }
 }
 
-/// A step that a killed rekey has left incomplete.
+/// The incomplete step of a killed rekey.
 extension VaultDirectory {
-    /// Refuses a vault in which a killed rekey has left an incomplete step. It cannot be read before that is completed.
+    /// Refuses a vault with an incomplete step of a killed rekey, because it is unreadable until the step is completed.
     /// - Throws: `refused`.
     package func checkNoRekeyStep() throws(VaultError) {
         guard configuration.isRekeying, try hasRekeyStep() else { return }
@@ -311,7 +309,7 @@ extension VaultDirectory {
         }
     }
 
-    /// Completes the step that a killed rekey has left. The caller has locked the vault, exclusively.
+    /// Completes the step of a killed rekey. The caller has locked the vault, exclusively.
     /// - Throws: `system`; `damaged` for a `vaultfs.rekey` that does not authenticate.
     package func finishRekeyStep(masterKey: SecretBytes) throws(VaultError) {
         guard configuration.isRekeying else { return }
@@ -337,12 +335,12 @@ extension VaultDirectory {
         return configuration
     }
 
-    /// Saves the time in the window of a slot. A window that was not started starts. Writes nothing if a later time is
-    /// there already, or if the slot has no window.
+    /// Saves the time in the window of a slot, and starts the window if necessary. Writes nothing if the window already
+    /// has a later time, or if the slot has no window.
     /// - Parameters:
     ///   - time: `YYYY-MM-DDThh:mm:ssZ`.
-    ///   - wait: for another process that changes slots.
-    /// - Returns: the configuration after that.
+    ///   - wait: maximum wait for another process that changes slots.
+    /// - Returns: the resulting configuration.
     /// - Throws: `inUse`, `refused`, `unusable`, `system`.
     @discardableResult
     package func saveTime(
@@ -363,7 +361,7 @@ extension VaultDirectory {
         return changed
     }
 
-    /// Checks that a slot may be used.
+    /// Checks if a slot may be used.
     /// - Parameter now: seconds since 1970-01-01T00:00:00Z.
     /// - Throws: `slotEnded`.
     package func checkLease(of slot: KeySlot, at now: Int64) throws(VaultError) {

@@ -5,11 +5,11 @@ package import VaultFormat
 /// The reason why a vault as a whole could not be opened, locked, unlocked, made or changed. Its description is the
 /// message for the user.
 package enum VaultError: Error, Equatable, Sendable {
-    /// Nothing exists at the path.
+    /// The path does not exist.
     case notFound(FilePath)
     /// A directory without `vaultfs.json`.
     case notAVault(FilePath)
-    /// No directory, or its `vaultfs.json` is damaged or of a newer version. The text is the reason.
+    /// Not a directory, or its `vaultfs.json` is damaged or of a newer version. The text is the reason.
     case unusable(String)
     /// Another process has the vault locked. Nil if it is unknown which.
     case inUse(FilePath, LockOwner?)
@@ -17,8 +17,7 @@ package enum VaultError: Error, Equatable, Sendable {
     case wrongSecret(FilePath, SlotKind)
     /// The vault has no slot of this kind.
     case noSlot(FilePath, SlotKind)
-    /// The secret opens none of the slots that were tried, and trying the others takes too long. The text is the
-    /// reason.
+    /// The secret opens none of the tried slots, and trying the others takes too long. The text is the reason.
     case tooCostly(FilePath, String)
     /// The secret is right, but its slot has expired, or expires and the clock was set back. The text is the reason.
     case slotEnded(String)
@@ -26,22 +25,22 @@ package enum VaultError: Error, Equatable, Sendable {
     case invalid(String)
     /// The vault is not opened, made or changed. The text is the reason.
     case refused(String)
-    /// The store or this machine lacks something that it takes to write the vault. The text says what to do.
+    /// The store or this machine cannot write the vault at the moment. The text says what to do.
     case unavailable(FilePath, String)
     /// A system call failed. The text names the operation, such as "cannot open".
     case system(Errno, String, FilePath)
 
-    /// `vaultfs.json` or another file of the vault is malformed, or does not authenticate.
+    /// Returns the error for a malformed or unauthentic `vaultfs.json` or another file of the vault.
     package static func damaged(_ path: FilePath, _ reason: String) -> VaultError {
         .unusable("\(path.shown): damaged: \(reason)")
     }
 
-    /// The same for `vaultfs.json`, of which there should be copies.
+    /// Returns the same for `vaultfs.json`, of which there should be copies.
     static func damagedConfiguration(_ file: FilePath, _ reason: some StringProtocol) -> VaultError {
         .damaged(file, "\(reason): put a copy of it back")
     }
 
-    /// libcrypto failed, or a parameter is out of bounds.
+    /// Returns the error of libcrypto, or for a parameter out of bounds.
     package static func format(_ error: FormatError) -> VaultError {
         error.kind == .invalidValue ? .invalid(error.reason) : .refused(error.reason)
     }
@@ -62,7 +61,7 @@ extension VaultError: CustomStringConvertible {
             } else {
                 "\(path.shown) is in use by another process, here or on another machine"
             }
-        // The secret unwraps the master key only together with the fields that matter (FileFormat, Slots).
+        // Perhaps vaultfs.json was changed: the secret unwraps the key only with the right fields (FileFormat, Slots).
         case .wrongSecret(let path, .passphrase): "\(path.shown): wrong passphrase"
         case .wrongSecret(let path, .keyfile):
             "\(path.shown): wrong keyfile, or vaultfs.json was changed: try a copy of it"
@@ -82,7 +81,7 @@ extension VaultError: CustomStringConvertible {
 }
 
 extension VaultError {
-    /// The error of a call on the store, about `path`.
+    /// Makes the error of a call on the store, about `path`.
     package init(_ error: StoreError, _ operation: String, _ path: FilePath) {
         switch error {
         case .system(let errno), .refused(let errno): self = .system(errno, operation, path)
@@ -91,9 +90,9 @@ extension VaultError {
         }
     }
 
-    /// A format error in `vaultfs.json`, which is at `file`.
+    /// Makes the error for a format error in `vaultfs.json`, which is at `file`.
     init(_ error: FormatError, configuration file: FilePath) {
-        // The path names the file too.
+        // Omit the name, because the path has it.
         let reason = error.reason.trimmingPrefix("vaultfs.json: ")
         self =
             switch error.kind {
@@ -113,7 +112,7 @@ extension VaultError {
 }
 
 extension StoreError {
-    /// Bytes that do not parse or authenticate are damage. A key that was forgotten means that the object is locked.
+    /// Makes the error for bytes that do not parse or authenticate: damage. A forgotten key means a locked object.
     package init(_ error: FormatError) { self = error.kind == .keyForgotten ? .locked : .damaged(error.reason) }
 
     /// Evaluates `body` and throws its error as a `StoreError`.

@@ -1,13 +1,13 @@
 internal import Glibc
 internal import LinuxSystem
 
-/// The process that has a vault open for writing, as `vaultfs.lock` names it (FileFormat, The lock file). One line:
+/// The process that has a vault open for writing, as recorded in `vaultfs.lock` (FileFormat, The lock file). One line:
 /// `<id> <boot id> <process id> <host> <process start> <process-id namespace> <root's device> <root's inode>`.
 struct WriterRecord: Equatable {
     /// Maximum number of bytes.
     static let maximumSize = 512
 
-    /// Drawn anew each time a lock is claimed.
+    /// Drawn anew for each claim of a lock.
     let id: String
     /// The kernel's boot id. Two processes with the same boot id run on one machine, between two of its starts.
     let boot: String
@@ -23,7 +23,7 @@ struct WriterRecord: Equatable {
     var processID: Int32 { process.processID }
 
     /// Returns a new record of this process.
-    /// - Parameter root: of the vault.
+    /// - Parameter root: the root of the vault.
     static func own(root: RootIdentity = .unknown) throws(StoreError) -> WriterRecord {
         WriterRecord(
             id: String(decoding: try VaultDirectory.randomDigits(), as: UTF8.self), boot: ownBoot(), process: .own(),
@@ -37,9 +37,9 @@ struct WriterRecord: Equatable {
 
     var isOfThisMachine: Bool { boot == Self.ownBoot() }
 
-    /// True if another process of this machine wrote the record for this vault and still runs. False for this process,
-    /// which must not lock itself out, and for a vault that was copied with the record in it. Nil if unknown, as for
-    /// another machine's process.
+    /// Returns true if another process of this machine wrote the record for this vault and still runs. False for this
+    /// process, which must not lock itself out, and for a copied vault with the record of the original's writer. Nil if
+    /// unknown, as for another machine's process.
     func isOfLivingOther(in vault: RootIdentity) -> Bool? {
         guard isOfThisMachine else { return nil }
         return process == .own() || root.isCertainlyOther(than: vault) ? false : process.isAlive
@@ -48,7 +48,7 @@ struct WriterRecord: Equatable {
     private static func isPrintable(_ byte: UInt8) -> Bool { (0x21...0x7E).contains(byte) }
 
     private static func ownBoot() -> String {
-        // Without /proc, every process counts as one of another machine.
+        // Without /proc, every process counts as another machine's.
         word(procFile("sys/kernel/random/boot_id", limit: 64) ?? Array("\(getpid())".utf8))
     }
 
@@ -61,7 +61,7 @@ struct WriterRecord: Equatable {
         return word(name)
     }
 
-    /// The printable bytes, or "-" if there are none.
+    /// Returns the printable bytes, or "-" if there are none.
     private static func word(_ bytes: [UInt8]) -> String {
         let printable = bytes.filter(isPrintable)
         return printable.isEmpty ? "-" : String(decoding: printable, as: UTF8.self)
@@ -69,8 +69,7 @@ struct WriterRecord: Equatable {
 }
 
 extension WriterRecord {
-    /// Returns nil for an empty file and for anything else that is not a record. The last two or four words may be
-    /// absent.
+    /// Returns nil for an empty file and for anything else but a record. The last two or four words may be absent.
     init?(parsing bytes: [UInt8]) {
         guard bytes.count <= Self.maximumSize, bytes.last == UInt8(ascii: "\n") else { return nil }
         let words = bytes.dropLast().split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
@@ -90,7 +89,7 @@ extension WriterRecord {
     }
 }
 
-/// A process, told apart from a later one with the same id. Any thread.
+/// A process, distinct from a later one with the same id. Any thread.
 struct ProcessIdentity: Equatable {
     let processID: Int32
     /// Start time in clock ticks since the machine's start (proc_pid_stat(5), starttime). 0 if unknown.
@@ -98,7 +97,7 @@ struct ProcessIdentity: Equatable {
     /// Inode number of the process-id namespace (namespaces(7)). 0 if unknown.
     let namespace: UInt64
 
-    /// This process. Its start is unknown if /proc is absent or belongs to another namespace.
+    /// Returns this process. Its start is unknown if /proc is absent or belongs to another namespace.
     static func own() -> ProcessIdentity {
         let life = Life(of: "self")
         return ProcessIdentity(
@@ -109,7 +108,7 @@ struct ProcessIdentity: Equatable {
     var isAlive: Bool? {
         guard start != 0, namespace != 0, namespace == Self.ownNamespace() else { return nil }
         if kill(processID, 0) != 0, errno == ESRCH { return false }
-        // Unreadable: it has just ended, or it is hidden (proc(5), hidepid).
+        // The file is unreadable because the process has just ended, or is hidden (proc(5), hidepid).
         guard let life = Life(of: "\(processID)"), life.processID == processID else { return nil }
         return life.start == start && !life.isOver
     }
@@ -119,16 +118,16 @@ struct ProcessIdentity: Equatable {
         return stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
     }
 
-    /// The fields of proc_pid_stat(5) that are needed here.
+    /// The necessary fields of proc_pid_stat(5).
     private struct Life {
         let processID: Int32
         let start: UInt64
-        /// True for a zombie without other threads. A thread that is left may be in a write that does not return.
+        /// True for a zombie without other threads. A remaining thread may be in a write that does not return.
         let isOver: Bool
 
         init?(of process: String) {
             guard let bytes = procFile("\(process)/stat", limit: 4096),
-                // The second field, the command, is in parentheses and may be any bytes.
+                // Skip the second field, the command, which is in parentheses and may contain any bytes.
                 let commandEnd = bytes.lastIndex(of: UInt8(ascii: ")"))
             else { return nil }
             let fields = bytes[(commandEnd + 1)...].split(separator: UInt8(ascii: " "))
@@ -144,7 +143,7 @@ struct ProcessIdentity: Equatable {
     }
 }
 
-/// The contents of a file of /proc. Nil if it cannot be read or is larger than `limit` bytes.
+/// Returns the contents of a file of /proc. Nil if it is unreadable or larger than `limit` bytes.
 func procFile(_ path: String, limit: Int) -> [UInt8]? {
     guard let fd = try? retrying({ open("/proc/\(path)", O_RDONLY | O_CLOEXEC) }) else { return nil }
     return try? Descriptor(owning: fd).readToEnd(limit: limit)
