@@ -42,7 +42,7 @@ package struct AttributeCodec: Sendable {
         return Base64.url.encode(sealed, after: Self.storedPrefix)
     }
 
-    /// Returns the full plaintext name of a full backing name, or nil for a foreign or unauthentic one.
+    /// Returns the full plaintext name of a full backing name. Nil for a foreign name and if it does not authenticate.
     package func name(ofStored stored: [UInt8]) -> [UInt8]? {
         guard stored.starts(with: Self.storedPrefix), stored.count <= Self.maximumNameLength,
             let sealed = Base64.url.decode(stored[Self.storedPrefix.count...]), sealed.count > Self.tagSize,

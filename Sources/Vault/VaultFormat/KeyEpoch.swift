@@ -1,6 +1,6 @@
 /// The members of `vaultfs.json` for a rekeyed vault (FileFormat, Epochs).
 package struct KeyEpoch: Sendable, Equatable {
-    /// The highest number, because a header has one byte for it.
+    /// The highest epoch number, because a header has one byte for it.
     package static let maximum: UInt8 = .max
     /// The size of `previous`: the SIV's tag and the master key.
     static let sealedSize = 48
