@@ -46,7 +46,7 @@ package final class Node: TableNode, @unchecked Sendable {
         var fileID: UInt64?
         /// Indirect to save memory, because most nodes have none.
         var sealing: Sealing?
-        /// The directory, removed while programs may still use it.
+        /// The open directory, if it was removed while programs may still use it.
         var removedDirectory: OpenDirectory?
     }
 

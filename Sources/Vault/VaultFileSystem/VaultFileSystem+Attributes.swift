@@ -146,7 +146,8 @@ extension VaultFileSystem {
     }
 
     private static let classAttribute = Array("user.vaultfs.class".utf8)
-    /// `ls -l` requests it for each file, unless one of the same device has answered `EOPNOTSUPP` (ls.c in coreutils).
+    /// The attribute that `ls -l` requests for each file, unless one on the same device has answered `EOPNOTSUPP` (ls.c
+    /// in coreutils).
     private static let labelAttribute = Array("security.selinux".utf8)
     /// True if SELinux runs on this machine, because it then registers its own file system (proc_filesystems(5)).
     private static let hasLabels =

@@ -5,7 +5,7 @@ internal import Locking
 internal import SystemPackage
 internal import VaultStore
 
-/// Completes files without a header and directories without a record, left by an unclean end (`Completion`).
+/// The completion of files without a header and of directories without a record after an unclean end (`Completion`).
 extension VaultFileSystem {
     /// Maximum number of walks through the tree. A rename during a walk makes another one necessary.
     private static let mostWalks = 3

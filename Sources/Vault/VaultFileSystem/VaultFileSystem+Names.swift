@@ -387,13 +387,13 @@ extension VaultFileSystem {
     }
 
     /// Removes a leftover met by a listing, because sweeping the whole tree would make the mount of a large one slow.
-    /// The mount sweeps only the root, in which log and slot commands have temporary files later.
+    /// The mount sweeps only the root. During the mount, log and slot commands have temporary files there.
     private func sweep(_ entry: Component, _ handle: DirectoryHandle) {
         // Keep another machine's temporary files.
         if handle.node !== nodes.root, (try? store.admitChange()) != nil { handle.directory.removeLeftover(entry) }
     }
 
-    /// Returns true if an unauthentic entry is the vault's own. Other programs' files are not damage.
+    /// Returns true if an entry without an authentic name is the vault's own. Other programs' files are not damage.
     private func isDamaged(_ entry: Component, in directory: OpenDirectory) -> Bool {
         if EntryName.canBeEncrypted(entry.bytes) { return true }
         if EntryName.isShortened(entry.bytes) { return false }

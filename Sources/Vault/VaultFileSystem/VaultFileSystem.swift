@@ -20,7 +20,7 @@ package final class VaultFileSystem: Sendable {
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
-    /// Entries judged to be other programs' in a listing.
+    /// Entries that a listing has judged to be other programs'.
     let foreignEntries = Mutex<Set<ForeignEntry>>([])
     let conflictCopies = ConflictCopies()
     let arrivals = Arrivals()
@@ -120,8 +120,8 @@ package final class VaultFileSystem: Sendable {
         store.followsWriter && monotonicMilliseconds() - directory.openedAt >= FollowedFile.checkInterval
     }
 
-    /// Checks, if another machine writes the vault, that the current keys of the directory were used to find or miss
-    /// names.
+    /// Checks, if another machine writes the vault, that names were read, or not found, with the directory's current
+    /// keys.
     /// - Throws: `ESTALE`, or `EIO` if a rekey has come between.
     func confirmKeys(of directory: OpenDirectory, _ node: Node) throws(StoreError) {
         try store.epochWatch?.check(directory, isRoot: node === nodes.root)
@@ -326,7 +326,7 @@ extension VaultFileSystem {
     }
 
     /// Runs a change that may need space. If the store is full, makes a checkpoint to free some, and runs the change
-    /// once more. So a failed change must leave the way free for its repetition. The caller holds no lock.
+    /// once more. So a failed change must not leave anything in the way of its repetition. The caller holds no lock.
     @inline(__always)
     func withSpace<Result>(_ change: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         let before = spaceReleases.load(ordering: .acquiring)
