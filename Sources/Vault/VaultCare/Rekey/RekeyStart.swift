@@ -34,7 +34,7 @@ package enum RekeyStart {
         try checkContents(vault, masterKey: masterKey)
     }
 
-    /// Refuses a vault made unreadable by the first step, because the step removes the other slots.
+    /// Refuses a vault that would be unreadable after the first step, because the step removes the other slots.
     private static func checkContents(_ vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: vault.configuration)
         guard try !vault.hasRekeyStep() else {

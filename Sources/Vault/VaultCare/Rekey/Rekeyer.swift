@@ -7,8 +7,8 @@ package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
 
-/// Encrypts a vault again under a new master key (FileFormat, Rekeying), which `RekeyStart.begin` has drawn. `run`
-/// replaces every object of the previous key epoch, and then makes the vault forget that epoch's key.
+/// The encryption of a vault under a new master key, drawn by `RekeyStart.begin` (FileFormat, Rekeying). `run` replaces
+/// every object of the previous key epoch, and then makes the vault forget that epoch's key.
 ///
 /// A rekey can be stopped or killed at any moment. The vault then opens with the same secret and shows the same tree,
 /// and the next run continues. `run` is called once. Its threads share the other methods.

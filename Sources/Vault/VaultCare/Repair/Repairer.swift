@@ -6,8 +6,8 @@ package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
 
-/// Carries out the remedies in the findings of a `Verifier`. Never deletes an unauthentic object, except for leftovers
-/// of vaultfs's own operations and bytes past a file's end.
+/// The repair of a vault by the remedies in the findings of a `Verifier`. Never deletes an object that does not
+/// authenticate, except for leftovers of vaultfs's own operations and bytes past a file's end.
 ///
 /// A repair can be killed at any moment. A new check then finds the remaining remedies. Used by one thread.
 package final class Repairer {

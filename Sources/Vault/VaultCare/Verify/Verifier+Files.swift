@@ -243,7 +243,7 @@ extension Verifier {
         let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = workspace.records.slice(..<size)
         let had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
-        // The log alone has records past the end of the file.
+        // Zero the rest, because only the log has records past the end of the file.
         records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
         if let logged = content.logged {
             try LoggedChanges.replace(chunks.lowerBound, in: records, layout) { chunk in

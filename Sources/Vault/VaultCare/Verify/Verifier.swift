@@ -6,7 +6,7 @@ package import VaultCrypto
 internal import VaultFormat
 package import VaultStore
 
-/// Checks everything in a vault that a key can prove, without changing it: `vaultfs.json`, directory records, names,
+/// A check of everything in a vault that a key can prove, without changes: `vaultfs.json`, directory records, names,
 /// headers, lengths, chunks, the log, links and attributes.
 ///
 /// While a daemon has the vault, its changes may look like damage for a moment. So a finding then counts only if two
@@ -34,7 +34,7 @@ package final class Verifier {
     private var changes: FoundChanges?
     /// True if the log has entries of files that were sealed later.
     var hasOutdatedEntries = false
-    /// True if the log has changes of an unreadable file.
+    /// True if the log has changes of a file that cannot be opened.
     var hasLostChanges = false
     /// False during repeated checks of an object.
     private var isFirstCheck = true
@@ -78,7 +78,7 @@ package final class Verifier {
 
     /// Checks the whole vault.
     /// - Parameters:
-    ///   - onFinding: called at once with each finding.
+    ///   - onFinding: called at once with each confirmed finding.
     ///   - onProgress: called with the totals so far, after every object and every batch of chunks.
     /// - Throws: `system`, `damaged` if the root cannot be read, or the tree changes during the walk.
     package func run(
@@ -256,7 +256,7 @@ package struct VerifierKeys: Sendable, Equatable {
         if isOurs, let epoch = start.dropFirst(7).first, epoch > epochs.current { later += 1 }
     }
 
-    /// The reason to refuse a repair with these keys, or nil. A single object may be damaged in the same way.
+    /// The reason to refuse a repair with these keys, or nil. One unopened object is no reason: it may just be damaged.
     package var misfit: String? {
         if later > 0 { return "parts of the vault were rekeyed after this vaultfs.json was written" }
         if opened == 0 && unopened > 1 { return "nothing in the vault opens with the keys of this vaultfs.json" }
