@@ -183,7 +183,7 @@ extension Descriptor {
     }
 
     /// Gives the owner every permission on the directory pinned by this O_PATH descriptor.
-    /// - Returns: the mode before, or nil if it was sufficient.
+    /// - Returns: the mode before, or nil if it was not changed.
     func openToOwner() throws(StoreError) -> mode_t? {
         let before = try status()
         guard before.denies(0o700) else { return nil }

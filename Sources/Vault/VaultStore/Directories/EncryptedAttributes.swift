@@ -38,7 +38,7 @@ package struct EncryptedAttributes {
         }
     }
 
-    /// Returns the plaintext names for stored ones, including those in the pack, and the number of unauthentic ones.
+    /// Returns the plaintext names for stored ones, including those in the pack, and the number of damaged ones.
     /// - Throws: `.system` with errno. Damage is counted instead.
     package mutating func names(ofStored all: [[UInt8]]) throws(StoreError) -> (names: [[UInt8]], damaged: Int) {
         var names: [[UInt8]] = []

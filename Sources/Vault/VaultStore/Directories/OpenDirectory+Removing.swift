@@ -234,7 +234,8 @@ extension OpenDirectory {
         try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: false)
     }
 
-    /// Removes `vaultfs.tmp.*` of other mounts, and sidecars without an entry. Leaves the directory at its beginning.
+    /// Removes `vaultfs.tmp.*` without this mount's prefix, and sidecars without an entry. Leaves the directory at its
+    /// beginning.
     static func sweepLeftovers(
         of directory: Descriptor, keeping prefix: Component, includingSidecars: Bool
     ) throws(StoreError) {

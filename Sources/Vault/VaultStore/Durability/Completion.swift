@@ -154,7 +154,7 @@ package final class Completion: Sendable {
         } catch .damaged {
             return nil
         }
-        // Fails to decode a long name without its sidecar.
+        // Without its sidecar, a long name does not decode.
         let blob = EntryName.kind(of: entry.bytes) == .longName ? try directory.readSidecar(of: entry) : nil
         return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys) == nil ? nil : record.protectionClass
     }

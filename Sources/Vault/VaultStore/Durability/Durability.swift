@@ -6,7 +6,7 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Makes written data durable, on one thread by one schedule: the log, checkpoints, durable lengths and seals. Any
+/// The thread and the schedule that make written data durable: the log, checkpoints, durable lengths and seals. Any
 /// thread. ARCHITECTURE (The life of a chunk) has the states.
 package final class Durability: Sendable {
     package let log: RedoLog

@@ -4,7 +4,8 @@ internal import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
-/// Seals written files after their data is durable, with a delay and many at once (FileFormat, Sealing). Any thread.
+/// The sealer of written files, which works after their data is durable, with a delay and many at once (FileFormat,
+/// Sealing). Any thread.
 package final class HeaderSealer: Sendable {
     private struct Waiting {
         var file: EncryptedFile

@@ -23,7 +23,6 @@ package final class StoreActivity: Sendable {
         steps.withLock { if $0[thread] != nil { $0[thread] = monotonicNanoseconds() } }
     }
 
-    /// The earliest of the threads' last steps, in nanoseconds of CLOCK_MONOTONIC: the work that has waited longest for
-    /// the store. Nil without work.
+    /// Start of the longest current wait for the store, in nanoseconds of CLOCK_MONOTONIC. Nil without work.
     package var oldest: Int? { steps.withLock { $0.values.min() } }
 }

@@ -3,8 +3,8 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// Detects a rekey of a vault that is read beside its writer. Names rekeyed after the opening do not authenticate, but
-/// must not count as missing. Any thread.
+/// A watch for a rekey of a vault that is read beside its writer. Names rekeyed after the opening do not authenticate,
+/// but must not count as missing. Any thread.
 package final class EpochWatch: Sendable {
     private struct State {
         var problem: String?

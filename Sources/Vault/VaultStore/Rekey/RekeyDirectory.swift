@@ -4,7 +4,7 @@ internal import Synchronization
 internal import SystemPackage
 package import VaultFormat
 
-/// A directory of a vault during a rekey. All users of it keep a reference, and the end of the last one restores the
+/// A directory of a vault during a rekey. Its users keep references, and releasing the last one restores the
 /// directory's times. Any thread.
 package final class RekeyDirectory: WalkedDirectory, Sendable {
     package let descriptor: Descriptor

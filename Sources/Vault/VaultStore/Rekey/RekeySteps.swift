@@ -52,7 +52,8 @@ package struct RekeySteps: Sendable {
 
     /// Carries out a step: writes the intent, does the step, and removes the intent.
     /// - Parameter space: bytes that the step may need. It begins only if they are free.
-    /// - Throws: `ENOSPC` before any change. After any other error the step is undone, unless the file exists.
+    /// - Throws: `ENOSPC` before any change. After any other error the step is undone, unless `vaultfs.rekey` still
+    ///   exists.
     package func carryOut(_ intent: RekeyIntent, space: Int = 0) throws(StoreError) {
         let reserve = try reserve(space + Self.leastSpace)
         defer { root.removeQuietly(reserve) }

@@ -228,7 +228,7 @@ extension LostAndFound {
             throw .damaged("its attributes are damaged, and stay")
         }
         try synchronize()
-        // Keep only an unauthentic record: an authentic one was made by `mark` for the lost one.
+        // Keep the record unless `mark` has made it in place of a lost one. Such a record authenticates.
         if (try? OpenDirectory.openRecord(of: directory, store.keyRing))?.record.isRoot != false {
             try keepCopy(of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)
         }

@@ -41,8 +41,8 @@ extension LockOwner {
             .first.map { LockOwner(visible: $0) }
     }
 
-    /// Returns the process id of one line of `/proc/locks`, if it is an flock held on the inode (proc_locks(5): `1:
-    /// FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`). A waiter's line has `->` after the number.
+    /// Returns the process id of one line of `/proc/locks`, if it is an flock held on the inode (proc_locks(5)). A line
+    /// has the form `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`. A waiter's has `->` after the number.
     private static func processID(ofLine line: Substring, devices: Set<String>, inode: UInt64) -> Int32? {
         let fields = line.split(separator: " ")
         guard fields.count >= 6, fields[1] == "FLOCK", let processID = Int32(fields[4]), processID > 0 else {

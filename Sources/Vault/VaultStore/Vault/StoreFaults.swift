@@ -75,7 +75,7 @@ package final class StoreFaults: Sendable {
     /// Number of errors of the store itself. Nil if it has no fault.
     var storeErrors: Int? { state.withLock { $0.faults[.store] == nil ? nil : $0.storeErrors } }
 
-    /// Removes the fault of the store itself, unless the number of errors has changed since.
+    /// Removes the fault of the store itself, unless its errors have become more than `errors`.
     func clearStore(after errors: Int) {
         state.withLock { if $0.storeErrors == errors { $0.faults[.store] = nil } }
     }
@@ -93,7 +93,7 @@ package final class StoreFaults: Sendable {
         add(.removed(file.token), "another program has removed a written file from the vault's directory")
     }
 
-    /// Removes the announcement of retries from the texts, because there are none any more.
+    /// Removes `retry` from the texts, because all retries have ended.
     func endRetries() {
         state.withLock { state in
             for (part, text) in state.faults where text.hasSuffix(Self.retry) {

@@ -4,7 +4,7 @@ package import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 
-/// Makes a new vault: a directory with a log if its size is given, `vaultfs.dir`, and at last `vaultfs.json`.
+/// The creation of a vault: a directory with a log if its size is given, `vaultfs.dir`, and at last `vaultfs.json`.
 package enum VaultCreation {
 
     /// Checks early, before the user types a passphrase, if `create` would be refused at `path`.

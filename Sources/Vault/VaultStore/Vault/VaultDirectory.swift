@@ -241,7 +241,7 @@ extension VaultDirectory {
         return processID.map { record.isOfThisMachine && record.processID == $0 }
     }
 
-    /// Drops both locks, after a test if the vault can be locked.
+    /// Drops both locks, for example after a test if the vault can be locked.
     package func releaseLock() {
         acquiredLock.withLock { $0 = nil }
         flock(descriptor.fd, LOCK_UN)

@@ -25,12 +25,12 @@ package enum VaultError: Error, Equatable, Sendable {
     case invalid(String)
     /// The vault is not opened, made or changed. The text is the reason.
     case refused(String)
-    /// The store or this machine cannot write the vault at the moment. The text says what to do.
+    /// The store or this machine lacks a resource for writing the vault. The text says what to do.
     case unavailable(FilePath, String)
     /// A system call failed. The text names the operation, such as "cannot open".
     case system(Errno, String, FilePath)
 
-    /// Returns the error for a malformed or unauthentic `vaultfs.json` or another file of the vault.
+    /// Returns the error for `vaultfs.json` or another file of the vault that is malformed or does not authenticate.
     package static func damaged(_ path: FilePath, _ reason: String) -> VaultError {
         .unusable("\(path.shown): damaged: \(reason)")
     }

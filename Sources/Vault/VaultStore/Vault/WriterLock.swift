@@ -132,8 +132,8 @@ package final class WriterLock: Sendable {
             return former?.isOfLivingOther(in: identity) == nil ? former : nil
         }
         guard let former else { return }
-        // Wait for a living one only: on a local store, another machine's record is left over from a crash. A process
-        // of another container may see only the record, not the lock.
+        // Wait only for a writer that may be alive: on a local store, another machine's record is left over from a
+        // crash. But a process of another container may see only the record, not the lock.
         if isRemote || former.isOfThisMachine { usleep(useconds_t(waitMilliseconds) * 1000) }
     }
 
