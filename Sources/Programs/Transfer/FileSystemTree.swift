@@ -10,15 +10,16 @@ internal import VaultStore
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// The files of a vault or a view. The tree drives the file system as a kernel would, so holes, log and seals are as
-/// in a mount.
+/// The files of a vault or a view. The tree makes a kernel's requests to the file system, so holes, log and seals are
+/// as in a mount.
 package struct FileSystemTree<System: FileSystem>: TransferTree {
     package typealias Workspace = System.Workspace
 
-    /// A node, looked up once.
+    /// A node, looked up once and forgotten with its last reference.
     package final class Item: Sendable {
         let id: NodeID
-        /// The kernel lets one request at a time change a directory. Here this mutex does.
+        /// Held while this directory is changed, because the kernel too lets only one request at a time change a
+        /// directory.
         let names = Mutex<Void>(())
         private let system: System
 
@@ -30,11 +31,11 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         deinit { system.forget(id, count: 1) }
     }
 
-    /// An open file. It is closed with the last reference.
+    /// An open file, closed with the last reference.
     package final class Content {
         let handle: System.File
         private let system: System
-        /// A handle is valid only while its node is known.
+        /// The file's node. It must outlive the handle, which is valid only while the node is known.
         let item: Item
 
         init(_ system: System, _ handle: System.File, of item: Item) {
@@ -123,7 +124,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     func open(_ item: Item, flags: Int32, _ workspace: Workspace) throws(StoreError) -> Content {
         switch try system.beginOpening(item.id, flags: flags, for: caller, workspace: workspace) {
         case .opened(let file): return Content(system, file, of: item)
-        // Such as one for which keys have to be fetched.
+        // The open was deferred, for example because keys have to be fetched. Finish it on this thread.
         case .deferred(_, let finish): return Content(system, try finish(), of: item)
         }
     }
@@ -153,26 +154,26 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
 
     package var sealsFiles: Bool { system is VaultFileSystem }
 
-    /// A tail that was added past the sealed length is not content of the file.
+    /// A file with a tail past its sealed length counts as unsealed, because the tail is not content of the file.
     package func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool {
         guard let file = try open(item, workspace).vaultFile else { return true }
         return file.isSealed && !file.parts.hasUnsealedTail
     }
 
-    /// The last close of a file that was open for writing seals it.
+    /// Opens the file for writing and closes it again, because the last such close seals it.
     package func seal(_ item: Item, _ workspace: Workspace) throws(StoreError) {
         _ = try open(item, flags: O_RDWR, workspace)
     }
 
     package var damageUnit: Int { (system as? VaultFileSystem)?.store.layout.chunkSize ?? ViewWorkspace.pageSize }
 
-    /// The sample is where the second chain begins: another chunk size shows there.
+    /// The sample is where the second chain begins, because another chunk size shows there.
     package func decryption(of content: Content) -> (description: String, sample: UInt64) {
         guard let handle = content.handle as? ViewHandle else { return ("", 0) }
         guard case .chained(let file) = handle.content else { return ("text", 0) }
         guard let map = file.chains else { return (file.samplesDescription, 0) }
         let count = map.count
-        // A file may have any number of chains. The number stands for those beyond the first.
+        // A file may have any number of chains, so describe some thousands. The number stands for the rest.
         let chains = (0..<min(count, 4096)).map { number in
             let piece = map[number]
             return "\(piece.chain.ciphertext) \(piece.plaintext) \(Self.description(of: piece.chain.encryption))"
@@ -191,7 +192,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         return "key \(encryption.key), vector \(vector), \(encryption.padding == .none ? "not padded" : "padded")"
     }
 
-    /// The number of names, also of attributes, that were left out because they do not authenticate.
+    /// The number of names, also of attributes, left out because they do not authenticate.
     package var hiddenNames: Int { Int(clamping: system.statistics().hiddenNames ?? 0) }
 
     // MARK: Changing
@@ -228,7 +229,8 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     ) throws(StoreError) -> (Item, Content) {
         guard let item = try find(name, in: directory) else { return try makeFile(name, in: directory) }
         if let content = try? openUnfinished(item, in: directory, workspace) { return (item, content) }
-        // Nothing of it can be used, or it is not from a transfer. A vault has one writer, so nobody else is writing it.
+        // Remove an unusable file, or one from elsewhere. A vault has one writer, so no other process is writing the
+        // file.
         try remove(name, in: directory)
         return try makeFile(name, in: directory)
     }
@@ -243,7 +245,8 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         changes.mode = 0o600
         try change(item, changes, workspace)
         let content = try open(item, flags: O_RDWR, workspace)
-        // A new file has its directory's class, which may have changed.
+        // Use the file only if it has its directory's class, as a new file would. The class of the directory may have
+        // changed.
         let attribute = Array("user.vaultfs.class".utf8)
         return try self.attribute(attribute, of: item) == self.attribute(attribute, of: directory) ? content : nil
     }
@@ -301,6 +304,6 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         }
     }
 
-    /// A vault has one writer at a time.
+    /// A vault has one writer at a time, so a temporary name in it is always left from an ended transfer.
     package func isStale(_ item: Item) -> Bool { true }
 }

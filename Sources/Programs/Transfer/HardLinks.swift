@@ -1,6 +1,6 @@
 internal import LinuxSystem
 
-/// Where the first name of each file with several names was copied to, until all its names are copied. Any thread.
+/// The path of the first copied name of each file with several names, kept until all its names are copied. Any thread.
 final class HardLinks: Sendable {
     private enum Copy {
         case inProgress
@@ -10,8 +10,8 @@ final class HardLinks: Sendable {
 
     private let copies = Monitor<[FileIdentity: Copy]>([:])
 
-    /// Returns the path of the file's copy, or nil if the caller is the first, who must call `finish`. Waits while
-    /// another thread makes the copy.
+    /// Returns the path of the file's copy, or nil for the first caller, who must make the copy and then call `finish`.
+    /// Waits while another thread makes the copy.
     func claim(_ file: FileIdentity) -> [UInt8]? {
         copies.wait { copies -> [UInt8]?? in
             switch copies[file] {
@@ -26,6 +26,7 @@ final class HardLinks: Sendable {
         }
     }
 
+    /// Records the result of the first caller's copy, and wakes the waiting threads.
     /// - Parameters:
     ///   - path: nil if the copy could not be made. The next name is then the first.
     ///   - names: the file's number of names.

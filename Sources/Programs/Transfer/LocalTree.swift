@@ -5,7 +5,8 @@ package import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// Real files. An item is an O_PATH descriptor, so that the attributes of a file closed to its own owner can be read.
+/// Real files. An item is an O_PATH descriptor, so the transfer can read the attributes even of a file closed to its
+/// owner.
 package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package init() {}
 
@@ -25,7 +26,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
 
     package func next(_ listing: inout DirectoryReader) throws(StoreError) -> [UInt8]? { try listing.next()?.bytes }
 
-    /// readlinkat(2) of the descriptor itself.
+    /// Calls readlinkat(2) on the descriptor itself.
     package func linkTarget(of item: Descriptor) throws(StoreError) -> [UInt8] { try item.linkTarget() }
 
     package func attributeNames(of item: Descriptor) throws(StoreError) -> [[UInt8]] {
@@ -51,7 +52,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         let status = try content.status()
         let size = UInt64(max(0, status.st_size))
         guard offset < size else { return nil }
-        // A file without holes needs no lseek(2). st_blocks counts 512 bytes, stat(2).
+        // Only a file with holes needs lseek(2). st_blocks counts 512 bytes, stat(2).
         if status.st_blocks * 512 >= status.st_size { return offset..<size }
         let start = lseek(content.fd, off_t(offset), linux_SEEK_DATA)
         if start < 0 { return currentErrno() == .noSuchAddressOrDevice ? nil : offset..<size }
@@ -64,7 +65,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     ) throws(StoreError) -> Int { try content.read(at: offset, into: buffer) }
 
     package func forgetCached(_ content: Descriptor) {
-        // posix_fadvise(2) is advice. A file system in memory has no other copy.
+        // Ignore the result, because posix_fadvise(2) is only advice. A file system in memory has no other copy.
         _ = posix_fadvise(content.fd, 0, 0, POSIX_FADV_DONTNEED)
     }
 
@@ -103,7 +104,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         return try Descriptor(at: directory, name, flags: linux_O_PATH)
     }
 
-    /// The file is locked with flock(2) while it is open, so that no other transfer takes it for a stale one.
+    /// Locks the file with flock(2) while it is open, so that other transfers do not take it for a stale one.
     package func makeFile(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> (Descriptor, Descriptor) {
         let file = try Descriptor(at: directory, Component(name), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         try retrying { flock(file.fd, LOCK_EX | LOCK_NB) }
@@ -115,7 +116,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     ) throws(StoreError) -> (Descriptor, Descriptor) {
         let file = try openUnfinished(name, in: directory)
         let status = try file.status()
-        // A transfer by root gives a file its source's owner before its name.
+        // A transfer by root changes the owner to that of the source before it renames the file.
         if geteuid() == 0 && status.st_uid != 0 && isStale(file) {
             try remove(name, in: directory)
             return try makeFile(name, in: directory)
@@ -127,7 +128,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         do throws(StoreError) { try retrying { flock(file.fd, LOCK_EX | LOCK_NB) } } catch .system(.wouldBlock) {
             throw isBusy
         }
-        // The other process may have just finished it.
+        // The other process may have finished and renamed the file just before this one locked it.
         guard let named = try? directory.status(of: Component(name)), FileIdentity(named) == FileIdentity(status) else {
             throw isBusy
         }
@@ -143,7 +144,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
             guard let pinned = try? Descriptor(at: directory, Component(name), flags: linux_O_PATH),
                 let status = try? pinned.status(), Self.isOwn(status)
             else { throw .system(.permissionDenied) }
-            // fchmod(2) refuses an O_PATH descriptor. The kernel's own link to it works.
+            // fchmod(2) refuses an O_PATH descriptor, but chmod(2) of the kernel's own link to it works.
             try retrying { chmod("/proc/self/fd/\(pinned.fd)", 0o600) }
             return try pinned.reopened(flags: flags)
         }
@@ -161,7 +162,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         _ bytes: UnsafeRawBufferPointer, to content: Descriptor, at offset: UInt64, _ workspace: Workspace
     ) throws(StoreError) {
         try content.write(bytes, at: offset)
-        // Writeback begins now, while the next bytes are decrypted. A failure only delays it.
+        // Start the writeback now, while the next bytes are decrypted. A failure only delays it.
         _ = linux_start_writing(content.fd, Int64(offset), Int64(bytes.count))
     }
 
@@ -190,7 +191,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         do throws(StoreError) {
             try directory.rename(old, to: directory, as: new, flags: isReplacing ? 0 : linux_RENAME_NOREPLACE)
         } catch .system(.invalidArgument) where !isReplacing {
-            // A file system that cannot rename without replacing (NFS) may have hard links.
+            // Some file systems (NFS) cannot rename without replacing, but may have hard links.
             try directory.link(old, to: directory, as: new)
             directory.removeQuietly(old)
         }
@@ -200,14 +201,14 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         try directory.remove(Component(name))
     }
 
-    /// A transfer locks the file that it writes.
+    /// A running transfer holds a lock on the file it writes.
     package func isStale(_ item: Descriptor) -> Bool {
         let user = geteuid()
-        // A transfer by root gives a file its source's owner before its name.
+        // A transfer by root changes the owner to that of the source before it renames the file.
         guard let status = try? item.status(), user == 0 || status.st_uid == user, status.st_mode & S_IFMT != S_IFDIR
         else { return false }
         guard status.st_mode & S_IFMT == S_IFREG else { return true }
-        // A file gets its final mode only when it is whole.
+        // A file closed to reading has its final mode, so it is whole.
         if user != 0 && status.st_mode & 0o400 == 0 { return true }
         guard let file = try? item.reopened(flags: O_RDONLY | O_NONBLOCK) else { return false }
         return flock(file.fd, LOCK_EX | LOCK_NB) == 0

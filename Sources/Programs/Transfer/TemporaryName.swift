@@ -2,14 +2,15 @@ internal import FileSystem
 internal import LinuxSystem
 internal import VaultCrypto
 
-/// The names of unfinished files: `.vaultfs-transfer-` and 16 hexadecimal digits at random. A large file that the next
-/// transfer can go on inside has `FILE-CONTENT` instead, 16 digits each of a SHA-256: of the name that the file will
-/// have, and of its source's identity, times and decryption.
+/// The names of unfinished files: `.vaultfs-transfer-` and 16 random hexadecimal digits. A large file, inside which the
+/// next transfer can go on, has `FILE-CONTENT` instead. Each part is 16 digits of a SHA-256: of the file's final name,
+/// and of its source's identity, times and decryption.
 package enum TemporaryName {
     private static let prefix = Array(".vaultfs-transfer-".utf8)
     private static let digits = 16
 
-    /// The name of a file that marks a destination made for a transfer that has not ended. No random name is equal.
+    /// The name of a file that marks a destination until the transfer that made it has ended. A random name is never
+    /// equal.
     static let mark = prefix + Array(String(repeating: "0", count: digits).utf8)
 
     static func make() throws(StoreError) -> [UInt8] {

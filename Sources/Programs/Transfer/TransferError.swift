@@ -1,21 +1,21 @@
 package import LinuxSystem
 internal import SystemPackage
 
-/// Why a transfer ended early.
+/// The reason for which a transfer ended early.
 package enum TransferError: Error, Equatable, Sendable {
     case stopped
-    /// The destination can take no more. The path is below it.
+    /// The destination can take no more. The path is that of the object, below the destination.
     case unusable(path: [UInt8], StoreError)
 }
 
-/// Why one object is not transferred. Texts are for people: lower case, no full stop.
+/// The reason for which one object is not transferred. Texts are for people: lower case, no full stop.
 enum TransferFailure: Error, Equatable {
-    /// The transfer goes on with the rest.
+    /// A fault of this object alone. The transfer goes on with the rest.
     case entry(String)
     /// The source's object does not verify.
     case damaged(String)
     case stopped
-    /// The next object would meet the destination's error too, so the transfer ends.
+    /// An error of the destination. The next object would meet it too, so the transfer ends.
     case unusable(StoreError)
 
     static let isTemporary = TransferFailure.entry(

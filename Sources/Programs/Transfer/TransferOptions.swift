@@ -3,35 +3,36 @@ package import LinuxSystem
 
 /// Options of a transfer. By default it copies the objects that are missing at the destination.
 package struct TransferOptions: Sendable {
-    /// Replaces files that differ.
+    /// Replaces existing files that differ from their sources.
     package var isReplacing = false
-    /// Compares the contents of existing files whose size and time are right.
+    /// Compares the contents even of existing files with the right size and time.
     package var comparesContents = false
-    /// Writes what verifies of a damaged file. The rest becomes a hole.
+    /// Writes the verified parts of a damaged file, and leaves holes for the rest.
     package var savesDamaged = false
-    /// Does not copy what gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
+    /// Leaves out everything that gives rights of others: set-user-ID and set-group-ID bits of files, file capabilities
     /// (capabilities(7)), device nodes.
     package var dropsSpecial = false
-    /// Copies belong to this user, whoever the source belongs to.
+    /// Makes all copies belong to the user who runs the transfer.
     package var dropsOwners = false
     /// For a view, which knows only contents, names and times, and a file's exact length only while the file is open.
-    /// Copies are for this user alone, other kinds of objects are failures, and samples of existing files are compared,
-    /// because nothing authenticates them.
+    /// Copies are for this user alone, and other kinds of objects are failures. Because nothing authenticates existing
+    /// files, samples of them are compared.
     package var contentsOnly = false
-    /// Writes nothing. Compares the destination with the source.
+    /// Compares the destination with the source, and writes nothing.
     package var isComparing = false
-    /// The time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. A file that changed since
-    /// then and differs from its source was copied wrong, and is removed. Any other file is not ours, and stays.
+    /// The time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. If a file changed since
+    /// then and differs from its source, the transfer copied it wrong, so it is removed. Older files are not ours, and
+    /// stay.
     package var copiedSince: timespec?
-    /// A directory that is neither transferred nor written to: the vault, if it lies in the source or the destination.
+    /// A directory left out of the transfer, on both sides: the vault, if it lies in the source or the destination.
     package var leftOut: FileIdentity?
-    /// A file longer than this can be resumed inside it, at a multiple of this. In bytes. Less work is repeated with a
-    /// small interval, and the disk is waited for less often with a large one.
+    /// Length, in bytes, above which a file can be resumed inside, at a multiple of this. A small interval repeats less
+    /// work after an interruption, a large one waits for the disk less often.
     package var resumeInterval: UInt64 = 256 << 20
 
     package init() {}
 
-    /// Call when copying begins.
+    /// Records the time. Call when copying begins.
     package mutating func beginCopying() {
         var now = timespec()
         // The kernel stamps files with this clock (current_time in fs/inode.c).
@@ -39,8 +40,8 @@ package struct TransferOptions: Sendable {
         copiedSince = now
     }
 
-    /// True if a copy has its source's type, size and time. A file system without fractions of a second may be a second
-    /// off. For a view two seconds may be, because samples are compared too.
+    /// Returns true if a copy has its source's type, size and time. A file system without fractions of a second may be
+    /// a second off. A view may be two seconds off, because samples are compared too.
     func isSame(_ copy: stat, _ source: stat) -> Bool {
         copy.st_mode & S_IFMT == source.st_mode & S_IFMT && hasSameTime(copy, source)
             && (source.st_mode & S_IFMT != S_IFREG || copy.st_size == source.st_size)

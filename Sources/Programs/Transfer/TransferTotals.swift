@@ -1,9 +1,9 @@
 internal import Glibc
 internal import Synchronization
 
-/// The work that a transfer has done so far. `--json` of `import` and `export` has the names of the fields.
+/// The work done so far by a transfer. `--json` of `import` and `export` has the names of the fields.
 package struct TransferTotals: Encodable, Equatable, Sendable {
-    /// The numbers of objects that lack something that could not be kept.
+    /// The numbers of copies that lack an attribute of their source, by kind of attribute.
     package struct NotKept: Encodable, Equatable, Sendable {
         package var owners = 0
         package var modes = 0
@@ -13,26 +13,26 @@ package struct TransferTotals: Encodable, Equatable, Sendable {
     }
 
     package var files = 0
-    /// Directories that were made.
+    /// Directories made by the transfer.
     package var directories = 0
     package var symbolicLinks = 0
     package var hardLinks = 0
     /// Fifos, sockets and devices.
     package var specialFiles = 0
-    /// Objects, without directories, that were there already.
+    /// Objects, without directories, that existed already.
     package var present = 0
-    /// Objects that are not at the destination as in the source.
+    /// Objects without a right copy at the destination, except those counted as damaged or different.
     package var failed = 0
     /// Objects that did not verify: files with parts missing at the destination, and objects missing altogether.
     package var damaged = 0
-    /// Objects that were compared and are as in the source. Nil if nothing was compared.
+    /// Objects compared and found equal to their source. Nil if the transfer compared nothing.
     package var verified: Int?
-    /// Objects that were compared and differ.
+    /// Objects compared and found different.
     package var different = 0
     package var notKept = NotKept()
     /// Bytes written, or compared, without holes.
     package var bytes: UInt64 = 0
-    /// Bytes that were there already: of whole files, and of begun ones that were resumed.
+    /// Bytes that existed already: of whole files, and of the resumed part of others.
     package var bytesPresent: UInt64 = 0
 
     package init() {}
@@ -81,7 +81,7 @@ package final class TransferSurvey: Sendable {
             return
         }
         files.add(1, ordering: .relaxed)
-        // A hole is no work.
+        // A hole is no work, so count at most the allocated blocks.
         let size = min(status.st_size, status.st_blocks * 512)
         if status.st_mode & S_IFMT == S_IFREG { bytes.add(max(0, Int(size)), ordering: .relaxed) }
     }

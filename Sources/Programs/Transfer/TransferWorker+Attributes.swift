@@ -4,16 +4,16 @@ internal import LinuxSystem
 internal import SystemPackage
 
 private let capabilities = Array("security.capability".utf8)
-/// The policy of the destination sets it.
+/// Set by the security policy of the destination, so a different label is no loss.
 private let label = Array("security.selinux".utf8)
 
 extension TransferWorker {
-    /// Gives a copy its source's owner, extended attributes, mode and times. Counts what is not permitted or not
-    /// supported at the destination.
+    /// Gives a copy its source's owner, extended attributes, mode and times. Counts those that the destination refuses
+    /// or does not support.
     func keep(_ status: stat, of item: Source.Item, on made: Destination.Item) throws(TransferFailure) {
         let kind = status.st_mode & S_IFMT
         if options.contentsOnly {
-            // A directory was made for this user, or keeps its mode.
+            // A directory was made with mode 0700, or keeps its mode.
             if kind == S_IFREG { try keep(\.modes, on: made) { $0.mode = status.st_mode & 0o700 } }
             return try keepTimes(status, on: made)
         }
@@ -37,7 +37,7 @@ extension TransferWorker {
             // On a directory the bits only choose the group of new files.
             let setsID = kind != S_IFDIR && status.st_mode & 0o6000 != 0
             if options.dropsSpecial && setsID { count { $0.notKept.modes += 1 } }
-            // A set-user-ID program must not run as another user.
+            // Without its source's owner, a set-user-ID program must not run as another user.
             let mode = status.st_mode & (isOwned && !(options.dropsSpecial && setsID) ? 0o7777 : 0o1777)
             try keep(\.modes, on: made) { $0.mode = mode }
         }
@@ -47,7 +47,7 @@ extension TransferWorker {
         try keepTimes(status, on: made)
     }
 
-    /// Restores what a kill during a seal has changed: a file's times, set-id bits and capabilities.
+    /// Restores a file's times, set-id bits and capabilities, which a kill during a seal has changed.
     func restoreTimes(
         _ status: stat, of item: Source.Item, on made: Destination.Item, _ found: stat
     ) throws(TransferFailure) {
@@ -58,6 +58,7 @@ extension TransferWorker {
         try keepTimes(status, on: made, withMode: keepsRights && status.st_mode != found.st_mode)
     }
 
+    /// Sets the times, and counts a refusal.
     /// - Parameter withMode: also sets the mode, in the same call.
     private func keepTimes(_ status: stat, on made: Destination.Item, withMode: Bool = false) throws(TransferFailure) {
         try keep(\.times, on: made) { changes in
@@ -84,7 +85,7 @@ extension TransferWorker {
     }
 
     private func isPermitted(_ body: @autoclosure () throws(StoreError) -> Void) throws(TransferFailure) -> Bool {
-        // setxattr(2) returns the last two, and that there is no space, if an attribute has no room.
+        // setxattr(2) returns the last two, or ENOSPC, if an attribute has no room.
         let refusals: [Errno] = [
             .notPermitted, .permissionDenied, .notSupported, .invalidArgument, .outOfRange, .argListTooLong,
         ]
@@ -101,12 +102,12 @@ extension TransferWorker {
 
     // MARK: Extended attributes
 
-    /// None for a file system without extended attributes.
+    /// Returns an empty list for a file system without extended attributes.
     private func supported(_ names: @autoclosure () throws(StoreError) -> [[UInt8]]) throws(StoreError) -> [[UInt8]] {
         do throws(StoreError) { return try names() } catch .system(.notSupported) { return [] }
     }
 
-    /// Returns true if all could be kept.
+    /// Copies these attributes. Returns true if the destination has kept all of them.
     private func keepAttributes(
         _ names: [[UInt8]], of item: Source.Item, on made: Destination.Item
     ) throws(TransferFailure) -> Bool {
@@ -126,7 +127,8 @@ extension TransferWorker {
         return isKept
     }
 
-    /// Removes other attributes: a new file may have an ACL from its directory, and an existing directory any.
+    /// Removes all other attributes. A new file may have an ACL from its directory, and an existing directory any
+    /// attribute.
     private func removeAttributes(notIn names: [[UInt8]], of made: Destination.Item) throws(TransferFailure) -> Bool {
         var isKept = true
         let wanted = Set(names)

@@ -4,10 +4,10 @@ internal import LinuxSystem
 internal import SystemPackage
 
 extension TransferWorker {
-    /// Copies a file, link or special file that is not there yet.
+    /// Copies a file, link or special file, unless a complete copy exists.
     func copy(_ object: Object) throws(TransferFailure) {
         let existing = try existing(object)
-        // The names of one file in a view can differ in their keys.
+        // Copy each name in a view as a file of its own, because names of one file can differ in their keys.
         guard object.status.st_nlink > 1, object.directory.status != nil, !options.contentsOnly else {
             return try copyFirst(object, existing)
         }
@@ -74,13 +74,14 @@ extension TransferWorker {
         }
     }
 
-    /// Returns nil for a file that a later transfer cannot go on inside. The ranges of a damaged file must be found again.
+    /// Returns a temporary name from which a later transfer can go on, or nil if the file must begin anew. That
+    /// includes damaged files, whose damaged ranges must be found again.
     private func resumableName(of object: Object, _ content: Source.Content) throws(TransferFailure) -> [UInt8]? {
         let status = object.status
         guard !options.savesDamaged, status.st_size > Int64(options.resumeInterval) else {
             return nil
         }
-        // Without the device, whose number can change with a restart.
+        // Leave the device out, because its number can change with a restart.
         let times = [status.st_mtim, status.st_ctim].map { "\($0.tv_sec) \($0.tv_nsec)" }
         let text = "\(status.st_ino) \(status.st_size) \(times)\n" + source.decryption(of: content).description
         return try writing(try TemporaryName.resumable(object.name, content: text))
@@ -94,12 +95,12 @@ extension TransferWorker {
     /// The state of an existing object.
     private enum Standing {
         case complete
-        /// An earlier transfer has made it and not completed it, or the options say so.
+        /// An earlier transfer has left it incomplete, or the options allow it.
         case replaceable
         case different
     }
 
-    /// Completes an existing object that lacks only attributes.
+    /// Returns the state of an existing object. Completes an object that lacks only attributes.
     private func standing(of existing: Destination.Item, _ object: Object) throws(TransferFailure) -> Standing {
         let status = try writing(try destination.status(of: existing))
         let isSame = options.isSame(status, object.status)
@@ -120,8 +121,9 @@ extension TransferWorker {
         return mayReplace ? .replaceable : .different
     }
 
-    /// True if an earlier transfer has made the file.
-    /// - Parameter lost: the status of a file that may have lost its times. It gets them back.
+    /// Returns true if an earlier transfer has made the file.
+    /// - Parameter lost: the status of a file that may have lost its times, which are then restored; nil for any other
+    ///   file.
     private func isComplete(
         _ existing: Destination.Item, _ lost: stat?, _ object: Object
     ) throws(TransferFailure) -> Bool {
@@ -129,11 +131,12 @@ extension TransferWorker {
         if lost == nil && isSealed && !options.comparesContents {
             return options.contentsOnly ? try hasSameSamples(existing, object) : true
         }
-        // A power cut may have taken a part of the file.
+        // A power cut may have taken a part of the file, so compare all of it.
         if try difference(existing, object) != nil { return false }
         if !isSealed {
             do throws(StoreError) { try destination.seal(existing, workspace) } catch {
-                // The file is closed to writing, as its source is. A new copy is sealed as it is written.
+                // The copy is closed to writing, because its source is. A new copy can be sealed, because it is open
+                // while it is written.
                 if error == .system(.permissionDenied) { return false }
                 throw TransferFailure(writing: error)
             }
@@ -148,9 +151,9 @@ extension TransferWorker {
         return try hasSameSamples(copy, content, upTo: reading(try source.length(of: content)))
     }
 
-    /// True if a file differs from an earlier transfer's only in what a kill during a seal changes
-    /// (``TransferTree/sealsFiles``). Its contents must still be compared. A user may have changed anything else, so
-    /// nothing else is restored.
+    /// Returns true if a file differs from an earlier transfer's only by what a kill during a seal changes
+    /// (``TransferTree/sealsFiles``). Its contents must still be compared. Only this is restored, because any other
+    /// change may be the user's.
     private func mayHaveLostTimes(_ status: stat, _ object: Object) -> Bool {
         let source = object.status
         return destination.sealsFiles && !options.isReplacing && object.kind == S_IFREG
@@ -159,11 +162,12 @@ extension TransferWorker {
             && [source.st_uid, geteuid()].contains(status.st_uid)
     }
 
-    /// Runs `body`, which makes an object under a temporary name, and then renames the object to its own name.
+    /// Makes an object with `body` under a temporary name, and then renames it to its own name.
     /// - Parameters:
-    ///   - resumable: the temporary name of a file that a later transfer can go on inside; nil for a random name.
-    ///   - body: returns the object, which stays open until the rename: while it is locked, no transfer removes it.
-    /// - Returns: false, with the object removed, if something has the name meanwhile. Another transfer may have made it.
+    ///   - resumable: the temporary name of a file inside which a later transfer can go on; nil for a random name.
+    ///   - body: returns the object, which stays open until the rename, because other transfers spare a locked object.
+    /// - Returns: false, with the object removed, if another transfer, for example, has meanwhile made something of
+    ///   this name.
     private func publish(
         _ object: Object, as resumable: [UInt8]? = nil, isReplacing: Bool,
         _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
@@ -227,7 +231,8 @@ extension TransferWorker {
         count { $0.hardLinks += 1 }
     }
 
-    /// True if a link can replace the object without loss. An earlier transfer may have made each of two names a file.
+    /// Returns true if a link can replace the object without loss. An earlier transfer may have made two files of two
+    /// names.
     private func mayBecomeLink(
         _ existing: Destination.Item, _ status: stat, _ object: Object
     ) throws(TransferFailure) -> Bool {
@@ -238,7 +243,7 @@ extension TransferWorker {
         return try difference(existing, object) == nil
     }
 
-    /// Returns the object at a path below the destination's root. Follows no link.
+    /// Returns the object at a path below the destination's root, without following links.
     private func item(at path: [UInt8], from directory: Directory) throws(StoreError) -> Destination.Item {
         var root = directory
         while let parent = root.parent { root = parent }
@@ -253,7 +258,7 @@ extension TransferWorker {
 
 extension TransferWorker {
     /// Writes a file's data and leaves its holes.
-    /// - Parameter start: where a file that can be resumed goes on; nil for any other file.
+    /// - Parameter start: the offset from which a resumable file goes on; nil for any other file.
     func fill(
         _ file: Destination.Content, from content: Source.Content, of object: Object, resumedAt start: UInt64? = nil
     ) throws(TransferFailure) {
@@ -262,7 +267,8 @@ extension TransferWorker {
         var durable = start ?? 0
         try readAll(content, from: durable, &damage) { (bytes, offset) throws(TransferFailure) in
             try writing { () throws(StoreError) in
-                // If a file goes beyond a multiple of the interval, all bytes before that are on disk.
+                // Sync before the first write past a multiple of the interval, so a longer file is on disk up to the
+                // multiple.
                 if start != nil && offset / interval > durable / interval {
                     try destination.synchronize(file)
                     durable = offset
@@ -280,8 +286,8 @@ extension TransferWorker {
         report(damage, of: object)
     }
 
-    /// - Throws: if a real file does not end where its size says: such are in /proc and /sys, and on network storage that
-    ///   does not know its files' sizes.
+    /// Checks that a real file ends at its size.
+    /// - Throws: for files of /proc and /sys, and of network storage that does not know its files' sizes.
     private func expectEnd(of content: Source.Content, at length: UInt64, _ object: Object) throws(TransferFailure) {
         let start = length - min(length, 1)
         let end = workspace.reply.slice(..<2)
@@ -290,12 +296,12 @@ extension TransferWorker {
         throw .entry("its size is not that of its content")
     }
 
-    /// Goes on inside a large file that an interrupted transfer has begun, or begins it.
+    /// Goes on inside a large file begun by an interrupted transfer, or begins it.
     private func resumeFile(
         _ name: [UInt8], from content: Source.Content, of object: Object
     ) throws(TransferFailure) -> Destination.Item {
         let directory = object.directory.destination
-        // Unfinished files of the same name, made from other content or from an older state of the source.
+        // Remove unfinished files of the same name with other content, or from an older state of the source.
         removeStale(in: directory) { $0 != name && TemporaryName.isSameFile($0, name) }
         let (made, file) = try writing(try destination.resume(name, in: directory, workspace))
         let size = try writing(try destination.length(of: file))
@@ -303,11 +309,11 @@ extension TransferWorker {
         let length = try reading(try source.length(of: content))
         if start >= length { start = 0 }
         if destination.sealsFiles {
-            // Whoever can write the vault's directory can lengthen an unsealed file with zeros, put another file in its place,
-            // or damage it. A seal would make that final, so compare everything.
+            // An attacker who can write to the vault's directory could have lengthened an unsealed file with zeros,
+            // exchanged or damaged it. A seal would make that final, so compare everything.
             start = try compare(file, content, upTo: start).sameLength / options.resumeInterval * options.resumeInterval
         } else if (try? hasSameSamples(file, content, upTo: start)) != true {
-            // The name does not depend on the keys. A copy that cannot be read begins anew.
+            // Begin anew. The keys may have changed, which the name does not show, or the copy is unreadable.
             start = 0
         }
         try writing(try destination.setLength(start, of: file, workspace))
@@ -316,7 +322,7 @@ extension TransferWorker {
         return made
     }
 
-    /// Reports the damage of a file whose copy is there already.
+    /// Reports the damage of a file whose copy exists already.
     private func surveyDamage(_ object: Object) throws(TransferFailure) {
         guard object.kind == S_IFREG else { return }
         let content = try reading(try source.open(object.item, workspace))
@@ -331,15 +337,16 @@ extension TransferWorker {
         transfer.damaged(object.path, damage.ranges, reason)
     }
 
-    /// Passes all data from an offset on to `deliver`, in order. No batch crosses a multiple of the resume interval.
+    /// Passes all data from an offset on to `deliver`, in order. Each batch ends at or before a multiple of the resume
+    /// interval.
     private func readAll(
         _ content: Source.Content, from start: UInt64, _ damage: inout DamagedRanges,
         _ deliver: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) {
         var offset = start
         let interval = options.resumeInterval
-        // Report the tail as one range. Someone who can write the vault's directory can make it as long as a file can
-        // be.
+        // Report the tail as one range, because an attacker who can write to the vault's directory can make it as long
+        // as a file can be.
         let end = options.savesDamaged ? source.authenticLength(of: content) : .max
         while let run = try reading(try source.data(in: content, from: offset)) {
             offset = run.lowerBound
@@ -352,7 +359,7 @@ extension TransferWorker {
                 let left = min(min(run.upperBound, end) - offset, interval - offset % interval)
                 let buffer = workspace.reply.slice(..<Int(min(UInt64(workspace.reply.count), left)))
                 let count = try read(content, at: offset, into: buffer, &damage, deliver)
-                // The file was cut meanwhile. Its times show that.
+                // Another process has truncated the file. Its times show that.
                 if count == 0 { return }
                 offset += UInt64(count)
             }
@@ -390,14 +397,15 @@ extension TransferWorker {
 
 /// The ranges of a file that do not verify.
 struct DamagedRanges {
-    /// A file can have any number of them. The last one covers those beyond the limit.
+    /// The greatest number of ranges, because damage can have any number. The last range covers those past the limit.
     private static let limit = 1000
 
     private(set) var ranges: [Range<UInt64>] = []
     /// The reason of the first range.
     private(set) var reason: String?
 
-    /// - Parameter range: after those added before.
+    /// Adds a range, or extends the last one.
+    /// - Parameter range: begins at or after the end of those added before.
     mutating func add(_ range: Range<UInt64>, _ text: String) {
         if reason == nil { reason = text }
         if let last = ranges.last, last.upperBound == range.lowerBound || ranges.count == Self.limit {

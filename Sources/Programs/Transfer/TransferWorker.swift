@@ -3,15 +3,15 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// One thread of a transfer: walks the source, and copies or compares.
+/// One thread of a transfer, which walks the source, and copies or compares.
 struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Source.Workspace == Destination.Workspace {
     typealias Transfer = TreeTransfer<Source, Destination>
     typealias Directory = Transfer.Directory
     typealias Object = Transfer.Object
 
-    /// The number of names of a directory that a thread takes at a time.
+    /// The number of a directory's names handed to a thread at a time.
     private static var batch: Int { 32 }
-    /// The deepest nesting of directories. Each is open on both sides.
+    /// The deepest nesting of directories, because the directory at each level is open on both sides.
     private static var maximumDepth: Int { 1000 }
 
     let transfer: Transfer
@@ -40,7 +40,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         }
     }
 
-    /// Gives work to another thread, or does it if enough waits.
+    /// Gives work to another thread, or does it here if enough work waits.
     private func share(_ work: Transfer.Work) {
         if !transfer.pool.offer(work) { perform(work) }
     }
@@ -48,12 +48,12 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
     /// Runs `body`, and reports a failure that concerns this path alone.
     private func attempt(_ path: [UInt8], _ body: @autoclosure () throws(TransferFailure) -> Void) {
         guard !transfer.isStopped() else { return transfer.stop(.stopped) }
-        // A directory is not finished if the transfer has ended early.
+        // An early end leaves directories unfinished, so that their attributes still show it.
         if transfer.failure != nil { return }
         do throws(TransferFailure) {
             try body()
         } catch {
-            // Stopping a transfer also fails a thread that waits for a key.
+            // A thread that waits for a key fails too when the transfer is stopped. Report the stop, not the failure.
             if transfer.isStopped() { return transfer.stop(.stopped) }
             switch error {
             case .stopped: transfer.stop(.stopped)
@@ -100,7 +100,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
 
     private func finish(_ directory: Directory, _ status: stat) throws(TransferFailure) {
         if !options.isComparing {
-            // With a failure an unfinished file may still be wanted.
+            // After a failure the next transfer may still need an unfinished file.
             if transfer.totals.failed == 0 { sweep(directory, includingResumable: true) }
             if !directory.keepsOwn {
                 try keep(status, of: directory.source, on: directory.destination)
@@ -141,7 +141,8 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         if options.isComparing { try compare(object) } else { try copy(object) }
     }
 
-    /// Opens a file to get its exact length. That can take its key, so a copy with another time is refused before.
+    /// Opens a file to get its exact length, which may need its key. So a copy with another time is refused before the
+    /// open.
     private func findLength(of object: inout Object) throws(TransferFailure) {
         if !options.isComparing, let existing = try existing(object) {
             let found = try writing(try destination.status(of: existing))
@@ -185,14 +186,14 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         guard options.leftOut != FileIdentity(status) else {
             throw .damaged("the vault or source itself is there, and stays as it is")
         }
-        // The directory gets its source's mode when all is in it.
+        // The directory gets its source's mode when everything is in it.
         if geteuid() != 0, !options.contentsOnly, status.st_mode & 0o700 != 0o700 {
             try change(existing) { $0.mode = status.st_mode & 0o7777 | 0o700 }
         }
     }
 
-    /// Removes the mark from a complete destination, and then sets its times again, which that has changed. Until then the
-    /// next transfer takes the directory for this transfer's.
+    /// Removes the mark from a complete destination, and then sets the times again, because the removal has changed
+    /// them. Until then the next transfer may treat the directory as made by this one.
     private func removeMark(in made: Destination.Item, _ status: stat) throws(TransferFailure) {
         try writing { () throws(StoreError) in
             let kept = try destination.status(of: made).st_mode & 0o7777
@@ -204,11 +205,11 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
             } catch .system(.noSuchFileOrDirectory) {}
             if isClosed { try change(made) { $0.mode = kept } }
         }
-        // A refusal has been counted before.
+        // Ignore a refusal, because it was counted before.
         try? change(made) { $0.setTimes(of: status) }
     }
 
-    /// Removes unfinished objects of killed transfers. Objects that cannot be seen or removed stay.
+    /// Removes unfinished objects of killed transfers, as far as they can be seen and removed.
     private func sweep(_ directory: Directory, includingResumable: Bool = false) {
         if directory.isNew || options.isComparing { return }
         removeStale(in: directory.destination) { name in
@@ -217,7 +218,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         }
     }
 
-    /// Removes the objects of ended transfers that have such a name.
+    /// Removes the objects of ended transfers whose name passes the test.
     func removeStale(in directory: Destination.Item, where isMeant: ([UInt8]) -> Bool) {
         guard var listing = try? destination.list(directory) else { return }
         while let name = try? destination.next(&listing) {
@@ -229,7 +230,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
 }
 
 extension TransferWorker {
-    /// Compares an object at the destination with its source, with all of its content.
+    /// Compares an object at the destination, and all its content, with its source.
     func compare(_ object: Object) throws(TransferFailure) {
         guard let existing = try existing(object) else { throw .missing }
         let status = try writing(try destination.status(of: existing))
@@ -254,8 +255,8 @@ extension TransferWorker {
         count { $0.files += 1 }
     }
 
-    /// Removes a file that this transfer has copied and that differs from its source. Returns true if that worked. The
-    /// difference is reported in any case.
+    /// Removes a file that this transfer has copied wrong. Returns true if that worked. The caller reports the
+    /// difference in any case.
     private func removeWrongCopy(_ existing: Destination.Item, of object: Object) -> Bool {
         guard let since = options.copiedSince, let changed = try? destination.status(of: existing).st_ctim,
             (changed.tv_sec, changed.tv_nsec) >= (since.tv_sec, since.tv_nsec)
@@ -263,7 +264,7 @@ extension TransferWorker {
         return (try? destination.remove(object.name, in: object.directory.destination)) != nil
     }
 
-    /// Returns how the contents differ, or nil if they do not.
+    /// Returns how the contents differ, or nil if they are the same.
     func difference(_ existing: Destination.Item, _ object: Object) throws(TransferFailure) -> String? {
         let content = try reading(try source.open(object.item, workspace))
         let copy: Destination.Content
@@ -277,7 +278,8 @@ extension TransferWorker {
     }
 
     /// Compares contents from the start up to `end`, or up to the end of the longer.
-    /// - Returns: the offset up to which they are the same for sure, and how they differ there, or nil if they do not.
+    /// - Returns: the offset up to which the contents are surely the same, and how they differ there, or nil if they
+    ///   are the same.
     func compare(
         _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64 = .max
     ) throws(TransferFailure) -> (sameLength: UInt64, difference: String?) {
@@ -298,7 +300,7 @@ extension TransferWorker {
             if count == 0 { break }
             if options.isComparing { self.count { $0.bytes += UInt64(count) } }
             offset += UInt64(count)
-            // Skip a hole that both have, except its last byte: the ends must be compared.
+            // Skip a common hole, except for its last byte, because the ends must be compared.
             let data = try reading(try source.data(in: content, from: offset))
             let other = try? destination.data(in: copy, from: offset)
             let next = min(data?.lowerBound ?? .max, other?.lowerBound ?? .max)
@@ -310,8 +312,8 @@ extension TransferWorker {
         return (offset, nil)
     }
 
-    /// Compares 4 KiB at the start, before `end`, and where the source shows another decryption. A different key, initial
-    /// vector or chunk size changes one of them.
+    /// Compares 4 KiB at the start, before `end`, and where the source shows a different decryption. A different key,
+    /// initial vector or chunk size changes at least one of them.
     func hasSameSamples(
         _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64
     ) throws(TransferFailure) -> Bool {

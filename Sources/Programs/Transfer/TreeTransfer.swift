@@ -2,28 +2,29 @@ internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 
-/// Copies a tree, or compares a copy with its source, on several threads. Its memory does not grow with the tree, except
-/// for files with several names of which some are not copied yet.
+/// Copies a tree, or compares a copy with its source, on several threads. Its memory stays bounded, except for files
+/// with several names, until all of these are copied.
 ///
-/// Each object is made under a temporary name and gets its own name when it is whole. So an interrupted transfer goes on
-/// with what is missing, and inside a large file. An object that is there with the same type, size and time counts as the
-/// same. A file with the same contents gets its source's time. No directory is ever replaced.
+/// The transfer makes each object under a temporary name and renames it when it is whole. So after an interruption it
+/// goes on with the missing objects, and inside a large file. An existing object of the same type, size and time counts
+/// as the same. In a vault, a file with only its times lost in a seal gets its source's times. Directories are never
+/// replaced.
 package final class TreeTransfer<Source: TransferTree, Destination: TransferTree>: Sendable
 where Source.Workspace == Destination.Workspace {
     package typealias Workspace = Source.Workspace
 
-    /// A directory whose contents are being transferred. Any thread.
+    /// A directory in transfer. Any thread.
     final class Directory: Sendable {
         let source: Source.Item
         let destination: Destination.Item
-        /// Below both roots; empty for the roots.
+        /// The path below both roots; empty for the roots.
         let path: [UInt8]
         let parent: Directory?
-        /// The source's status when it was entered; nil if only one file of it is transferred.
+        /// The source's status on entering; nil if only one file of it is transferred.
         let status: stat?
-        /// True for a destination that was there and that the user named. It keeps its owner, mode, attributes and times.
+        /// True for an existing destination named by the user. It keeps its owner, mode, attributes and times.
         let keepsOwn: Bool
-        /// True if the destination was just made, so that no earlier transfer has left anything in it.
+        /// True if this transfer made the destination, so leftovers of earlier transfers cannot be in it.
         let isNew: Bool
         let depth: Int
         /// The number of unfinished pieces of work.
@@ -41,25 +42,25 @@ where Source.Workspace == Destination.Workspace {
 
         func begin() { pending.add(1, ordering: .relaxed) }
 
-        /// Returns true for the last piece.
+        /// Ends one piece of work. Returns true for the last piece.
         func end() -> Bool { pending.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 }
 
         func path(of name: [UInt8]) -> [UInt8] { path.isEmpty ? name : path + [UInt8(ascii: "/")] + name }
     }
 
-    /// An object in the source that is being transferred.
+    /// An object of the source in transfer.
     struct Object {
         let item: Source.Item
-        /// Taken before any content was read.
+        /// The status before any content was read.
         var status: stat
         let directory: Directory
-        /// At the destination.
+        /// The name at the destination.
         let name: [UInt8]
-        /// Below the source.
+        /// The path below the source.
         let path: [UInt8]
 
         var kind: mode_t { status.st_mode & S_IFMT }
-        /// True for a device node, but not for the whiteout of an overlayfs (0:0), which no driver serves and every
+        /// True for a device node, but not for the whiteout of an overlayfs (0:0), which has no driver and which every
         /// user can make.
         var isDevice: Bool { kind == S_IFBLK || kind == S_IFCHR && status.st_rdev != 0 }
     }
@@ -73,10 +74,10 @@ where Source.Workspace == Destination.Workspace {
     let source: Source
     let destination: Destination
     let options: TransferOptions
-    /// Called by any thread with a path below the source, and why it is not transferred.
+    /// Called by any thread with a path below the source, and the reason for which it is not transferred.
     let failed: @Sendable ([UInt8], String) -> Void
-    /// Called by any thread with a path below the source, its ranges that do not verify (none: nothing of it verifies),
-    /// and why.
+    /// Called by any thread with a path below the source, its damaged ranges (none: all of it is damaged), and the
+    /// reason.
     let damaged: @Sendable ([UInt8], [Range<UInt64>], String) -> Void
     /// Called by any thread before each batch of at most 1 MiB.
     let isStopped: @Sendable () -> Bool
@@ -101,16 +102,16 @@ where Source.Workspace == Destination.Workspace {
 
     func count(_ body: (inout TransferTotals) -> Void) { state.withLock { body(&$0.totals) } }
 
-    /// The first reason is kept.
+    /// Ends the transfer early, for the first reason given.
     func stop(_ error: TransferError) {
         state.withLock { if $0.failure == nil { $0.failure = error } }
         pool.stop()
     }
 
-    /// Makes one directory what another is.
+    /// Makes one directory a copy of another.
     /// - Parameters:
-    ///   - isNew: the destination was made for this transfer. One that was there keeps its owner, mode, attributes and
-    ///     times, unless a transfer that has not ended made it.
+    ///   - isNew: the destination was made for this transfer. An existing one keeps its owner, mode, attributes and
+    ///     times, unless it was made by a transfer that has not ended.
     ///   - workspaces: one for each thread.
     ///   - whileWaiting: called by this thread several times a second.
     /// - Throws: the reason for which the transfer ended early: `.stopped`, or `.unusable`.
@@ -130,7 +131,7 @@ where Source.Workspace == Destination.Workspace {
         try run(.directory(root), workspaces, whileWaiting)
     }
 
-    /// Copies one object that is not a directory.
+    /// Copies one object other than a directory.
     /// - Throws: the reason for which the transfer ended early.
     package func transferFile(
         _ name: [UInt8], in from: Source.Item, as newName: [UInt8], into directory: Destination.Item,
@@ -144,7 +145,7 @@ where Source.Workspace == Destination.Workspace {
         _ work: Work, _ workspaces: [Workspace], _ whileWaiting: (TransferTotals) -> Void
     ) throws(TransferError) {
         let bodies = workspaces.map { workspace -> @Sendable (Work) -> Void in
-            // One thread uses it, and no other.
+            // Each worker belongs to one thread.
             nonisolated(unsafe) let worker = TransferWorker(transfer: self, workspace: workspace)
             return { work in worker.perform(work) }
         }
@@ -154,10 +155,10 @@ where Source.Workspace == Destination.Workspace {
         if let failure { throw failure }
     }
 
-    /// True if a transfer that has not ended has made the directory.
+    /// Returns true if an unfinished transfer has made the directory.
     private func isMarked(_ directory: Destination.Item) throws(StoreError) -> Bool {
         guard let mark = try destination.find(TemporaryName.mark, in: directory) else { return false }
-        // Any user who can write to the directory can make a mark. Only our own counts.
+        // Count only a mark of our own, because any user who can write to the directory can make one.
         return try destination.status(of: mark).st_uid == geteuid() && destination.isStale(mark)
     }
 }
