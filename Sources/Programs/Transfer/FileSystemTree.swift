@@ -10,16 +10,14 @@ internal import VaultStore
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// The files of a vault or a view. The tree makes a kernel's requests to the file system, so holes, log and seals are
-/// as in a mount.
+/// The files of a vault or a view, used through a kernel's requests, so holes, log and seals are as in a mount.
 package struct FileSystemTree<System: FileSystem>: TransferTree {
     package typealias Workspace = System.Workspace
 
     /// A node, looked up once and forgotten with its last reference.
     package final class Item: Sendable {
         let id: NodeID
-        /// Held while this directory is changed, because the kernel too lets only one request at a time change a
-        /// directory.
+        /// Held while this directory changes, because the kernel too lets only one request at a time change one.
         let names = Mutex<Void>(())
         private let system: System
 
@@ -229,8 +227,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     ) throws(StoreError) -> (Item, Content) {
         guard let item = try find(name, in: directory) else { return try makeFile(name, in: directory) }
         if let content = try? openUnfinished(item, in: directory, workspace) { return (item, content) }
-        // Remove an unusable file, or one from elsewhere. A vault has one writer, so no other process is writing the
-        // file.
+        // Remove an unusable file, or one from elsewhere. A vault has one writer, so it is not being written.
         try remove(name, in: directory)
         return try makeFile(name, in: directory)
     }
@@ -245,8 +242,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         changes.mode = 0o600
         try change(item, changes, workspace)
         let content = try open(item, flags: O_RDWR, workspace)
-        // Use the file only if it has its directory's class, as a new file would. The class of the directory may have
-        // changed.
+        // Use the file only if it still has the class that a new file would have, that of its directory.
         let attribute = Array("user.vaultfs.class".utf8)
         return try self.attribute(attribute, of: item) == self.attribute(attribute, of: directory) ? content : nil
     }

@@ -5,8 +5,7 @@ package import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// Real files. An item is an O_PATH descriptor, so the transfer can read the attributes even of a file closed to its
-/// owner.
+/// Real files. An item is an O_PATH descriptor, which gives the attributes even of a file closed to its owner.
 package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     package init() {}
 
@@ -116,7 +115,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     ) throws(StoreError) -> (Descriptor, Descriptor) {
         let file = try openUnfinished(name, in: directory)
         let status = try file.status()
-        // A transfer by root changes the owner to that of the source before it renames the file.
+        // A transfer by root changes the owner before it renames the file, so another owner's file may be one of ours.
         if geteuid() == 0 && status.st_uid != 0 && isStale(file) {
             try remove(name, in: directory)
             return try makeFile(name, in: directory)
@@ -204,7 +203,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
     /// A running transfer holds a lock on the file it writes.
     package func isStale(_ item: Descriptor) -> Bool {
         let user = geteuid()
-        // A transfer by root changes the owner to that of the source before it renames the file.
+        // A transfer by root changes the owner before it renames the file, so another owner's file may be one of ours.
         guard let status = try? item.status(), user == 0 || status.st_uid == user, status.st_mode & S_IFMT != S_IFDIR
         else { return false }
         guard status.st_mode & S_IFMT == S_IFREG else { return true }

@@ -9,8 +9,7 @@ package enum TemporaryName {
     private static let prefix = Array(".vaultfs-transfer-".utf8)
     private static let digits = 16
 
-    /// The name of a file that marks a destination until the transfer that made it has ended. A random name is never
-    /// equal.
+    /// The name of a file that marks a destination until the transfer that made it has ended. Never a random name.
     static let mark = prefix + Array(String(repeating: "0", count: digits).utf8)
 
     static func make() throws(StoreError) -> [UInt8] {

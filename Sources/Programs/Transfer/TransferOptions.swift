@@ -15,14 +15,12 @@ package struct TransferOptions: Sendable {
     /// Makes all copies belong to the user who runs the transfer.
     package var dropsOwners = false
     /// For a view, which knows only contents, names and times, and a file's exact length only while the file is open.
-    /// Copies are for this user alone, and other kinds of objects are failures. Because nothing authenticates existing
-    /// files, samples of them are compared.
+    /// Copies are for this user alone, and other kinds of objects are failures. Samples of existing files are compared.
     package var contentsOnly = false
     /// Compares the destination with the source, and writes nothing.
     package var isComparing = false
     /// The time (CLOCK_REALTIME_COARSE) at which the copying began whose result is compared. If a file changed since
-    /// then and differs from its source, the transfer copied it wrong, so it is removed. Older files are not ours, and
-    /// stay.
+    /// then and differs from its source, the transfer copied it wrong, so it is removed. Older files stay.
     package var copiedSince: timespec?
     /// A directory left out of the transfer, on both sides: the vault, if it lies in the source or the destination.
     package var leftOut: FileIdentity?

@@ -2,8 +2,7 @@ package import FileSystem
 package import Glibc
 package import LinuxSystem
 
-/// A tree from which or to which files are copied. Names are bytes, and symbolic links in the tree are never followed.
-/// Any thread.
+/// A tree from which or to which files are copied. Names are bytes. Links in the tree are never followed. Any thread.
 ///
 /// A `Workspace` belongs to the calling thread. Each function throws the error of the system call for which it stands,
 /// and `.damaged` for unauthentic data.
@@ -36,8 +35,7 @@ package protocol TransferTree: Sendable {
     func length(of content: Content) throws(StoreError) -> UInt64
     /// Returns the sealed length, past which reads fail. `.max` if the content does not exceed one.
     func authenticLength(of content: Content) -> UInt64
-    /// Returns the first run of data at or after an offset, or nil if only a hole is left. The run may end past the
-    /// file's end.
+    /// Returns the first run of data at or after an offset, which may pass the file's end. Nil if only a hole is left.
     func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>?
     /// Returns fewer bytes than asked for only at the end.
     func read(

@@ -8,8 +8,7 @@ private let capabilities = Array("security.capability".utf8)
 private let label = Array("security.selinux".utf8)
 
 extension TransferWorker {
-    /// Gives a copy its source's owner, extended attributes, mode and times. Counts those that the destination refuses
-    /// or does not support.
+    /// Gives a copy its source's owner, extended attributes, mode and times. Counts those refused or not supported.
     func keep(_ status: stat, of item: Source.Item, on made: Destination.Item) throws(TransferFailure) {
         let kind = status.st_mode & S_IFMT
         if options.contentsOnly {
@@ -127,8 +126,7 @@ extension TransferWorker {
         return isKept
     }
 
-    /// Removes all other attributes. A new file may have an ACL from its directory, and an existing directory any
-    /// attribute.
+    /// Removes other attributes. A new file may have an ACL from its directory, and an existing directory anything.
     private func removeAttributes(notIn names: [[UInt8]], of made: Destination.Item) throws(TransferFailure) -> Bool {
         var isKept = true
         let wanted = Set(names)

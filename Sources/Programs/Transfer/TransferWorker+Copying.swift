@@ -122,8 +122,7 @@ extension TransferWorker {
     }
 
     /// Returns true if an earlier transfer has made the file.
-    /// - Parameter lost: the status of a file that may have lost its times, which are then restored; nil for any other
-    ///   file.
+    /// - Parameter lost: the status of a file that may have lost its times, to be restored; nil for any other file.
     private func isComplete(
         _ existing: Destination.Item, _ lost: stat?, _ object: Object
     ) throws(TransferFailure) -> Bool {
@@ -135,8 +134,7 @@ extension TransferWorker {
         if try difference(existing, object) != nil { return false }
         if !isSealed {
             do throws(StoreError) { try destination.seal(existing, workspace) } catch {
-                // The copy is closed to writing, because its source is. A new copy can be sealed, because it is open
-                // while it is written.
+                // The copy is closed to writing like its source. A new copy can be sealed while it is open.
                 if error == .system(.permissionDenied) { return false }
                 throw TransferFailure(writing: error)
             }
@@ -151,9 +149,9 @@ extension TransferWorker {
         return try hasSameSamples(copy, content, upTo: reading(try source.length(of: content)))
     }
 
-    /// Returns true if a file differs from an earlier transfer's only by what a kill during a seal changes
-    /// (``TransferTree/sealsFiles``). Its contents must still be compared. Only this is restored, because any other
-    /// change may be the user's.
+    /// Returns true if an earlier transfer's file may have lost its times in a kill during a seal
+    /// (``TransferTree/sealsFiles``). The caller must still compare the contents. Any other difference may be the
+    /// user's change, so it stays.
     private func mayHaveLostTimes(_ status: stat, _ object: Object) -> Bool {
         let source = object.status
         return destination.sealsFiles && !options.isReplacing && object.kind == S_IFREG
@@ -166,8 +164,7 @@ extension TransferWorker {
     /// - Parameters:
     ///   - resumable: the temporary name of a file inside which a later transfer can go on; nil for a random name.
     ///   - body: returns the object, which stays open until the rename, because other transfers spare a locked object.
-    /// - Returns: false, with the object removed, if another transfer, for example, has meanwhile made something of
-    ///   this name.
+    /// - Returns: false, with the object removed, if something has meanwhile got the name, such as another's copy.
     private func publish(
         _ object: Object, as resumable: [UInt8]? = nil, isReplacing: Bool,
         _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
@@ -231,8 +228,7 @@ extension TransferWorker {
         count { $0.hardLinks += 1 }
     }
 
-    /// Returns true if a link can replace the object without loss. An earlier transfer may have made two files of two
-    /// names.
+    /// Returns true if a link can replace the object without loss: an earlier transfer may have copied it as a file.
     private func mayBecomeLink(
         _ existing: Destination.Item, _ status: stat, _ object: Object
     ) throws(TransferFailure) -> Bool {
@@ -267,8 +263,7 @@ extension TransferWorker {
         var durable = start ?? 0
         try readAll(content, from: durable, &damage) { (bytes, offset) throws(TransferFailure) in
             try writing { () throws(StoreError) in
-                // Sync before the first write past a multiple of the interval, so a longer file is on disk up to the
-                // multiple.
+                // Sync before the first write past a multiple of the interval. A longer file is on disk up to it.
                 if start != nil && offset / interval > durable / interval {
                     try destination.synchronize(file)
                     durable = offset
@@ -337,16 +332,14 @@ extension TransferWorker {
         transfer.damaged(object.path, damage.ranges, reason)
     }
 
-    /// Passes all data from an offset on to `deliver`, in order. Each batch ends at or before a multiple of the resume
-    /// interval.
+    /// Passes all data from an offset on to `deliver`, in order. Batches do not cross multiples of the resume interval.
     private func readAll(
         _ content: Source.Content, from start: UInt64, _ damage: inout DamagedRanges,
         _ deliver: (UnsafeRawBufferPointer, UInt64) throws(TransferFailure) -> Void
     ) throws(TransferFailure) {
         var offset = start
         let interval = options.resumeInterval
-        // Report the tail as one range, because an attacker who can write to the vault's directory can make it as long
-        // as a file can be.
+        // Report the tail as one range, because someone who can write the vault's directory can make it huge.
         let end = options.savesDamaged ? source.authenticLength(of: content) : .max
         while let run = try reading(try source.data(in: content, from: offset)) {
             offset = run.lowerBound

@@ -141,8 +141,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         if options.isComparing { try compare(object) } else { try copy(object) }
     }
 
-    /// Opens a file to get its exact length, which may need its key. So a copy with another time is refused before the
-    /// open.
+    /// Opens a file to get its exact length, which may need its key. So a copy with another time is refused first.
     private func findLength(of object: inout Object) throws(TransferFailure) {
         if !options.isComparing, let existing = try existing(object) {
             let found = try writing(try destination.status(of: existing))
@@ -255,8 +254,7 @@ extension TransferWorker {
         count { $0.files += 1 }
     }
 
-    /// Removes a file that this transfer has copied wrong. Returns true if that worked. The caller reports the
-    /// difference in any case.
+    /// Removes a file that this transfer has copied wrong. Returns true if it could. The caller reports the difference.
     private func removeWrongCopy(_ existing: Destination.Item, of object: Object) -> Bool {
         guard let since = options.copiedSince, let changed = try? destination.status(of: existing).st_ctim,
             (changed.tv_sec, changed.tv_nsec) >= (since.tv_sec, since.tv_nsec)
@@ -278,8 +276,7 @@ extension TransferWorker {
     }
 
     /// Compares contents from the start up to `end`, or up to the end of the longer.
-    /// - Returns: the offset up to which the contents are surely the same, and how they differ there, or nil if they
-    ///   are the same.
+    /// - Returns: the offset up to which the contents are surely the same, and the difference there, or nil if none.
     func compare(
         _ copy: Destination.Content, _ content: Source.Content, upTo end: UInt64 = .max
     ) throws(TransferFailure) -> (sameLength: UInt64, difference: String?) {

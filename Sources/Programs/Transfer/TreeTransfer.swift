@@ -7,8 +7,7 @@ internal import Synchronization
 ///
 /// The transfer makes each object under a temporary name and renames it when it is whole. So after an interruption it
 /// goes on with the missing objects, and inside a large file. An existing object of the same type, size and time counts
-/// as the same. In a vault, a file with only its times lost in a seal gets its source's times. Directories are never
-/// replaced.
+/// as the same. In a vault, a file that lost only its times in a seal gets them back. Directories are never replaced.
 package final class TreeTransfer<Source: TransferTree, Destination: TransferTree>: Sendable
 where Source.Workspace == Destination.Workspace {
     package typealias Workspace = Source.Workspace
@@ -76,8 +75,7 @@ where Source.Workspace == Destination.Workspace {
     let options: TransferOptions
     /// Called by any thread with a path below the source, and the reason for which it is not transferred.
     let failed: @Sendable ([UInt8], String) -> Void
-    /// Called by any thread with a path below the source, its damaged ranges (none: all of it is damaged), and the
-    /// reason.
+    /// Called by any thread with a path below the source, its damaged ranges (none: all is damaged), and the reason.
     let damaged: @Sendable ([UInt8], [Range<UInt64>], String) -> Void
     /// Called by any thread before each batch of at most 1 MiB.
     let isStopped: @Sendable () -> Bool

@@ -7,7 +7,7 @@ internal import VaultFormat
 internal import VaultStore
 internal import ViewFormats
 
-/// The exit codes. They are documented in --help and stable.
+/// The exit codes, documented in --help and stable.
 enum FailureCode: Int32, CaseIterable {
     case failure = 1
     case usage = 2
@@ -47,7 +47,7 @@ enum FailureCode: Int32, CaseIterable {
         }
     }
 
-    /// For --help.
+    /// The table for --help.
     static var table: String {
         let rows = allCases.map { "\($0.rawValue < 10 ? " " : "") \($0.rawValue)  \($0.explanation)" }
         let interrupted = " 128+n  interrupted by signal n: 130 for SIGINT, 143 for SIGTERM"
@@ -86,7 +86,7 @@ struct CommandFailure: Error, Equatable {
         do throws(MountError) { return try body() } catch { throw CommandFailure(error) }
     }
 
-    /// The failure for an error of the lower layers. Nil for any other error.
+    /// Makes the failure for an error of the lower layers; nil for any other error.
     init?(any error: any Error) {
         switch error {
         case let error as CommandFailure: self = error
@@ -108,7 +108,7 @@ struct CommandFailure: Error, Equatable {
         }
     }
 
-    /// Evaluates `body`, which uses the file at a path from a person, and throws `StoreError` or `Errno`.
+    /// Evaluates `body`, which uses the file at a path given by a person, and throws `StoreError` or `Errno`.
     /// - Parameter problem: `cannot open`
     static func wrapping<Result>(
         _ problem: String, _ path: FilePath, _ body: @autoclosure () throws -> Result

@@ -2,11 +2,12 @@ internal import Daemon
 internal import FuseSession
 internal import Synchronization
 
-/// The arrival of a signal that ends the process, for work that must stop in good order. A second signal ends it at once. Any
-/// thread.
+/// The arrival of a signal that ends the process, for work that must stop in good order. A second one ends it at once.
+/// Any thread.
 final class Interruption: Sendable {
     private let number = Atomic<Int32>(0)
 
+    /// Watches for signals.
     /// - Parameter onArrival: called once, on another thread.
     init(_ onArrival: @escaping @Sendable () -> Void = {}) throws(MountError) {
         Signals.block(Signals.ending)
@@ -16,7 +17,7 @@ final class Interruption: Sendable {
         }
     }
 
-    /// The signal that arrived.
+    /// The signal that has arrived, if any.
     var signal: Int32? {
         let number = number.load(ordering: .sequentiallyConsistent)
         return number == 0 ? nil : number

@@ -1,6 +1,6 @@
 internal import LinuxSystem
 
-/// Works on several items, each on its own thread, so that one that hangs delays no other.
+/// Works on several items, each on its own thread, so a hanging item does not delay the others.
 enum ParallelWork {
     /// Returns the results in the order of the items, once all are done.
     static func map<Item: Sendable, Result: Sendable>(
@@ -13,7 +13,7 @@ enum ParallelWork {
                 results.access { $0[index] = result }
             }
             do throws(StoreError) { return try BackgroundThread(work) } catch {
-                // No more threads: one item after the other.
+                // Without more threads, work on one item after the other.
                 work()
                 return nil
             }

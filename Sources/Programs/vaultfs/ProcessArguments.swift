@@ -3,10 +3,10 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// The command line as text without loss: a path may have any bytes, a `String` only UTF-8.
+/// The command line as text without loss. A path may have any bytes, but a `String` has only UTF-8.
 ///
-/// In an argument that is not valid UTF-8, or has one of these scalars, each byte outside ASCII becomes the scalar
-/// U+10FF00 + byte, of a private use plane. The mapping is reversible.
+/// In an argument of invalid UTF-8, or with one of these scalars, each byte outside ASCII becomes the scalar U+10FF00 +
+/// byte, of a private use plane. The mapping is reversible.
 enum ProcessArguments {
     private static let escapeBase: UInt32 = 0x10FF00
 
@@ -15,13 +15,13 @@ enum ProcessArguments {
         var arguments = (1..<max(1, Int(CommandLine.argc))).compactMap { index in
             CommandLine.unsafeArgv[index].map { text(of: Array(UnsafeRawBufferPointer(start: $0, count: strlen($0)))) }
         }
-        // mount(8) makes a mountpoint only if fstab(5) says X-mount.mkdir.
+        // Pass --no-mkdir, because mount(8) makes a mountpoint only if fstab(5) says X-mount.mkdir.
         if isMountHelper(arguments) { arguments = ["mount", "--quiet", "--no-mkdir"] + arguments }
         return arguments
     }
 
-    /// Returns true for a call by mount(8) and mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`, which always
-    /// have options. No command has a slash.
+    /// Returns true for a call by mount(8) and mount.fuse3(8): `vaultfs SOURCE MOUNTPOINT -o OPTIONS`. The source has a
+    /// slash, unlike any command, and the options are always there.
     static func isMountHelper(_ arguments: [String]) -> Bool {
         guard arguments.count >= 4, let source = arguments.first else { return false }
         return source.contains("/") && !source.hasPrefix("-") && arguments[2] == "-o"
@@ -44,10 +44,10 @@ enum ProcessArguments {
     private static func isEscape(_ scalar: Unicode.Scalar) -> Bool { scalar.value >= escapeBase }
 }
 
-/// A path on the command line, any bytes.
+/// A path on the command line, of any bytes.
 struct PathArgument: ExpressibleByArgument {
     let path: FilePath
-    /// `FilePath` drops a slash at the end.
+    /// True for a slash at the end, which `FilePath` drops.
     let endsWithSlash: Bool
 
     init?(argument: String) {
@@ -57,8 +57,8 @@ struct PathArgument: ExpressibleByArgument {
         endsWithSlash = bytes.last == UInt8(ascii: "/")
     }
 
-    /// True for a home directory's `~`, which a shell leaves as it is in `--lock-file=~/x` and between quotes. A path
-    /// of that name would be in the working directory, where nobody expects it.
+    /// Returns true for a home directory's `~`, which a shell leaves as it is in `--lock-file=~/x` and between quotes.
+    /// The path would lie in the working directory, which surprises the user.
     static func isUnexpanded(_ argument: String) -> Bool { argument == "~" || argument.hasPrefix("~/") }
 
     init(path: FilePath) {

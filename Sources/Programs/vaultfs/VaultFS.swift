@@ -40,7 +40,7 @@ struct VaultFS: ParsableCommand {
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
             if let mounting = command as? any MountingCommand {
-                // Its values in `-o` count as options, and the last value of an option counts.
+                // Parse again, because the values in `-o` count as options, and an option's last value counts.
                 let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
                 let ours = try MountOptionList(mounting.mount.options).ours
                 if !ours.isEmpty { command = try parseAsRoot(Array(arguments[..<end]) + ours + arguments[end...]) }
@@ -51,14 +51,14 @@ struct VaultFS: ParsableCommand {
         }
     }
 
-    /// Names that other programs have for our commands. gocryptfs spells its own as options, such as `-init`.
+    /// Other programs' names for our commands. gocryptfs spells its own as options, such as `-init`.
     private static let guesses = [
         "passwd": "slot change", "password": "slot change", "list": "status", "ls": "status", "create": "init",
         "open": "mount", "close": "unmount", "version": "--version", "V": "--version", "fsck": "verify",
         "speed": "bench",
     ]
 
-    /// The message for a misspelt command. ArgumentParser would call it an unexpected argument.
+    /// Returns the message for a misspelt command, which ArgumentParser would call an unexpected argument.
     static func unknownCommand(_ arguments: [String]) -> String? {
         var command: any ParsableCommand.Type = Self.self
         for argument in arguments {
@@ -73,10 +73,10 @@ struct VaultFS: ParsableCommand {
             let word = String(argument.drop { $0 == "-" })
             var guess = isProgram ? guesses[word] ?? names.first { $0 == word } : nil
             if argument.hasPrefix("-") {
-                // An option of the program itself, or one that the parser refuses.
+                // Leave it to the parser, which knows the program's own options and refuses others.
                 if guess == nil || guess == argument { return nil }
             } else {
-                // First, because a vault may have the name of a guess.
+                // Try this guess first, because a vault may have the name of another guess.
                 guess =
                     (isProgram ? mountCommand(arguments) : nil) ?? guess
                     ?? NearWord.guess(for: argument, among: names + below.flatMap { $0.configuration.aliases })
@@ -88,7 +88,7 @@ struct VaultFS: ParsableCommand {
         return nil
     }
 
-    /// `mount Vault Private`, if the arguments are a directory and a path, as for gocryptfs.
+    /// Returns `mount Vault Private` if the arguments are a directory and a path, as for gocryptfs.
     private static func mountCommand(_ arguments: [String]) -> String? {
         let paths = arguments.prefix(2).compactMap { PathArgument(argument: $0)?.path }
         guard paths.count == 2, !arguments[1].hasPrefix("-"),
@@ -97,11 +97,11 @@ struct VaultFS: ParsableCommand {
         return (["mount"] + paths.map(\.quotedForShell)).joined(separator: " ")
     }
 
-    /// Reports an error on stderr, in one line. Help and version are errors too, and go to stdout.
+    /// Reports an error on stderr, in one line. Help and version, which are errors to the parser, go to stdout.
     private static func report(_ error: any Error) -> Int32 {
         let arguments = ProcessArguments.current()
         if let failure = CommandFailure(any: error) {
-            // A path that can exist is shown whole.
+            // Show a path whole if it can exist.
             let cut = failure.code == .usage ? arguments : arguments.filter { $0.utf8.count >= PATH_MAX }
             Console.report(UsageText.showing(cut, in: failure.message))
             return failure.code.rawValue
@@ -119,7 +119,7 @@ struct VaultFS: ParsableCommand {
         return FailureCode.usage.rawValue
     }
 
-    /// The error about an unknown option. The parser first finds that an argument is missing, so this gives it more of them.
+    /// Returns the error about an unknown option. The parser reports a missing argument first, so give it more of them.
     private static func unknownOption(hiddenBy error: any Error) -> (any Error)? {
         guard message(for: error).hasPrefix("Missing expected argument") else { return nil }
         let arguments = Console.takingQuiet(from: ProcessArguments.current())
@@ -131,8 +131,8 @@ struct VaultFS: ParsableCommand {
         return nil
     }
 
-    /// ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` after the failure that an argument is missing, and advice after
-    /// a second mountpoint.
+    /// Returns ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` if an argument is missing, or advice after a
+    /// second mountpoint.
     private static func usage(after error: any Error) -> String {
         let lines = fullMessage(for: error).split(whereSeparator: \.isNewline)
         guard let usage = lines.first(where: { $0.hasPrefix("Usage: ") })?.dropFirst("Usage: ".count) else { return "" }

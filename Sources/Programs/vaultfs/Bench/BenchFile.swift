@@ -5,7 +5,7 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
 
-/// The file that is read: an existing one, or a temporary one in a directory. Any thread.
+/// The measured file: an existing one, or a temporary one in a directory. Any thread.
 final class BenchFile: Sendable {
     let path: FilePath
     let isTemporary: Bool
@@ -32,7 +32,7 @@ final class BenchFile: Sendable {
     /// - Throws: code `usage` if the file system has no room for it.
     func fill(size: Int, progress: ProgressLine) throws(CommandFailure) {
         var space = statvfs()
-        // Some file systems do not know their size.
+        // Check only a known size, because some file systems do not know theirs.
         let isKnown =
             path.removingLastComponent().withPlatformString { statvfs($0, &space) } == 0 && space.f_blocks > 0
         if isKnown, UInt64(size) / max(1, UInt64(space.f_frsize)) > UInt64(space.f_bavail) {
@@ -48,7 +48,7 @@ final class BenchFile: Sendable {
         do throws(StoreError) {
             var done = 0
             while done < size {
-                // Each block is different: a store may find duplicates.
+                // Make each block different, because a store may find duplicates.
                 block.storeBytes(of: UInt64(done), as: UInt64.self)
                 let piece = UnsafeRawBufferPointer(block.slice(..<min(block.count, size - done)))
                 try descriptor.write(piece, at: UInt64(done))

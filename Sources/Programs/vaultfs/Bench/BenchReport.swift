@@ -25,7 +25,7 @@ struct BenchResult: Encodable {
         reads = UInt64(times.count)
         iops = Double(reads) / seconds
         megabytesPerSecond = iops * Double(run.blockSize) / 1e6
-        // The nearest rank: the shortest time that this percentage of the reads does not exceed.
+        // Use the nearest rank: the shortest time within which this percentage of the reads ended.
         func microseconds(_ percentile: Double) -> Double {
             let rank = Int((percentile / 100 * Double(times.count)).rounded(.up))
             return times.isEmpty ? 0 : Double(times[max(0, rank - 1)]) / 100

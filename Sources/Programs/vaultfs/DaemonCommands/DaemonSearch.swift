@@ -10,17 +10,17 @@ struct FoundMount {
     let path: FilePath
     let entry: MountTable.Entry
 
-    /// The mount of a vault or view at a path that a person typed, who may also have typed the vault's or the source's path.
+    /// Finds the mount of a vault or view by a path typed by a person: of the mountpoint, the vault or the source.
     /// - Throws: code `mountpoint`, or `usage` if the vault has several mounts.
     init(at typed: FilePath) throws(CommandFailure) {
         let table = try CommandFailure.mapping(try MountTable.read())
         let resolved: FilePath
         do throws(Errno) {
             let mountpoint = try ResolvedPath.ofMountpoint(typed)
-            // If nothing is mounted there, the name may be a link to a mountpoint.
+            // If nothing is mounted at this name, it may be a link to a mountpoint.
             resolved = try table.entry(at: mountpoint.bytes) == nil ? ResolvedPath.of(typed) : mountpoint
         } catch {
-            // Another user's home directory may be closed to this user. The table names their mount all the same.
+            // Another user's home directory may be closed to this user, but the table still names their mount.
             let named = typed.lexicallyNormalized()
             guard error == .permissionDenied, table.entry(at: named.bytes)?.isOurs == true else {
                 let message =
@@ -42,8 +42,8 @@ struct FoundMount {
         path = FilePath(bytes: entry.mountpoint)
     }
 
-    /// The mount of a vault that was named by its own path. Another user's does not count, not even for root: it may claim
-    /// any source, and it would be given the passphrase.
+    /// Returns the mount of a vault named by its own path. Only this user's mounts count, even for root: another user's
+    /// mount may claim any source, and would then get the passphrase.
     static func only(
         _ mounts: [MountTable.Entry], of vault: FilePath, user: uid_t
     ) throws(CommandFailure) -> MountTable.Entry {
@@ -74,7 +74,7 @@ struct FoundMount {
     func connect() throws(ControlError) -> (socket: DaemonSocket, client: ControlClient) {
         let name = RuntimeDirectory.socketName(mountpoint: path.bytes)
         var directories = DaemonSearch.ownDirectories()
-        // Root may ask another user's daemon.
+        // Root may also ask another user's daemon.
         if geteuid() == 0, let user = entry.userID, user != 0, let table = try? MountTable.read() {
             directories = DaemonSearch.allDirectories(table).filter { $0.userID == user } + directories
         }
@@ -88,7 +88,7 @@ struct FoundMount {
 }
 
 extension FoundMount {
-    /// The reason why nobody answered, for people: that it is another user's mount, or the error itself.
+    /// Returns the reason for a missing answer, for people: the mount is another user's, or the error itself.
     /// - Parameter action: `lock it`.
     func reason(_ error: ControlError, to action: String) -> String {
         MountOwner(of: entry)?.refusal(to: action) ?? "\(error)"
@@ -96,7 +96,7 @@ extension FoundMount {
 }
 
 extension ControlRequest {
-    /// The request in a message after "can".
+    /// The request in words, for a message after "can".
     var action: String {
         switch self {
         case .status: "see its status"
@@ -109,7 +109,7 @@ extension ControlRequest {
 }
 
 struct DaemonSocket: Sendable {
-    /// The user to whom its directory, and so the daemon, belongs.
+    /// The owner of its directory, and so of the daemon.
     let userID: UInt32
     let directory: RuntimeDirectory
     let name: Component
@@ -137,14 +137,14 @@ enum DaemonSearch {
         let userID: UInt32
     }
 
-    /// Calls `body` with every socket in the directories, each on its own thread, and returns its results other than nil when
-    /// all are done. A directory that is reached by several paths counts once.
-    /// - Parameter name: of the only socket that is meant. Nil for all.
+    /// Calls `body` with every socket in the directories, each on its own thread, and returns its results other than
+    /// nil when all are done. A directory reached by several paths counts once.
+    /// - Parameter name: of the only socket to ask; nil for all.
     static func ask<Answer: Sendable>(
         _ directories: [Candidate], named name: Component? = nil, _ body: @escaping @Sendable (DaemonSocket) -> Answer?
     ) -> [Answer] {
         let seen = Monitor(Set<FileIdentity>())
-        // Opening a directory may hang too: a hostile user's may lie on a file system of their own.
+        // Open each on its own thread, because a hostile user's directory may hang on a file system of theirs.
         return ParallelWork.map(directories) { candidate -> [Answer] in
             guard let directory = try? RuntimeDirectory(existing: candidate.path, user: candidate.userID),
                 seen.access({ $0.insert(directory.identity).inserted })
@@ -156,12 +156,12 @@ enum DaemonSearch {
         }.flatMap { $0 }
     }
 
-    /// The status of every daemon in the directories.
+    /// Returns the status of every daemon in the directories.
     static func statuses(_ directories: [Candidate] = ownDirectories()) -> [MountStatus] {
         ask(directories) { try? $0.connect().status() }
     }
 
-    /// This user's only mount.
+    /// Returns this user's only mount.
     /// - Throws: codes `mountpoint` if there is none, `usage` if there are several, `failure` if no daemon answers.
     static func onlyMount() throws(CommandFailure) -> (mountpoint: String, socket: DaemonSocket, client: ControlClient)
     {
@@ -180,6 +180,7 @@ enum DaemonSearch {
         return try only(found, name: \.0)
     }
 
+    /// Returns the only mount.
     /// - Parameter name: returns a mount's name for the message.
     static func only<Mount>(
         _ found: [Mount], name: (Mount) -> String
@@ -190,14 +191,14 @@ enum DaemonSearch {
         throw CommandFailure(.usage, "you have several mounts (\(names)): name one, or use --all")
     }
 
-    /// The directories that concern this user: their own, or for root all users'.
+    /// Returns the directories to search: this user's, or for root all users'.
     static func directories(_ table: MountTable) -> [Candidate] {
         geteuid() == 0 ? allDirectories(table) : ownDirectories()
     }
 
     static func ownDirectories() -> [Candidate] { RuntimeDirectory.own.map { Candidate(path: $0, userID: geteuid()) } }
 
-    /// All users' directories. Only root can open them.
+    /// Returns all users' directories. Only root can open them.
     static func allDirectories(_ table: MountTable) -> [Candidate] {
         var users = Set(table.entries.filter(\.isOurs).compactMap(\.userID))
         users.formUnion(names(in: "/run/user").compactMap { UInt32($0) })

@@ -4,12 +4,12 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// Prints the events of all the user's mounts, also of those made later. The kernel reports each change of the mount table
-/// (proc_pid_mountinfo(5)), and each mount that appears there gets a thread that reads its events.
+/// Prints the events of all the user's mounts, also of later ones. The kernel reports each change of the mount table
+/// (proc_pid_mountinfo(5)), and a thread reads the events of each mount in it.
 struct EventFollower {
-    /// Time between two tries to reach a daemon that is just beginning to serve, in milliseconds.
+    /// Time, in milliseconds, between two tries to reach a daemon that may just be starting.
     private static let retryInterval: Int32 = 50
-    /// The number of these tries. A mount that nobody serves by then is left alone.
+    /// The number of these tries. The command then ignores a mount without a daemon.
     private static let maximumRetries = 100
 
     let output: EventOutput
@@ -26,11 +26,11 @@ struct EventFollower {
 
     init(output: EventOutput) { self.output = output }
 
-    /// Returns when nobody reads the output any more.
+    /// Follows all mounts, and returns when the output has no reader left.
     func run() throws {
         let table = try CommandFailure.wrapping(
             "cannot open", "/proc/self/mountinfo", try Descriptor(path: "/proc/self/mountinfo", flags: O_RDONLY))
-        // Tries for each mount that has not been reached.
+        // Number of tries for each mount not reached yet.
         var tries: [Key: Int] = [:]
         var isFirst = true
         while true {
@@ -70,7 +70,7 @@ struct EventFollower {
         return thread != nil
     }
 
-    /// Waits for a change of the mount table. Returns false if nobody reads the output any more.
+    /// Waits for a change of the mount table. Returns false when the output has no reader left.
     private func wait(_ table: Descriptor, timeout: Int32) -> Bool {
         var descriptors = [
             pollfd(fd: table.fd, events: Int16(POLLPRI), revents: 0),

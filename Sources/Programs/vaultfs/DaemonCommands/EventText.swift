@@ -22,7 +22,7 @@ enum EventText {
             return (event.atEnd == true ? "ended, and not everything is known to be in place: " : "problem: ") + reason
         case "mounted", "unmounted": return event.event
         default:
-            // A later version's daemon.
+            // A daemon of a later version may send events unknown here.
             let details = FieldText.text(of: event, without: ["event", "time", "mountpoint", "receipt"])
             return Console.shown(event.event) + (details.isEmpty ? "" : ": " + details)
         }

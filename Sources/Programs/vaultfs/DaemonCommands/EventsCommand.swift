@@ -48,12 +48,12 @@ struct EventsCommand: ParsableCommand {
 /// Prints events, a line each. Any thread.
 final class EventOutput: Sendable {
     private let isJSON: Bool
-    /// Held during a write, so that lines stay whole.
+    /// Held during a write, so lines stay whole.
     private let writing = Mutex(())
 
     init(isJSON: Bool) { self.isJSON = isJSON }
 
-    /// Prints a mount's events until it ends or nobody reads.
+    /// Prints a mount's events until it ends or the output has no reader left.
     /// - Parameter mountpoint: for the event of its end.
     /// - Throws: code `mountpoint` if the daemon was killed, which leaves the mount.
     func follow(_ client: ControlClient, at mountpoint: String) throws {
@@ -78,7 +78,7 @@ final class EventOutput: Sendable {
     @discardableResult
     func write(_ event: ControlEvent) throws(CommandFailure) -> Bool { try write(event, line: Data(event.line)) }
 
-    /// Writes an event without buffering. Returns false if nobody reads.
+    /// Writes an event without buffering. Returns false if the output has no reader.
     private func write(_ event: ControlEvent, line: Data) throws(CommandFailure) -> Bool {
         let text = (isJSON ? Array(line) : Array(EventText.line(event).utf8)) + [UInt8(ascii: "\n")]
         do throws(StoreError) {

@@ -43,10 +43,10 @@ struct LockCommand: ParsableCommand {
     func validate() throws { try MountChoice(mountpoint: mountpoint, all: all, json: json).validate() }
 
     func run() throws {
-        // Somebody who wants everything locked must not be asked which.
+        // A user who wants everything locked must not be asked to choose, so no mountpoint means all mounts.
         let mounts = MountChoice(mountpoint: mountpoint, all: mountpoint == nil, json: json)
         let answers = try mounts.ask(.lock(forgetsKeys: forget)) { [timeout] socket in
-            // On a connection of its own: a late answer would be taken for that of the lock.
+            // Use a connection of its own, because the lock's connection would take a late answer for that of the lock.
             let status = try? socket.connect().status()
             let grace = status?.lock?.graceSeconds ?? 0
             return max(1, Int((Double(timeout.milliseconds) / 1000 + grace).rounded(.up)))
@@ -85,13 +85,13 @@ struct LockCommand: ParsableCommand {
 
 /// A receipt for people.
 extension LockReceipt {
-    /// The data that could not be purged. Nil for none.
+    /// The unpurged data, or nil if everything was purged.
     var left: String? {
         let names = unpurged.map(Console.shown).joined(separator: "; ")
         return names.isEmpty ? complete ? nil : "the receipt does not say what" : names
     }
 
-    /// Labels and their values.
+    /// The receipt's labels with their values.
     var lines: [(label: String, text: String)] {
         let purged = [
             inodes.map { "\($0) inodes" }, names.map { $0.isEmpty ? "" : "names (\(Console.shown($0)))" },
@@ -109,7 +109,7 @@ extension LockReceipt {
         ].map { ($0, ($1 ?? []).filter { !$0.isEmpty }.joined(separator: ", ")) }.filter { !$0.1.isEmpty }
     }
 
-    /// The line that says what an unlock takes. Nil if another version's daemon does not say it.
+    /// Names the secret an unlock will need. Nil if a daemon of another version does not report it.
     fileprivate var unlocking: String? {
         guard let needsSecret, let policy else { return nil }
         if needsSecret { return "'vaultfs unlock' will need the passphrase or another secret" }
@@ -117,7 +117,7 @@ extension LockReceipt {
             + (policy == LockPolicy.refuse.rawValue ? " ('vaultfs lock --forget' makes it ask)" : "")
     }
 
-    /// One line: the times, or what could not be purged.
+    /// The times, or the unpurged data, in one line.
     var summary: String { left.map { "not purged: \($0)" } ?? times.joined(separator: ", ") }
 
     private var times: [String] {

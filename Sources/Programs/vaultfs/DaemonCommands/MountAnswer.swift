@@ -6,7 +6,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// `[MOUNTPOINT | --all]`: the mounts that a command asks.
+/// `[MOUNTPOINT | --all]`: the mounts to which a command sends its request.
 struct MountChoice: ParsableArguments {
     @Argument(help: "The mountpoint. It may be left out if you have only one mount.", completion: Completions.mounts)
     var mountpoint: PathArgument?
@@ -28,8 +28,8 @@ struct MountChoice: ParsableArguments {
     }
 
     /// Sends the request to all the mounts at once, and returns when all have answered.
-    /// - Parameter timeout: returns the time to wait for a mount's answer, in seconds. Nil for that of the request.
-    /// - Throws: codes `mountpoint`, or `usage` if it is not clear which mount is meant.
+    /// - Parameter timeout: returns the time to wait for a mount's answer, in seconds; nil for the request's default.
+    /// - Throws: codes `mountpoint`, or `usage` if the user must name one of several mounts.
     func ask(
         _ request: ControlRequest, timeout: @escaping AnswerTimeout = { _ in nil }
     ) throws(CommandFailure) -> [MountAnswer] {
@@ -39,8 +39,8 @@ struct MountChoice: ParsableArguments {
         return [MountAnswer(name, socket, client, request, timeout)]
     }
 
-    /// Makes the kernel write the dirty mapped pages back: of the mountpoint, or if none was given, of all mounts of this user.
-    /// Another user's mount may not answer.
+    /// Makes the kernel write the dirty mapped pages back: of the mountpoint, or without one, of all mounts of this
+    /// user. Other users' mounts are left out, because they may not answer.
     /// - Throws: code `mountpoint`.
     func writePagesBack() throws(CommandFailure) {
         let paths: [[UInt8]]
@@ -59,9 +59,9 @@ struct MountChoice: ParsableArguments {
 
     /// Prints the answers, and a line on stderr for each failure.
     /// - Parameters:
-    ///   - acceptsDead: true if a mount whose daemon has ended is as the command makes it, unless programs have it open.
-    ///   - show: prints a response for people, unless they want JSON. Throws the failure in a response.
-    /// - Throws: the only failure, or an exit code after several.
+    ///   - acceptsDead: true if the command counts a mount with an ended daemon as done, unless programs have it open.
+    ///   - show: prints a response for people, unless the user wants JSON. Throws the failure in a response.
+    /// - Throws: the failure if it is the only one, otherwise the exit code of the first one after printing all.
     func report(
         _ answers: [MountAnswer], acceptsDead: Bool = false,
         show: (_ mountpoint: String, ControlResponse) throws(CommandFailure) -> Void
@@ -74,7 +74,7 @@ struct MountChoice: ParsableArguments {
                 do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
             case .dead where !acceptsDead: failures.append(.dead(at: answer.mountpoint))
             case .dead(let path):
-                // The kernel keeps the pages of open files, and refuses to open them again.
+                // The kernel keeps the pages of files that are open, and lets programs open no others.
                 let users = MountUsers.names(of: path)
                 if !users.isEmpty {
                     failures.append(.stillReadable(answer.mountpoint, by: users))
@@ -93,13 +93,14 @@ struct MountChoice: ParsableArguments {
 }
 
 extension CommandFailure {
-    /// The daemon of a mount has ended.
+    /// The failure for a mount whose daemon has ended.
     static func dead(at mountpoint: String) -> CommandFailure {
         CommandFailure(
             .mountpoint, "\(mountpoint): its daemon has ended: 'vaultfs unmount \(mountpoint)' removes the mount")
     }
 
-    /// - Parameter users: the programs that have files of a mount open whose daemon has ended.
+    /// The failure for a mount with an ended daemon, if its files are still open.
+    /// - Parameter users: the programs with open files of the mount.
     fileprivate static func stillReadable(_ mountpoint: String, by users: String) -> CommandFailure {
         CommandFailure(
             .notPurged,
@@ -108,16 +109,16 @@ extension CommandFailure {
     }
 }
 
-/// Returns the time to wait for the answer of a mount's daemon, in seconds. Nil for that of the request.
+/// Returns the time to wait for the answer of a mount's daemon, in seconds; nil for the request's default.
 typealias AnswerTimeout = @Sendable (DaemonSocket) -> Int?
 
 /// The outcome of a request to one mount. As JSON: the daemon's answer and the mountpoint.
 struct MountAnswer: Encodable, Sendable {
     enum Outcome: Sendable {
         case answered(ControlResponse)
-        /// The daemon of the mount at this path has died: its keys are gone. The kernel may have pages of open files.
+        /// The daemon of the mount at this path has died with its keys. The kernel may have pages of open files.
         case dead(FilePath)
-        /// Nobody answers, and the reason.
+        /// The daemon did not answer, for this reason.
         case unreachable(String)
     }
 
@@ -127,10 +128,10 @@ struct MountAnswer: Encodable, Sendable {
 
     /// The mountpoint for messages.
     let mountpoint: String
-    /// Nil if none was found.
+    /// The daemon's socket; nil if it was not found.
     let socket: DaemonSocket?
     let outcome: Outcome
-    /// The path of the vault or the view's source in the mount table, for a mount whose daemon does not answer. Not in the JSON.
+    /// The path of the vault or the view's source in the mount table, for a mount without an answer. Not in the JSON.
     var source: String?
 
     func encode(to encoder: any Encoder) throws {
@@ -145,7 +146,7 @@ struct MountAnswer: Encodable, Sendable {
 }
 
 extension MountAnswer {
-    /// The response to a request, or the reason why there is none.
+    /// Sends a request, and keeps the response or the reason for its absence.
     fileprivate init(
         _ mountpoint: String, _ socket: DaemonSocket, _ client: ControlClient, _ request: ControlRequest,
         _ timeout: AnswerTimeout
@@ -161,7 +162,7 @@ extension MountAnswer {
         }
     }
 
-    /// The response that `send` returns, or the reason why there is none.
+    /// Keeps the response from `send`, or the reason for its absence.
     fileprivate init(_ mountpoint: String, _ socket: DaemonSocket, _ send: () throws(ControlError) -> ControlResponse) {
         do throws(ControlError) {
             self.init(mountpoint: mountpoint, socket: socket, outcome: .answered(try send()))
@@ -170,7 +171,7 @@ extension MountAnswer {
         }
     }
 
-    /// Asks the mount at a path that a person typed.
+    /// Asks the mount at a path typed by a person.
     static func ask(
         _ path: FilePath, _ request: ControlRequest, timeout: AnswerTimeout = { _ in nil }
     ) throws(CommandFailure) -> MountAnswer {
@@ -185,7 +186,7 @@ extension MountAnswer {
         }
     }
 
-    /// Sends the same daemon another request, on a new connection: a person may have typed a secret meanwhile.
+    /// Sends the same daemon another request, on a new connection, because a person may have typed a secret first.
     func asking(_ request: ControlRequest) -> MountAnswer {
         guard let socket else { return self }
         return MountAnswer(mountpoint, socket) { () throws(ControlError) in try socket.connect().send(request) }
@@ -198,7 +199,7 @@ extension MountAnswer {
         let table = try CommandFailure.mapping(try MountTable.read())
         let mounts = Dictionary(table.mountsOfThisUser.map { (key($0), $0.mountpoint) }) { $1 }
         let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket -> MountAnswer? in
-            // A dead daemon's socket: the mount table shows whether a mount is left.
+            // The socket may be left from a dead daemon. The mount table shows whether its mount is left, too.
             guard let client = try? socket.connect() else { return nil }
             do throws(ControlError) {
                 let name = Console.shown(try client.status().mountpoint)
@@ -213,12 +214,12 @@ extension MountAnswer {
         return (found + (try unanswered(beside: found))).sorted { $0.mountpoint < $1.mountpoint }
     }
 
-    /// The user and the socket's name, so that no user can answer for another's mount.
+    /// Returns the user and the socket's name. With the user in it, another user cannot answer for this mount.
     private static func key(_ entry: MountTable.Entry) -> String {
         "\(entry.userID ?? 0) \(RuntimeDirectory.socketName(mountpoint: entry.mountpoint))"
     }
 
-    /// The mounts in the table without an answer from a daemon.
+    /// Returns the mounts in the table without an answer from a daemon.
     private static func unanswered(beside found: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
         let answered = Set(found.compactMap { answer in answer.socket.map { "\($0.userID) \($0.name)" } })
         let silent = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser.filter {
@@ -227,7 +228,7 @@ extension MountAnswer {
         let outcomes = ParallelWork.map(silent) { entry -> Outcome in
             entry.isDead() ? .dead(FilePath(bytes: entry.mountpoint)) : .unreachable("\(ControlError.noDaemon)")
         }
-        // Leave out mounts that were unmounted meanwhile.
+        // Leave out mounts that have been unmounted meanwhile.
         let table = try CommandFailure.mapping(try MountTable.read())
         return zip(silent, outcomes).compactMap { entry, outcome in
             guard table.entry(at: entry.mountpoint)?.isOurs == true else { return nil }

@@ -1,7 +1,7 @@
 internal import Control
 internal import FileSystem
 
-/// The state and counters of mounts in the text format of Prometheus, which node_exporter's textfile collector reads.
+/// The state and counters of mounts in the text format of Prometheus, read by node_exporter's textfile collector.
 struct PrometheusText {
     private typealias Labels = [(name: String, value: String)]
 
@@ -74,14 +74,16 @@ struct PrometheusText {
 
     private static func labels(_ mount: MountStatus) -> Labels { [("mountpoint", mount.mountpoint)] }
 
-    /// - Parameter figure: nil for a mount that does not have it.
+    /// Adds a metric from the statistics.
+    /// - Parameter figure: nil for a mount without it.
     private mutating func add<Number: BinaryInteger>(
         _ name: String, _ kind: Kind, _ help: String, _ figure: KeyPath<Statistics, Number?>, factor: Double = 1
     ) {
         add(name, kind, help, factor: factor) { $0.statistics?[keyPath: figure] }
     }
 
-    /// - Parameter value: returns nil for a mount that does not have the metric.
+    /// Adds a metric.
+    /// - Parameter value: returns nil for a mount without the metric.
     private mutating func add<Number: BinaryInteger>(
         _ name: String, _ kind: Kind, _ help: String, factor: Double = 1, value: (MountStatus) -> Number?
     ) {
@@ -89,7 +91,7 @@ struct PrometheusText {
         add(name, kind, help, samples)
     }
 
-    /// Adds a metric, unless no mount has it.
+    /// Adds a metric, unless all mounts lack it.
     private mutating func add(_ name: String, _ kind: Kind, _ help: String, _ samples: [(Labels, Double)]) {
         if samples.isEmpty { return }
         text += "# HELP vaultfs_\(name) \(help)\n# TYPE vaultfs_\(name) \(kind.rawValue)\n"
@@ -99,12 +101,12 @@ struct PrometheusText {
         }
     }
 
-    /// Integers have no decimal point.
+    /// Returns the number as text, without a decimal point for an integer.
     private static func number(_ value: Double) -> String {
         Int64(exactly: value).map { "\($0)" } ?? "\(value)"
     }
 
-    /// A label's value: backslash, quote and line feed are escaped.
+    /// Returns a label's value, with backslash, quote and line feed escaped.
     private static func escaped(_ value: String) -> String {
         value.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"").replacing("\n", with: "\\n")
     }

@@ -57,12 +57,12 @@ struct StatusCommand: ParsableCommand {
         } else {
             StatusText.print(answers, verbosely: verbose)
         }
-        // A mount that is only out of reach is no failure: it may be well.
+        // Only a dead mount is a failure. One that just cannot be reached may be well.
         for case .failure(let failure) in answers.map(\.status) where failure.code == .mountpoint { throw failure }
         try Self.checkProblems(answers.compactMap { try? $0.status.get() })
     }
 
-    /// Throws the exit code for problems, which are printed by then.
+    /// Throws the exit code for problems. The caller has printed them.
     private static func checkProblems(_ mounts: [MountStatus]) throws {
         guard mounts.contains(where: { $0.problems?.isEmpty == false }) else { return }
         throw ExitCode(FailureCode.problems.rawValue)
@@ -70,7 +70,7 @@ struct StatusCommand: ParsableCommand {
 }
 
 extension MountAnswer {
-    /// The mount's status. The failure's code is `mountpoint` if the daemon has died, `failure` if it gives no status.
+    /// The mount's status. The failure's code is `mountpoint` if the daemon has died, `failure` if it sends no status.
     var status: Result<MountStatus, CommandFailure> {
         switch outcome {
         case .answered(.status(let status)): .success(status)

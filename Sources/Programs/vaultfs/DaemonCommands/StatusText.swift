@@ -4,7 +4,7 @@ internal import Locking
 
 /// A mount's status for people.
 enum StatusText {
-    /// Five lines, one more each for a lease and for conflicts, and with `verbosely` everything that the daemon says.
+    /// Prints five lines, one more each for a lease and for conflicts, and with `verbosely` the whole status.
     static func print(_ status: MountStatus, verbosely: Bool) {
         Console.printField("mountpoint", Console.shown(status.mountpoint))
         Console.printField(status.view.map { "\($0) view of" } ?? "vault", Console.shown(status.vaultPath))
@@ -34,13 +34,13 @@ enum StatusText {
         printFields(status.requests)
     }
 
-    /// Several mounts: a line for each, or with `verbosely` everything.
+    /// Prints a line for each of several mounts, or with `verbosely` everything.
     static func print(_ answers: [MountAnswer], verbosely: Bool) {
         guard let first = answers.first else { return Swift.print("No vault is mounted.") }
         if !verbosely {
             guard answers.count == 1, case .success(let status) = first.status else {
                 Console.printTable([["STATE", "PROBLEMS", "MOUNTPOINT", "VAULT"]] + answers.map(row))
-                // The command fails with the reason for a dead one.
+                // Skip dead mounts, because the command fails with their reason.
                 for case .failure(let failure) in answers.map(\.status) where failure.code != .mountpoint {
                     Swift.print(failure.message)
                 }
@@ -74,7 +74,7 @@ enum StatusText {
     /// `locked by a lock file: /run/…, read-only`
     private static func state(_ status: MountStatus) -> String {
         var parts = [Console.shown(status.state)]
-        // The files that were seen say more than "by lock-file".
+        // Prefer the lock files themselves, which say more than "by lock-file".
         let (seen, reasons) = (status.lock?.seen ?? [], status.lock?.reasons ?? [])
         parts += seen.isEmpty ? reasons.map(reason) : seen.map(Console.shown)
         if status.lock?.needsSecret == true {
@@ -89,7 +89,7 @@ enum StatusText {
         reason == LockReason.expired.rawValue ? "the slot has expired" : "by \(Console.shown(reason))"
     }
 
-    /// The labels of fields whose names a reader would not understand.
+    /// Labels for fields with names unclear to a reader.
     private static let labels = [
         "aes blocks decrypted": "AES blocks decrypted", "cache": "cache memory",
         "class keys": "classes with keys", "clients followed": "single-program runs",

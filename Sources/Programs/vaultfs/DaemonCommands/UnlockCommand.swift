@@ -19,7 +19,7 @@ struct UnlockCommand: ParsableCommand {
             \(FailureCode.lockFileExists.rawValue). With --json: the answer as an object; with --all, an array of them.
             """)
 
-    /// The longest wait for a daemon that got wrong secrets, in seconds. It demands 4 s after the third.
+    /// The longest wait, in seconds, for a daemon that got wrong secrets. It demands 4 s after the third.
     private static let longestWait = 5.0
 
     @OptionGroup
@@ -37,9 +37,9 @@ struct UnlockCommand: ParsableCommand {
         }
     }
 
-    /// Asks again those that need a secret, one by one, because there is only one terminal.
+    /// Asks the mounts that need a secret again, one by one, because there is only one terminal.
     private func withSecrets(_ answers: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
-        // A descriptor can be read only once, so its secret is for all.
+        // Read a descriptor once and share its secret, because it cannot be read again.
         let shared = answers.contains(where: wantsSecret) ? try secret.readSource() : nil
         var result = answers
         for index in answers.indices where wantsSecret(answers[index]) {
@@ -56,8 +56,7 @@ struct UnlockCommand: ParsableCommand {
         return try secret.withSecret(for: vault, refusal: Self.wrongSecret) { secret in Self.send(secret, to: answer) }
     }
 
-    /// Sends the secret. If the daemon demands a short wait, because somebody gave a wrong secret before, waits and sends it
-    /// again.
+    /// Sends the secret. If the daemon demands a short wait because of earlier wrong secrets, waits and sends it again.
     private static func send(_ secret: SlotSecret, to answer: MountAnswer) -> MountAnswer {
         let deadline = ContinuousClock.now + .seconds(longestWait)
         let progress = ProgressLine()
@@ -69,7 +68,7 @@ struct UnlockCommand: ParsableCommand {
                 ContinuousClock.now + .seconds(seconds) <= deadline
             else { return result }
             progress.show(["waiting \(Int(seconds.rounded(.up))) s after a wrong secret …"])
-            // The daemon sends no event when the time is over.
+            // Sleep, because the daemon sends no event when the wait is over.
             usleep(useconds_t(seconds * 1_000_000))
         }
     }
@@ -79,13 +78,13 @@ struct UnlockCommand: ParsableCommand {
         return Self.failure(answer.mountpoint, failure)
     }
 
-    /// With --all, another user's daemon must not get a secret that is meant for others.
+    /// Returns true if this mount may get the secret. With --all, a daemon of another user must not.
     private func wantsSecret(_ answer: MountAnswer) -> Bool {
         guard case .answered(.error(let failure)) = answer.outcome else { return false }
         return failure.code == .secretNeeded && (!mounts.all || answer.socket?.userID == geteuid())
     }
 
-    /// The present configuration of the mounted vault.
+    /// Returns the present configuration of the mounted vault.
     private func configuration(of answer: MountAnswer) throws(CommandFailure) -> VaultConfiguration {
         guard case .answered(.status(let status)) = answer.asking(.status).outcome else {
             throw CommandFailure(.failure, "\(answer.mountpoint): the daemon does not answer which vault it serves")
@@ -95,7 +94,8 @@ struct UnlockCommand: ParsableCommand {
         }
     }
 
-    /// - Parameter isChecked: false if a secret was given that the daemon did not need.
+    /// Prints the answer.
+    /// - Parameter isChecked: false if the user gave a secret that the daemon did not need.
     private func show(
         _ mountpoint: String, _ response: ControlResponse, isChecked: Bool
     ) throws(CommandFailure) {
@@ -116,7 +116,7 @@ struct UnlockCommand: ParsableCommand {
         case .lockFileExists:
             let files = failure.lockFiles ?? []
             let names = files.map(Console.shown).joined(separator: ", ")
-            // The agent and the screen lockers of the examples make the usual one.
+            // The agent and the example screen lockers make the lock file of the usual name.
             let isSession = files.contains { FilePath($0).lastComponent?.string == LockArguments.usualName }
             let advice =
                 isSession ? ", as while your session is locked: unlock the screen, or remove it" : ": remove it first"

@@ -57,7 +57,7 @@ struct UnmountCommand: ParsableCommand {
     private func paths() throws(CommandFailure) -> [FilePath] {
         if !mountpoints.isEmpty { return mountpoints.map(\.path) }
         let mounts = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser
-        // The newest first: a view of a vault's files, or a vault in a vault, keeps the older mount in use.
+        // Begin with the newest: a view of a vault's files, or a vault in a vault, keeps the older mount in use.
         if all { return mounts.reversed().map { FilePath(bytes: $0.mountpoint) } }
         let own = mounts.filter { $0.userID == geteuid() }.map { FilePath(bytes: $0.mountpoint) }
         return [try DaemonSearch.only(own, name: \.shown)]
@@ -66,7 +66,7 @@ struct UnmountCommand: ParsableCommand {
     private func unmount(_ mount: FoundMount) throws(CommandFailure) {
         let wasDead: Bool
         do throws(CommandFailure) { wasDead = try end(mount) } catch {
-            // fusermount3 refuses another user's mount, and does not say whose it is.
+            // fusermount3 refuses another user's mount without naming the user, so name them here.
             guard error.code == .failure, let owner = MountOwner(of: mount.entry) else { throw error }
             throw CommandFailure(error.code, "\(mount.path.shown): \(owner.refusal(to: "unmount it"))")
         }
@@ -74,12 +74,13 @@ struct UnmountCommand: ParsableCommand {
         Console.confirm("\(mount.path.shown): unmounted\(addition)")
     }
 
-    /// - Returns: true if the daemon had died before. It has then left its record in the vault, which is no failure of this
-    ///   command.
+    /// Unmounts, and waits for the daemon's end.
+    /// - Returns: true if the daemon had died before. This command has not failed then, although the record is still
+    ///   there.
     private func end(_ mount: FoundMount) throws(CommandFailure) -> Bool {
-        // Find the daemon before unmounting, to see it end.
+        // Find the daemon before the unmount, to see it end.
         let client = try? mount.connect().client
-        // Not for another user, who could put a directory of ours there meanwhile.
+        // Remove only our own mountpoint. Another user could meanwhile put a directory of ours at the path of theirs.
         let isOwn = mount.entry.userID == geteuid()
         let wasMade = isOwn && (try? client?.status())?.madeMountpoint ?? false
         let wasDead = hasDied(mount, client)
@@ -94,7 +95,7 @@ struct UnmountCommand: ParsableCommand {
                     if event.isEnd { isEndConfirmed = true }
                     if event.atEnd == true, let reason = event.reason { problems.append(Console.shown(reason)) }
                 }
-                // Until the process has ended, its descriptors keep the store in use, and its file system cannot be unmounted.
+                // Wait for the process, because until it ends, its descriptors keep the store's file system in use.
                 return isClosed && (process?.waitUntilEnded(timeout: timeout) ?? true)
             }
             if !problems.isEmpty { throw notDurable(mount, problems.joined(separator: "; ")) }
@@ -121,15 +122,16 @@ struct UnmountCommand: ParsableCommand {
             _ = try client.send(.events)
             return false
         } catch {
-            // If it does not answer in time, it may still end well, and a look at the mount would keep that in use.
+            // A slow daemon may still end well. To check the mount would keep it in use.
             return error != .timedOut && mount.entry.isDead()
         }
     }
 
+    /// Waits for the process, and ends it if necessary and allowed.
     /// - Parameters:
     ///   - isDaemon: true if the process is surely the mount's daemon, which may be ended.
     ///   - hasEnded: waits for the process's end. Returns false after a time.
-    /// - Returns: false if it was killed.
+    /// - Returns: false if the process was killed.
     private func wait(
         _ mount: FoundMount, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
     ) throws(CommandFailure) -> Bool {
@@ -137,8 +139,8 @@ struct UnmountCommand: ParsableCommand {
         let limit: Duration = .milliseconds(self.limit.milliseconds)
         let silence = min(.seconds(2), limit)
         if hasEnded(silence) { return true }
-        // A mount namespace that was made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon
-        // and its keys. SIGTERM ends it all the same. A daemon that is still writing ignores it.
+        // A mount namespace made meanwhile (a container, a service) has a copy of the mount, which keeps the daemon and
+        // its keys. SIGTERM ends the daemon all the same, unless it is still writing.
         if mayEndIt { kill(process, SIGTERM) }
         if Console.isStandardErrorTerminal {
             Console.writeToStandardError("unmounted; waiting for everything to reach the disk…\n")
@@ -156,15 +158,15 @@ struct UnmountCommand: ParsableCommand {
                     : "it may still be writing to the vault; 'kill -KILL \(process)' ends it"))
     }
 
-    /// For a daemon that has not said how it ended, as one that was killed: throws unless the vault shows that everything is in
-    /// place.
-    /// - Parameter process: 0 if it is not known.
+    /// Checks the vault after a daemon that has not reported its end, such as a killed one.
+    /// - Parameter process: 0 if unknown.
+    /// - Throws: code `notDurable` unless the vault shows that everything is in place.
     private func checkEnd(_ mount: FoundMount, _ process: pid_t) throws(CommandFailure) {
         let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source))
         switch vault?.wasLeftUnclean(by: process > 0 ? process : nil) {
         case true?: throw notDurable(mount, "its daemon was killed, or met an error; \(Self.nextMount)")
         case false?: return
-        // A view, or nothing was written.
+        // A view, or a mount without any writes.
         case nil where mount.entry.isReadOnly: return
         case nil: throw notDurable(mount, "its daemon cannot be reached, or the vault cannot be read")
         }

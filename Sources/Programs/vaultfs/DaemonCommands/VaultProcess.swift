@@ -5,13 +5,13 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// A process that has a vault. Its end can be awaited. Any thread.
+/// A process that has a vault open, and whose end can be awaited. Any thread.
 struct VaultProcess: Sendable {
     let id: pid_t
     /// Readable when the process has ended (pidfd_open(2)).
     private let descriptor: Descriptor
 
-    /// Nil if the process has ended, or is in another process-id namespace.
+    /// Fails if the process has ended, or is in another process-id namespace.
     init?(id: pid_t) {
         let fd = linux_pidfd_open(id)
         guard id > 0, fd >= 0 else { return nil }
@@ -19,9 +19,9 @@ struct VaultProcess: Sendable {
         descriptor = Descriptor(owning: fd)
     }
 
-    /// The process that holds the flock of the mount's vault, for a control socket that is out of reach. Never signal it: it is
-    /// only likely to be the mount's daemon. Nil if it is unknown, if it has ended, or if the vault has
-    /// another mount, which may be the one that holds the lock. The writer record counts for nothing here: whoever writes the
+    /// Finds the process that holds the flock of the mount's vault, for a mount with an unreachable control socket.
+    /// Never signal it, because it is only likely to be the daemon. Nil if it is unknown or has ended, or if the vault
+    /// has another mount, which may hold the lock. The writer record is ignored, because an attacker who can write the
     /// store chooses its process.
     init?(of mount: FoundMount) {
         guard let table = try? MountTable.read(), table.mounts(from: mount.entry.source).count == 1,
@@ -31,7 +31,7 @@ struct VaultProcess: Sendable {
         self.init(id: owner.processID)
     }
 
-    /// Returns false after `timeout`.
+    /// Waits for the process's end. Returns false after `timeout`.
     func waitUntilEnded(timeout: Duration) -> Bool {
         let deadline = ContinuousClock.now + timeout
         while ContinuousClock.now < deadline {

@@ -118,15 +118,15 @@ struct ExportCommand: ParsableCommand {
         }
     }
 
-    /// Decrypts a view. One thread: a file with several names is read by the name that was looked up last.
+    /// Decrypts a view on one thread, because a file with several names is read by the name looked up last.
     mutating func runView(_ formatName: ViewFormatName) throws {
-        // Key files that `--key` names are looked up by absolute paths.
+        // The key files named by `--key` are looked up by absolute paths.
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(secret.options.passphrase)
         let location = try view.location(try MountArguments.resolve(source.whole))
         let to = try localDestination()
-        // A file may be exported into its own directory.
+        // A single file may be exported into its own directory.
         if location.onlyName == nil { try check(to, isNotIn: location.root) }
         let secret = try view.readSecret(self.secret.options.passphrase)
         let secrets = try ViewSecrets(view.origin, secret: secret.count > 0 ? secret : nil, isLockable: false)
@@ -137,7 +137,7 @@ struct ExportCommand: ParsableCommand {
         let name = location.onlyName
         var copying = transfer.options
         copying.contentsOnly = true
-        // The destination can be above the source, and a directory in the source can lead back to it.
+        // Leave the source out, because the destination can be above it, and a directory in it can lead back to it.
         if name == nil { copying.leftOut = FileIdentity(try location.root.status()) }
         let interruption = try Interruption { viewed.keys.stop() }
         try interruption.perform {
@@ -148,12 +148,12 @@ struct ExportCommand: ParsableCommand {
         }
     }
 
-    /// Nil for standard output.
+    /// Returns nil for standard output.
     private func localDestination() throws(CommandFailure) -> LocalPath? {
         isToStandardOutput ? nil : try LocalPath(destination.path, mayBeMissing: true)
     }
 
-    /// Nothing is made in the source.
+    /// Refuses a destination in the source.
     private func check(_ to: LocalPath?, isNotIn root: Descriptor) throws(CommandFailure) {
         guard let to else { return }
         guard (try? to.root.isInside(root)) != true else {
@@ -174,11 +174,11 @@ struct ExportCommand: ParsableCommand {
             let output = ExportedStream(tree: tree, source: source.whole.shown, hasEnded: hasEnded)
             return try output.write(from, workspaces[0], isLogDamaged: isLogDamaged)
         }
-        // A file that goes into a directory keeps its name.
+        // A file exported into a directory keeps its name.
         let target = try TransferTarget.destination(
             LocalTree<System.Workspace>(), to.root, to.path, isDirectory: destination.endsWithSlash, for: from.name,
             shown: destination.path.shown, advice: ": make it first")
-        // A later export would take the vault's files for unfinished ones.
+        // Refuse a vault, because a later export would take its files for unfinished ones.
         guard try target.tree.find(VaultDirectory.configurationEntry.bytes, in: target.directory) == nil else {
             throw CommandFailure(.failure, "\(destination.path.shown) is a vault: choose another destination")
         }
@@ -201,11 +201,11 @@ struct ExportCommand: ParsableCommand {
             run.options.isComparing = true
             try run.run(from, target, workspaces, survey: survey)
         }
-        // Some of it is found only when a file is opened.
+        // Check the log last, because some damage is found only when a file is opened.
         try report.finish("exported", to: destination.path, run.totals, isLogDamaged: isLogDamaged())
     }
 
-    /// Counts the names that were left out because they do not authenticate.
+    /// Counts the names left out because they do not authenticate.
     private func count(hidden: Int, _ totals: inout TransferTotals, _ report: TransferReport) {
         if hidden == 0 { return }
         let message =

@@ -5,7 +5,7 @@ internal import Transfer
 
 /// Writes one file to standard output. One thread.
 struct ExportedStream<System: FileSystem> {
-    /// Bytes that are read and written at a time.
+    /// Bytes read and written at a time.
     private static var pieceSize: Int { 1 << 20 }
 
     let tree: FileSystemTree<System>
@@ -14,7 +14,7 @@ struct ExportedStream<System: FileSystem> {
     /// True if the right to open the vault has ended.
     let hasEnded: @Sendable () -> Bool
 
-    /// Everything that is written verifies. The first byte that does not ends the output.
+    /// Writes only verified bytes, and ends at the first damaged one.
     /// - Throws: code `damageFound`, also if `isLogDamaged` returns true in the end.
     func write(
         _ from: TransferTarget<FileSystemTree<System>>, _ workspace: System.Workspace, isLogDamaged: () -> Bool

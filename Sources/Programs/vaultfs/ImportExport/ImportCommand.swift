@@ -91,7 +91,7 @@ struct ImportCommand: ParsableCommand {
                 shown: vault.path.shown, advice: ": make it first, on a mount or with another import")
             try VaultSession.withWorkspaces(for: vault.configuration) { try run.run(source, target, $0) }
         }
-        // The files that were written are sealed and made durable also after an error.
+        // Seal the written files and make them durable even after an error.
         let result = Result {
             try copy(into: session.open())
             guard transfer.verify else { return }

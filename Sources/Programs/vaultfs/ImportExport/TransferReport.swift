@@ -5,31 +5,32 @@ internal import Transfer
 
 /// The output of `import` and `export`: see ``WorkReport``. Any thread.
 struct TransferReport: Sendable {
-    /// The names of the fields, and those of the totals, are the interface of `--json`.
+    /// The interface of `--json`, through the names of its fields and of those of the totals.
     private struct Summary: Encodable {
         let source, destination: String
-        /// The view's format. This field and the next two are there for a view only.
+        /// The view's format. This field and the next two exist for a view only.
         let view: String?
         let links: Int?
         let bytesBefore: UInt64?
-        /// Without those of comparing.
+        /// The time of the copying, without that of comparing.
         let seconds: Double
-        /// The first.
+        /// The first failures.
         let failures: [WorkReport.Problem]
-        /// The first.
+        /// The first damaged files.
         let damage: [WorkReport.Problem]
     }
 
     let work: WorkReport
-    /// The path as it was typed.
+    /// The path as the user typed it.
     let source: FilePath
-    /// The format's name.
+    /// The name of the view's format.
     var view: String?
-    /// True if one file is transferred. Its failure is the command's only message.
+    /// True if the transfer has only one file, whose failure is then the command's only message.
     let isSingleFile: Bool
-    /// Ends the failure if something was not transferred.
+    /// Appended to the message if some objects were not transferred.
     var advice = ""
 
+    /// Reports an object that was not transferred.
     /// - Parameter path: below the source.
     func addFailure(_ path: [UInt8], _ message: String) {
         if isSingleFile { work.keep(path, message) } else { work.add(path, message) }
@@ -38,8 +39,8 @@ struct TransferReport: Sendable {
     /// Prints the summary.
     /// - Parameters:
     ///   - verb: `imported`, `exported`.
-    ///   - isLogDamaged: true if damage of the vault's redo log was reported.
-    /// - Throws: if something failed, is damaged or could not be kept.
+    ///   - isLogDamaged: true if the caller has reported damage of the vault's redo log.
+    /// - Throws: a failure if an object failed, is damaged or lost attributes.
     func finish(
         _ verb: String, to destination: FilePath, _ totals: TransferTotals, isLogDamaged: Bool = false
     ) throws {
@@ -56,7 +57,7 @@ struct TransferReport: Sendable {
             Console.confirm(text(verb, totals))
         }
         guard let problem = Self.problem(totals) else {
-            // The report of the log's damage is the message.
+            // The report of the log's damage was the message, so only the exit code remains.
             if isLogDamaged { throw ExitCode(FailureCode.damageFound.rawValue) }
             return
         }
@@ -76,7 +77,7 @@ struct TransferReport: Sendable {
             + (totals.verified.map { "; \($0) verified" } ?? "")
     }
 
-    /// Everything that went wrong. The worst gives the exit code.
+    /// Returns all problems in one line, with the exit code of the worst.
     private static func problem(_ totals: TransferTotals) -> (code: FailureCode, message: String)? {
         let parts: [(FailureCode, String)] = [
             totals.damaged > 0 ? (.damageFound, "\(totals.damaged) damaged") : nil,

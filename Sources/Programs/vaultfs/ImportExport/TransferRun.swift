@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import Transfer
 
-/// The options that `import` and `export` share.
+/// The options common to `import` and `export`.
 struct TransferArguments: ParsableArguments {
     @Flag(
         help: "Replace files that are there and differ; with --verify, also those that differ only in their contents.")
@@ -27,14 +27,14 @@ struct TransferArguments: ParsableArguments {
     }
 }
 
-/// A transfer with its report, its interruption and the reasons that end it early. One thread.
+/// A transfer with its report, its interruption and the conditions that end it early. One thread.
 struct TransferRun {
     let report: TransferReport
     let interruption: Interruption
     var options: TransferOptions
-    /// The path as it was typed, for messages.
+    /// The path as the user typed it, for messages.
     let destination: FilePath
-    /// True if the right to open the vault has ended. Called by any thread.
+    /// Called by any thread. Returns true if the right to open the vault has ended.
     var hasEnded: @Sendable () -> Bool = { false }
     /// Called several times a second.
     var whileRunning: () -> Void = {}
@@ -79,7 +79,8 @@ struct TransferRun {
         if options.isComparing { totals.add(compared: transfer.totals) } else { totals = transfer.totals }
     }
 
-    /// - Parameter loss: what could not be kept. The next run skips the objects that are there.
+    /// Returns the failure of a transfer that ended early.
+    /// - Parameter loss: the attributes not kept, named here because the next run skips the objects that exist.
     private func failure(_ error: TransferError, _ loss: String?) -> CommandFailure {
         let advice = "the same command goes on where this one was" + (loss.map { "; \($0)" } ?? "")
         switch error {

@@ -8,9 +8,9 @@ internal import Transfer
 struct TransferTarget<Tree: TransferTree> {
     let tree: Tree
     let directory: Tree.Item
-    /// An entry of the directory that is no directory; nil for the directory itself.
+    /// An entry of the directory, other than a directory; nil for the directory itself.
     var name: [UInt8]?
-    /// True if the directory was just made.
+    /// True if this run made the directory.
     var isNew = false
 
     /// Finds an existing object.
@@ -28,9 +28,9 @@ struct TransferTarget<Tree: TransferTree> {
 
     /// Finds the destination, or makes a directory for a tree. Only the last component may be missing.
     /// - Parameters:
-    ///   - isDirectory: true if the path ends with a slash: a file goes into that directory, which must be there.
-    ///   - file: the name that a file gets in an existing directory; nil for a tree.
-    ///   - advice: follows the failure that another component is missing.
+    ///   - isDirectory: true if the path ends with a slash. A file then goes into that directory, which must exist.
+    ///   - file: the name of a file's copy in an existing directory; nil for a tree.
+    ///   - advice: appended to the failure if any other component is missing.
     static func destination(
         _ tree: Tree, _ root: Tree.Item, _ path: [[UInt8]], isDirectory: Bool, for file: [UInt8]?, shown: String,
         advice: String
@@ -74,15 +74,16 @@ struct TransferTarget<Tree: TransferTree> {
     }
 }
 
-/// A path that the user typed. Links on the way to it are followed, and none below it.
+/// A path typed by the user. Links on the way to it are followed, but links below it are not.
 struct LocalPath {
-    /// O_PATH.
+    /// An O_PATH descriptor.
     let root: Descriptor
-    /// Below `root`: one name, or none for `root` itself.
+    /// The path below `root`: one name, or none for `root` itself.
     let path: [[UInt8]]
-    /// The name of a copy; nil for a directory.
+    /// The name for the file's copy; nil for a directory.
     let fileName: [UInt8]?
 
+    /// Opens a directory, or the directory of a file.
     /// - Parameter mayBeMissing: true if only the directory above has to exist.
     init(_ path: FilePath, mayBeMissing: Bool) throws(CommandFailure) {
         let flags = linux_O_PATH | O_DIRECTORY

@@ -7,7 +7,7 @@ internal import Logging
 internal import SystemPackage
 internal import VaultStore
 
-/// A command that mounts, `mount` or `view`.
+/// A command that mounts: `mount` or `view`.
 protocol MountingCommand: ParsableCommand {
     var mount: MountArguments { get }
 }
@@ -74,7 +74,7 @@ struct MountArguments: ParsableArguments {
             throw CommandFailure(.usage, "--idle-unmount 0 would always unmount")
         }
         list.serving.idleUnmountMilliseconds = idleUnmount?.milliseconds
-        // Of the words about access times libfuse 3.14 knows this one.
+        // libfuse 3.14 knows this word about access times.
         if list.accessTimes.keepsFiles { list.serving.fuseOptions.append("noatime") }
         list.serving.readAhead = readAhead?.bytes
         if let readAhead, !Self.readAheads.contains(readAhead.bytes) {
@@ -85,7 +85,7 @@ struct MountArguments: ParsableArguments {
         }
     }
 
-    /// Resolves the path of a source: absolute, without links.
+    /// Resolves the path of a source to an absolute one without links.
     static func resolve(_ path: FilePath) throws(CommandFailure) -> FilePath {
         do throws(Errno) {
             return try ResolvedPath.of(path)
@@ -127,7 +127,7 @@ struct LockArguments: ParsableArguments {
     }
 
     /// Resolves and checks the lock files' directories.
-    /// - Parameter mountpoint: refused as the directory of a lock file: the mount would ask itself.
+    /// - Parameter mountpoint: refused as the directory of a lock file, because the mount would wait for itself.
     func options(mountpoint: FilePath) throws(CommandFailure) -> LockOptions {
         var files: [LockFile] = []
         for path in try lockFile.isEmpty ? [Self.defaultPath()] : lockFile.map(\.path) {
@@ -145,7 +145,7 @@ struct LockArguments: ParsableArguments {
             idleMilliseconds: idleLock?.milliseconds)
     }
 
-    /// The name of the lock file in the run-time directory that locks unless others are named.
+    /// The name of the default lock file, in the run-time directory.
     static let usualName = "device.lock"
 
     private static func defaultPath() throws(CommandFailure) -> FilePath {

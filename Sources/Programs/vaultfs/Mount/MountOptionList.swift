@@ -6,7 +6,7 @@ internal import VaultStore
 /// The words of `-o`, divided into those for FUSE and our own, with the command's flags. Pure.
 struct MountOptionList: Equatable {
     var serving = ServingOptions()
-    /// Implies `ro`: another mount may write the vault.
+    /// True if another mount may write the vault. Implies `ro`.
     var isShared = false
     var prewarms = false
     private var isNoAtime = false
@@ -14,53 +14,54 @@ struct MountOptionList: Equatable {
     /// The command's own options, as on its command line: `--cache-size=64M`. fstab(5) has no other field for them.
     var ours: [String] = []
 
-    /// Names that are left out: fstab(5) may have options of other file systems or of a later vaultfs.
+    /// Names left out, because fstab(5) may have options of other file systems or of a later vaultfs.
     var unknown: [String] = []
 
-    /// Passed on unchanged (fuse(8), mount(8)).
+    /// Flags passed on unchanged (fuse(8), mount(8)).
     private static let flags: Set = [
         "rw", "allow_other", "allow_root", "default_permissions", "exec", "noexec", "suid", "nosuid", "dev", "nodev",
         "sync", "async",
     ]
     /// Words about access times. The daemon's own reads follow them, because libfuse 3.14 does not know all of them.
     private static let accessTimeFlags: Set = ["atime", "noatime", "diratime", "nodiratime"]
-    /// Passed on with their value.
+    /// Settings passed on with their value.
     private static let settings: Set = ["fsname", "max_read", "context", "fscontext", "defcontext", "rootcontext"]
     static let own: Set = [
         "passfile", "extpass", "keyfile", "keyring", "credential", "provider", "cache_size", "lock_file", "on_lock",
         "idle_lock", "idle_unmount", "grace", "read_ahead", "log_level",
     ]
-    /// Flags that protect something. A misspelt one is refused.
+    /// Flags for protection, so a misspelt one is refused.
     private static let protections: Set = [
         "no_kernel_cache", "follow_writer", "shared", "guard_mountpoint", "prewarm", "ro", "readonly", "read_only",
         "nosuid", "nodev", "noexec", "nosymfollow", "default_permissions", "allow_other", "allow_root", "nonempty",
     ]
     /// Options of nfs(5) that look like ours.
     private static let foreign: Set = ["lock", "nolock"]
-    /// For mount(8), systemd and the kernel's defaults: nothing to do.
+    /// Flags for mount(8), systemd and the kernel's defaults, which need no action here.
     private static let ignored: Set = [
         "defaults", "auto", "noauto", "nofail", "_netdev", "_rnetdev", "nouser", "nousers", "noowner", "nogroup",
         "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "silent", "loud",
         "iversion", "noiversion", "mand", "nomand", "symfollow", "comment",
     ]
 
-    /// The same with a value. mount(8) writes `user=NAME`, and runs the helpers.
+    /// Settings that need no action here. mount(8) writes `user=NAME`, and runs the helpers.
     private static let ignoredSettings: Set = ["comment", "user", "helper", "uhelper"]
 
-    /// The flags implied by the words for users who may mount. A later word overrides them (mount(8)).
+    /// The flags implied by the words about users who may mount. A later word overrides them (mount(8)).
     private static let implied = [
         "user": ["noexec", "nosuid", "nodev"], "users": ["noexec", "nosuid", "nodev"],
         "owner": ["nosuid", "nodev"], "group": ["nosuid", "nodev"],
     ]
 
-    /// The objects whose access times stay. `noatime` includes directories (mount(8)).
+    /// The objects with unchanged access times. `noatime` includes directories (mount(8)).
     var accessTimes: AccessTimes { AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime) }
 
+    /// Reads the words.
     /// - Parameter lists: the value of each `-o`: words separated by commas. `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
         for word in lists.flatMap(Self.words) {
             let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
-            // Ours are spelt as on the command line too.
+            // Our own names may be spelt as on the command line.
             let name = Self.isForOthers(parts[0]) ? parts[0] : parts[0].replacing("-", with: "_")
             if parts.count == 1 {
                 try addFlag(name)
@@ -72,11 +73,11 @@ struct MountOptionList: Equatable {
 
     private mutating func addFlag(_ name: String) throws(CommandFailure) {
         switch name {
-        // ro goes on once, at the end: the last of ro and rw counts.
+        // Only record it, because the last of ro and rw counts, and the caller passes it on once.
         case "ro", "rw": serving.isReadOnly = name == "ro"
         case "nonempty": serving.mayBeNonEmpty = true
         case "no_kernel_cache": serving.bypassesKernelCache = true
-        // mount(8) takes the second one for itself, as a kind of propagation.
+        // mount(8) takes `shared` for itself, as a kind of propagation.
         case "follow_writer", "shared": isShared = true
         case "guard_mountpoint": serving.guardsMountpoint = true
         case "prewarm": prewarms = true
@@ -111,7 +112,7 @@ struct MountOptionList: Equatable {
             }
             serving.fuseOptions.append("\(name)=\(MountOptions.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
-            // A flag with a value is ours too.
+            // A flag with a value is one of our options too.
             let isFlag =
                 Self.flags.contains(name) || Self.accessTimeFlags.contains(name) || Self.protections.contains(name)
             try leaveOut(
@@ -121,7 +122,7 @@ struct MountOptionList: Equatable {
         }
     }
 
-    /// Leaves out an unknown option, but refuses one that may be a misspelt option of ours.
+    /// Leaves out an unknown option, but refuses a probable misspelling of ours.
     private mutating func leaveOut(_ name: String, unless isOurs: Bool) throws(CommandFailure) {
         guard !isOurs || Self.foreign.contains(name) else {
             throw CommandFailure(
@@ -148,9 +149,9 @@ struct MountOptionList: Equatable {
     }
 }
 
-/// Compares a word with a known one. Case and characters that are no letters do not count. Pure.
+/// Compares a word with a known one. Only letters count, in either case. Pure.
 private enum Misspelling {
-    /// The number of common first letters that make a form of the word, such as `passphrase` for `passfile`.
+    /// The number of common first letters in another form of the word, such as `passphrase` for `passfile`.
     private static let stem = 4
 
     /// Returns true if one letter is wrong, missing or too many, or two are swapped.

@@ -5,7 +5,7 @@ internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
 
-/// The vault or view that a daemon mounts.
+/// The vault or view served by a daemon.
 enum MountedSource: MountSubject {
     case vault(VaultMount)
     case view(ViewMount)
@@ -33,7 +33,7 @@ enum MountedSource: MountSubject {
         return DaemonFailure(exitCode: failure.code.rawValue, message: failure.message)
     }
 
-    /// Returns when the mount is ready. In the foreground, returns only by throwing.
+    /// Mounts, and returns when the mount is ready. In the foreground, returns only by throwing.
     func mount(
         _ request: MountRequest, on mountpoint: CheckedMountpoint, secret: SecretBytes, inForeground: Bool
     ) throws {
@@ -43,7 +43,7 @@ enum MountedSource: MountSubject {
         for warning in warnings { Console.report("warning: \(warning)") }
         let suffix = request.options.isReadOnly ? ", read-only" : ""
         Console.confirm("\(request.mountpoint.shown): mounted from \(request.source.shown)\(suffix)")
-        // Everything on a locked mount is refused.
+        // Report lock files, because a locked mount refuses everything.
         for file in request.lock.lockFiles {
             let state = file.check()
             if state.isLocked {

@@ -8,14 +8,14 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// `--provider`: a program that reads a vault's slots and returns a secret for one of them, or refuses (KeyProvider).
+/// `--provider`: a program that reads a vault's slots, and returns a secret for one of them or refuses (KeyProvider).
 struct KeyProvider: Codable, Sendable {
-    /// The most bytes of its answer: a keyfile in base64 with its JSON.
+    /// The most bytes of the program's answer: a keyfile in base64 with its JSON.
     private static let answerLimit = SecretSource.keyfileLimit * 2
-    /// The longest time of a prefetch.
+    /// The longest time for a prefetch.
     static let prefetchTimeout: Duration = .seconds(30)
 
-    /// For /bin/sh.
+    /// The command for /bin/sh.
     let command: [UInt8]
 
     private struct Request: Encodable {
@@ -30,14 +30,14 @@ struct KeyProvider: Codable, Sendable {
         let slots: [Slot]
     }
 
-    /// Runs the program in a daemon: without a terminal, and with a timeout.
+    /// Runs the program in a daemon, without a terminal and with a timeout.
     func prefetch(for vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
         let directory: VaultDirectory
         do throws(VaultError) { directory = try VaultDirectory.open(vault) } catch { throw CommandFailure(error) }
         return try secret(for: directory.configuration, .background(limit: Self.prefetchTimeout, stopSignal: stop))
     }
 
-    /// Runs the program. Without a timeout if it is interactive.
+    /// Runs the program, without a timeout if it is interactive.
     /// - Throws: `wrongSecret` if it refuses, `failure` if it fails or its answer is invalid.
     func secret(
         for vault: VaultConfiguration, _ mode: CommandRun.Mode = .interactive
@@ -55,7 +55,7 @@ struct KeyProvider: Codable, Sendable {
         throw CommandFailure(.failure, "the --provider command's answer: \(problem)")
     }
 
-    /// A file, not a pipe: the program may answer before it reads, and with a pipe both would wait.
+    /// Returns the request in a file, because the program may answer before it reads, and with a pipe both would wait.
     private func request(_ vault: VaultConfiguration) throws(CommandFailure) -> Descriptor {
         let slots = vault.slots.map {
             Request.Slot(id: $0.id, kind: $0.kind.rawValue, label: $0.label, expires: $0.expires)
@@ -91,12 +91,12 @@ extension ClientSecret {
 final class SecretPrefetch: SecretPrefetching {
     typealias Receiver = @Sendable (ClientSecret) -> Void
 
-    /// The longest time that `stop` waits for a store that does not answer, in milliseconds.
+    /// The longest wait of `stop` for an unresponsive store, in milliseconds.
     private static let stopTimeout = 5000
 
     private struct State {
         var thread: BackgroundThread?
-        /// Set while another fetch is wanted.
+        /// The receiver for the next fetch. Nil if none is requested.
         var next: Receiver?
         var isStopping = false
     }
@@ -115,10 +115,10 @@ final class SecretPrefetch: SecretPrefetching {
         state.update { $0.thread = thread }
     }
 
-    /// Requests a fetch, and another one after the fetch that is under way. Does not wait.
+    /// Requests a fetch, to follow the running one if any. Does not wait.
     func start(_ receiver: @escaping Receiver) { state.update { $0.next = receiver } }
 
-    /// Ends the fetch that is under way and waits for its end, up to the timeout.
+    /// Ends the running fetch and waits for its end, up to the timeout.
     func stop() {
         let running = state.update { state in
             state.isStopping = true

@@ -36,7 +36,7 @@ struct PassphraseOptions: ParsableArguments {
 
     func validate() throws { try SecretSource.check(given) }
 
-    /// Reads the passphrase, from the terminal if there is no source.
+    /// Reads the passphrase, from the terminal if the options name no source.
     /// - Parameter isFirstLine: true if only the first line of the secret counts.
     func read(isFirstLine: Bool = false) throws(CommandFailure) -> SlotSecret {
         if let source = given.first { return try source.read(isFirstLine: isFirstLine) }
@@ -47,10 +47,10 @@ struct PassphraseOptions: ParsableArguments {
     }
 }
 
-/// The question at the terminal for a secret that opens a vault.
+/// The question, on the terminal, for a secret that opens a vault.
 enum SecretQuestion: String {
     case toOpen = "Passphrase: "
-    /// Beside a new passphrase, with which it must not be confused.
+    /// For use beside the question for a new passphrase, which must not be confused with this one.
     case toChangeSlots = "Passphrase that opens the vault now: "
 }
 
@@ -73,15 +73,15 @@ struct SecretOptions: ParsableArguments {
 
     var keyProvider: KeyProvider? { provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0)) } }
 
-    /// The source that has the secret for every vault. Nil for the terminal, or a provider.
+    /// The source of one secret for every vault. Nil for the terminal, or a provider.
     var source: SecretSource? {
         keyfile.map { SecretSource("--keyfile", .keyfile($0.path)) } ?? passphrase.given.first
     }
 
-    /// True if the secret is asked for on the terminal.
+    /// True if the command asks for the secret on the terminal.
     var isTyped: Bool { source == nil && provider == nil }
 
-    /// True if any of the options is given.
+    /// True if the user gave any of the options.
     var isGiven: Bool { !isTyped || recoveryKey }
 
     func validate() throws {
@@ -90,17 +90,17 @@ struct SecretOptions: ParsableArguments {
         if recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
     }
 
-    /// Reads the secret if one source has it for every vault. Nil for the terminal, or a provider.
+    /// Reads the secret if one source has it for every vault. Returns nil for the terminal, or a provider.
     func readSource() throws(CommandFailure) -> SlotSecret? { try source?.read(isRecoveryKey: recoveryKey) }
 
     /// Asks for the secret.
-    /// - Parameter vault: for a recovery key that is typed in place of the passphrase.
+    /// - Parameter vault: the vault, for a recovery key typed instead of the passphrase.
     private func ask(
         on terminal: SilentTerminal, for vault: VaultConfiguration?, _ question: SecretQuestion
     ) throws(CommandFailure) -> SlotSecret {
         if recoveryKey { return try terminal.ask("Recovery key: ").secret(.recovery) }
         let typed = try terminal.ask(question.rawValue)
-        // Its check digits tell it from a passphrase.
+        // Its check digits distinguish a recovery key from a passphrase.
         if vault?.hasRecoveryKey ?? true, let key = try? typed.secret(.recovery) {
             Console.report("a recovery key was typed: used as one")
             return key
@@ -117,7 +117,7 @@ struct SecretOptions: ParsableArguments {
     }
 
     /// Reads the secret and uses it. A person at a terminal has three tries.
-    /// - Parameter refusal: the failure in a result if another secret may do. Nil for any other result.
+    /// - Parameter refusal: the failure in a result after which another secret may work; nil for any other result.
     /// - Returns: the last result.
     func withSecret<Value>(
         for vault: VaultConfiguration?, asking question: SecretQuestion = .toOpen,
@@ -132,7 +132,7 @@ struct SecretOptions: ParsableArguments {
                 triesLeft -= 1
                 let secret: SlotSecret
                 do throws(CommandFailure) { secret = try ask(on: terminal, for: vault, question) } catch {
-                    // Such as a recovery key with a wrong digit.
+                    // The input is malformed, such as a recovery key with a wrong digit.
                     guard error.code == .wrongSecret, triesLeft > 0 else { throw error }
                     Console.report(error.message)
                     continue

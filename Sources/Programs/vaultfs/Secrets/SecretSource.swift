@@ -5,11 +5,11 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// A source of a secret, with the option that names it.
+/// A source of a secret, with the name of its option.
 struct SecretSource {
     enum Kind {
         case file(FilePath)
-        /// Run with /bin/sh.
+        /// A command for /bin/sh.
         case command(String)
         case descriptor(Int32)
         /// The description of a key in the kernel's keyrings.
@@ -30,17 +30,17 @@ struct SecretSource {
 
     init(_ option: String, _ kind: Kind) { (self.option, self.kind) = (option, kind) }
 
-    /// A file with a text. `-` is standard input, and `/dev/fd/N` is the descriptor N itself. The kernel would open the file
-    /// again, which fails for a socket and for another user's pipe.
+    /// Reads a text file. `-` is standard input, and `/dev/fd/N` is the descriptor N itself, because the kernel would
+    /// open the file again, which fails for a socket and for another user's pipe.
     init(_ option: String, textFile path: FilePath) {
         let name = path.string
         let descriptor = name == "-" ? STDIN_FILENO : name.hasPrefix("/dev/fd/") ? Int32(name.dropFirst(8)) : nil
-        // poll(2) waits for ever for a negative one.
+        // Refuse a negative descriptor, because poll(2) would wait for it for ever.
         let kind = descriptor.flatMap { $0 >= 0 ? Kind.descriptor($0) : nil }
         self.init(option, kind ?? .file(path))
     }
 
-    /// The descriptor that is read. Nil if it is not open yet.
+    /// The descriptor to read from. Nil if it has yet to be opened.
     var descriptor: Int32? {
         switch kind {
         case .descriptor(let number): number
@@ -48,7 +48,7 @@ struct SecretSource {
         }
     }
 
-    /// True for a file that is named.
+    /// True for a named file.
     var isFile: Bool {
         switch kind {
         case .file, .keyfile: true
@@ -56,7 +56,7 @@ struct SecretSource {
         }
     }
 
-    /// - Throws: if one of the sources is not valid, or there are several.
+    /// - Throws: `ValidationError` for an invalid source, or for several.
     static func check(_ sources: [SecretSource]) throws {
         try checkSingle(sources.map(\.option))
         for source in sources {
@@ -77,7 +77,7 @@ struct SecretSource {
     /// Reads the secret. A text is a passphrase, or a recovery key.
     /// - Parameters:
     ///   - isFirstLine: true if only the first line counts.
-    ///   - name: before an error of the secret's form.
+    ///   - name: precedes an error of the secret's form.
     func read(isRecoveryKey: Bool = false, isFirstLine: Bool = false, name: String? = nil) throws(CommandFailure)
         -> SlotSecret
     {
@@ -98,7 +98,7 @@ struct SecretSource {
 
     private func read(descriptor: Int32) throws(CommandFailure) -> WipedBytes {
         let name = descriptor == STDIN_FILENO ? "standard input" : "file descriptor \(descriptor)"
-        // A terminal would show the secret.
+        // Refuse a terminal, because it would show the secret.
         guard isatty(descriptor) == 0 else {
             throw CommandFailure(
                 .usage, "\(option): \(name) is a terminal; without \(option) it asks, and does not show the answer")
@@ -113,16 +113,16 @@ struct SecretSource {
         return try read(descriptor: file.fd, name: path.shown, limit: limit)
     }
 
-    /// Reads to the end. Refuses an empty source and one over `limit` bytes.
+    /// Reads to the end. Refuses an empty source, and one of over `limit` bytes.
     private static func read(descriptor: Int32, name: String, limit: Int) throws(CommandFailure) -> WipedBytes {
-        // One byte more than the maximum, to detect more.
+        // Read one byte more than the maximum, to detect a longer source.
         let bytes = WipedBytes(capacity: limit + 1)
         var count = -1
         while !bytes.isFull, count != 0 {
             do throws(StoreError) {
                 count = try bytes.fill { (buffer) throws(StoreError) in
                     try retrying {
-                        // A non-blocking descriptor (open(2), O_NONBLOCK) may be shared, so it must stay non-blocking.
+                        // Wait with poll(2) and leave O_NONBLOCK set (open(2)), because the descriptor may be shared.
                         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
                         poll(&entry, 1, -1)
                         return Glibc.read(descriptor, buffer.baseAddress, buffer.count)
@@ -180,7 +180,7 @@ struct SecretSource {
     /// Runs a command with /bin/sh and returns its output.
     /// - Parameters:
     ///   - option: the command's option, for errors.
-    ///   - input: the command's stdin. Nil for ours.
+    ///   - input: the command's stdin; nil for ours.
     static func run(
         _ command: [UInt8], option: String, limit: Int, input: Descriptor? = nil, mode: CommandRun.Mode = .interactive
     ) throws(CommandFailure) -> WipedBytes {
@@ -204,8 +204,8 @@ struct SecretSource {
 }
 
 extension WipedBytes {
-    /// The secret of these bytes.
-    /// - Parameter name: before an error.
+    /// Returns the secret of these bytes.
+    /// - Parameter name: precedes an error.
     func secret(_ kind: SlotKind, name: String? = nil) throws(CommandFailure) -> SlotSecret {
         do throws(FormatError) {
             return try withBytes { (bytes) throws(FormatError) in

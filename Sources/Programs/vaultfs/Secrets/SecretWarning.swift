@@ -4,12 +4,12 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Warnings about secrets that work, but may not protect as their owner believes. Each is a line on stderr.
+/// Warnings about working secrets that may protect less than their owner believes. Each is a line on stderr.
 enum SecretWarning {
-    /// Characters under which a new passphrase is short.
+    /// The number of characters below which a new passphrase is called short.
     private static let fewCharacters = 8
 
-    /// Warns if a file with a secret can be read by every user. Pipes and devices do not count.
+    /// Warns if every user can read a file with a secret. Pipes and devices do not count.
     static func checkMode(of file: Descriptor, path: FilePath) {
         guard let mode = try? file.status().st_mode, mode & S_IFMT == S_IFREG, mode & S_IROTH != 0 else { return }
         report(
@@ -24,7 +24,7 @@ enum SecretWarning {
             : "chmod 600 \(path.quotedForShell)"
     }
 
-    /// Warns about a line end inside a passphrase, which a text file of another system or two commands in a pipe leave.
+    /// Warns about a line end inside a passphrase, left by a text file of another system or by two commands in a pipe.
     /// - Parameter isFirstLine: true if only the first line counts.
     static func checkLineBreaks(_ text: WipedBytes, from option: String, isFirstLine: Bool) {
         let (lineFeed, carriageReturn) = (UInt8(ascii: "\n"), UInt8(ascii: "\r"))
@@ -39,19 +39,19 @@ enum SecretWarning {
         )
     }
 
-    /// Warns about a new passphrase that is short.
+    /// Warns about a short new passphrase.
     static func checkLength(_ secret: SlotSecret) {
         guard secret.kind == .passphrase else { return }
-        // In UTF-8 each character has one byte that is no continuation byte (RFC 3629, section 3).
+        // In UTF-8 each character has one byte other than continuation bytes (RFC 3629, section 3).
         let count = secret.bytes.withUnsafeBytes { bytes in bytes.count { $0 & 0xC0 != 0x80 } }
         guard count < fewCharacters else { return }
         report("the passphrase has fewer than \(fewCharacters) characters, and is easy to guess")
     }
 
-    /// Warns if a new secret opens another slot already: without the new slot it still opens the vault.
-    /// - Parameter id: of the slot that gets the secret. Nil for a slot that is added.
+    /// Warns if a new secret already opens another slot, which will open the vault even without the new slot.
+    /// - Parameter id: the id of the slot that gets the secret; nil for an added slot.
     static func checkOtherSlots(of vault: VaultConfiguration, for secret: SlotSecret, changing id: Int? = nil) {
-        // An error is no reason to make no slot.
+        // Ignore an error, because the slot can be made all the same.
         let others = (try? vault.slots(openedBy: secret, except: id)) ?? []
         guard !others.isEmpty else { return }
         report(

@@ -3,22 +3,22 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// The terminal of this process: asks for a yes or no, and for secrets without echo.
+/// The terminal of this process, which asks for a yes or no, and for secrets without echo.
 struct TerminalPrompt: ~Copyable {
-    /// The options for use without a terminal, for a passphrase.
+    /// The options for a passphrase without a terminal.
     static let passphraseSources = "--passfile (- for standard input), --extpass, --keyring or --credential"
     private static let sourcesOfNew =
         "--passfile (- for standard input), --extpass, --keyring, --credential or --keyfile"
     private static let sources =
         "--passfile (- for standard input), --extpass, --keyring, --credential, --provider or --keyfile"
-    /// The number of times that an existing secret is asked for.
+    /// The number of times the terminal asks for an existing secret.
     static let maximumTries = 3
     /// The most bytes of a terminal's line. The terminal drops the rest silently (termios(3), canonical mode).
     fileprivate static let lineLimit = 4095
 
     fileprivate let fd: Int32
 
-    /// - Parameter options: those for use without a terminal.
+    /// - Parameter options: the options for use without a terminal.
     /// - Throws: code `usage`.
     init(otherwise options: String) throws(CommandFailure) {
         fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
@@ -27,11 +27,11 @@ struct TerminalPrompt: ~Copyable {
 
     deinit { close(fd) }
 
-    /// Returns true for `y` and `yes`, in either case.
+    /// Asks, and returns true for `y` and `yes`, in either case.
     func confirm(_ question: String) -> Bool {
         write(fd, question, question.utf8.count)
         var answer = [UInt8](repeating: 0, count: 64)
-        // read(2) returns a whole line. A signal ends the program.
+        // Read once, because read(2) returns a whole line. A signal ends the program.
         let count = read(fd, &answer, answer.count)
         let words = answer.prefix(max(0, count)).split { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: " ") }
         return words.count == 1 && ["y", "yes"].contains(String(decoding: words[0], as: UTF8.self).lowercased())
@@ -50,9 +50,8 @@ struct TerminalPrompt: ~Copyable {
         }
     }
 
-    /// Runs a conversation in which secrets are asked for. The echo is off until its end, also while an answer is
-    /// tried, so that nothing typed meanwhile is shown.
-    /// - Parameter options: those for use without a terminal.
+    /// Runs a conversation with questions for secrets. Keeps the echo off until its end, even while an answer is tried.
+    /// - Parameter options: the options for use without a terminal.
     /// - Throws: code `usage` without a terminal; the error of `body`.
     static func withoutEcho<Result>(
         otherwise options: String = sources, _ body: (SilentTerminal) throws(CommandFailure) -> Result
@@ -64,15 +63,15 @@ struct TerminalPrompt: ~Copyable {
     }
 }
 
-/// A terminal without echo. Only `TerminalPrompt.withoutEcho` makes one.
+/// A terminal without echo, made only by `TerminalPrompt.withoutEcho`.
 struct SilentTerminal {
     private let fd: Int32
 
     fileprivate init(fd: Int32) { self.fd = fd }
 
-    /// Returns the line that is typed, without the LF.
+    /// Asks, and returns the typed line without the LF.
     func ask(_ question: String) throws(CommandFailure) -> WipedBytes {
-        // Text typed before the question is no answer to it.
+        // Drop earlier input, because it cannot be an answer to this question.
         tcflush(fd, TCIFLUSH)
         defer { write(fd, "\n", 1) }
         return try withCString(Array(question.utf8)) { (question) throws(CommandFailure) in
@@ -86,7 +85,7 @@ struct SilentTerminal {
         CommandFailure(.failure, "the terminal has hung up: \(error)")
     }
 
-    /// - Throws: if the terminal has hung up (EIO), or is not a terminal.
+    /// - Throws: code `failure` if the terminal has hung up (EIO), or is not a terminal.
     private func readLine() throws(CommandFailure) -> WipedBytes {
         let line = WipedBytes(capacity: SecretSource.textLimit + 1)
         while !line.isFull {
@@ -108,7 +107,7 @@ struct SilentTerminal {
                 return line
             }
             if count == 0 {
-                // ^D was typed, unless the terminal has hung up.
+                // The user has typed ^D, unless the terminal has hung up.
                 var state = termios()
                 guard tcgetattr(fd, &state) == 0 else { throw Self.lost(currentErrno()) }
                 return line

@@ -3,9 +3,9 @@ internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 
-/// The secret that opens a vault, and the slots on which it is tried.
+/// The secret that opens a vault, and the slots to try it on.
 struct VaultSecretOptions: ParsableArguments {
-    /// The time after which the slot being tried is shown.
+    /// The time after which the progress line shows the slot being tried.
     private static let progressDelay: Duration = .seconds(2)
     /// The work of a slot that may take that long.
     private static let notableWork = 4 * ScryptCost.standard.work
@@ -43,13 +43,13 @@ struct VaultSecretOptions: ParsableArguments {
         guard options.isTyped, !options.recoveryKey, case .failure(let failure) = result else {
             return try result.get()
         }
-        // Only now: nearly always the passphrase is wrong.
+        // Give the advice only after the last try, because nearly always the passphrase is wrong.
         throw CommandFailure(
             failure.code, "\(failure.message); \(RecoveryKeyText.advice(in: vault.configuration))")
     }
 
     /// Opens a slot of a vault. If that takes long, names the slot being tried, and the wait, on stderr.
-    /// - Parameter only: the id of the only slot that is tried.
+    /// - Parameter only: the id of the only slot to try.
     func open(
         _ directory: VaultDirectory, with secret: SlotSecret, only: Int?
     ) throws(VaultError) -> (masterKey: SecretBytes, slot: KeySlot) {
@@ -59,7 +59,7 @@ struct VaultSecretOptions: ParsableArguments {
         return try directory.openSlot(with: secret, choice: SlotChoice(only: only, allowsCostly: allowCostly)) { slot in
             guard let cost = slot.kdf.cost else { return }
             let isNotable = cost.work >= Self.notableWork
-            // Half a second for the standard cost.
+            // The standard cost takes half a second.
             let wait = isNotable ? ": some \(cost.work / ScryptCost.standard.work / 2) s" : ""
             let text = "trying slot \(slot.id), \(SlotReport.text(cost))\(wait)"
             if progress.isShown {

@@ -36,14 +36,14 @@ struct NewSecretOptions: ParsableArguments {
         }
     }
 
-    /// Reads the secret if it is in a file. Called before any secret is asked for: a file that cannot be used ends the command.
+    /// Reads the secret if it is in a file. Call it before any question, because an unusable file ends the command.
     func readFile() throws(CommandFailure) -> SlotSecret? {
         guard let source = sources.first, source.isFile else { return nil }
         return try read(source)
     }
 
-    /// Reads the secret, or makes a recovery key, and returns its text, to be shown once.
-    /// - Parameter secret: from `readFile`.
+    /// Reads the secret, or makes a recovery key, and also returns its text, to be shown once.
+    /// - Parameter secret: the result of `readFile`.
     func read(file secret: SlotSecret?) throws -> (secret: SlotSecret, recoveryKey: String?) {
         if let secret { return (secret, nil) }
         if newRecoveryKey {
@@ -76,7 +76,7 @@ struct KdfOptions: ParsableArguments {
 
     func validate() throws { _ = try given() }
 
-    /// The cost given. Nil for none.
+    /// Returns the given cost, or nil.
     func given() throws -> ScryptCost? {
         if let scryptLogn, !ScryptCost.logNRange.contains(scryptLogn) {
             throw ValidationError("--scrypt-logn \(scryptLogn) is not from 10 to 20")
@@ -91,11 +91,11 @@ struct KdfOptions: ParsableArguments {
     }
 
     /// Returns the cost of a new slot. Reports on stderr if guessing becomes cheaper.
-    /// - Parameter old: the slot that the new one replaces.
+    /// - Parameter old: the slot being replaced.
     /// - Throws: code `usage` if a replacement would make guessing cheaper.
     func cost(for kind: SlotKind, replacing old: KeySlot?, beside slots: [KeySlot]) throws -> ScryptCost {
         guard kind == .passphrase else { return .standard }
-        // If the old slot cannot be guessed, guessing would begin with the cheapest of the others.
+        // A guesser begins with the cheapest slot. So compare with the old slot if guessable, or else with all.
         let measure = old?.kdf.cost.map { [$0] } ?? slots.compactMap(\.kdf.cost)
         guard let given = try given() else { return .beside(measure) }
         if let costlier = measure.first(where: { !given.isAtLeast($0) }) {
@@ -111,7 +111,7 @@ struct KdfOptions: ParsableArguments {
 
 /// A slot's expiry: a time span from now (`30d`), a time (`2027-01-01T00:00:00Z`), or `never`.
 struct ExpiryArgument {
-    /// In `vaultfs.json`'s format. Nil for never.
+    /// The time in the format of `vaultfs.json`; nil for never.
     let time: String?
 
     static func parse(_ text: String) throws -> ExpiryArgument {
@@ -135,7 +135,7 @@ struct ExpiryArgument {
 
 /// A slot's play window, from its first use: a time span in whole seconds, or `none`.
 struct PlayWindowArgument {
-    /// Not started. Nil for none.
+    /// The window before its start; nil for none.
     let window: PlayWindow?
 
     static func parse(_ text: String) throws -> PlayWindowArgument {
@@ -151,7 +151,7 @@ struct PlayWindowArgument {
 struct LabelArgument {
     let text: String
 
-    /// Bytes.
+    /// The most bytes of a label.
     private static let limit = 100
 
     static func parse(_ argument: String) throws -> LabelArgument {

@@ -3,7 +3,7 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// A new recovery key, and its text, which is shown once.
+/// A new recovery key, and its text, to be shown once.
 struct NewRecoveryKey {
     let secret: SlotSecret
     let text: String
@@ -16,7 +16,7 @@ struct NewRecoveryKey {
 
 /// Lines about recovery keys.
 enum RecoveryKeyText {
-    /// Ends the failure of a person who has typed the last of several wrong passphrases.
+    /// Returns the end of the failure for a person who has typed only wrong passphrases.
     static func advice(in vault: VaultConfiguration) -> String {
         "if the passphrase is right, vaultfs.json was changed: try a copy of that file"
             + (vault.hasRecoveryKey ? "; if the passphrase is lost, use --recovery-key" : "")
@@ -39,7 +39,7 @@ enum RecoveryKeyText {
                 + "\(vault.quotedForShell) --new-recovery-key")
     }
 
-    /// The same if another recovery key has taken its place.
+    /// Reports on stderr that a new recovery key has replaced that of a slot.
     static func reportReplacement(of slot: KeySlot) {
         Console.report("the old recovery key of slot \(slot.id) no longer opens the vault")
     }

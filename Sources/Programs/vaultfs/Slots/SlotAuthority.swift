@@ -1,17 +1,17 @@
 internal import LinuxSystem
 internal import VaultFormat
 
-/// The slots that the secret of a slot may change (FileFormat, Leases): only those that do not end later. `--force` does not
+/// The right of a slot's secret to change slots (FileFormat, Leases): only those that end no later. `--force` does not
+/// lift this policy.
 /// lift this policy.
 struct SlotAuthority {
     private let opener: KeySlot
-    /// The slot's end in seconds since 1970-01-01T00:00:00Z. Nil for none. For a window that was not started, its end if it
-    /// started now.
+    /// The slot's end in seconds since 1970-01-01T00:00:00Z. Nil for none. An unstarted window counts as started now.
     private let end: Int64?
-    /// True if its window has not begun. Otherwise one could make slot after slot, and no window would ever begin.
+    /// True before the window has begun. Such a slot must not make others, or a chain of them would never begin.
     private let isUnused: Bool
 
-    /// - Parameter opener: the slot that the secret opened.
+    /// - Parameter opener: the slot opened by the secret.
     init(_ opener: KeySlot) {
         self.opener = opener
         let now = UtcTime.secondsSinceEpoch()
@@ -22,7 +22,7 @@ struct SlotAuthority {
         }
     }
 
-    /// - Throws: code `wrongSecret` if a slot with these limits may open longer than the opener.
+    /// - Throws: code `wrongSecret` if it may open longer than the opener.
     func checkMaking(expires: String?, window: PlayWindow?) throws(CommandFailure) {
         guard !isUnused else { throw refusal("no slot can be made before its play window has begun, by a mount") }
         try checkLimits(expires, window)
@@ -34,14 +34,14 @@ struct SlotAuthority {
         throw refusal("no slot can get a later expiry")
     }
 
-    /// - Parameter slot: to be changed or removed.
+    /// - Parameter slot: the slot to be changed or removed.
     /// - Throws: code `wrongSecret` if it may open longer than the opener.
     func checkTouching(_ slot: KeySlot) throws(CommandFailure) {
         guard slot.id != opener.id, isOutlasted(by: slot.end) else { return }
         throw refusal("slot \(slot.id), which lasts longer, can be neither changed nor removed")
     }
 
-    /// Checks both for a slot that gets these limits. The opener's own limits may stay.
+    /// Checks both for a slot with new limits. The opener may keep its own limits.
     func checkChanging(_ slot: KeySlot, expires: String?, window: PlayWindow?) throws(CommandFailure) {
         try checkTouching(slot)
         guard slot.id == opener.id else { return try checkMaking(expires: expires, window: window) }

@@ -102,7 +102,7 @@ struct SlotChangeCommand: ParsableCommand {
         }
     }
 
-    /// Checks that the change does not silently keep an end that has passed.
+    /// Checks that the change does not silently keep a past end.
     private func checkStillOpens(_ slot: KeySlot) throws(CommandFailure) {
         if expires == nil, let past = slot.expires, past <= UtcTime.now() {
             throw CommandFailure(.usage, "slot \(slot.id) has expired (\(past)): give --expires")
@@ -112,12 +112,12 @@ struct SlotChangeCommand: ParsableCommand {
         }
     }
 
-    /// True if only the label or the play window changes, which are not encrypted with the slot's secret.
+    /// True if only the label or the play window changes, because the slot's secret does not encrypt these.
     private var needsNoSecret: Bool {
         (playWindow != nil || label != nil) && expires == nil && kdf.scryptLogn == nil && newSecret.options.isEmpty
     }
 
-    /// The slot to change, as far as it is known before the secret is asked for. Nil for the one that the secret opens.
+    /// Returns the slot to change, as far as it is known before the secret. Nil for the slot opened by the secret.
     private func knownSlot(of configuration: VaultConfiguration) throws(CommandFailure) -> KeySlot? {
         guard let id = try self.slot?.id(in: configuration) else {
             return common.secret.options.recoveryKey ? try slotToRecover(in: configuration) : nil
@@ -145,8 +145,8 @@ struct SlotChangeCommand: ParsableCommand {
         return known
     }
 
-    /// The slot that a recovery key changes if none is named. The key is given to replace a lost passphrase, so it must
-    /// not go itself. Nil if its own slot is meant.
+    /// Returns the slot changed by a recovery key if the user names none. The key is used to replace a lost passphrase,
+    /// so it must not go itself. Nil if the user means the key's own slot.
     private func slotToRecover(in configuration: VaultConfiguration) throws(CommandFailure) -> KeySlot? {
         guard !keepSecret, !newSecret.newRecoveryKey else { return nil }
         let slots = configuration.slots.filter { $0.kind == .passphrase }

@@ -34,7 +34,7 @@ struct SlotListCommand: ParsableCommand {
     private struct Report: Encodable {
         let vaultPath: String
         let isAuthenticated, rekeyUnfinished: Bool
-        /// The ids of the slots that the secret opens. Nil without a secret.
+        /// The ids of the slots opened by the secret. Nil without a secret.
         let openedSlots: [Int]?
         let slots: [SlotReport]
     }
@@ -65,7 +65,7 @@ struct SlotListCommand: ParsableCommand {
         }
     }
 
-    /// The slots that the secret opens. With --slot only that one is tried.
+    /// Returns the slots opened by the secret. With --slot, tries only that one.
     private func openedSlots(of directory: VaultDirectory) throws -> [KeySlot] {
         let opened = try common.secret.open(directory)
         let others =

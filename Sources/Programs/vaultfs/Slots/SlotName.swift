@@ -2,7 +2,7 @@ internal import ArgumentParser
 internal import LinuxSystem
 internal import VaultFormat
 
-/// A slot in the command line: its id, or its label if that is no number.
+/// A slot in the command line: its id, or its label if that is not a number.
 struct SlotName: ExpressibleByArgument, Equatable {
     private let text: String
 
@@ -13,7 +13,7 @@ struct SlotName: ExpressibleByArgument, Equatable {
 
     /// - Throws: code `failure` if no slot has the label, `usage` if several have it.
     func id(in configuration: VaultConfiguration) throws(CommandFailure) -> Int {
-        // An id that no slot has is for the command to refuse.
+        // Leave an unknown id to the command, which refuses it.
         if let id = Int(text) { return id }
         let ids = configuration.slots.filter { $0.label == text }.map(\.id)
         let shown = text.escapedForTerminal

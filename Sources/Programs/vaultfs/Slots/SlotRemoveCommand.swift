@@ -50,7 +50,7 @@ struct SlotRemoveCommand: ParsableCommand {
         } else {
             for slot in removal.removed { Console.confirm("Removed slot \(slot.id): \(SlotReport(slot).text).") }
         }
-        // Without a slot nothing could make a new one.
+        // Give the advice only if a slot is left, because without one a new slot cannot be made.
         for slot in removal.removed where slot.kind == .recovery && !removal.remaining.isEmpty {
             RecoveryKeyText.reportEnd(of: slot, in: common.vault.path)
         }

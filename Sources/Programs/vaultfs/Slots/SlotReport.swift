@@ -68,7 +68,7 @@ struct WindowReport: Encodable {
         started = window.started
         seen = window.seen
         ends = window.end.map(UtcTime.text(secondsSinceEpoch:))
-        // Setting the clock back does not lengthen the window.
+        // Limit the time to the window, which setting the clock back must not lengthen.
         remainingSeconds = min(Int64(window.seconds), max(0, window.end.map { $0 - now } ?? Int64(window.seconds)))
     }
 
@@ -86,11 +86,11 @@ struct NewSlotReport: Encodable {
     let slot: SlotReport
     let recoveryKey: String?
 
-    /// Makes a slot and prints it, with progress on a terminal. A recovery key is printed before the slot is in place: if the
-    /// output fails, no slot is made whose key nobody has.
+    /// Makes a slot and prints it, with progress on a terminal. Prints a recovery key before the slot is in place, so
+    /// that a failed output leaves no slot with an unknown key.
     /// - Parameters:
     ///   - verb: "Added", "Changed".
-    ///   - make: calls the function with the slot before it puts it in place.
+    ///   - make: calls the function with the slot before it puts the slot in place.
     static func print(
         _ verb: String, isJSON: Bool, recoveryKey: String? = nil,
         _ make: ((KeySlot) throws(VaultError) -> Void) throws(VaultError) -> KeySlot

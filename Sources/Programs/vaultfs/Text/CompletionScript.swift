@@ -1,9 +1,9 @@
 internal import ArgumentParser
 
-/// A completion script of ArgumentParser, with what the parser leaves out: aliases, the words after `help`, and names with
-/// spaces and other characters that a shell expands.
+/// A completion script of ArgumentParser, with additions: aliases, the words after `help`, and names with spaces and
+/// other characters that a shell expands.
 enum CompletionScript {
-    /// The script with the additions. Nil for any other text.
+    /// Returns the script with the additions, or nil for any other text.
     static func completed(_ text: String) -> String? {
         if text.hasPrefix("#!/bin/bash\n") { return bash(text) }
         if text.hasPrefix("#compdef vaultfs\n") { return zsh(text) }
@@ -13,13 +13,13 @@ enum CompletionScript {
 
     private static let commands = VaultFS.configuration.subcommands.map { $0.configuration }
     private static let names = commands.compactMap(\.commandName)
-    /// Other names of commands, with the command's name.
+    /// Aliases of commands, each with the command's name.
     private static let aliases = commands.flatMap { command in
         command.aliases.map { (alias: $0, name: command.commandName ?? "") }
     }
     /// The words after `help`.
     private static let pages = (names + aliases.map(\.alias) + ["secrets"]).joined(separator: " ")
-    /// The commands that have commands of their own.
+    /// The commands with subcommands.
     private static let parents = commands.compactMap { command -> (name: String, words: String)? in
         guard !command.subcommands.isEmpty, let name = command.commandName else { return nil }
         return (name, command.subcommands.compactMap { $0.configuration.commandName }.joined(separator: " "))
@@ -32,7 +32,7 @@ enum CompletionScript {
             text = text.replacing(" \(name) lock ", with: " \(alias) \(name) lock ")
             text = text.replacing("\"_vaultfs_${subcommand}\"", with: "\"_vaultfs_${subcommand/#\(alias)/\(name)}\"")
         }
-        // `compgen -W` expands the words, and so would run a command in the name of a file.
+        // Replace `compgen -W`, because it expands the words, and so would run a command in the name of a file.
         text = text.replacing(
             "__vaultfs_add_completions -W \"$(__vaultfs_custom", with: "__vaultfs_add_words \"$(__vaultfs_custom")
         let ofParents = parents.map { name, words in
@@ -60,7 +60,7 @@ enum CompletionScript {
 
             complete -o filenames
             """
-        // The last definition of a function counts.
+        // Append the functions, because a function's last definition counts.
         return text.replacing("complete -o filenames", with: help)
     }
 
@@ -74,7 +74,7 @@ enum CompletionScript {
         }
         let ofParents = parents.map { "'2:command:(\($0.words))'" }.joined(separator: " ")
         text = text.replacing("'*:subcommands:'", with: "'1:command:(\(pages))' \(ofParents)")
-        // A `~` at the beginning stays one. Everything else that a shell would expand is quoted.
+        // Keep a `~` at the beginning, and quote everything else that a shell would expand.
         return text.replacing(
             "        __vaultfs_complete \"${completions[@]:0:-1}\"",
             with: """

@@ -7,11 +7,11 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// The words that a shell offers for an argument. The completion script runs this program for them, on each press of the key.
-/// They are neither quoted nor expanded. The script of `CompletionScript` quotes them where the shell does not.
+/// The words offered by a shell for an argument. The completion script runs this program for them, on each press of the
+/// key. They are neither quoted nor expanded. The script of `CompletionScript` quotes them where the shell does not.
 enum Completions {
-    /// The mountpoints of this user's vaults and views, as root of all users'. They begin as the word does: with `/`, with
-    /// `~/`, or with a name in the working directory.
+    /// The mountpoints of this user's vaults and views, or for root of all users'. They begin like the typed word: with
+    /// `/`, with `~/`, or with a name in the working directory.
     static let mounts = CompletionKind.custom { _, _, word in
         let mounts = (try? MountTable.read().mountsOfThisUser) ?? []
         let start = unquoted(word)
@@ -24,14 +24,14 @@ enum Completions {
             })
     }
 
-    /// The ids and labels of the slots of the vault that is named in the same line.
+    /// The ids and labels of the slots of the vault named in the same line.
     static let slots = CompletionKind.custom { words, _, _ in
         let vaults = words.lazy.compactMap { try? VaultDirectory.open(FilePath(expanded(unquoted($0)))) }
         let slots = vaults.first?.configuration.slots ?? []
         return slots.map { "\($0.id)" } + offered(slots.map(\.label).filter { !$0.isEmpty && Int($0) == nil })
     }
 
-    /// Protection classes and files. A completion of one's own replaces the shell's, so files must be found here.
+    /// Protection classes and files. A completion of our own replaces the shell's, so it must offer the files, too.
     static let classesAndFiles = CompletionKind.custom { _, _, word in
         let start = unquoted(word)
         let end = start.lastIndex(of: "/").map(start.index(after:)) ?? start.startIndex
@@ -42,12 +42,12 @@ enum Completions {
         return (ProtectionClass.allCases.map(\.name) + paths).filter { $0.hasPrefix(start) }
     }
 
-    /// Leaves out words that would be taken for options, or for several words.
+    /// Leaves out words that the shell or the command would take for options, or for several words.
     private static func offered(_ words: [String]) -> [String] {
         words.filter { $0.first != "-" && $0.withoutControlCharacters == $0 }
     }
 
-    /// A word as the shell will pass it, once it is complete. The shell gives it as it was typed.
+    /// Returns the word as the shell will pass it. The shell gives it as typed.
     private static func unquoted(_ word: String) -> String {
         if let quote = word.first, "'\"".contains(quote) { return String(word.dropFirst().filter { $0 != quote }) }
         var isEscaped = false

@@ -4,11 +4,11 @@ internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 
-/// The output of commands. Results go to stdout. A line for a failure, prompts and progress go to stderr.
+/// The output of commands. Results go to stdout, and failures, prompts and progress to stderr.
 enum Console {
     private static let quiet = Atomic<Bool>(false)
 
-    /// True with `--quiet`: results that were asked for, warnings and failures are printed, and nothing else.
+    /// True with `--quiet`, which prints only requested results, warnings and failures.
     static var isQuiet: Bool { quiet.load(ordering: .relaxed) }
 
     static var isStandardErrorTerminal: Bool { isatty(STDERR_FILENO) == 1 }
@@ -21,10 +21,10 @@ enum Console {
         return kept + arguments[end...]
     }
 
-    /// Prints on stdout that something was done. Not with `--quiet`.
+    /// Prints on stdout that the command has done something, unless `--quiet` is given.
     static func confirm(_ text: String) { if !isQuiet { print(text) } }
 
-    /// `vaultfs: …` on stderr, after earlier prints.
+    /// Prints `vaultfs: …` on stderr, after earlier prints.
     static func report(_ message: String) {
         fflush(nil)
         writeToStandardError("vaultfs: \(message)\n")
@@ -54,11 +54,11 @@ enum Console {
         }
     }
 
-    /// Text from another process, safe for a terminal: control characters become `?`.
+    /// Returns text from another process, safe for a terminal: control characters become `?`.
     static func shown(_ text: String) -> String { text.withoutControlCharacters }
 
     /// Prints rows with aligned columns.
-    /// - Parameter numbers: the first column that is aligned to the right.
+    /// - Parameter numbers: the first column to align to the right.
     static func printTable(_ rows: [[String]], numbers: Int = .max) {
         let widths = (rows.first ?? []).indices.map { column in rows.map { $0[column].count }.max() ?? 0 }
         for row in rows {
@@ -87,22 +87,22 @@ struct JoinedFields<First: Encodable, Second: Encodable>: Encodable {
     }
 }
 
-/// A progress line on stderr that is overwritten. Shown only on a terminal, and never wider than that: CR returns to
+/// A progress line on stderr, overwritten each time. Shown only on a terminal, and never wider, because CR returns to
 /// the start of the last row only.
 struct ProgressLine {
     let isShown = Console.isStandardErrorTerminal && !Console.isQuiet
-    /// CR, then ECMA-48 "erase in line".
+    /// CR, then the ECMA-48 "erase in line".
     private static let startOver = "\r\u{1B}[K"
 
-    /// - Parameter parts: from the most important one on. The last ones are left out on a narrow terminal.
+    /// - Parameter parts: the most important one first. A narrow terminal does not show the last ones.
     func show(_ parts: [String]) {
         guard isShown else { return }
-        // Asked each time, because a window can be resized. 80 if the terminal does not know, as a serial one.
+        // Ask each time, because a window can be resized. Some terminals, such as a serial one, do not know: use 80.
         let columns = Int(linux_terminal_columns(STDERR_FILENO))
         Console.writeToStandardError(Self.startOver + Self.fitted(parts, columns: columns > 0 ? columns : 80))
     }
 
-    /// One line that leaves the last column free, where some terminals already begin a new row.
+    /// Returns one line. Leaves the last column free, because some terminals begin a new row there.
     static func fitted(_ parts: [String], columns: Int) -> String {
         var line = ""
         for part in parts {

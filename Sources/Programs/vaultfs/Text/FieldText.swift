@@ -5,7 +5,7 @@ enum FieldText {
         Console.shown(name.map { $0.isUppercase ? " \($0.lowercased())" : String($0) }.joined())
     }
 
-    /// The names and values of a structure's fields, by name. Leaves out those without a value.
+    /// Returns the names and values of a structure's fields, by name. Leaves out fields without a value.
     static func fields(of value: Any, without hidden: Set<String> = []) -> [(name: String, text: String)] {
         Mirror(reflecting: value).children.compactMap { child in
             guard let name = child.label, !hidden.contains(name) else { return nil }
@@ -13,7 +13,7 @@ enum FieldText {
         }.sorted { $0.name < $1.name }
     }
 
-    /// One line. Nil for nil.
+    /// Returns one line, or nil for nil.
     static func line(_ value: Any) -> String? {
         switch value {
         case let isTrue as Bool: return isTrue ? "yes" : "no"
@@ -29,12 +29,12 @@ enum FieldText {
         }
     }
 
-    /// The fields in one line.
+    /// Returns the fields in one line.
     static func text(of value: Any, without hidden: Set<String> = []) -> String {
         fields(of: value, without: hidden).map { "\($0.name) \($0.text)" }.joined(separator: ", ")
     }
 
-    /// At most three decimal places.
+    /// Returns the number with at most three decimal places.
     static func rounded(_ number: Double) -> String {
         guard abs(number) < 1e12 else { return "\(number)" }
         let rounded = (number * 1000).rounded() / 1000

@@ -1,9 +1,8 @@
 internal import ArgumentParser
 internal import ViewFormats
 
-/// A help text of ArgumentParser, arranged for reading: a command's own options come first, and options that many commands
-/// share are on a page of their own. The parser's own means to hide options would hide them from completion and the manual
-/// pages too.
+/// A help text of ArgumentParser, arranged for reading: a command's own options come first, and options common to many
+/// commands are on a page of their own. The parser could hide options only from completion and manual pages as well.
 struct HelpText {
     /// `SECRET OPTIONS:` and the entries below it. An entry is an option or a command, with the lines that explain it.
     private struct Section {
@@ -16,12 +15,12 @@ struct HelpText {
     /// Overview and usage.
     private var head: [Substring] = []
     private var sections: [Section] = []
-    /// The exit codes: after the commands, which a reader looks for first.
+    /// The exit codes, placed after the commands, because a reader looks for these first.
     private var exitCodes: [Substring] = []
     /// The lines after the last section.
     private var tail: [Substring] = []
 
-    /// Nil for a text that is no help, such as a completion script.
+    /// Fails for any other text, such as a completion script.
     init?(_ text: String) {
         guard text.hasPrefix("OVERVIEW: ") else { return nil }
         var isInSection = false
@@ -46,7 +45,7 @@ struct HelpText {
         }
     }
 
-    /// - Parameter format: the view format whose options are meant.
+    /// - Parameter format: the view format whose options to show.
     func arranged(for format: ViewFormatName?) -> String {
         var references: [Substring] = []
         var shown = Self.ownTitles.flatMap { title in sections.filter { $0.title == title } }
@@ -71,14 +70,14 @@ struct HelpText {
         return parts.filter { !$0.isEmpty }.map { $0.joined(separator: "\n") }.joined(separator: "\n\n")
     }
 
-    /// `vaultfs help COMMAND` is `vaultfs COMMAND --help`, and `vaultfs help secrets` a page of its own.
+    /// Turns `vaultfs help COMMAND` into `vaultfs COMMAND --help`. `vaultfs help secrets` is a page of its own.
     static func resolve(_ arguments: [String]) throws -> [String] {
         guard arguments.first == "help" else { return arguments }
         if arguments == ["help", "secrets"] { throw CleanExit.message(SecretHelp.helpMessage()) }
         return arguments.dropFirst() + ["--help"]
     }
 
-    /// The view format in a command line, if there is one.
+    /// Returns the view format in a command line, or nil.
     static func format(in arguments: [String]) -> ViewFormatName? {
         let words = arguments.drop { $0 == "help" }
         guard ["view", "export"].contains(words.first) else { return nil }
@@ -86,7 +85,7 @@ struct HelpText {
     }
 }
 
-/// The page `vaultfs help secrets`. It is never run.
+/// The page `vaultfs help secrets`. The command is never run.
 struct SecretHelp: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "The options by which a command gets the secret that opens a vault.", usage: "",

@@ -1,9 +1,9 @@
-/// Guesses at the word that a person meant. A guess that is not near would mislead. Pure.
+/// Guesses at the word that a person meant, unless it differs so much that the guess would mislead. Pure.
 enum NearWord {
-    /// The most letters that may differ.
+    /// The most letters in which the words may differ.
     private static let maximumDistance = 2
 
-    /// The nearest of the known words. Nil if none is near.
+    /// Returns the nearest of the known words, or nil if all are far.
     static func guess(for word: String, among known: [String]) -> String? {
         let distances = known.map { ($0, distance(word, $0)) }
         return distances.filter { isNear(word, $0, $1) }.min { $0.1 < $1.1 }?.0
@@ -16,7 +16,7 @@ enum NearWord {
         distance <= maximumDistance && distance * 2 < max(letters(word).count, letters(known).count)
     }
 
-    /// Leaves out ArgumentParser's suggestion of an option that is not near: "unknown option '--x'. Did you mean '--y'?"
+    /// Removes a far guess from ArgumentParser's message: "unknown option '--x'. Did you mean '--y'?"
     static func withoutFarGuess(_ message: String) -> String {
         guard let found = message.firstMatch(of: /([Uu]nknown option '(.*?)')\. Did you mean '(.*?)'\?/) else {
             return message
@@ -26,7 +26,7 @@ enum NearWord {
         return message[..<found.range.lowerBound] + rest + message[found.range.upperBound...]
     }
 
-    /// The number of letters to insert, remove, replace or swap with their neighbour (optimal string alignment).
+    /// Returns the number of letters to insert, remove, replace or swap with a neighbour (optimal string alignment).
     private static func distance(_ first: String, _ second: String) -> Int {
         let (first, second) = (letters(first), letters(second))
         var rows = [Array(0...second.count)]
@@ -45,6 +45,6 @@ enum NearWord {
         return rows[first.count][second.count]
     }
 
-    /// The word without the hyphens of an option.
+    /// Returns the word without the hyphens of an option.
     private static func letters(_ word: String) -> [Character] { Array(word.drop { $0 == "-" }) }
 }

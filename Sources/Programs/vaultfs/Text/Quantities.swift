@@ -4,7 +4,7 @@ internal import ArgumentParser
 struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     let bytes: Int
 
-    /// For messages.
+    /// The form, for messages.
     static let form = "a size such as 4096, 64K or 32M"
     private static let suffixes = ["", "K", "M", "G", "T"]
 
@@ -28,7 +28,7 @@ struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     }
 
     var description: String {
-        // Not a loop over an array of pairs: the compiler unrolls it into one of two orders of instructions, by chance.
+        // Avoid a loop over an array of pairs: the compiler unrolls it into one of two instruction orders, by chance.
         var power = 0
         while power < 3, bytes > 0, (bytes >> (10 * power)) % 1024 == 0 { power += 1 }
         return "\(bytes >> (10 * power))\(Self.suffixes[power])"
@@ -44,12 +44,12 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
     private static let units: [(suffix: String, milliseconds: Double)] = [
         ("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000),
     ]
-    /// For messages.
+    /// The form, for messages.
     static let form = "a time such as 90s, 5m, 2h or 30d, at most 365d"
-    /// A year, in milliseconds. More is a mistake.
+    /// A year, in milliseconds. A longer time is a mistake.
     private static let longest = 365.0 * 86_400_000
 
-    /// The same as `init(argument:)`, with an error that lists the valid forms.
+    /// Does the same as `init(argument:)`, with an error that lists the valid forms.
     static func parse(_ text: String) throws -> DurationArgument {
         guard let duration = DurationArgument(argument: text) else { throw ValidationError("not \(form)") }
         return duration
@@ -65,7 +65,7 @@ extension DurationArgument {
         let number = argument.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
         guard let value = Double(number), value >= 0 else { return nil }
         let suffix = argument.dropFirst(number.count)
-        // A bare number would be taken for minutes by some, and for seconds by others.
+        // Refuse a bare number, which some users would mean as minutes, and others as seconds.
         guard let unit = Self.units.first(where: { $0.suffix == (suffix.isEmpty && value == 0 ? "s" : suffix) }) else {
             return nil
         }

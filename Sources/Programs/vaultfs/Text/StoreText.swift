@@ -6,12 +6,12 @@ internal import VaultFormat
 
 /// The abilities of a vault's store for people.
 enum StoreText {
-    /// File systems that keep what is written on this machine and upload it later. If that fails, it is lost.
+    /// File systems that keep written data on this machine and upload it later. If the upload fails, the data is lost.
     private static let uploading: Set = [
         "fuse.rclone", "fuse.s3fs", "fuse.goofys", "fuse.gcsfuse", "fuse.blobfuse2", "fuse.mount-s3",
     ]
 
-    /// The abilities that the store is known to lack, in one line.
+    /// Returns the abilities that the store is known to lack, in one line.
     static func lacks(_ traits: StoreTraits) -> String {
         var lacks: [String] = []
         func add(_ ability: Bool?, _ text: String) { if ability == false { lacks.append(text) } }
@@ -32,18 +32,18 @@ enum StoreText {
         if let name = longestName(traits) { lacks.append("names over \(name) bytes") }
         let known = lacks.joined(separator: ", ")
         if traits.overwritesInPlace != nil { return lacks.isEmpty ? "nothing" : known }
-        // Reading does not tell.
+        // Reading does not show the rest.
         return (lacks.isEmpty ? "" : known + "; the rest is ") + "unknown without a mount for writing"
     }
 
-    /// The longest name of a vault there. Nil if all names can be had.
+    /// Returns the longest name of a vault there, or nil if names of every length can be had.
     private static func longestName(_ traits: StoreTraits) -> Int? {
         let longest = EntryName.longestName(entryLength: traits.longestEntry ?? EntryName.maximumLength)
         return longest < EntryName.maximumLength ? longest : nil
     }
 
-    /// Warnings for a user who makes a vault on the store, or mounts it.
-    /// - Parameter path: of the vault, whose root is open.
+    /// Returns warnings for a user who makes a vault on the store, or mounts it.
+    /// - Parameter path: the path of the vault, whose root is open.
     static func warnings(_ traits: StoreTraits, _ root: Descriptor, _ path: FilePath) -> [String] {
         var warnings: [String] = []
         if let longest = longestName(traits), let entry = traits.longestEntry {
@@ -61,7 +61,7 @@ enum StoreText {
         return warnings
     }
 
-    /// davfs2 names no type, and the address of its server as the source.
+    /// Returns true for a file system that uploads later. davfs2 shows its server's address instead of a type.
     private static func uploads(_ mount: MountTable.Entry) -> Bool {
         uploading.contains(mount.type) || mount.type == "fuse" && mount.source.starts(with: Array("http".utf8))
     }

@@ -1,8 +1,8 @@
 internal import LinuxSystem
 
-/// Usage errors, which ArgumentParser writes in several lines and sentences, as one line. Pure.
+/// One line for each usage error, which ArgumentParser writes in several lines and sentences. Pure.
 enum UsageText {
-    /// The forms of values, by the value's name in the help. The parser gives no reason for refusing one of these.
+    /// The forms of values, by the value's name in the help. The parser does not say why it refuses one of these.
     private static let forms = [
         "counts": "numbers such as 1,4", "duration": DurationArgument.form, "hex": "32 hexadecimal digits",
         "salt": "none, or 1 to 16 hexadecimal digits",
@@ -21,12 +21,12 @@ enum UsageText {
     private static func clause(_ line: Substring) -> String {
         var text = line
         while text.last == "." { text.removeLast() }
-        // The first word may be a name in capitals.
+        // Keep a first word in capitals, which may be a name.
         guard let first = text.first, text.dropFirst().first?.isUppercase != true else { return String(text) }
         return first.lowercased() + text.dropFirst()
     }
 
-    /// `--slot 'x' is not a whole number` for "The value 'x' is invalid for '--slot <id>'".
+    /// Returns `--slot 'x' is not a whole number` for "The value 'x' is invalid for '--slot <id>'".
     private static func reasoned(_ message: String) -> String {
         let pattern = /The value '(.*)' is invalid for '([^'<]*?) ?<([^>]*)>'(.*)/.dotMatchesNewlines()
         guard let (_, value, option, name, reason) = message.wholeMatch(of: pattern)?.output else { return message }
@@ -37,7 +37,7 @@ enum UsageText {
             return "\(start) '\(value)' is not one of \(values.joined(separator: ", "))"
         }
         guard reason.isEmpty else { return message }
-        // The path may follow a URI.
+        // The path may follow a URI, so look for `=~/`, too.
         if PathArgument.isUnexpanded(String(value)) || value.contains("=~/") {
             return
                 "\(start) '\(value)': the shell has not replaced ~ by your home directory: write $HOME, or ./~ for a file "
@@ -47,9 +47,9 @@ enum UsageText {
         return value.isEmpty ? "\(start) is empty" : message
     }
 
-    /// Replaces arguments in a message by what it may show of them: not over 256 bytes, and no control characters.
+    /// Replaces each argument in a message by its printable form, of at most 256 bytes and without control characters.
     static func showing(_ arguments: [String], in message: String) -> String {
-        // A message may name a part of `--option=value`, or of the words of `-o`.
+        // Include the parts of `--option=value` and the words of `-o`, because a message may name one alone.
         let texts = arguments.flatMap { argument in
             let parts = argument.split(separator: "=", maxSplits: 1) + argument.split { "=,".contains($0) }
             return [argument] + parts.map(String.init)

@@ -1,24 +1,24 @@
 /// The progress bar of long work. It appears after half a second if stderr is a terminal.
 struct WorkProgress {
-    /// The work done, and its total if that is known.
+    /// The work done, and its total if known.
     struct Amount {
-        /// Objects, with those that were done before.
+        /// The number of objects, including those of an earlier run.
         var files = 0
         var bytes: UInt64 = 0
         var total: (files: Int, bytes: UInt64)?
-        /// Files of an earlier run. They count as done, and not for the speed.
+        /// Files of an earlier run. They count as done, but not for the speed.
         var filesPresent = 0
         var bytesPresent: UInt64 = 0
 
-        /// The work in bytes, in which each file counts besides its own.
+        /// The work done, in bytes. Each file counts as some bytes besides its own.
         var workDone: Double { Double(bytes + bytesPresent) + Double(files) * WorkRate.costOfFile }
         private var workPresent: Double { Double(bytesPresent) + Double(filesPresent) * WorkRate.costOfFile }
-        /// There can be more work than was counted before.
+        /// At least the work done, because files can grow after the count.
         var totalWork: Double? {
             total.map { max(workDone, Double($0.bytes) + Double($0.files) * WorkRate.costOfFile) }
         }
 
-        /// The rate takes the amount into account. Nil without a total.
+        /// Updates the rate with this amount, and returns the time left. Nil without a total.
         func secondsLeft(by rate: inout WorkRate, at seconds: Double) -> Double? {
             guard let totalWork else { return nil }
             rate.update(work: workDone - workPresent, at: seconds)
@@ -27,7 +27,7 @@ struct WorkProgress {
     }
 
     private static let interval: Duration = .milliseconds(200)
-    /// Shown before the bar.
+    /// The text before the bar.
     private let label: String
     private let line = ProgressLine()
     private let started = ContinuousClock.now
@@ -36,14 +36,14 @@ struct WorkProgress {
 
     init(label: String = "") { self.label = label }
 
-    /// - Parameter amount: evaluated if it is time.
+    /// - Parameter amount: evaluated only if an update is due.
     mutating func show(_ amount: @autoclosure () -> Amount) {
         guard let seconds = secondsIfDue() else { return }
         let amount = amount()
         show(Self.parts(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds)))
     }
 
-    /// - Parameter parts: called if it is time. Takes the seconds since the start.
+    /// - Parameter parts: called only if an update is due, with the seconds since the start.
     mutating func show(_ parts: (Double) -> [String]) {
         if let seconds = secondsIfDue() { show(parts(seconds)) }
     }
@@ -59,9 +59,9 @@ struct WorkProgress {
 
     func clear() { line.clear() }
 
-    /// `[##########          ]  50%`, `0:08 left`, `120 of 240 files`, `9.0 GiB`, `1.2 GiB/s`; without a total
+    /// Returns `[##########          ]  50%`, `0:08 left`, `120 of 240 files`, `9.0 GiB`, `1.2 GiB/s`; without a total
     /// `120 files`, `9.0 GiB`, `1.2 GiB/s`.
-    /// - Parameter left: seconds. Nil if that is unknown.
+    /// - Parameter left: the seconds left; nil if unknown.
     static func parts(_ amount: Amount, seconds: Double, left: Double? = nil) -> [String] {
         let rate = seconds > 0 ? Double(amount.bytes) / seconds : 0
         let bytes = [

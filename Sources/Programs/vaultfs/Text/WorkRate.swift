@@ -1,8 +1,8 @@
-/// The speed of work on files, by what was done lately. One thread.
+/// The speed of work on files, measured from the recent past. One thread.
 struct WorkRate {
-    /// The work that a file is besides its bytes, in bytes: a small file takes as long as a hundred times its bytes.
+    /// The fixed work for each file, in bytes: a small file takes as long as a hundred times its bytes.
     static let costOfFile = Double(128 << 10)
-    /// The weight of an interval in the next one. After ten seconds of five intervals each, a third is left.
+    /// The weight of earlier intervals at each update. After ten seconds, at five updates a second, a third is left.
     private static let memory = 0.98
 
     private var last = (work: 0.0, seconds: 0.0)
@@ -15,6 +15,6 @@ struct WorkRate {
         last = (now, time)
     }
 
-    /// Seconds for the rest. Nil if nothing was done.
+    /// Returns the seconds for the rest, or nil before any work was done.
     func secondsLeft(for rest: Double) -> Double? { work > 0 ? rest * seconds / work : nil }
 }

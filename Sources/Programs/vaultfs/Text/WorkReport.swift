@@ -4,7 +4,7 @@ internal import SystemPackage
 
 /// The output of long work on many files: progress, problems as they occur, and a summary. Any thread.
 final class WorkReport: Sendable {
-    /// The names of the fields are the interface of `--json`.
+    /// A problem of one file. The names of the fields are the interface of `--json`.
     struct Problem: Encodable, Sendable {
         struct Piece: Encodable, Sendable {
             let offset, count: UInt64
@@ -20,13 +20,13 @@ final class WorkReport: Sendable {
         var progress = WorkProgress()
         var problems: [Problem] = []
         var damage: [Problem] = []
-        /// How long the work took, if its result is being verified.
+        /// The duration of the work, while its result is being verified.
         var seconds: Double?
     }
 
-    /// The number of problems that a summary lists.
+    /// The most problems that a summary lists.
     private static let kept = 1000
-    /// The number of ranges that a line shows.
+    /// The most ranges that a line shows.
     private static let shownRanges = 8
 
     let isJSON: Bool
@@ -34,7 +34,7 @@ final class WorkReport: Sendable {
     private let started = ContinuousClock.now
     private let state = Mutex(State())
 
-    /// - Parameter root: as it was typed. Paths are below it.
+    /// - Parameter root: as the user typed it. Paths are below it.
     init(_ root: FilePath, isJSON: Bool) {
         self.root = root
         self.isJSON = isJSON
@@ -46,13 +46,15 @@ final class WorkReport: Sendable {
     /// The duration of the work, without the verification.
     var seconds: Double { state.withLock { $0.seconds } ?? (ContinuousClock.now - started) / .seconds(1) }
 
-    /// - Parameter text: what stderr shows, if that is not the message.
+    /// Reports a problem, and keeps it for the summary.
+    /// - Parameter text: the text for stderr, if it differs from the message.
     func add(_ path: [UInt8], _ message: String, as text: String? = nil) {
         print(path, text ?? message)
         keep(path, message)
     }
 
-    /// - Parameter ranges: none if nothing of the file verifies.
+    /// Reports damage, and keeps it for the summary.
+    /// - Parameter ranges: empty if nothing of the file verifies.
     func addDamage(_ path: [UInt8], _ ranges: [Range<UInt64>], _ message: String) {
         let listed = ranges.prefix(Self.shownRanges).map { "\($0.lowerBound)-\($0.upperBound - 1)" }
         let more = ranges.count > listed.count ? " and \(ranges.count - listed.count) more ranges" : ""
@@ -87,7 +89,7 @@ final class WorkReport: Sendable {
         state.withLock { $0.progress.show(amount()) }
     }
 
-    /// The work is done, and its result is verified now.
+    /// Begins to verify the result of the finished work.
     func beginVerifying() {
         let seconds = seconds
         state.withLock { state in

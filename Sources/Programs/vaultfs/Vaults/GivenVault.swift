@@ -4,9 +4,9 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// A vault by a path that a person typed, who may have meant its mountpoint.
+/// A vault, by a path typed by a person, who may have meant its mountpoint.
 enum GivenVault {
-    /// - Throws: code `notAVault`, with the vault's path if one is mounted there.
+    /// - Throws: code `notAVault`, with the vault's path if the given path is its mountpoint.
     static func open(_ path: FilePath) throws(CommandFailure) -> VaultDirectory {
         do throws(VaultError) { return try VaultDirectory.open(path) } catch {
             guard case .notAVault = error else { throw CommandFailure(error) }
@@ -22,7 +22,7 @@ enum GivenVault {
         }
     }
 
-    /// True if a directory looks like a vault.
+    /// Returns true if a directory looks like a vault.
     static func isOne(_ path: FilePath) -> Bool {
         path.appending(entry: VaultDirectory.configurationEntry).withPlatformString { access($0, F_OK) } == 0
     }

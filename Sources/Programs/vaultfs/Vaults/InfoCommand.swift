@@ -34,7 +34,7 @@ private struct VaultReport: Encodable {
     struct Mount: Encodable {
         let pid: Int32
         let command, mountpoint: String?
-        /// The other machine of the process, or the machine that it may run on.
+        /// The other machine of the process, or the machine on which it may run.
         let host: String?
     }
 
@@ -49,7 +49,7 @@ private struct VaultReport: Encodable {
     let rekeyUnfinished: Bool
     let slots: [SlotReport]
     let mounted: Mount?
-    /// Found out by the mount. Without one, what reading tells.
+    /// The traits found by the mount, or without a mount those that reading shows.
     let store: StoreTraits
 
     init(_ directory: VaultDirectory, user: VaultUse.User?) {

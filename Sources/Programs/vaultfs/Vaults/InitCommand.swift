@@ -62,7 +62,7 @@ struct InitCommand: ParsableCommand {
         let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
         if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }
         var traits = StoreTraits()
-        // The recovery key must be shown before the vault exists.
+        // Show the recovery key before the vault exists.
         try VaultCreation.create(
             at: common.vault.path, chunkSize: chunkSize.bytes, logSize: logSize.map { UInt64($0.bytes) }, slots: slots,
             onStore: { traits = $0 },
@@ -94,11 +94,11 @@ struct InitCommand: ParsableCommand {
         return (["vaultfs", "mount"] + paths + keyfile).joined(separator: " ")
     }
 
-    /// A directory that does not exist yet: beside the new vault, or in the home directory if the vault is on another
+    /// A missing directory for the mount: beside the new vault, or in the home directory if the vault is on another
     /// disk, which may be pulled out.
     private var suggestedMountpoint: FilePath {
         let given = common.vault.path
-        // Such as `.`.
+        // Resolve a path without a name of its own, such as `.`.
         let path = given.lastComponent?.kind == .regular ? given : (try? ResolvedPath.of(given)) ?? given
         var directory = path.removingLastComponent()
         if let home = getenv("HOME").map({ FilePath(platformString: $0) }), home.isAbsolute,

@@ -62,7 +62,7 @@ struct ProtectCommand: ParsableCommand {
 }
 
 struct ProtectRequest: Equatable {
-    /// Nil to show the classes.
+    /// The class to set; nil to show the classes.
     let newClass: ProtectionClass?
     let paths: [FilePath]
 
@@ -87,7 +87,7 @@ struct ProtectRequest: Equatable {
         (newClass, paths) = (nil, arguments)
     }
 
-    /// lstat(2).
+    /// Returns true if lstat(2) finds the path, or fails for another reason.
     private static func exists(_ path: FilePath) -> Bool {
         path.withPlatformString { path in
             var status = stat()
@@ -96,8 +96,8 @@ struct ProtectRequest: Equatable {
     }
 }
 
-/// Shows or sets the protection class of paths, and optionally of everything below them, with the attribute
-/// `user.vaultfs.class`. Failures are reported, and the walk continues.
+/// Shows or sets the protection class of paths, and optionally of everything below them, through the attribute
+/// `user.vaultfs.class`. Reports failures and goes on.
 struct ProtectionTree {
     struct Visited: Encodable {
         let path: String
@@ -106,9 +106,9 @@ struct ProtectionTree {
 
     private static let attribute = Array("user.vaultfs.class".utf8)
 
-    /// The devices of vaultfs mounts. Elsewhere the attribute has no meaning.
+    /// The devices of vaultfs mounts, because only there the attribute has a meaning.
     private let devices: Set<dev_t>
-    /// Nil to show the classes.
+    /// The class to set; nil to show the classes.
     private let newClass: ProtectionClass?
     private let isRecursive, isSilent: Bool
 
@@ -123,7 +123,7 @@ struct ProtectionTree {
         self.isSilent = isSilent
     }
 
-    /// Visits a path from the command line. A link is followed, as by setfattr(1).
+    /// Visits a path from the command line. Follows a link, as setfattr(1) does.
     mutating func visit(_ path: FilePath) {
         do throws(StoreError) {
             let pinned = try Descriptor(path: path, flags: linux_O_PATH)
@@ -139,8 +139,7 @@ struct ProtectionTree {
         }
     }
 
-    /// Warns if the new class has less effect than it seems to have: while the vault is locked, a file is found only by
-    /// directories that can be searched then.
+    /// Warns if the new class has too little effect, because a locked vault shows only files in searchable directories.
     private func warnIfHidden(_ path: FilePath, _ newClass: ProtectionClass) {
         guard [.untilFirstUnlock, .none, .inbox].contains(newClass), var above = try? ResolvedPath.of(path) else {
             return
@@ -165,7 +164,7 @@ struct ProtectionTree {
         }
     }
 
-    /// - Parameter pinned: opened with O_PATH, so that a rename cannot lead to another file.
+    /// - Parameter pinned: opened with O_PATH, so a rename cannot lead to another file.
     private mutating func visit(_ pinned: Descriptor, _ path: FilePath, kind: mode_t) throws(StoreError) {
         guard devices.contains(try pinned.status().st_dev) else {
             return fail(path, "not on a vaultfs mount (mount the vault, and name the path there)")
@@ -179,7 +178,7 @@ struct ProtectionTree {
         } else {
             show(path, String(decoding: try attributes.value(of: Self.attribute), as: UTF8.self))
         }
-        // A directory first, so that new entries have the new class.
+        // Set a directory's class before it is read, so that new entries get the new class.
         if isRecursive && kind == S_IFDIR { try visitEntries(of: pinned, path) }
     }
 

@@ -53,13 +53,13 @@ struct RekeyCommand: ParsableCommand {
         ProcessSetup.raiseLimits()
         let directory = try GivenVault.open(common.vault.path)
         let asks = !yes && !directory.configuration.isRekeying && directory.configuration.slots.count > 1
-        // Before a secret is typed.
+        // Check for a terminal before the user types a secret.
         if asks { _ = try TerminalPrompt(otherwise: "--yes") }
         try VaultUse.check(directory, sharing: .exclusive)
         let only = try common.secret.slot?.id(in: directory.configuration)
         let secret = try common.secret.open(directory, asking: .toChangeSlots).secret
         try directory.lock(.exclusive, wait: VaultUse.lockTimeout)
-        // Read again: now nobody else writes it.
+        // Read the configuration again, because the lock now keeps other processes from writing it.
         let locked = try directory.reread()
         let opened = try common.secret.open(locked, with: secret, only: only)
         let report = RekeyReport(vault: common.vault.path, isJSON: common.json)
@@ -74,7 +74,7 @@ struct RekeyCommand: ParsableCommand {
         try rekey(try locked.reread(), masterKey, report)
     }
 
-    /// Lists the slots that will be removed, and begins the rekey.
+    /// Lists the slots to be removed, and begins the rekey.
     private func begin(
         _ vault: VaultDirectory, keeping slot: KeySlot, _ secret: SlotSecret, _ masterKey: SecretBytes,
         _ report: RekeyReport
@@ -105,13 +105,13 @@ struct RekeyCommand: ParsableCommand {
         return newMaster
     }
 
-    /// Offers a new recovery key if the rekey ends one and the slot that stays is not another.
+    /// Offers a new recovery key if the rekey ends one, unless the kept slot is another or is limited.
     private func isRecoveryKeyWanted(for ending: [KeySlot], keeping slot: KeySlot) throws(CommandFailure) -> Bool {
         guard !yes, !common.json, !ending.isEmpty, slot.kind != .recovery, !slot.isLimited else { return false }
         return try TerminalPrompt(otherwise: "--yes").confirm("Make a new recovery key? [y/N] ")
     }
 
-    /// An earlier run of the same command may have made it.
+    /// Adds a recovery key, unless an earlier run of the same command has made it.
     private func continueWithNewRecoveryKey(_ vault: VaultDirectory, _ masterKey: SecretBytes) throws {
         if let slot = vault.configuration.slots.first(where: { $0.kind == .recovery }) {
             Console.report("no recovery key was made: slot \(slot.id) has one")

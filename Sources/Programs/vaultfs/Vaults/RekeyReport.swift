@@ -5,7 +5,7 @@ internal import VaultFormat
 
 /// The output of `rekey`: see ``WorkReport``.
 final class RekeyReport {
-    /// The names of the fields are the interface of `--json`.
+    /// The interface of `--json`, through the names of its fields.
     private struct Summary: Encodable {
         let vaultPath: String
         let epoch: Int
@@ -13,11 +13,11 @@ final class RekeyReport {
         let files, directories, links: Int
         let bytes: UInt64
         let seconds: Double
-        /// Entries that do not belong to the vault.
+        /// Entries foreign to the vault.
         let foreign: Int
-        /// Objects that also have names outside the vault.
+        /// Objects with other names outside the vault.
         let elsewhere: Int
-        /// Objects that stay under the old key.
+        /// Objects still under the old key.
         let left: Int
         let problems: [WorkReport.Problem]
         let removedSlots: [SlotReport]
@@ -32,7 +32,7 @@ final class RekeyReport {
         work = WorkReport(vault, isJSON: isJSON)
     }
 
-    /// Names the slots that go.
+    /// Names the slots to be removed, and the kept one.
     func announce(_ slots: [KeySlot], keeping kept: KeySlot) {
         removedSlots = slots.map(SlotReport.init)
         for report in removedSlots { Console.report("slot \(report.id) goes: \(report.text)") }
@@ -72,7 +72,7 @@ final class RekeyReport {
         return "Rekeyed \(amount): \(end)." + elsewhere + slots + copies
     }
 
-    /// The command's failure if the rekey is not finished.
+    /// Returns the command's failure after an unfinished rekey.
     func failure(_ outcome: RekeyOutcome) -> CommandFailure {
         guard outcome.totals.problems > 0 else {
             return CommandFailure(.failure, "\(vault.shown): something is still under the old key: run it again")

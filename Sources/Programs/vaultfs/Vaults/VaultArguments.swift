@@ -4,7 +4,7 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
 
-/// The arguments of every command that opens a vault itself.
+/// The common arguments of commands that open a vault themselves.
 struct VaultArguments: ParsableArguments {
     @Argument(help: "The vault directory.", completion: .directory)
     var vault: PathArgument
@@ -16,8 +16,8 @@ struct VaultArguments: ParsableArguments {
     var secret: VaultSecretOptions
 }
 
-/// `VAULT[:PATH]`: a vault, or a path in it. The vault's own path may contain colons: the longest part that names a vault is
-/// its path.
+/// `VAULT[:PATH]`: a vault, or a path in it. A vault's own path may have colons, so the longest one with a vault
+/// counts.
 struct VaultPathArgument: ExpressibleByArgument {
     /// The whole argument as a path.
     let whole: FilePath
@@ -30,6 +30,7 @@ struct VaultPathArgument: ExpressibleByArgument {
 
     static var defaultCompletionKind: CompletionKind { .directory }
 
+    /// Opens the vault, and returns the path in it.
     /// - Throws: if no part names a vault, the error of `VaultDirectory.open` for the part before the last colon.
     func open() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
         let bytes = whole.bytes
@@ -48,7 +49,8 @@ struct VaultPathArgument: ExpressibleByArgument {
         }
     }
 
-    /// - Throws: code `usage` if a directory above is a vault: a path in it follows a colon.
+    /// Refuses a path below a vault, because a path in it must follow a colon.
+    /// - Throws: code `usage`.
     private func checkNotBelowVault() throws(CommandFailure) {
         var above = whole
         while above.removeLastComponent(), !above.isEmpty {

@@ -10,15 +10,15 @@ internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// A vault to be mounted.
+/// A vault to mount.
 struct VaultMount: Codable, Sendable {
-    /// The id of the slot that was opened.
+    /// The id of the opened slot.
     let slot: Int
     /// True if another mount may write the vault.
     let isShared: Bool
     let accessTimes: AccessTimes
     let cacheSize: Int
-    /// For prefetching the vault's secret (`--prewarm`).
+    /// The program that prefetches the vault's secret (`--prewarm`).
     let provider: KeyProvider?
 
     /// Opens the vault.
@@ -38,7 +38,7 @@ struct VaultMount: Codable, Sendable {
             (store, lack) = try openStore(directory, keyRing, isReadOnly: options.isReadOnly)
             fileSystem = try VaultFileSystem(store: store, gate: LockGate(request.lock))
         } catch {
-            // Nothing was written. A writer's record would look like an unclean end.
+            // Release the writer lock, because nothing was written, and its record would look like an unclean end.
             directory.releaseWriterLock()
             throw error
         }
@@ -47,7 +47,7 @@ struct VaultMount: Codable, Sendable {
         if fstat(directory.root.rawValue, &status) == 0, (try? MountTable.read())?.isSoft(status.st_dev) == true {
             directory.writerLock?.limitChecks(seconds: 20)
         }
-        // The log has been recovered by now.
+        // Report now, after the recovery of the log.
         store.reportProblems(to: report) { fileSystem.report($0) }
         var contents = MountContents(fileSystem: fileSystem) { [weak directory] (given) throws(ControlFailure) in
             let secret: SlotSecret
@@ -70,7 +70,7 @@ struct VaultMount: Codable, Sendable {
         contents.warnings =
             [lack].compactMap(\.self) + StoreText.warnings(store.traits, directory.descriptor, path)
         contents.problemsAtStart = store.problems
-        // The vault is locked until the last reference to its directory goes.
+        // Keep the directory here, because the vault stays locked until the last reference to it goes.
         contents.completeStatus = { [traits = store.traits] status in
             status.vaultPath = directory.currentPath.string
             status.vaultID = keyRing.vault.hex
@@ -79,8 +79,8 @@ struct VaultMount: Codable, Sendable {
         return contents
     }
 
-    /// Opens the store of a vault. If it lacks what it takes to write the vault, or to put the log's changes in place,
-    /// it is opened read-only: everything can be read, with these changes. Also returns the reason.
+    /// Opens the store of a vault. If it cannot be written, or the log's changes cannot be put in place, opens it
+    /// read-only. Everything can then be read, including these changes. Also returns the reason.
     private func openStore(
         _ directory: VaultDirectory, _ keyRing: KeyRing, isReadOnly: Bool
     ) throws -> (Store, String?) {
@@ -104,8 +104,8 @@ struct VaultMount: Codable, Sendable {
         return (try open(true), "mounted read-only: \(lack)")
     }
 
-    /// Opens a slot of the present configuration. A slot that was removed after the mount no longer opens the vault.
-    /// - Parameter knownSlot: the id of the mount's slot. Its cost was accepted at the mount.
+    /// Opens a slot of the present configuration, so a slot removed after the mount no longer opens the vault.
+    /// - Parameter knownSlot: the id of the mount's slot, whose cost the user accepted at the mount.
     private static func open(
         _ vaultPath: FilePath, with secret: SlotSecret, for lease: VaultLease, knownSlot: Int
     ) throws(UnlockRefusal) -> UnlockSecret {
@@ -127,7 +127,7 @@ struct VaultMount: Codable, Sendable {
 }
 
 extension VaultDirectory.Sharing {
-    /// The lock that a mount takes on its vault. Nil for none.
+    /// Chooses the lock of a mount on its vault; nil for none.
     init?(isShared: Bool, isReadOnly: Bool) {
         if isShared { return nil }
         self = isReadOnly ? .shared : .exclusive
@@ -135,9 +135,9 @@ extension VaultDirectory.Sharing {
 }
 
 extension VaultDirectory {
-    /// The vault's path now: it may have been moved since it was opened. Does not ask the store, which may not answer.
+    /// The vault's present path, because it may have been moved. Does not ask the store, which may not answer.
     var currentPath: FilePath {
-        // The kernel adds this to the path of a directory that was removed.
+        // The kernel adds this to the path of a removed directory.
         guard let now = try? descriptor.kernelPath(), !now.string.hasSuffix(" (deleted)") else { return path }
         return now
     }

@@ -10,9 +10,9 @@ internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// A vault used without a mount. It is locked like a mounted one until the last reference goes. One thread.
+/// A vault used without a mount, and locked like a mounted one until the last reference goes. One thread.
 final class VaultSession {
-    /// Small: files are read once, in order.
+    /// Memory for decrypted blocks. A little is enough, because files are read once, in order.
     private static let cacheSize = 1 << 20
     /// The pause after a seal, as a multiple of the time it took.
     private static let sealingPause = 9
@@ -38,10 +38,10 @@ final class VaultSession {
 
     var directory: VaultDirectory { vault.directory }
 
-    /// True if the slot's time is over. A slot that was renewed goes on. Called by any thread.
+    /// Called by any thread. Returns true if the slot's time is over, unless the slot was renewed.
     var hasEnded: @Sendable () -> Bool { { [lease = vault.lease] in lease.isOver && lease.hasEnded() } }
 
-    /// Opens its files.
+    /// Opens the vault's files.
     func open(readsCutFiles: Bool = false) throws -> FileSystemTree<VaultFileSystem> {
         do {
             if !isReadOnly { try directory.claim() }
@@ -53,17 +53,17 @@ final class VaultSession {
             store.reportProblems(to: Console.report)
             return FileSystemTree(opened)
         } catch {
-            // Nothing was written. A writer's record would look like an unclean end.
+            // Release the writer lock, because nothing was written, and its record would look like an unclean end.
             if system == nil && !isReadOnly { directory.releaseWriterLock() }
             throw error
         }
     }
 
-    /// The parts of the store that do not work, one line each. Every one has been reported.
+    /// The faults of the store, one line each. All of them have been reported.
     var problems: [String] { system?.store.problems ?? [] }
 
-    /// Called while files are written. Seals the written ones, so that a later run can skip them. Takes at most a tenth of the
-    /// time, because it waits for the disk.
+    /// Seals the written files, so that a later run can skip them. Call it while files are written. It takes at most a
+    /// tenth of the time, because it waits for the disk.
     func sealSometimes() {
         guard let system, !isReadOnly, ContinuousClock.now >= nextSealing else { return }
         let started = ContinuousClock.now
@@ -72,8 +72,7 @@ final class VaultSession {
         nextSealing = ended + (ended - started) * Self.sealingPause
     }
 
-    /// Opens the vault's files again, as the next mount will see them. Before that, everything written is sealed and
-    /// made durable.
+    /// Seals everything written, makes it durable, and opens the vault's files again, as the next mount will see them.
     func reopen() throws -> FileSystemTree<VaultFileSystem> {
         system?.sealEverything()
         system?.store.durability.sealer.sealAll()
@@ -84,7 +83,7 @@ final class VaultSession {
 
     private func synchronize() throws(StoreError) { try retrying { linux_syncfs(directory.descriptor.fd) } }
 
-    /// Runs `body` with a workspace for each core. They share a helper, so that one large file takes two cores too.
+    /// Runs `body` with a workspace for each core, and a common helper, so that one large file takes two cores too.
     static func withWorkspaces<Result>(
         for configuration: VaultConfiguration, _ body: ([Workspace]) throws -> Result
     ) throws -> Result {

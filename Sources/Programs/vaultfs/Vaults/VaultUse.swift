@@ -5,12 +5,12 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// Finds the process that has a vault mounted.
+/// Finds the process that has mounted a vault.
 enum VaultUse {
     /// The longest wait for a daemon that is shutting down.
     static let lockTimeout: Duration = .seconds(10)
 
-    /// A process that has the vault, with its status if it runs on this machine and answers.
+    /// A process that has locked the vault, with its status if it runs on this machine and answers.
     struct User {
         let owner: LockOwner
         let status: MountStatus?
@@ -24,8 +24,8 @@ enum VaultUse {
         return User(owner: owner, status: DaemonSearch.statuses(directories).first { $0.pid == owner.processID })
     }
 
-    /// Refuses if a running daemon or another machine has the vault, by any path. Allows a daemon of this machine that is
-    /// shutting down: the mount waits for its end.
+    /// Refuses if a running daemon or another machine has the vault, by any path. Allows a daemon of this machine that
+    /// is shutting down, because the mount waits for its end.
     /// - Parameter advice: returns the advice from the mountpoint.
     /// - Throws: code `inUse`.
     static func check(
@@ -38,7 +38,7 @@ enum VaultUse {
         } catch {
             guard case .inUse(_, let owner) = error, owner?.host == nil else { throw CommandFailure(error) }
             guard let user = owner.map(user), let status = user.status, isMounted(status) else { return }
-            // Another user may have chosen it.
+            // Make it safe to print, because another user may have chosen it.
             let mountpoint = Console.shown(status.mountpoint)
             throw CommandFailure(
                 .inUse,
@@ -47,7 +47,7 @@ enum VaultUse {
         }
     }
 
-    /// Returns true if a daemon that answers has the vault and may write it, or if another machine has it.
+    /// Returns true if an answering daemon may write the vault, or another machine has it without a rekey.
     static func isMountedForWriting(_ vault: VaultDirectory) throws(CommandFailure) -> Bool {
         do throws(VaultError) {
             try vault.lock(.shared, wait: .zero)
@@ -55,9 +55,9 @@ enum VaultUse {
             return false
         } catch {
             guard case .inUse(_, let owner) = error else { throw CommandFailure(error) }
-            // It may be rekeying.
+            // The other machine may be rekeying.
             if owner?.host != nil { return !vault.configuration.isRekeying }
-            // By this path: another path may show an older state.
+            // Search by this path only, because another path may show an older state.
             return LockOwner.find(descriptor: vault.root).map(user)?.status != nil
         }
     }

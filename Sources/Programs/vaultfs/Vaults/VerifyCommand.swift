@@ -54,7 +54,7 @@ struct VerifyCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         ProcessSetup.raiseLimits()
-        // Before hours of reading.
+        // Check for a terminal before hours of reading.
         if repair && !yes { _ = try TerminalPrompt(otherwise: "--yes") }
         let (directory, masterKey, verifier) = try openVault()
         let report = VerifyReport(
@@ -68,7 +68,7 @@ struct VerifyCommand: ParsableCommand {
             }, onProgress: report.showProgress)
         report.end("summary", totals)
         let misfit = verifier.keys.misfit
-        // With the wrong keys everything looks damaged, so nothing is repaired.
+        // With the wrong keys everything looks damaged, so repair nothing.
         if misfit != nil { repairable = [] }
         let left = repair ? try repaired(repairable, in: directory, masterKey, report) ?? totals : totals
         if repair { directory.releaseWriterLock() }
@@ -79,17 +79,17 @@ struct VerifyCommand: ParsableCommand {
         if let failure = outcome(left, report) { throw failure }
     }
 
-    /// Opens a slot and locks the vault, unless it is in use and is only checked.
+    /// Opens a slot and locks the vault, except for a check of a vault in use.
     private func openVault() throws -> (VaultDirectory, masterKey: SecretBytes, Verifier) {
         let directory = try GivenVault.open(common.vault.path)
         let sharing: VaultDirectory.Sharing = repair ? .exclusive : .shared
         var isInUse = try !repair && VaultUse.isMountedForWriting(directory)
-        // The remains of an unclean end.
+        // True while the daemon completes the remains of an unclean end.
         let isCompleting = isInUse && VaultUse.find(directory)?.status?.isCompleting ?? false
         if !isInUse { try VaultUse.check(directory, sharing: sharing) }
         let masterKey = try common.secret.open(directory).masterKey
         if !isInUse { isInUse = try !locks(directory, sharing) }
-        // Read again: now nobody writes it, unless it is in use. Then only damage that is found twice counts.
+        // Read again, because the lock now keeps writers out. In a vault in use, only damage found twice counts.
         let locked = try directory.reread()
         if repair && !locked.isOnReadOnlyStore { try locked.finishRekeyStep(masterKey: masterKey) }
         let verifier = try Verifier(
@@ -97,14 +97,14 @@ struct VerifyCommand: ParsableCommand {
         return (locked, masterKey, verifier)
     }
 
-    /// Says why files are unsealed.
+    /// Returns the reason for unsealed files.
     private static func unsealedReason(_ directory: VaultDirectory, _ verifier: Verifier) -> String {
         if verifier.isInUse { return " that the mount has not sealed yet" }
         return directory.wasLeftUncleanHere
             ? ", as after a kill, a power cut or on a full disk" : ", as in a copy of a mounted vault"
     }
 
-    /// The command's failure. Nil if nothing is wrong.
+    /// Returns the command's failure, or nil if nothing is wrong.
     private func outcome(_ left: VerifierTotals, _ report: VerifyReport) -> CommandFailure? {
         if left.damage > 0 {
             let findings = AmountText.counted(left.damage, "finding")
@@ -130,10 +130,10 @@ struct VerifyCommand: ParsableCommand {
         CommandFailure(code, "\(common.vault.path.shown): \(message)")
     }
 
-    /// - Returns: false if the vault is in use by a process that this user cannot ask. Only a check may then go on.
+    /// - Returns: false if a process that this user cannot ask has the vault. Only a check may then go on.
     private func locks(_ directory: VaultDirectory, _ sharing: VaultDirectory.Sharing) throws(VaultError) -> Bool {
         do throws(VaultError) {
-            // A check does not need the end of a daemon that is shutting down.
+            // Wait only briefly for a check, which does not need the end of a daemon that is shutting down.
             try directory.lock(sharing, wait: repair ? VaultUse.lockTimeout : .seconds(2))
             return true
         } catch {
@@ -142,7 +142,7 @@ struct VerifyCommand: ParsableCommand {
         }
     }
 
-    /// Repairs and verifies again. Nil if there is nothing to repair, or the user has declined.
+    /// Repairs and verifies again. Returns nil without possible repairs, or if the user has declined.
     private func repaired(
         _ findings: [VerifierFinding], in directory: VaultDirectory, _ masterKey: SecretBytes, _ report: VerifyReport
     ) throws -> VerifierTotals? {
@@ -162,7 +162,7 @@ struct VerifyCommand: ParsableCommand {
         let left = try again.run(
             onFinding: { finding in
                 report.add(finding)
-                // An unreadable object may hold more incomplete ones.
+                // An unreadable object may contain more incomplete ones.
                 if [.incomplete, .unreadable].contains(finding.kind) { isComplete = false }
             }, onProgress: report.showProgress)
         report.end("leftSummary", left)

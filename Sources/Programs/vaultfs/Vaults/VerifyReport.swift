@@ -3,10 +3,10 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCare
 
-/// The output of `verify`: each finding at once, because there can be millions, and then the summary.
+/// The output of `verify`: each finding at once, because millions are possible, and then the summary.
 final class VerifyReport {
-    /// The names of the fields are the interface of `--json`. Invalid UTF-8 in `path` is repaired. `backingPath`, below
-    /// the vault directory, identifies the object.
+    /// The interface of `--json`, through the names of its fields. Invalid UTF-8 in `path` is repaired. `backingPath`,
+    /// below the vault directory, identifies the object.
     private struct Finding: Encodable {
         var kind: String?
         let path, backingPath: String
@@ -14,7 +14,7 @@ final class VerifyReport {
         var offset, count: UInt64?
         let message: String
         let remedy: String?
-        /// Why a repair failed.
+        /// The reason for which a repair failed.
         var reason: String?
 
         init(_ finding: VerifierFinding) {
@@ -25,7 +25,7 @@ final class VerifyReport {
             count = finding.plaintextCount
         }
 
-        /// A repair has these fields, and perhaps a reason.
+        /// Makes the fields of a repair. The caller may add a reason.
         init(_ finding: VerifierFinding, message: String) {
             path = String(decoding: finding.path, as: UTF8.self)
             backingPath = String(decoding: finding.backingPath, as: UTF8.self)
@@ -45,9 +45,9 @@ final class VerifyReport {
     private(set) var uncertain = 0
     /// The number of other programs' objects.
     private(set) var foreign = 0
-    /// The number of damaged objects of the last check that `--repair` can repair.
+    /// The number of damaged objects in the last check that `--repair` can repair.
     private(set) var remediable = 0
-    /// The unsealed files of the current check, which get one line: their number, and the first.
+    /// The number of unsealed files in the current check, and the first one. They get one line.
     private var unsealed: (count: Int, first: VerifierFinding)?
     private let unsealedReason: String
     /// The number of failed repairs.
@@ -90,7 +90,7 @@ final class VerifyReport {
 
     func showProgress(_ totals: VerifierTotals) { progress.show { Self.parts(totals, seconds: $0) } }
 
-    /// `120 files`, `0 damaged`, `9.0 GiB`, `1.2 GiB/s`
+    /// Returns `120 files`, `0 damaged`, `9.0 GiB`, `1.2 GiB/s`.
     static func parts(_ totals: VerifierTotals, seconds: Double) -> [String] {
         let amount = WorkProgress.Amount(files: Int(clamping: totals.files), bytes: totals.bytes)
         var parts = WorkProgress.parts(amount, seconds: seconds)
@@ -108,7 +108,7 @@ final class VerifyReport {
         progress.show { _ in ["\(done) of \(AmountText.counted(count, "repair"))"] }
     }
 
-    /// Reports the repairs and their failures. If repairs were made, the findings that are left follow.
+    /// Reports the repairs and their failures. After repairs, the remaining findings follow.
     func endRepairs(of findings: [VerifierFinding], done: Bool, failures: [Repairer.Failure]) {
         progress.clear()
         self.failures = failures.count
@@ -132,7 +132,7 @@ final class VerifyReport {
     }
 
     /// Ends the findings of a check.
-    /// - Parameter name: of the totals in JSON.
+    /// - Parameter name: the name of the totals in JSON.
     func end(_ name: String, _ totals: VerifierTotals) {
         progress.clear()
         if isJSON {
@@ -163,7 +163,7 @@ final class VerifyReport {
         }
     }
 
-    /// Encoding does not fail: the values hold only strings and integers.
+    /// Encodes a value. That cannot fail, because the values have only strings and integers.
     private func encoded(_ value: some Encodable) -> String {
         (try? encoder.encode(value)).map { String(decoding: $0, as: UTF8.self) } ?? "null"
     }

@@ -18,7 +18,7 @@ struct ViewArguments: Codable, Sendable {
     let keyFile: FilePath?
     let keyCommand: String?
     let keys: [ViewKeyArgument]
-    /// UTF-8.
+    /// The suffix, in UTF-8.
     let strippedSuffix: String
 
     /// - Parameter options: with absolute paths.
@@ -50,7 +50,7 @@ struct ViewArguments: Codable, Sendable {
         strippedSuffix = options.strip ?? (formatName == .openssl ? ViewOptions.usualSuffix : "")
     }
 
-    /// True if a passphrase must be read.
+    /// True if the command must read a passphrase.
     var needsPassphrase: Bool {
         switch origin {
         case .passphrase, .hashedPassphrase: true
@@ -63,7 +63,7 @@ struct ViewArguments: Codable, Sendable {
         throw CommandFailure(.usage, "\(given.option) is for openssl, and for a key that --kdf makes")
     }
 
-    /// Opens the source. Checks that a playlist's segments can be there, and that there are keys.
+    /// Opens the source. Checks that it can have a playlist's segments, and that there are keys.
     func location(_ path: FilePath) throws -> ViewLocation {
         let location = try ViewLocation(path)
         if formatName == .hls, let name = location.onlyName {
@@ -81,10 +81,10 @@ struct ViewArguments: Codable, Sendable {
         return location
     }
 
-    /// Checks that the daemon, and an unlock after a lock that forgets, can read the key file again.
+    /// Checks that the daemon, and an unlock after a forgetting lock, can read the key file again.
     func checkKeyFileStays() throws(CommandFailure) {
         guard let keyFile else { return }
-        // A missing file is reported when it is read.
+        // Allow a missing file, which is reported when it is read.
         guard let status = try? Descriptor(path: keyFile, flags: linux_O_PATH).status(),
             status.st_mode & S_IFMT != S_IFREG
         else { return }
@@ -112,7 +112,7 @@ struct ViewArguments: Codable, Sendable {
 
     /// Opens the view of a source.
     /// - Parameters:
-    ///   - keyFile: the key if `--key-file` was given.
+    ///   - keyFile: the key of `--key-file`, if given.
     ///   - log: called with the errors of the key command.
     func source(
         _ location: ViewLocation, secrets: ViewSecrets, keyFile: SecretBytes, log: @escaping @Sendable (String) -> Void
@@ -133,7 +133,7 @@ struct ViewArguments: Codable, Sendable {
             strippedSuffix: Array(strippedSuffix.utf8))
     }
 
-    /// Reads the passphrase or key of the files. Empty if they need none.
+    /// Reads the passphrase or key of the files. Returns an empty secret if they need none.
     func readSecret(_ passphrase: PassphraseOptions) throws -> SecretBytes {
         if needsPassphrase { return try passphrase.read(isFirstLine: formatName == .openssl).bytes }
         guard let keyFile else { return SecretBytes(copying: UnsafeRawBufferPointer(start: nil, count: 0)) }

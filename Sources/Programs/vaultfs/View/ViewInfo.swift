@@ -4,13 +4,13 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import ViewFormats
 
-/// `info --view`: describes a file, or each file of a directory, and the commands that would mount them.
+/// Describes a file, or each file of a directory, with the commands to mount them: `info --view`.
 struct ViewInfo {
     /// The output for a directory. `--json` has the names of the fields.
     private struct DirectoryReport: Encodable {
         let path: String
         let files: [ViewInfoReport]
-        /// The defects of playlists, and the encrypted content that an hls view of the directory would leave as it is.
+        /// The defects of playlists, and the encrypted content left as it is by an hls view of the directory.
         let problems: [String]
     }
 
@@ -24,7 +24,7 @@ struct ViewInfo {
                 "cannot open", path, try Descriptor(path: path, flags: linux_O_PATH | flags).status().st_mode & S_IFMT)
         }
         isDirectory = try kind(0) == S_IFDIR
-        // The playlists are beside the file, not beside a link to it.
+        // Look beside the file itself, because a link to it has no playlists beside it.
         let isLink = try kind(O_NOFOLLOW) == S_IFLNK
         self.path = isLink ? try CommandFailure.wrapping("cannot open", path, try ResolvedPath.of(path)) : path
     }

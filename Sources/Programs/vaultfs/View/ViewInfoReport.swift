@@ -16,7 +16,7 @@ struct ViewInfoReport: Encodable {
     }
 
     struct SamplesPart: Encodable {
-        /// Such as `cbcs, pattern 1:9`.
+        /// The schemes, such as `cbcs, pattern 1:9`.
         let schemes: [String]
         let keyIDs: [String]
         let changesKeys: Bool
@@ -25,17 +25,17 @@ struct ViewInfoReport: Encodable {
     let path: String
     let size, sizeModulo16: UInt64
     let isSalted: Bool
-    /// `empty`, `openssl`, `playlist`, `samples`, `unsupported`, `plaintext`, `ciphertext` (perhaps) or `other`. Of a file
-    /// that a playlist in its directory names: `segment`, `refused` or `plaintext`.
+    /// `empty`, `openssl`, `playlist`, `samples`, `unsupported`, `plaintext`, `ciphertext` (perhaps) or `other`. For a
+    /// file named by a playlist in its directory: `segment`, `refused` or `plaintext`.
     let content: String
     let explanation: String
     let mayBeStream, mayBeStreamWithVector: Bool
     let entropy: Double?
     let playlist: PlaylistPart?
     let samples: SamplesPart?
-    /// The keys that the playlists or the boxes name: URIs and identifiers.
+    /// The keys named by the playlists or the boxes: URIs and identifiers.
     let keys: [String]
-    /// Command lines that would mount it.
+    /// Command lines to mount the file.
     let commands: [String]
     private let labeled: [ViewCommandLines.Line]
 
@@ -45,9 +45,9 @@ struct ViewInfoReport: Encodable {
     }
 
     /// - Parameters:
-    ///   - path: of a file, as the user gave it.
-    ///   - entry: its description.
-    ///   - directory: that of the playlists.
+    ///   - path: as the user gave it.
+    ///   - entry: the file's description.
+    ///   - directory: the directory of the playlists.
     init(_ path: FilePath, _ entry: SourceSurvey.Entry, directory: FilePath) {
         let found = entry.inspection
         let size = found.size
@@ -73,7 +73,7 @@ struct ViewInfoReport: Encodable {
         case .unsupported(let reason):
             (content, explanation) = ("unsupported", "MP4, and not decrypted alone: \(reason)")
         case .plaintext(let name):
-            // Its packets are readable, and SAMPLE-AES encrypts what is in them.
+            // SAMPLE-AES encrypts only the content of the packets, so they are readable.
             let end = name == SourceInspection.packetsName ? "not encrypted as a whole" : "not encrypted"
             (content, explanation) = ("plaintext", "\(name), \(end)")
         case .other(let reason): (content, explanation) = ("other", "not AES-CBC alone: \(reason)")
@@ -101,7 +101,7 @@ struct ViewInfoReport: Encodable {
         commands = labeled.map(\.command)
     }
 
-    /// For a list of files.
+    /// Prints the line for a list of files.
     func printLine() {
         let ids = keys.isEmpty ? "" : ", key \(keys.joined(separator: ", "))"
         Swift.print("\(path.withoutControlCharacters): \(explanation)\(ids)")
@@ -162,12 +162,12 @@ extension ViewInfoReport.PlaylistPart {
     }
 }
 
-/// A file that a playlist names, as an hls view shows it.
+/// A file named by a playlist, as an hls view shows it.
 struct NamedFile {
     let content, explanation: String
     let keys: [String]
 
-    /// Nil for a playlist, and for a file that no playlist names.
+    /// Fails for a playlist, and for a file that playlists do not name.
     init?(_ decision: FileDecision) {
         switch decision {
         case .clear(let proof): (content, explanation, keys) = ("plaintext", "not encrypted: \(proof)", [])
@@ -180,10 +180,10 @@ struct NamedFile {
     }
 }
 
-/// The command lines that would mount a file.
+/// The command lines to mount a file.
 struct ViewCommandLines {
     struct Line {
-        /// The case in which it is the right one.
+        /// The case for which the command is right.
         let label, command: String
     }
 
@@ -191,7 +191,7 @@ struct ViewCommandLines {
     /// The directory of the playlists.
     let directory: FilePath
 
-    /// The lines for a file that a playlist names.
+    /// Returns the lines for a file named by a playlist.
     func lines(for named: NamedFile) -> [Line] {
         named.content == "segment" ? [hls(named.keys.filter { KeyID(text: Array($0.utf8)) != nil })] : []
     }
@@ -202,7 +202,7 @@ struct ViewCommandLines {
         return Line(label: "to mount", command: ([command] + ids.map { "--key \($0)=KEYFILE" }).joined(separator: " "))
     }
 
-    /// The likeliest ones first.
+    /// Returns the lines, the likeliest first.
     func lines(for found: SourceInspection) -> [Line] {
         switch found.content {
         case .salted:

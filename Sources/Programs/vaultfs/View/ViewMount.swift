@@ -10,7 +10,7 @@ internal import VaultCrypto
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// A view to be mounted.
+/// A view to mount.
 struct ViewMount: Codable, Sendable {
     let arguments: ViewArguments
     let cacheSize: Int
@@ -18,10 +18,10 @@ struct ViewMount: Codable, Sendable {
     let prewarms: Bool
 
     /// Opens the view.
-    /// - Parameter secret: its passphrase or key. Empty if it has none.
+    /// - Parameter secret: its passphrase or key; empty for none.
     func open(_ request: MountRequest, secret: SecretBytes, logger: Logger) throws -> MountContents {
         let location = try ViewLocation(request.source)
-        // A copy: callers keep theirs while this process serves.
+        // Copy the secret and wipe the given one, because callers keep a reference to it while this process serves.
         let own = secret.subrange(0..<secret.count)
         secret.forget()
         let secrets = try ViewSecrets(arguments.origin, secret: own.count > 0 ? own : nil)
@@ -56,7 +56,7 @@ struct ViewMount: Codable, Sendable {
         return contents
     }
 
-    /// The first lines, and the number of the others.
+    /// Returns the first lines, and the number of the others.
     private static func warnings(_ lines: [String], more: String, end: String) -> [String] {
         let shown = 10
         let rest = lines.count - shown
@@ -67,7 +67,7 @@ struct ViewMount: Codable, Sendable {
 /// The source of a view: a directory, or one file in it.
 struct ViewLocation {
     let root: Descriptor
-    /// The entry of `root` that is the source. Nil for the whole directory.
+    /// The entry of `root` that is the source; nil for the whole directory.
     let onlyName: [UInt8]?
 
     /// - Parameter path: absolute, without links.
@@ -83,6 +83,6 @@ struct ViewLocation {
         onlyName = kind == S_IFDIR ? nil : path.lastComponent.map { FilePath(root: nil, [$0]).bytes }
     }
 
-    /// Reads `view.json` in the source. One beside a single file is ignored: it may be anybody's.
+    /// Reads `view.json` in the source. Ignores one beside a single file, because another user may have put it there.
     func manifest() throws(ViewError) -> ViewManifest? { onlyName == nil ? try ViewManifest.read(in: root) : nil }
 }

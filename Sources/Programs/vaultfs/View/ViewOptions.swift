@@ -5,7 +5,7 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import ViewFormats
 
-/// A function that makes a key of a passphrase.
+/// A function that derives a key from a passphrase.
 enum ViewKdf: String, CaseIterable, ExpressibleByArgument, Sendable {
     case sha256
 }
@@ -15,7 +15,7 @@ extension ViewCipher: ExpressibleByArgument {}
 extension OpenSSLDigest: ExpressibleByArgument {}
 extension CipherChain.Padding: ExpressibleByArgument {}
 
-/// The options of all formats.
+/// The options of all formats together.
 struct ViewOptions: ParsableArguments {
     @Option(help: ArgumentHelp("The cipher; default: by the key's length (openssl: aes-256-cbc).", valueName: "cipher"))
     var cipher: ViewCipher?
@@ -82,19 +82,19 @@ struct ViewOptions: ParsableArguments {
             valueName: "suffix"))
     var strip: String?
 
-    /// The suffix that people give files of `openssl enc`.
+    /// The usual suffix for files of `openssl enc`.
     static let usualSuffix = ".enc"
 
-    /// The iterations of PBKDF2. Nil if the keys are derived without it.
+    /// The iterations of PBKDF2; nil if the keys are derived without it.
     var pbkdf2Iterations: Int? { iterations ?? (pbkdf2 ? Self.usualIterations : nil) }
 
     /// The iterations of 'openssl enc -pbkdf2' without -iter (openssl-enc(1)).
     private static let usualIterations = 10_000
 
-    /// An option, the formats that have it, and a function that returns true if it was given.
+    /// An option, its formats, and a function that returns true if the user gave it.
     private typealias Row = (name: String, formats: Set<ViewFormatName>, isGiven: @Sendable (ViewOptions) -> Bool)
 
-    /// Every option declared above has its row here.
+    /// The rows. Each option declared above must have one.
     private static let rows: [Row] = [
         ("--cipher", [.cbcChunks, .cbc, .openssl], { $0.cipher != nil }),
         ("--chunk-size", [.cbcChunks], { $0.chunkSize != nil }),
@@ -112,13 +112,13 @@ struct ViewOptions: ParsableArguments {
         ("--strip", [.cbcChunks, .cbc, .openssl], { $0.strip != nil }),
     ]
 
-    /// The options, and the formats that have each.
+    /// The options, each with its formats.
     static let formats = Dictionary(uniqueKeysWithValues: rows.map { ($0.name, $0.formats) })
 
-    /// The names of the options given.
+    /// The names of the given options.
     var given: [String] { Self.rows.filter { $0.isGiven(self) }.map(\.name) }
 
-    /// Checks that the format has the options given.
+    /// Checks that the format has the given options.
     func validate(for format: ViewFormatName) throws {
         for option in given where Self.formats[option]?.contains(format) == false {
             throw ValidationError("\(option) is not for \(format.rawValue)")
@@ -147,7 +147,7 @@ struct ViewOptions: ParsableArguments {
         }
     }
 
-    /// Makes the paths absolute: the daemon's working directory is `/`.
+    /// Makes the paths absolute, because the daemon's working directory is `/`.
     mutating func makeAbsolute() throws(CommandFailure) {
         if let keyFile { self.keyFile = PathArgument(path: try Self.absolute(keyFile.path)) }
         for index in key.indices { key[index].path = try Self.absolute(key[index].path) }
@@ -158,7 +158,7 @@ struct ViewOptions: ParsableArguments {
     }
 }
 
-/// `--key URI=FILE`. The URI ends at the first `=` that is followed by the path of an existing file, otherwise at the last.
+/// `--key URI=FILE`. The URI ends at the first `=` before the path of an existing file, or without one at the last `=`.
 struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
     let uri: [UInt8]
     var path: FilePath
@@ -178,7 +178,7 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
         path = FilePath(bytes: chosen.path)
     }
 
-    /// True for what has a digit too many or too few, or a prefix, and would be taken for the URI of no playlist.
+    /// True for a key ID with a digit too many or too few, or a prefix. It would count as a URI, but match no playlist.
     var isBrokenID: Bool {
         let digits = (Hexadecimal.withoutPrefix(uri[...]) ?? uri[...]).filter { $0 != UInt8(ascii: "-") }
         return KeyID(text: uri) == nil && 31...33 ~= digits.count
@@ -186,7 +186,7 @@ struct ViewKeyArgument: Codable, ExpressibleByArgument, Sendable {
     }
 }
 
-/// `--salt HEX`. Fewer than 16 digits are the first ones, as for `openssl enc -S`.
+/// `--salt HEX`. Fewer than 16 digits are the first ones, as in `openssl enc -S`.
 struct ViewSaltArgument: ExpressibleByArgument, Sendable {
     let bytes: [UInt8]
 
