@@ -3,7 +3,7 @@ internal import Synchronization
 
 /// The work done so far by a transfer. `--json` of `import` and `export` has the names of the fields.
 package struct TransferTotals: Encodable, Equatable, Sendable {
-    /// The numbers of copies that lack an attribute of their source, by kind of attribute.
+    /// The numbers of objects that could not be kept in full, by the kind of loss.
     package struct NotKept: Encodable, Equatable, Sendable {
         package var owners = 0
         package var modes = 0

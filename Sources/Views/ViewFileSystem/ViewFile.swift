@@ -26,7 +26,7 @@ final class ViewFile: Sendable {
 
     var keyNames: [KeyName] { keys.map(\.name) }
 
-    /// False after a lock.
+    /// False after a lock has wiped them.
     var hasKeys: Bool { !keys.contains { $0.key.isForgotten } }
 
     func forgetKeys() {
@@ -36,10 +36,10 @@ final class ViewFile: Sendable {
     /// Restores keys that a lock has wiped, if they are in memory. Call this within a request or from the lock
     /// controller, so that a lock that begins meanwhile wipes them again.
     func restoreKeys(from store: KeyStore) {
-        // Several threads can read at once.
+        // Only one thread restores, because several can read at once.
         restoring.withLock { _ in
             for (name, key) in keys where key.isForgotten {
-                // If the key is now another, only a new open gets it.
+                // A changed key is for a new open only.
                 guard let material = store.find(name), let fresh = try? CbcKey(material.key) else { continue }
                 _ = key.refill(from: fresh)
             }
@@ -47,17 +47,17 @@ final class ViewFile: Sendable {
     }
 }
 
-/// The result of open(2). Any thread.
+/// The result of open(2): a handle of a node's open file. Any thread.
 package final class ViewHandle: OpenFile {
     package let sequence = ReadSequence()
     let node: ViewNode
     let caching: PageCaching
-    /// Identifies the content that was opened.
+    /// The token of the content at the open.
     private let token: UInt64
-    /// True if the kernel has dropped the pages of earlier content.
+    /// True once the kernel has dropped the pages of earlier content.
     private let hasDroppedPages: Atomic<Bool>
 
-    /// - Parameter node: has a file open for this handle.
+    /// - Parameter node: has an open file for this handle.
     init(node: ViewNode, token: UInt64, caching: PageCaching) {
         self.node = node
         self.token = token
@@ -65,7 +65,7 @@ package final class ViewHandle: OpenFile {
         hasDroppedPages = Atomic(caching == .keep)
     }
 
-    /// Call this at each read: the first one shows that the kernel has finished the open.
+    /// Records the end of the open. Call this at each read, because the kernel reads only after that.
     @inline(__always)
     func confirmDroppedPages() {
         if hasDroppedPages.load(ordering: .relaxed) { return }

@@ -11,7 +11,7 @@ package import ViewFormats
 
 /// A read-only tree of plaintext over ciphertext of other programs. Any thread.
 ///
-/// Other programs can change the source. The kernel caches its attributes for a second, and each open checks it again.
+/// Other programs can change the source. The kernel caches attributes for a second, and each open checks them again.
 package final class ViewFileSystem: Sendable {
     let source: ViewSource
     package let gate: LockGate
@@ -43,9 +43,9 @@ package final class ViewFileSystem: Sendable {
         cache = try BlockCache(capacity: cacheSize, blockSize: ViewWorkspace.pageSize)
         fileProblems = ViewProblems(logger: logger)
         nodes = NodeTable(root: ViewNode(key: FileIdentity(try source.root.status()), kind: S_IFDIR))
-        // The boxes of MP4 files and the lines of playlists can take many MiB for a moment.
+        // Return large blocks at once, because MP4 boxes and lines of playlists can take many MiB for a moment.
         if isMounted { linux_return_large_blocks() }
-        // Also a view that begins locked knows its playlists: they are no secret.
+        // Read the playlists even if the view begins locked, because they are not secret.
         try source.scan()
         source.interruption.setLock { !gate.isUnlocked() }
         source.keys.loadGiven()
@@ -55,14 +55,14 @@ package final class ViewFileSystem: Sendable {
 
     package func attributes(_ id: NodeID) throws(StoreError) -> stat {
         let node = try nodes.node(id)
-        // The root always replies, because programs check mountpoints.
+        // Always reply for the root, because programs check mountpoints.
         if node === nodes.root { return readOnly(try source.root.status()) }
         try admit()
         if node.isDirectory { return readOnly(try directory(node).status()) }
         if let file = node.openFile {
             var status = readOnly(try file.source.descriptor.status())
             guard status.st_nlink == 0 else { return plaintextAttributes(status, of: node) }
-            // Removed: there is no name by which to open it again.
+            // The file was removed, so it has no name by which to open it again.
             status.st_size = off_t(file.length)
             return status
         }
@@ -70,8 +70,8 @@ package final class ViewFileSystem: Sendable {
         return plaintextAttributes(status, of: node)
     }
 
-    /// The attributes of the plaintext. If a file's keys are not in memory, the size is that of the ciphertext until an
-    /// open, because `ls -l` must not wait for key commands.
+    /// Returns the attributes of the plaintext. Without a file's keys in memory, the size is that of the ciphertext
+    /// until an open, because `ls -l` must not wait for key commands.
     func plaintextAttributes(_ status: stat, of node: ViewNode) -> stat {
         var result = readOnly(status)
         if node.isRegularFile {
@@ -84,15 +84,15 @@ package final class ViewFileSystem: Sendable {
     private func readOnly(_ status: stat) -> stat {
         var status = status
         guard isMounted else { return status }
-        // The group's bits are the mask of an ACL, for which the kernel asks only if they are not zero
-        // (acl_permission_check in fs/namei.c). Without the last one, the others' bits would count for everybody.
+        // The group's bits are the mask of an ACL, and the kernel asks for the ACL only if they are not zero
+        // (acl_permission_check in fs/namei.c). So keep a last bit, or the others' bits would count for every user.
         status.st_mode &= status.st_mode & 0o070 == 0o020 ? ~0o202 : ~0o222
         return status
     }
 
     private func length(of node: ViewNode, _ status: stat) -> UInt64? {
         let stamp = FileStamp(status)
-        // In hls, the playlists of a file that is not open may have changed.
+        // Ask again in hls for a closed file, because its playlists may have changed.
         if let known = node.known, known.stamp == stamp, source.format.layout != .hls || node.openFile != nil {
             return known.length
         }
@@ -112,13 +112,13 @@ package final class ViewFileSystem: Sendable {
 
     private static let accessListPrefix = Array("system.posix_acl_".utf8)
 
-    /// The ACLs of the source, so that its rights are those of the view: the kernel asks for them before it lets somebody
-    /// else than the owner in, and passes on any error but ENODATA (fuse_get_acl in fs/fuse/acl.c). Other attributes
-    /// are not shown.
+    /// Returns an ACL of the source, but no other attribute, so that its rights are those of the view. The kernel asks
+    /// for it before it admits anyone but the owner, and passes on any error but ENODATA (fuse_get_acl in
+    /// fs/fuse/acl.c).
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         guard name.starts(with: Self.accessListPrefix) else { throw .system(.notSupported) }
         do throws(StoreError) { return try extendedAttributes(id).value(of: name) } catch .system(.notSupported) {
-            // The source has no ACLs.
+            // A source without ACLs.
             throw .system(.noData)
         }
     }
@@ -157,7 +157,7 @@ package final class ViewFileSystem: Sendable {
         return self.entry(status, entry, parentNode)
     }
 
-    /// Finds the source's entry of a name in the view: the name itself, or with the suffix that the view leaves out.
+    /// Finds the source's entry of a name in the view: the name itself, or the name with the suffix hidden by the view.
     private func find(
         _ name: [UInt8], in directory: Descriptor, isRoot: Bool
     ) throws(StoreError) -> (entry: Component, status: stat) {
@@ -176,7 +176,7 @@ package final class ViewFileSystem: Sendable {
         }
     }
 
-    /// The name that a listing shows. If the source has both names, each entry keeps its own.
+    /// Returns the name for a listing. If the source has both names, each entry keeps its own.
     private func shownName(of listed: ListedEntry, in directory: Descriptor) -> [UInt8] {
         let suffix = source.strippedSuffix
         guard !suffix.isEmpty, listed.name.count > suffix.count, listed.name.suffix(suffix.count).elementsEqual(suffix),
@@ -194,7 +194,7 @@ package final class ViewFileSystem: Sendable {
 
     package func forget(_ id: NodeID, count: UInt64) { nodes.forget(id, count: Int(clamping: count)) }
 
-    /// readlink(2), unchanged. The kernel resolves the target in the mount.
+    /// Returns the target unchanged, as readlink(2), so the kernel resolves it in the mount.
     package func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
         try admit()
@@ -223,7 +223,7 @@ package final class ViewFileSystem: Sendable {
             let name = shownName(of: listed, in: directory)
             defer { listed.name = name }
             if !withAttributes { return true }
-            // Removed since getdents(2).
+            // Another program has removed it since getdents(2).
             guard let status = try? directory.status(of: found) else { return false }
             let entry = entry(status, found, handle.node)
             (listed.id, listed.attributes) = (entry.id, entry.attributes)
@@ -233,7 +233,7 @@ package final class ViewFileSystem: Sendable {
     }
 }
 
-/// The files of a view that cannot be read, for `status` and the log. One line for each file, the newest last. Any thread.
+/// The files of a view that cannot be read, for `status` and the log. One line a file, the newest last. Any thread.
 final class ViewProblems: Sendable {
     private static let maximumCount = 100
 
@@ -242,7 +242,7 @@ final class ViewProblems: Sendable {
 
     init(logger: Logger) { self.logger = logger }
 
-    /// Adds and logs a problem, unless it is the last one of the file.
+    /// Adds and logs a problem, unless it is the file's last known one.
     func add(_ text: String, of path: [UInt8]) {
         let isNew = lines.withLock { lines in
             if let index = lines.firstIndex(where: { $0.path == path }) {
@@ -256,7 +256,7 @@ final class ViewProblems: Sendable {
         if isNew { logger.error("\(Self.line(path, text))") }
     }
 
-    /// Removes the problem of a file that has been opened.
+    /// Removes the problem of a file after a successful open.
     func clear(_ path: [UInt8]) { lines.withLock { $0.removeAll { $0.path == path } } }
 
     var all: [String] { lines.withLock { $0.map { Self.line($0.path, $0.text) } } }
@@ -273,7 +273,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
 
     package func statistics() -> Statistics { Statistics(counters, cache: cache, nodes: nodes.count) }
 
-    /// Problems of the view, one line each for people.
+    /// Returns the problems of the view, one line each for people.
     package func problems() -> [String] { source.problems + fileProblems.all }
 
     package func openInodes() -> [UInt64] { nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue } }
@@ -288,10 +288,10 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         return ObjectPath(stored: path, plaintext: path)
     }
 
-    /// Number of times that keys may be dropped before they are used.
+    /// Number of tries to open a file, because its keys may be dropped before they are used.
     private static let maximumRetries = 3
 
-    /// Defers the open if keys must be fetched, which can take as long as a key command.
+    /// Opens a file. Defers the open if keys must be fetched, which can take as long as a key command.
     package func beginOpening(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: ViewWorkspace
     ) throws(StoreError) -> Opening<ViewHandle> {
@@ -301,7 +301,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         switch try tryOpen(node) {
         case .opened(let handle): return .opened(handle)
         case .missing(let names):
-            // The kernel keeps its reference to the node while it waits.
+            // The node stays known, because the kernel keeps its reference to it while it waits.
             return .deferred(runsCommand: names.contains(where: \.mayComeFromCommand)) { [self] () throws(StoreError) in
                 try open(node, fetching: names)
             }
@@ -314,7 +314,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         for _ in 0..<Self.maximumRetries {
             var failure: ViewError?
             do throws(ViewError) { for name in names { _ = try source.keys.fetch(name) } } catch { failure = error }
-            // A lock waits for threads that use keys, but not for threads that wait for keys.
+            // Enter the gate only now: a lock waits for threads that use keys, but not for threads that wait for keys.
             gate.enter(inFlight)
             defer {
                 linux_scrub_thread()
@@ -362,7 +362,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             source.keys.prove(plan.keyNames)
             return content
         } catch {
-            // The key may be wrong.
+            // Drop the keys, because one may be wrong.
             if case .store = error {} else { source.keys.dropUnproven(plan.keyNames) }
             throw error
         }
@@ -375,7 +375,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
             defer { reported = size }
             return reported != size
         }
-        // Before the open returns, so that the program's fstat(2) gets the new size.
+        // Notify before the open returns, so that the program's fstat(2) gets the new size.
         if hasChanged { attributeObserver.notify(nodes.id(of: node).rawValue) }
         return ViewHandle(node: node, token: token, caching: caching)
     }
@@ -399,7 +399,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
                 return try file.content.read(
                     at: plaintextOffset, into: buffer, isAhead: handle.sequence.isAhead, workspace: workspace)
             } catch .store(.locked) {
-                // The keys may have been fetched after the unlock.
+                // Restore the keys, which may have been fetched after the unlock.
                 file.restoreKeys(from: source.keys)
                 return try handle.file.content.read(at: plaintextOffset, into: buffer, workspace: workspace)
             }
@@ -409,11 +409,11 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 
     package func readAhead(_ handle: ViewHandle, at plaintextOffset: UInt64, workspace: ViewWorkspace) -> UInt64? {
-        // The read itself reports an error.
+        // Ignore an error, because the read itself reports it.
         try? handle.node.openFile?.content.readAhead(at: plaintextOffset, workspace: workspace)
     }
 
-    /// lseek(2): there are no holes in ciphertext.
+    /// Returns the length or the offset, as lseek(2), because ciphertext has no holes.
     package func seek(_ handle: ViewHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try admit()
         let length = handle.file.length
@@ -421,7 +421,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         return toHole ? length : plaintextOffset
     }
 
-    /// Records and logs a file's problem. Returns the error for the program.
+    /// Records and logs a file's problem, and returns the error for the program.
     func storeError(_ error: ViewError, of path: [UInt8]) -> StoreError {
         switch error {
         case .malformed(let text) where !isMounted: return .damaged(text)
@@ -439,7 +439,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
 
     // MARK: The source
 
-    /// A descriptor of a directory, for names, not for listing.
+    /// Returns a descriptor of a directory, for access by name, but not for listing.
     func directory(_ node: ViewNode) throws(StoreError) -> Descriptor {
         guard node.isDirectory else { throw .system(.notDirectory) }
         if node === nodes.root { return source.root }
@@ -458,7 +458,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 
     /// Opens the source of a regular file.
-    /// - Throws: `ESTALE` if the name leads to another file. The kernel then looks it up again.
+    /// - Throws: `ESTALE` if the name now leads to another file. The kernel then looks the name up again.
     func openSource(_ node: ViewNode) throws(StoreError) -> (source: SourceFile, status: stat) {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
         let descriptor = try atName(of: node) { (directory, entry) throws(StoreError) in
@@ -469,16 +469,16 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         return (SourceFile(descriptor, status), status)
     }
 
-    /// The path from the source's root. Empty for a node without a name.
+    /// Returns the path from the source's root; empty for a node without a name.
     func path(of node: ViewNode) -> [UInt8] { nodes.storedPath(of: node) }
 
-    /// The keys of a file. Nil if one is not in memory, or has changed on the disk.
+    /// Returns the keys of a file, or nil if one is not in memory, or has changed on the disk.
     func availableKeys(_ plan: FilePlan) -> [KeyMaterial]? {
         let keys = plan.keyNames.compactMap { source.keys.findCurrent($0) }
         return keys.count == plan.keyNames.count ? keys : nil
     }
 
-    /// The token of a file's content in the block cache. New if the file or its plan has changed.
+    /// Returns the token of a file's content in the block cache. It is new if the file or its plan has changed.
     func tokenOfContent(of node: ViewNode, _ stamp: FileStamp, _ plan: FilePlan) -> UInt64 {
         if let known = node.known, known.stamp == stamp, known.plan == plan.identity { return known.token }
         return nextToken.add(1, ordering: .relaxed).oldValue
@@ -494,16 +494,16 @@ extension ViewFileSystem: ReadOnlyFileSystem {
     }
 }
 
-/// The directories whose files' keys are prefetched, in order.
+/// The directories in which to prefetch the keys of the files, in order.
 struct PrefetchQueue {
     struct Directory {
-        /// Opened at its turn: a listing of a large tree is faster than the prefetch, and descriptors are scarce.
+        /// The directory, opened at its turn, because the prefetch is slower than listings, and descriptors are scarce.
         var node: ViewNode
-        /// With all directories below.
+        /// True to include all directories below.
         var isWholeTree: Bool
     }
 
-    /// Further listings are ignored.
+    /// The most waiting directories. Further listings are ignored.
     private static let maximumCount = 10_000
 
     private var directories: [Directory] = []
@@ -527,7 +527,7 @@ extension ViewFileSystem {
 
     package func runInBackground() {
         while let next = prefetches.next({ $0.next() }) {
-            // An open reports what cannot be read.
+            // Skip an unreadable directory. An open will report it.
             guard let descriptor = try? directory(next.node) else { continue }
             try? prefetch(descriptor, path(of: next.node), depth: next.isWholeTree ? Self.maximumDepth : 0)
         }
@@ -539,22 +539,22 @@ extension ViewFileSystem {
 
     package func endDeferred() {
         prefetches.update { $0.isEnding = true }
-        // Ends fetching a key with an error.
+        // Stop fetching keys. The waiting opens get an error.
         source.keys.stop()
     }
 
-    /// Call this at the end of a listing. Prefetches once for each directory.
+    /// Prefetches the keys of a directory's files, once. Call this at the end of a listing.
     func wasListed(_ node: ViewNode) {
         guard source.prefetchesListed, !node.wasListed.exchange(true, ordering: .relaxed) else { return }
         prefetches.update { $0.add(node, isWholeTree: false) }
     }
 
-    /// - Parameter depth: levels of directories below.
+    /// - Parameter depth: the levels of directories below to include.
     private func prefetch(_ directory: Descriptor, _ path: [UInt8], depth: Int) throws(StoreError) {
         let listed = try directory.openedForReading()
         var reader = DirectoryReader(listed)
         var wanted: [KeyName] = []
-        // For messages: a file that needs the key.
+        // A file for each key, for messages.
         var files: [KeyName: [UInt8]] = [:]
         while !prefetches.access({ $0.isEnding }), let entry = try reader.next() {
             guard source.shows(entry.bytes, inRoot: path.isEmpty) else { continue }
@@ -563,7 +563,7 @@ extension ViewFileSystem {
             if status.st_mode & S_IFMT == S_IFDIR, depth > 0 {
                 guard let below = try? Descriptor(at: listed, entry, flags: linux_O_PATH | O_DIRECTORY)
                 else { continue }
-                // Go on after a directory that cannot be read.
+                // Go on after an unreadable directory.
                 try? prefetch(below, inside, depth: depth - 1)
             } else if status.st_mode & S_IFMT == S_IFREG {
                 for name in missingKeys(of: entry, inside, in: listed) where files[name] == nil {
@@ -574,14 +574,14 @@ extension ViewFileSystem {
         }
         if !gate.isUnlocked() { return }
         source.keys.prefetch(wanted) { [fileProblems, source, files] name, outcome in
-            // An open may have fetched it meanwhile.
+            // Report a missing key, unless an open has fetched it meanwhile.
             guard case .failure(.noKey(let text)) = outcome, source.keys.find(name) == nil, let file = files[name]
             else { return }
             fileProblems.add(text, of: file)
         }
     }
 
-    /// The keys of a file that are not in memory.
+    /// Returns the keys of a file that are not in memory.
     private func missingKeys(of name: Component, _ path: [UInt8], in directory: Descriptor) -> [KeyName] {
         guard let file = try? Descriptor(at: directory, name, flags: O_RDONLY | O_NONBLOCK),
             let status = try? file.status(), status.st_mode & S_IFMT == S_IFREG,
@@ -593,7 +593,7 @@ extension ViewFileSystem {
 
 /// Locks and unlocks open files, all of the class complete. Called by the lock controller's thread.
 extension ViewFileSystem: LockableFileSystem {
-    /// How long an unlock waits for the keys of open files, in seconds. A key command can take much longer.
+    /// Time for which an unlock waits for the keys of open files, in seconds. A key command can take much longer.
     private static let keyTimeout = 2
 
     package var openHandles: Int { handles.load(ordering: .acquiring) }
@@ -626,7 +626,7 @@ extension ViewFileSystem: LockableFileSystem {
         secrets.forget()
         for node in nodes.all { node.openFile?.forgetKeys() }
         closeDirectories()
-        // Last, because it can take long, and the lock has a timeout.
+        // Wait last, because it can take long, and the lock has a timeout.
         source.keys.waitForLoads()
         return present
     }
@@ -638,8 +638,8 @@ extension ViewFileSystem: LockableFileSystem {
         let open = nodes.all.compactMap(\.openFile)
         for file in open { file.restoreKeys(from: source.keys) }
         let missing = Set(open.filter { !$0.hasKeys }.flatMap(\.keyNames)).union(source.keys.given.map(KeyName.given))
-        // Wait for a while, so that programs with open files see no error. A read restores keys that take longer. No other
-        // thread does, because the view may be locked again by then.
+        // Wait for a while, so that programs with open files see no error. Later keys are restored by a read, but not
+        // by another thread, because the view may be locked again by then.
         let outcomes = Monitor(0)
         let wanted = source.keys.prefetch(Array(missing)) { _, _ in outcomes.update { $0 += 1 } }
         _ = outcomes.wait(until: .now + .seconds(Self.keyTimeout)) { $0 >= wanted ? () : nil }

@@ -3,7 +3,7 @@ internal import LinuxSystem
 internal import Synchronization
 internal import ViewFormats
 
-/// A file, directory or link of a view that the kernel knows. Any thread.
+/// A file, directory or link of a view, known to the kernel. Any thread.
 final class ViewNode: TableNode, @unchecked Sendable {
     // @unchecked: as TableNode. Its own state is under mutexes.
 
@@ -11,16 +11,16 @@ final class ViewNode: TableNode, @unchecked Sendable {
     struct Known {
         var stamp: FileStamp
         var plan: FilePlan.Identity
-        /// Identifies the content in the block cache.
+        /// The token of the content in the block cache.
         var token: UInt64
-        /// Bytes of plaintext.
+        /// Length of the plaintext in bytes.
         var length: UInt64
     }
 
     private struct Content {
         var known: Known?
-        /// While handles are open. All handles share it, as they share the kernel's pages: a file that is rewritten in place
-        /// changes for all handles at the next open.
+        /// The open file, while there are handles. All handles share it, as they share the kernel's pages. So a file
+        /// rewritten in place changes for all of them at the next open.
         var file: ViewFile?
         var handles = 0
         /// The token of the content of all pages in the kernel. Nil if some pages may be of other content.
@@ -29,21 +29,21 @@ final class ViewNode: TableNode, @unchecked Sendable {
         func caching(_ token: UInt64) -> PageCaching { pages == token ? .keep : .drop }
     }
 
-    /// True after the end of a listing. Used for directories.
+    /// True after a directory's listing has reached its end.
     let wasListed = Atomic<Bool>(false)
     private let content = Mutex(Content())
-    /// The size that the kernel has received last.
+    /// The last size that the kernel has received.
     let reportedSize = Mutex<Int64?>(nil)
 
-    /// Nil without handles.
+    /// The open file; nil without handles.
     var openFile: ViewFile? { content.withLock { $0.file } }
 
     var known: Known? { content.withLock { $0.known } }
 
-    /// Records content that was found without an open. The content of open handles does not change.
+    /// Records content found without an open. The content of open handles does not change.
     func remember(_ known: Known) { content.withLock { if $0.handles == 0 { $0.known = known } } }
 
-    /// Adds a handle to the open file. Nil if there is none, it has lost its keys, or its content is another.
+    /// Adds a handle to the open file. Returns nil without one, after the loss of its keys, or for other content.
     func reopen(_ stamp: FileStamp, _ plan: FilePlan) -> (file: ViewFile, token: UInt64, caching: PageCaching)? {
         content.withLock { content in
             guard let file = content.file, file.hasKeys, let known = content.known, known.stamp == stamp,
@@ -54,7 +54,7 @@ final class ViewNode: TableNode, @unchecked Sendable {
         }
     }
 
-    /// Adds a handle, and makes this the file of all handles. Returns `.keep` if the kernel's pages are of this content.
+    /// Adds a handle, and makes this the file of all handles. Returns `.keep` if the kernel's pages are of the content.
     func open(_ file: ViewFile, _ known: Known) -> PageCaching {
         content.withLock { content in
             content.handles += 1
@@ -65,8 +65,8 @@ final class ViewNode: TableNode, @unchecked Sendable {
         }
     }
 
-    /// Records that the kernel has dropped its pages for a handle of this content. It drops them when it receives our
-    /// reply. Another open may have changed the content meanwhile.
+    /// Records that the kernel has dropped its pages for a handle of this content, as it does on receiving our reply.
+    /// Does nothing if another open has changed the content meanwhile.
     func hasDroppedPages(for token: UInt64) { content.withLock { if $0.known?.token == token { $0.pages = token } } }
 
     func release() {

@@ -11,7 +11,7 @@ package final class ViewSecrets: Sendable {
     package enum Origin: Codable, Sendable {
         /// All keys come from the source, the key command or `--key`.
         case none
-        /// Read again at an unlock.
+        /// The key is in a file, read again at an unlock.
         case keyFile(FilePath, ViewCipher?)
         /// The view's key is the passphrase's SHA-256.
         case hashedPassphrase
@@ -19,16 +19,16 @@ package final class ViewSecrets: Sendable {
         case passphrase(OpenSSLKeyDerivation)
     }
 
-    /// About 50 ms, the minimum of a vault's slots.
+    /// Cost of the verifier: about 50 ms, the minimum of a vault's slots.
     private static let verifierLogN = 15
 
     private let origin: Origin
     private let passphrase = Mutex<SecretBytes?>(nil)
-    /// The passphrase's salted scrypt hash. At an unlock it is all that is left to check a passphrase.
+    /// The passphrase's salted scrypt hash, the only means to check a passphrase at an unlock.
     private let verifier: (salt: [UInt8], hash: SecretBytes)?
 
     /// - Parameters:
-    ///   - secret: the passphrase, if the origin has one. Forgotten if only a part of it counts.
+    ///   - secret: the passphrase, if the origin has one. Wiped if only a part of it counts.
     ///   - isLockable: false if the passphrase is never forgotten and checked again.
     /// - Throws: `.invalidInput` without a needed passphrase; `.library`.
     package init(_ origin: Origin, secret: SecretBytes?, isLockable: Bool = true) throws(CryptoError) {
@@ -39,7 +39,7 @@ package final class ViewSecrets: Sendable {
             guard let given = secret, let secret = Self.used(of: given, origin) else {
                 throw .invalidInput("no passphrase")
             }
-            // The caller keeps a reference, and `forget` does not know it.
+            // Wipe it here, because the caller keeps a reference that `forget` does not know.
             if secret !== given { given.forget() }
             passphrase.withLock { $0 = secret }
             guard isLockable else {
@@ -52,7 +52,7 @@ package final class ViewSecrets: Sendable {
         }
     }
 
-    /// The bytes of a secret that count: for `openssl`, the first line, as `openssl -pass file:` reads it. Nil if there are
+    /// Returns the bytes that count: for `openssl`, the first line, as read by `openssl -pass file:`. Nil if there are
     /// none.
     private static func used(of secret: SecretBytes, _ origin: Origin) -> SecretBytes? {
         guard case .passphrase = origin else { return secret }
@@ -65,10 +65,10 @@ package final class ViewSecrets: Sendable {
         try Scrypt.derive(passphrase: passphrase, salt: salt, logN: verifierLogN, r: 8, p: 1, count: 32)
     }
 
-    /// True if an unlock takes the passphrase.
+    /// True if an unlock needs the passphrase.
     var needsPassphrase: Bool { verifier != nil }
 
-    /// The one key of all files. Nil if each file has its own.
+    /// Returns the one key of all files, or nil if each file has its own.
     /// - Throws: `.keyForgotten`, `.library`.
     package func sharedKey(_ keyFile: SecretBytes?) throws(CryptoError) -> KeyMaterial? {
         switch origin {
@@ -81,7 +81,7 @@ package final class ViewSecrets: Sendable {
         }
     }
 
-    /// The key and the initial vector of an `openssl enc` file. Slow by design.
+    /// Derives the key and the initial vector of an `openssl enc` file. Slow by design.
     /// - Throws: `.store(.locked)` if the passphrase is forgotten, else `.store` with libcrypto's error.
     package func derive(salt: [UInt8], cipher: ViewCipher) throws(ViewError) -> KeyMaterial {
         guard case .passphrase(let derivation) = origin, let secret = passphrase.withLock({ $0 }) else {
@@ -95,13 +95,13 @@ package final class ViewSecrets: Sendable {
         }
     }
 
-    /// Blocks while a key is derived.
+    /// Wipes the passphrase. Waits for a running derivation.
     func forget() {
         let forgotten = passphrase.withLock { secret in
             defer { secret = nil }
             return secret
         }
-        // In place: others have references to it, such as the stack frame of the mount.
+        // Wipe it in place, because others have references to it, such as the stack frame of the mount.
         forgotten?.forget()
     }
 

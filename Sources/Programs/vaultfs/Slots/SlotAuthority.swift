@@ -8,7 +8,7 @@ struct SlotAuthority {
     private let opener: KeySlot
     /// The slot's end in seconds since 1970-01-01T00:00:00Z. Nil for none. An unstarted window counts as started now.
     private let end: Int64?
-    /// True before the window has begun. Such a slot must not make others, or a chain of them would never begin.
+    /// True before the window has begun. Such a slot must not make others, or no window of the chain would ever begin.
     private let isUnused: Bool
 
     /// - Parameter opener: the slot opened by the secret.

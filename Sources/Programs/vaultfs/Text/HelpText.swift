@@ -2,7 +2,8 @@ internal import ArgumentParser
 internal import ViewFormats
 
 /// A help text of ArgumentParser, arranged for reading: a command's own options come first, and options common to many
-/// commands are on a page of their own. The parser could hide options only from completion and manual pages as well.
+/// commands are on a page of their own. The parser's means to hide options would hide them from completion and manual
+/// pages too.
 struct HelpText {
     /// `SECRET OPTIONS:` and the entries below it. An entry is an option or a command, with the lines that explain it.
     private struct Section {
