@@ -1,12 +1,12 @@
 internal import LinuxSystem
 package import VaultCrypto
 
-/// Finds the chains of a file, for each format. Reads no more than the salt and the padding, and checks both. Any thread.
+/// Finds the chains of a file, for each format. Reads only the salt and the padding, and checks both. Any thread.
 ///
-/// Each function throws `.malformed`, with a text whose subject is the file or a part of it, if the file does not have
-/// the format. It throws `.store` if reading fails or a key is forgotten.
+/// Each function throws `.malformed` if the file has another format, with a text whose subject is the file or a part of
+/// it. It throws `.store` if reading fails or a key is forgotten.
 package enum ChainFormat {
-    /// `cbc-chunks`: plaintext in chunks of `chunkSize` bytes. Each chunk is a chain. All have the same vector.
+    /// Returns the map for `cbc-chunks`: chunks of `chunkSize` bytes of plaintext, each a chain with the same vector.
     ///
     /// - Parameter chunkSize: at least 1. A multiple of 16 without padding.
     /// - Throws: `.malformed`; `.store` if reading fails.
@@ -31,7 +31,7 @@ package enum ChainFormat {
             ChunkPieces(chunkSize: chunkSize, encryption: encryption, size: source.size, lastLength: lastLength))
     }
 
-    /// `cbc`: the file is one chain.
+    /// Returns the map for `cbc`: the file is one chain.
     ///
     /// - Parameter vector: nil for the first 16 bytes of the file.
     /// - Throws: `.malformed`; `.store` if reading fails.
@@ -48,9 +48,9 @@ package enum ChainFormat {
     /// The first bytes of a file of `openssl enc -a`: `Salted__` in base64.
     static let base64Start = Array("U2FsdGVkX1".utf8)
 
-    /// The salt of a file of `openssl enc`. It begins with `Salted__` and 8 bytes of salt (openssl-enc(1)), unless it was
-    /// made with `-nosalt`, or with `-S` of OpenSSL 3.
-    /// - Parameter given: the salt of a file without that header.
+    /// Returns the salt of a file of `openssl enc`. The file begins with `Salted__` and 8 bytes of salt
+    /// (openssl-enc(1)), unless it was made with `-nosalt`, or with `-S` by OpenSSL 3.
+    /// - Parameter given: the salt of a file without this header.
     /// - Throws: `.malformed`; `.store` if reading fails.
     package static func salt(
         of source: SourceFile, otherwise given: [UInt8]? = nil
@@ -72,7 +72,7 @@ package enum ChainFormat {
         return (Array(header[8...]), true)
     }
 
-    /// `openssl`: the chain after the header, if the file has one. The key and the vector are derived with the salt.
+    /// Returns the map for `openssl`: the chain after the header, if the file has one. Salt gives key and vector.
     /// - Throws: `.malformed`; `.store` if reading fails.
     package static func salted(
         _ source: SourceFile, hasHeader: Bool = true, vector: InitialVector, key: CbcKey
@@ -89,11 +89,11 @@ package enum ChainFormat {
         return ChainMap([(chain, try plaintextLength(of: chain, in: source, part: "the file", key: key))])
     }
 
-    /// `hls`: the parts that the playlists name as encrypted. The rest of the file is plaintext.
+    /// Returns the map for `hls`: the parts named as encrypted by the playlists. The rest of the file is plaintext.
     ///
     /// - Parameters:
-    ///   - keys: of `segment.keys`.
-    ///   - interruption: ends the look at many parts.
+    ///   - keys: the keys of `segment.keys`.
+    ///   - interruption: stops the work on many parts.
     static func segment(
         _ segment: HlsSegment, of source: SourceFile, keys: [CbcKey], _ interruption: Interruption? = nil
     ) throws(ViewError) -> ChainMap {
@@ -109,10 +109,10 @@ package enum ChainFormat {
         }
     }
 
-    /// Some milliseconds.
+    /// The number of ranges read in some milliseconds.
     private static let rangesBetweenChecks = 256
 
-    /// Byte ranges of one file, each a chain or plaintext. The bytes before, between and after them are plaintext.
+    /// Returns the map of byte ranges of one file, each a chain or plaintext. All bytes outside them are plaintext.
     ///
     /// - Parameters:
     ///   - ranges: in ascending order, without overlap.
@@ -152,8 +152,8 @@ package enum ChainFormat {
 
     // MARK: Padding
 
-    /// Bytes of plaintext in a chain. Reads its last two blocks at most, and checks the whole padding (PKCS#7, RFC 5652
-    /// section 6.3).
+    /// Returns the bytes of plaintext in a chain. Reads at most its last two blocks, and checks the whole padding
+    /// (PKCS#7, RFC 5652 section 6.3).
     private static func plaintextLength(
         of chain: CipherChain, in source: SourceFile, part: @autoclosure () -> String, key: CbcKey
     ) throws(ViewError) -> UInt64 {
@@ -165,7 +165,7 @@ package enum ChainFormat {
         guard encryption.padding == .pkcs7 else { return size }
         guard size > 0 else { throw .malformed("\(part()) has no ciphertext: padding alone takes 16 bytes") }
         let last = try lastBlock(of: chain, encryption.vector, in: source, key: key)
-        // 1 to 16, in as many bytes of that value.
+        // The padding is 1 to 16, in as many bytes of this value.
         let padding = last.withUnsafeBytes { block in
             block.last.flatMap { last in
                 1...16 ~= last && block.suffix(Int(last)).allSatisfy { $0 == last } ? UInt64(last) : nil
@@ -177,7 +177,7 @@ package enum ChainFormat {
         return size - padding
     }
 
-    /// The last block, decrypted, of a chain that is not empty.
+    /// Decrypts the last block of a non-empty chain.
     private static func lastBlock(
         of chain: CipherChain, _ vector: CipherChain.Vector, in source: SourceFile, key: CbcKey
     ) throws(ViewError) -> SecretBytes {

@@ -1,6 +1,6 @@
 /// The position of a file's plaintext: its chains, one after the other. Any thread.
 ///
-/// Every chain of a map lies within the source file of the map, and is at least as long as its plaintext.
+/// Every chain of a map lies within the map's source file, and is at least as long as its plaintext.
 package struct ChainMap: Sendable {
     /// One chain, and the plaintext offsets of its bytes, which can be empty.
     package struct Piece: Equatable, Sendable {
@@ -17,7 +17,7 @@ package struct ChainMap: Sendable {
     /// Bytes of plaintext.
     package let length: UInt64
 
-    /// The map of chains with `length` bytes of plaintext each.
+    /// Makes the map of chains with `length` bytes of plaintext each.
     init(_ chains: [(chain: CipherChain, length: UInt64)]) {
         var end: UInt64 = 0
         pieces = .stored(
@@ -28,7 +28,7 @@ package struct ChainMap: Sendable {
         length = end
     }
 
-    /// The map of a file of equal chunks.
+    /// Makes the map of a file of equal chunks.
     init(_ chunks: ChunkPieces) {
         pieces = .computed(chunks)
         length = chunks.length
@@ -49,18 +49,18 @@ package struct ChainMap: Sendable {
         }
     }
 
-    /// The piece with the byte at this offset. Nil beyond the end of the file.
+    /// Returns the piece with the byte at this offset, or nil past the end of the file.
     package func piece(at plaintextOffset: UInt64) -> Piece? {
         guard plaintextOffset < length else { return nil }
         switch pieces {
         case .computed(let chunks): return chunks[plaintextOffset / chunks.chunkSize]
         case .stored(let stored):
-            // The last piece that does not begin past the offset. Empty pieces can begin at the same offset before it.
+            // The last piece that begins at or before the offset. Earlier, empty ones can begin at the same offset.
             return stored[Self.first(of: stored) { $0.plaintext.lowerBound > plaintextOffset } - 1]
         }
     }
 
-    /// The position of the first piece for which `isAfter` is true, as it is for all after it.
+    /// Returns the position of the first piece for which `isAfter` is true. It must then be true for all later ones.
     @inline(__always)
     private static func first(of pieces: [Piece], where isAfter: (Piece) -> Bool) -> Int {
         var range = 0..<pieces.count
@@ -71,8 +71,8 @@ package struct ChainMap: Sendable {
         return range.lowerBound
     }
 
-    /// The plaintext offsets of a range of ciphertext. A range to the end of a chain does not include its padding. The
-    /// chains must be stored, and cover the file in ascending order.
+    /// Returns the plaintext offsets of a range of ciphertext. A range to the end of a chain does not include its
+    /// padding. The chains must be stored, and cover the file in ascending order.
     /// - Throws: `.malformed` if the file ends before the range.
     func plaintext(of ciphertext: Range<UInt64>) throws(ViewError) -> Range<UInt64> {
         guard case .stored(let stored) = pieces,

@@ -41,7 +41,7 @@ extension ChainedFile {
         map.piece(at: plaintextOffset).map { ChainPart($0, from: plaintextOffset, to: end) }
     }
 
-    /// The bytes of the source file that one pread(2) takes from a plaintext offset, and the offset that they reach.
+    /// Returns the bytes of the source file for one pread(2) from a plaintext offset, and the offset reached by them.
     private func reach(
         _ map: ChainMap, from plaintextOffset: UInt64, to end: UInt64, capacity: Int
     ) -> (source: Range<UInt64>, reached: UInt64) {
@@ -84,7 +84,7 @@ extension ChainedFile {
             vector = UnsafeRawBufferPointer(workspace.vector)
             blocks = source
         }
-        // `keys` keeps the reference for the lifetime of this file.
+        // The unretained key stays alive, because `chainKeys` holds a reference for the lifetime of this file.
         let failure = uncountedKeys[encryption.key]._withUnsafeGuaranteedRef { key -> CryptoError? in
             do throws(CryptoError) {
                 try counters.cryptoTime.time { () throws(CryptoError) in

@@ -2,7 +2,7 @@ internal import FileSystem
 internal import LinuxSystem
 internal import VaultCrypto
 
-/// Files whose samples are encrypted in place.
+/// Decryption of files with samples encrypted in place.
 extension ChainedFile {
     /// Fills `target`, at most one batch, with plaintext of the map's file.
     func decrypt(
@@ -19,7 +19,7 @@ extension ChainedFile {
         }
     }
 
-    /// Fills `target` with these bytes, which are all in the fragment.
+    /// Fills `target` with these bytes, all of them in the fragment.
     private func decrypt(
         _ fragment: Mp4Fragment, _ keys: ContentKeys, _ wanted: Range<UInt64>,
         into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
@@ -35,7 +35,7 @@ extension ChainedFile {
             wanted: wanted, before: workspace.ciphertext.slice(..<before), target: target,
             after: workspace.ciphertext.slice(before..<edges))
         try read(at: bytes.start, before: bytes.before, into: target, after: bytes.after)
-        // Backwards: the vector of a range can be the last block of the one before, which decryption overwrites.
+        // Go backwards: the vector of a range can be the last block of the one before, overwritten by decryption.
         while !positions.isEmpty {
             let left = try decryptLast(
                 positions, of: ranges, keys, bytes, gathering: workspace.ciphertext.slice(edges...), workspace)
@@ -46,7 +46,7 @@ extension ChainedFile {
 
     /// Decrypts the last of these ranges: as many as have the same key and fit into `gathered`. All are one chain for
     /// libcrypto, because their vectors are decrypted as if they were blocks before theirs.
-    /// - Returns: the position after the ranges that are left.
+    /// - Returns: the position after the remaining ranges.
     private func decryptLast(
         _ positions: Range<Int>, of ranges: ProtectedRanges, _ keys: ContentKeys, _ bytes: FileBytes,
         gathering gathered: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
@@ -92,10 +92,10 @@ extension ChainedFile {
     }
 }
 
-/// Consecutive bytes of a file in memory: those that a read wants, and those around them that their blocks need.
+/// Consecutive bytes of a file in memory: the bytes for a read, and the surrounding ones needed for their blocks.
 private struct FileBytes {
     let wanted: Range<UInt64>
-    /// Adjacent in the file, not in memory.
+    /// Adjacent in the file, but not in memory.
     let before, target, after: UnsafeMutableRawBufferPointer
 
     /// Offset in the file.
@@ -125,7 +125,7 @@ private struct FileBytes {
         }
     }
 
-    /// Replaces the blocks, as far as they are wanted.
+    /// Replaces the blocks, except for parts outside the wanted bytes.
     func replace(_ blocks: PatternBlocks, by gathered: UnsafeMutableRawBufferPointer) {
         guard let file = target.baseAddress, let blocksAlone = gathered.baseAddress else { return }
         blocks.forEach { offset, distance in
@@ -138,7 +138,7 @@ private struct FileBytes {
         }
     }
 
-    /// Copies a run, most often of one block, without a call for that.
+    /// Copies a run. Most often it is one block, so that is copied without a call.
     @inline(__always)
     private static func copy(_ source: UnsafeMutableRawPointer, to target: UnsafeMutableRawPointer, _ count: Int) {
         guard count == 16 else { return target.copyMemory(from: source, byteCount: count) }

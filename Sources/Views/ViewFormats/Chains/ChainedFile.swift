@@ -5,7 +5,7 @@ package import VaultCrypto
 
 /// One open file of a view, decrypted from its chains or samples. Any thread.
 package final class ChainedFile: Sendable {
-    /// Where the ciphertext is.
+    /// The place of the ciphertext.
     enum Contents: Sendable {
         case chains(ChainMap)
         case samples(SampleMap)
@@ -16,18 +16,19 @@ package final class ChainedFile: Sendable {
     let contents: Contents
     /// Keys of chains.
     private let chainKeys: [CbcKey]
-    /// The same keys, used without reference counts, on which all readers of the file would contend.
+    /// The same keys, used without reference counts, because all readers of the file would contend on these.
     let uncountedKeys: [Unmanaged<CbcKey>]
     let source: SourceFile
     let cache: BlockCache
     let counters: Counters
-    /// Never counts: a view changes no file.
+    /// Stays zero, because a view changes no file.
     private let changes = ChangeCounter()
 
+    /// Opens a file of chains.
     /// - Parameters:
     ///   - map: of `source`.
     ///   - keys: as many as the map's chains name.
-    ///   - cache: of blocks of ``ViewWorkspace/pageSize``.
+    ///   - cache: has blocks of ``ViewWorkspace/pageSize``.
     package convenience init(
         source: SourceFile, map: ChainMap, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
     ) {
@@ -57,21 +58,21 @@ package final class ChainedFile: Sendable {
         }
     }
 
-    /// False for samples: a page has some 26 encrypted blocks (pattern 1:9), which cost less than a copy in the block cache.
-    /// Only pages that are decrypted ahead go there.
+    /// False for samples, because the some 26 encrypted blocks of a page (pattern 1:9) cost less than a copy in the
+    /// block cache. Only pages decrypted ahead go there.
     private var isWorthCaching: Bool { if case .chains = contents { true } else { false } }
 
     /// Nil for samples.
     package var chains: ChainMap? { if case .chains(let map) = contents { map } else { nil } }
 
-    /// For samples: differs if the file is decrypted in another way.
+    /// A text for samples that differs if the file is decrypted in another way.
     package var samplesDescription: String {
         guard case .samples(let map) = contents else { return "" }
         let keys = map.keys.all.map { $0.name }.map { "\($0)" }.sorted()
         return "samples, \(map.length) bytes\n\(map.index.role.movies.map(\.protections))\n\(keys)"
     }
 
-    /// The keys in use, with the names of those that were found after the open.
+    /// Returns the keys in use with their names. For samples, includes the keys found after the open.
     package func keys(named names: [KeyName]) -> [(name: KeyName, key: CbcKey)] {
         switch contents {
         case .chains: Array(zip(names, chainKeys))
@@ -80,7 +81,7 @@ package final class ChainedFile: Sendable {
     }
 
     /// Reads plaintext. Returns the bytes read, less than the buffer only at the end of the file.
-    /// - Throws: `.malformed` if the source file has been cut since it was opened. `.store`, also for a lock.
+    /// - Throws: `.malformed` if the source file has been cut since the open; `.store`, also for a lock.
     package func read(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
         workspace: ViewWorkspace
@@ -90,7 +91,7 @@ package final class ChainedFile: Sendable {
         let count = Int(min(UInt64(buffer.count), length - plaintextOffset))
         let pages = Self.page(plaintextOffset + UInt64(count) - 1) - Self.page(plaintextOffset) + 1
         let isCached = isWorthCaching && pages <= UInt64(ViewWorkspace.largestCachedRun)
-        // After the first page that is missing, those after it are, too.
+        // Expect all pages after the first uncached one to be uncached, too.
         var mayBeCached = isCached || isAhead
         var done = isCached || isAhead ? 0 : decryptBeside(at: plaintextOffset, into: buffer.slice(..<count), workspace)
         while done < count {
@@ -110,8 +111,8 @@ package final class ChainedFile: Sendable {
         return count
     }
 
-    /// Decrypts the whole batches of a large range by the worker and its helper at the same time.
-    /// - Returns: the number of bytes read. What follows them is left to the worker, also if it is damaged or has no key.
+    /// Decrypts the whole batches of a large range on the worker and its helper at the same time.
+    /// - Returns: the number of bytes read. The worker reads the rest, also if it is damaged or has no key.
     private func decryptBeside(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
     ) -> Int {
@@ -145,7 +146,7 @@ package final class ChainedFile: Sendable {
 
     private static func page(_ plaintextOffset: UInt64) -> UInt64 { plaintextOffset / UInt64(ViewWorkspace.pageSize) }
 
-    /// Copies the page at this offset from the block cache, as far as it is wanted. Nil if it is not cached.
+    /// Copies the wanted part of the page at this offset from the block cache. Returns nil if the page is not cached.
     private func readFromCache(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isAhead: Bool
     ) -> Int? {
@@ -160,8 +161,8 @@ package final class ChainedFile: Sendable {
         return count
     }
 
-    /// Decrypts and caches a run of adjacent pages that are not cached. Returns the number of wanted bytes that it has
-    /// filled. At most ``ViewWorkspace/largestCachedRun`` pages can be wanted.
+    /// Decrypts and caches a run of adjacent uncached pages. Returns the number of wanted bytes filled. At most
+    /// ``ViewWorkspace/largestCachedRun`` pages can be wanted.
     private func readPages(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
     ) throws(ViewError) -> Int {
@@ -175,7 +176,7 @@ package final class ChainedFile: Sendable {
         let size = Int(min(next * pageSize, length) - start)
         let skipped = Int(plaintextOffset - start)
         let count = min(size - skipped, wanted.count)
-        // If only a part of the first or last page is wanted, copying all is cheaper than a second pread(2).
+        // Copy all if only a part of the first or last page is wanted, because a second pread(2) would cost more.
         let pages = count == size ? wanted.slice(..<count) : workspace.assembly.slice(..<size)
         try decrypt(at: start, into: pages, workspace)
         let plaintext = UnsafeRawBufferPointer(pages)

@@ -1,18 +1,18 @@
-/// The pieces of a file that was encrypted in chunks of equal size. Computed, so that a file of 1 TiB takes no memory.
+/// The pieces of a file encrypted in chunks of equal size. They are computed, so a file of 1 TiB takes no memory.
 struct ChunkPieces: Sendable {
     /// The largest chunk size that does not overflow with its padding.
     static let largestChunk = UInt64(1) << 62
 
-    /// Plaintext bytes of every chunk but the last.
+    /// Plaintext bytes of every chunk except the last.
     let chunkSize: UInt64
-    /// Ciphertext bytes of every chunk but the last.
+    /// Ciphertext bytes of every chunk except the last.
     let stride: UInt64
     let encryption: CipherChain.Encryption
     /// Bytes of the source file.
     let size: UInt64
     /// Bytes of plaintext.
     let length: UInt64
-    /// Chunks, with the last one.
+    /// Number of chunks, including the last.
     let count: UInt64
 
     /// - Parameters:
@@ -24,11 +24,11 @@ struct ChunkPieces: Sendable {
         self.encryption = encryption
         self.size = size
         count = size / stride + (size % stride == 0 ? 0 : 1)
-        // No product overflows: a chunk's plaintext is not longer than its ciphertext.
+        // The products cannot overflow, because a chunk's plaintext is never longer than its ciphertext.
         length = count == 0 ? 0 : (count - 1) * chunkSize + lastLength
     }
 
-    /// Bytes of ciphertext of a chunk. PKCS#7 adds 1 to 16.
+    /// Returns the bytes of ciphertext of a chunk. PKCS#7 adds 1 to 16.
     static func stride(_ chunkSize: UInt64, _ padding: CipherChain.Padding) -> UInt64 {
         switch padding {
         case .pkcs7: chunkSize / 16 * 16 + 16

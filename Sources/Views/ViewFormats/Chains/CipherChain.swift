@@ -1,6 +1,6 @@
 internal import LinuxSystem
 
-/// One CBC chain: consecutive bytes of a source file that were encrypted together. A file of a view is a list of chains.
+/// One CBC chain: consecutive bytes of a source file, encrypted together. A file of a view is a list of chains.
 package struct CipherChain: Equatable, Sendable {
     package enum Vector: Equatable, Sendable {
         case bytes(InitialVector)
@@ -36,21 +36,21 @@ package struct InitialVector: Codable, Hashable, Sendable {
         self.low = low
     }
 
-    /// Nil if there are not exactly 16 bytes.
+    /// Reads exactly 16 bytes; nil for another number.
     package init?(_ bytes: UnsafeRawBufferPointer) {
         guard bytes.count == 16 else { return nil }
         high = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 0, as: UInt64.self))
         low = UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
     }
 
-    /// 32 digits in either case, with or without `0x`.
+    /// Reads 32 digits in either case, with or without `0x`.
     package init?(hexadecimal text: [UInt8]) {
         let digits = Hexadecimal.withoutPrefix(text[...]) ?? text[...]
         guard digits.count == 32 else { return nil }
         self.init(digits: digits)
     }
 
-    /// 1 to 32 digits of a number.
+    /// Reads 1 to 32 digits of a number.
     init?(digits: ArraySlice<UInt8>) {
         guard 1...32 ~= digits.count else { return nil }
         self = .zero

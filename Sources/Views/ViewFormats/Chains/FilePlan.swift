@@ -1,26 +1,26 @@
 package import FileSystem
 internal import VaultCrypto
 
-/// How a view shows a file of its source.
+/// The way in which a view shows a file of its source.
 package enum FileDecision: Sendable {
-    /// Unchanged, because something shows that it is plaintext: the name of its format, or the line that names it.
+    /// Unchanged, because the name of its format, or the line that names it, proves it to be plaintext.
     case clear(String)
     case decrypted(FilePlan)
-    /// Not at all: an open fails.
+    /// Not shown: an open fails.
     case refused(ViewError)
-    /// Unchanged, because nothing says how to decrypt it.
+    /// Unchanged, because the view does not know how to decrypt it.
     case asItIs(String)
 }
 
-/// How one file of a view is read, and the keys that it needs. Any thread.
+/// The way to read one file of a view, and the keys for it. Any thread.
 package struct FilePlan: Sendable {
     enum Layout: Equatable, Sendable {
         case chunks(size: UInt64, InitialVector, CipherChain.Padding)
-        /// Without a vector: the first 16 bytes of the file are the vector.
+        /// Without a vector, the first 16 bytes of the file are the vector.
         case stream(InitialVector?, CipherChain.Padding)
-        /// Without a vector: it is derived with the key.
+        /// Without a vector, the key's derivation gives it.
         case salted(hasHeader: Bool, InitialVector?)
-        /// Without parts for a file of plaintext.
+        /// A file of plaintext has no parts.
         case segment(HlsSegment)
         case playlist(HlsPlaylistContent)
         case samples(Mp4Plan)
@@ -29,18 +29,18 @@ package struct FilePlan: Sendable {
     let layout: Layout
     /// The keys, in the order of the chains' key numbers.
     package let keyNames: [KeyName]
-    /// Nil if any cipher will do.
+    /// Nil if a key for any cipher will do.
     let cipher: ViewCipher?
     /// The file's path, for messages.
     let path: [UInt8]
 
-    /// The plan of a file of plaintext.
+    /// Returns the plan of a file of plaintext.
     static func plain(_ path: [UInt8]) -> FilePlan {
         FilePlan(layout: .segment(HlsSegment([])), keyNames: [], cipher: nil, path: path)
     }
 
-    /// Tells if another plan reads an unchanged source file in the same way. Never equal for two readings of a playlist:
-    /// the segments whose offsets it contains may have changed. Has none of an MP4 file's boxes, which can take much memory.
+    /// Equal for plans that read an unchanged source file in the same way. Two readings of a playlist are never equal,
+    /// because its segments, whose offsets it contains, may have changed. Leaves out an MP4 file's large boxes.
     package struct Identity: Equatable, Sendable {
         /// Nil for samples.
         fileprivate let layout: Layout?
@@ -56,14 +56,14 @@ package struct FilePlan: Sendable {
         return Identity(layout: layout, samples: nil, keyNames: keyNames, cipher: cipher)
     }
 
-    /// Opens the file's plaintext. Reads no more than the padding. For a playlist, reads the padding of the segments whose
-    /// byte ranges it names.
+    /// Opens the file's plaintext. Reads only the padding. For a playlist, reads the padding of the segments whose byte
+    /// ranges it names.
     /// - Parameters:
-    ///   - keys: of `keyNames`.
-    ///   - store: has or fetches keys that parts of an MP4 file need.
+    ///   - keys: the keys of `keyNames`.
+    ///   - store: has or fetches the keys for parts of an MP4 file.
     ///   - waits: true if a read may wait for these.
     ///   - token: identifies the content in `cache`.
-    /// - Throws: `.malformed`. `.noKey` if a key has the wrong length. `.store`.
+    /// - Throws: `.malformed`; `.noKey` if a key has the wrong length; `.store`.
     package func open(
         _ source: SourceFile, keys: [KeyMaterial], from store: KeyStore, waits: Bool, token: UInt64, cache: BlockCache,
         counters: Counters
@@ -96,7 +96,7 @@ package struct FilePlan: Sendable {
 
     private func cipherKey(_ material: KeyMaterial) throws(ViewError) -> CbcKey {
         if let cipher { try material.check(fits: cipher, path: path) }
-        // A copy, because a lock wipes each file's key in place.
+        // Copy the key, because a lock wipes each file's key in place.
         let own = material.key.subrange(0..<material.key.count)
         return try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
     }
@@ -107,7 +107,7 @@ package enum OpenContent: Sendable {
     case chained(ChainedFile)
     case text([UInt8])
 
-    /// Bytes.
+    /// Length in bytes.
     package var length: UInt64 {
         switch self {
         case .chained(let file): file.length
@@ -116,7 +116,7 @@ package enum OpenContent: Sendable {
     }
 
     /// Fills `buffer` up to the end of the file. Returns the bytes read.
-    /// - Throws: as ``ChainedFile/read(at:into:workspace:)``.
+    /// - Throws: as ``ChainedFile/read(at:into:isAhead:workspace:)``.
     package func read(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
         workspace: ViewWorkspace
@@ -132,8 +132,8 @@ package enum OpenContent: Sendable {
         }
     }
 
-    /// Decrypts ahead, as ``ChainedFile/readAhead(at:workspace:)``.
-    /// - Throws: as that.
+    /// Decrypts ahead.
+    /// - Throws: as ``ChainedFile/readAhead(at:workspace:)``.
     package func readAhead(at plaintextOffset: UInt64, workspace: ViewWorkspace) throws(ViewError) -> UInt64 {
         guard case .chained(let file) = self else { return .max }
         return try file.readAhead(at: plaintextOffset, workspace: workspace)

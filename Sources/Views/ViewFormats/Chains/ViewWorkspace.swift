@@ -11,11 +11,11 @@ package final class ViewWorkspace: SharingWorkerBuffers {
     package static let pageSize = 4096
     /// Reads of more pages bypass the block cache, because they would evict the pages of random reads.
     static let largestCachedRun = 16
-    /// Bytes that are decrypted at a time. Their ciphertext stays in the L2 cache.
+    /// Bytes decrypted at a time. Their ciphertext stays in the L2 cache.
     static let batchSize = 128 << 10
-    /// A batch, the block before it, the blocks that it begins and ends in, and the gaps between chains.
+    /// A batch, the block before it, the blocks at its two ends, and the gaps between chains.
     private static let ciphertextSize = batchSize + pageSize
-    /// The largest read that FUSE sends.
+    /// The largest read of FUSE.
     package static let replySize = 1 << 20
     private static let memorySize = replySize + ciphertextSize + largestCachedRun * pageSize + 32
 
@@ -24,16 +24,16 @@ package final class ViewWorkspace: SharingWorkerBuffers {
     package let reply: UnsafeMutableRawBufferPointer
     /// Ciphertext of one batch.
     let ciphertext: UnsafeMutableRawBufferPointer
-    /// Plaintext of pages that are only partly wanted.
+    /// Plaintext of partly wanted pages.
     let assembly: UnsafeMutableRawBufferPointer
-    /// Plaintext of one AES block that is only partly wanted.
+    /// Plaintext of one partly wanted AES block.
     let block: UnsafeMutableRawBufferPointer
     /// A chain's own initial vector.
     let vector: UnsafeMutableRawBufferPointer
     package var helper: RequestHelper?
     private let memory: UnsafeMutableRawPointer
 
-    /// Throws `.store` if there is no memory.
+    /// Allocates the buffers. Throws `.store` without memory.
     package init() throws(ViewError) {
         do { decryptor = try CbcDecryptor() } catch { throw .store(StoreError(error)) }
         var locked: Int32 = 0
@@ -44,7 +44,7 @@ package final class ViewWorkspace: SharingWorkerBuffers {
             defer { next += size }
             return UnsafeMutableRawBufferPointer(start: next, count: size)
         }
-        // First, so that replies begin at a page.
+        // Begin with the replies, so that they begin at a page.
         reply = part(Self.replySize)
         assembly = part(Self.largestCachedRun * Self.pageSize)
         ciphertext = part(Self.ciphertextSize)

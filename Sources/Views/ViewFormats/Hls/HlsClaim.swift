@@ -1,21 +1,21 @@
 /// A playlist's statement about some bytes of one file.
 struct HlsClaim: Sendable {
     enum Use: Hashable, Sendable {
-        /// No key is in force.
+        /// The bytes have no key in force.
         case plain
         case encrypted(HlsSegment.Encryption, KeyMeanings.Meaning)
-        /// The whole file is encrypted with this key. From an I-frame playlist, which does not know where the file's
-        /// segments begin, so the vector counts only if no other claim gives one.
+        /// The whole file is encrypted with this key, by an I-frame playlist. This does not know where the file's
+        /// segments begin, so its vector counts only if other claims give none.
         case frames(HlsSegment.Encryption, KeyMeanings.Meaning, isVectorKnown: Bool)
-        /// Samples in the file are encrypted, as its boxes say.
+        /// The file's samples are encrypted, as its boxes say.
         case samples(HlsSamples)
-        /// The bytes cannot be decrypted, and why.
+        /// The bytes cannot be decrypted, for this reason.
         case failed(PlaylistError)
-        /// A tag names bytes of the file under a key, but not as a segment. That says nothing about the file.
+        /// A tag names bytes of the file under a key, but not as a segment, so it says nothing about the file.
         case mention(Form)
     }
 
-    /// The form of the ciphertext that the keys in force at a line mean.
+    /// The form of the ciphertext, as meant by the keys in force at a line.
     enum Form: Hashable, Sendable {
         case chain, samples, unusable
 
@@ -28,43 +28,43 @@ struct HlsClaim: Sendable {
         }
     }
 
-    /// How a URI leads to the file.
+    /// The way from a URI to the file.
     struct Way: Hashable, Sendable {
-        /// A hash of the URI without its query. Nil if the URI as it is written is the file.
+        /// A hash of the URI without its query. Nil if the URI as written is the file.
         var bare: Int?
-        /// A hash of the whole URI. Nil for a byte range: those of one file can be asked for with different queries.
+        /// A hash of the whole URI. Nil for a byte range, because the ranges of one file can have different queries.
         var whole: Int?
         /// True if the mount's text keeps the URI, and players get the file for it, as without the query.
         var isByPath = false
-        /// True if another URI of the playlist leads to the file so, and may mean another one.
+        /// True if another URI of the playlist leads to the file in this way, and may mean another file.
         var isContested = false
     }
 
-    /// Ciphertext offsets. Nil for the whole file.
+    /// Ciphertext offsets; nil for the whole file.
     var bytes: Range<UInt64>?
     var use: Use
     var playlist: HlsPlaylistRecord
     var line: Int
-    /// The file's path when the playlist was read.
+    /// The file's path at the reading of the playlist.
     var path: [UInt8]
     /// True for a media initialization section.
     var isMap = false
-    /// Nil for a guess, which need not be a URI.
+    /// Nil for a guess, because it may be no URI.
     var way: Way?
 
-    /// Adds the statement, without its place in the playlist.
+    /// Hashes the statement without its place in the playlist.
     func hash(into hasher: inout Hasher) {
         hasher.combine(bytes)
         hasher.combine(use)
         hasher.combine(isMap)
     }
 
-    /// Nil if the bytes can be shown.
+    /// The reason for which the bytes cannot be shown; nil if they can.
     var failure: ViewError? {
         if case .failed(let reason) = use { playlist.error(reason) } else { nil }
     }
 
-    /// True if a key is in force at the line, so that its key lines stay unless the bytes are shown as plaintext.
+    /// True if a key is in force at the line. Its key lines then stay unless the bytes are shown as plaintext.
     var hasKey: Bool {
         switch use {
         case .plain: false
@@ -75,10 +75,10 @@ struct HlsClaim: Sendable {
 
     var isMention: Bool { if case .mention = use { true } else { false } }
 
-    /// False if the URI as it is written is no file.
+    /// False if the URI as written is not a file.
     var isExact: Bool { way?.bare == nil }
 
-    /// True if different URIs lead to the file, which can be the file of one of them only.
+    /// Returns true if different URIs lead to the file, which can belong to only one of them.
     static func areAmbiguous(_ claims: [HlsClaim]) -> Bool {
         var known: Way?
         for way in claims.lazy.compactMap(\.way) {
@@ -95,7 +95,7 @@ struct HlsClaim: Sendable {
 
     fileprivate var isPlain: Bool { if case .plain = use { true } else { false } }
 
-    /// True if both can hold for the same bytes.
+    /// Returns true if both can hold for the same bytes.
     fileprivate func agrees(with other: HlsClaim) -> Bool {
         switch (use, other.use) {
         case (.plain, .plain): true
@@ -108,13 +108,13 @@ struct HlsClaim: Sendable {
 
 /// A file of a playlist with `SAMPLE-AES` keys.
 package struct HlsSamples: Hashable, Sendable {
-    /// The description of the samples, from which the boxes of the file itself take over where they have one.
+    /// The description of the samples. Where the file's own boxes have one, that counts.
     package enum Description: Hashable, Sendable {
-        /// The `moov` of the file itself, of its init segment, or of both, says that samples are encrypted.
+        /// The `moov` of the file itself, of its init segment, or of both, declares encrypted samples.
         case protected
-        /// The boxes say that all samples are clear, or the file is text.
+        /// The boxes declare all samples clear, or the file is text.
         case clear(String)
-        /// The boxes do not say it, and why.
+        /// The boxes leave it open, for this reason.
         case unusable(String)
     }
 
@@ -126,34 +126,35 @@ package struct HlsSamples: Hashable, Sendable {
         package var bytes: Range<UInt64>?
     }
 
-    /// The URI of the key in force. Nil if there is none, or if parts of the file have different ones.
+    /// The URI of the key in force. Nil without one, or if parts of the file have different ones.
     package var uri: [UInt8]?
-    /// True if there is a key, also without one URI for the whole file.
+    /// True if a key is in force, even without one URI for the whole file.
     package var hasKey: Bool
     /// The directory of the playlist.
     package var directory: [UInt8]
-    /// Nil if the playlist names none, or it is no file of the tree.
+    /// Nil if the playlist names none, or one that is not a file of the tree.
     package var initial: Initial?
     package var description: Description
-    /// The content of the init segment. Two files can hold the same one.
+    /// A hash of the init segment's content. Two files can hold the same one.
     var initialDigest = 0
-    /// The byte ranges of a file that is nothing but init segments. Nil for the whole file. Empty for any other file.
+    /// The byte ranges of a file of init segments only, nil for the whole file. Empty for any other file.
     package var maps: [Range<UInt64>?] = []
 }
 
-/// Makes the decision about a file from all claims about it.
+/// Decides about a file, from all claims about it.
 struct HlsClaimMerge {
     private let claims: [HlsClaim]
     private let mentions: [HlsClaim]
     /// The claims of URIs that may mean another file.
     private let uncertain: [HlsClaim]
-    /// A claim because of which the file cannot be decrypted for the others.
+    /// A claim that prevents the file from being decrypted for the others.
     private let contested: HlsClaim?
     private let size: UInt64
 
+    /// Sorts the claims.
     /// - Parameters:
     ///   - size: bytes of the file. A byte range of the whole file equals none.
-    ///   - isAmbiguous: true if different URIs lead to the file. Then only those count that are the file as they are written.
+    ///   - isAmbiguous: true if different URIs lead to the file. Then only URIs that as written are the file count.
     init(_ claims: [HlsClaim], size: UInt64, isAmbiguous: Bool) {
         self.size = size
         let certain = isAmbiguous ? claims.filter(\.isExact) : claims
@@ -170,7 +171,7 @@ struct HlsClaimMerge {
 
     var decision: HlsDecision {
         do throws(ViewError) {
-            // Not left: their init segment may be shown without its encryption.
+            // Refuse samples instead of leaving them: their init segment may be shown without its encryption.
             for claim in uncertain + (contested == nil ? [] : claims) {
                 guard case .samples = claim.use else { continue }
                 throw .malformed(otherFile(claim))
@@ -189,7 +190,7 @@ struct HlsClaimMerge {
         return "\(line) leads to it, and so does another URI, which may mean another file"
     }
 
-    /// Bytes of a file with encrypted byte ranges that no claim covers.
+    /// Uncovered bytes of a file with encrypted byte ranges.
     var gaps: [Range<UInt64>] {
         var gaps: [Range<UInt64>] = []
         var end: UInt64 = 0
@@ -203,10 +204,10 @@ struct HlsClaimMerge {
 
     // MARK: Mentions
 
-    /// The decision, unless a tag names bytes under a key of which it decrypts a part only, or in another form: a player
-    /// could not use what is left of them.
+    /// Returns the decision, unless a tag names bytes under a key of which it decrypts only a part, or in another form,
+    /// because a player could not use what is left of them.
     ///
-    /// - Throws: `.malformed` for samples, which are not left.
+    /// - Throws: `.malformed` for samples, which must not be left.
     private func checked(_ decision: HlsDecision) throws(ViewError) -> HlsDecision {
         for mention in mentions {
             guard case .mention(let form) = mention.use else { continue }
@@ -230,18 +231,18 @@ struct HlsClaimMerge {
     private func decision(on samples: HlsSamples) throws(ViewError) -> HlsDecision {
         switch samples.description {
         case .protected: return .samples(samples)
-        // Without a key, the playlist says that the file is plaintext.
+        // Without a key, the playlist declares the file to be plaintext.
         case .unusable where !samples.hasKey: return .clear
         case .clear: return .samples(samples)
         case .unusable(let reason): throw .malformed(reason)
         }
     }
 
-    /// The file's samples if its claims are about these.
+    /// Returns the file's samples if its claims are about these.
     ///
     /// - Throws: `.malformed` if claims contradict each other.
     private func samples() throws(ViewError) -> HlsSamples? {
-        // A file with a map and segments is described by the segments' lines.
+        // The segments' lines describe a file with a map and segments.
         var found = claims.allSatisfy(\.isMap) ? maps() : nil
         for claim in claims where !claim.isMap {
             guard case .samples(let samples) = claim.use else { continue }
@@ -259,7 +260,7 @@ struct HlsClaimMerge {
                 found?.samples.initialDigest = samples.initialDigest
                 found?.samples.description = samples.description
             }
-            // The ranges of one file can have several keys, which its boxes tell apart.
+            // The ranges of one file can have several keys, distinguished by its boxes.
             if known.samples.hasKey, samples.hasKey, samples.uri != known.samples.uri {
                 found?.samples.uri = nil
             } else if samples.hasKey {
@@ -281,7 +282,7 @@ struct HlsClaimMerge {
         return found.samples
     }
 
-    /// A file of init segments, each with a description of its own.
+    /// Returns the samples of a file of init segments, each with a description of its own.
     private func maps() -> (claim: HlsClaim, samples: HlsSamples)? {
         var found: (claim: HlsClaim, samples: HlsSamples)?
         for claim in claims {
@@ -299,7 +300,7 @@ struct HlsClaimMerge {
         return found
     }
 
-    /// A part that cannot be decrypted refuses the file, unless a usable claim, of another playlist, has these bytes, too.
+    /// Refuses the file for a part that cannot be decrypted, unless another playlist's usable claim has these bytes.
     ///
     /// - Throws: the failure.
     private func checkFailures(_ usable: [HlsClaim]) throws(ViewError) {
@@ -319,13 +320,13 @@ struct HlsClaimMerge {
 
     // MARK: Chains
 
-    /// Equal claims count once. Nil if nothing is encrypted.
+    /// Returns the file's chains, or nil if nothing is encrypted. Equal claims count once.
     ///
     /// - Throws: `.malformed` if two claims contradict each other, or if no playlist can be shown decrypted.
     private func segment() throws(ViewError) -> HlsSegment? {
         let firm = claims.filter { $0.failure == nil }
         let ordered = firm.filter { if case .frames = $0.use { false } else { true } }.sorted(by: isBefore)
-        // A line without a key says nothing about one that cannot be used.
+        // Plain claims do not cover a failure, because a line without a key says nothing about an unusable one.
         try checkFailures(firm.filter { !$0.isPlain })
         try check(ordered)
         var parts: [HlsSegment.Part] = []
@@ -334,10 +335,10 @@ struct HlsClaimMerge {
         for claim in ordered {
             guard case .encrypted(let encryption, let meaning) = claim.use else { continue }
             meanings.insert(meaning)
-            // A claim for the same bytes as the one before agrees with it.
+            // Skip a claim for the same bytes as the one before, because the two agree.
             guard parts.isEmpty || parts.last?.bytes != claim.bytes else { continue }
             if let end = parts.last?.bytes?.upperBound, mapEnd == end, claim.bytes?.lowerBound == end + 16 {
-                // The range has the length of the plaintext, which is a multiple of 16: the padding takes another block.
+                // The range has the plaintext's length, a multiple of 16, so the padding takes another block.
                 parts[parts.count - 1].bytes = parts[parts.count - 1].bytes.map { $0.lowerBound..<(end + 16) }
             }
             mapEnd = claim.isMap ? claim.bytes?.upperBound : nil
@@ -372,8 +373,8 @@ struct HlsClaimMerge {
         return one.line < other.line
     }
 
-    /// Compares each claim with its neighbour, and with the plain range before it that ends last: a plain range can cover
-    /// several others if they are plain too.
+    /// Compares each claim with its neighbour, and with the plain range before it that ends last, because a plain range
+    /// can cover several others if they are plain too.
     private func check(_ ordered: [HlsClaim]) throws(ViewError) {
         var farthest: HlsClaim?
         for (one, claim) in zip([nil] + ordered, ordered) {

@@ -1,25 +1,24 @@
-/// How an hls view shows a file of its source: the one decision about it, made from all that speaks of the file. The text of each
-/// playlist, the lines of `mount` and `status`, and the exit code of `export` are read from it, so they cannot
-/// contradict what is shown.
+/// The one decision about a file in an hls view, from everything that speaks of the file. The text of each playlist,
+/// the lines of `mount` and `status`, and the exit code of `export` follow from it, so they never contradict it.
 package enum HlsDecision: Sendable {
-    /// A playlist, shown rewritten: `HlsIndex.open` returns the text. `size` is its length in bytes. Nil until it was
-    /// rendered.
+    /// A playlist, shown rewritten: `HlsIndex.open` returns the text. `size` is its bytes; nil before the first
+    /// rendering.
     case playlist(size: UInt64?)
     /// Plaintext in the source, too, because a playlist names it where no key is in force.
     case clear
     /// Decrypted as these parts.
     case chains(HlsSegment)
-    /// The samples inside are decrypted, as the boxes say.
+    /// The samples inside are decrypted, as described by the boxes.
     case samples(HlsSamples)
-    /// Not shown, and why.
+    /// Not shown, for this reason.
     case refused(ViewError)
     /// Shown as it is in the source, because no playlist names it as a segment.
     case asItIs
-    /// Shown as it is in the source, with the key lines of all that name it, and why.
+    /// Shown as it is in the source, with the key lines of all that name it, for this reason.
     case left(String)
 
-    /// True if the mount decrypts the file, or refuses what it cannot decrypt of it. Then a reference needs no key. Anything
-    /// else keeps its keys, even if another line says that it is plaintext.
+    /// True if the mount decrypts the file, or refuses its undecryptable parts. Then a reference needs no key. Any
+    /// other file keeps its keys, even if another line declares it to be plaintext.
     var isDecrypted: Bool {
         switch self {
         case .chains, .samples: true
@@ -27,10 +26,10 @@ package enum HlsDecision: Sendable {
         }
     }
 
-    /// True if bytes that a tag names under a key, not as a segment, are plaintext in the mount: they lie within what is
-    /// decrypted as one chain, or samples of the file are.
+    /// Returns true if bytes named by a tag under a key, but not as a segment, are plaintext in the mount: they lie
+    /// within one decrypted chain, or the file's samples are decrypted.
     /// - Parameters:
-    ///   - bytes: ciphertext offsets. Nil for the whole file.
+    ///   - bytes: ciphertext offsets; nil for the whole file.
     ///   - size: bytes of the file.
     func shows(_ bytes: Range<UInt64>?, _ form: HlsClaim.Form, size: UInt64) -> Bool {
         switch self {

@@ -2,17 +2,17 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto
 
-/// A playlist that was just read, from which the mount's text is made. Equal only to itself.
+/// A playlist just read, from which the mount's text is made. Equal only to itself.
 final class HlsPlaylistContent: Equatable, Sendable {
-    /// A file whose plaintext offsets the text contains.
+    /// A file with plaintext offsets in the text.
     struct Needed: Sendable {
         let identity: FileIdentity
-        /// From the source. The path can lead to another file by then.
+        /// The path below the source. It can lead to another file by the time it is opened.
         let path: [UInt8]
         let segment: HlsSegment
     }
 
-    /// The parts of a text that waits for keys.
+    /// The parts of a text not yet rendered, because it needs keys.
     fileprivate struct Template: Sendable {
         let playlist: Playlist
         /// One for each reference.
@@ -22,7 +22,7 @@ final class HlsPlaylistContent: Equatable, Sendable {
     }
 
     private enum State: Sendable {
-        /// The text, which depends on no keys.
+        /// The text, which does not depend on keys.
         case text([UInt8])
         case template(Template)
     }
@@ -33,6 +33,7 @@ final class HlsPlaylistContent: Equatable, Sendable {
     private let path: [UInt8]
     private let index: HlsIndex
 
+    /// Chooses the needed files.
     /// - Parameter decisions: about the files of the references.
     /// - Throws: `.malformed`.
     init(
@@ -60,16 +61,16 @@ final class HlsPlaylistContent: Equatable, Sendable {
             shown: playlist.references.indices.map {
                 reading.appearance($0, of: playlist.references[$0], decisions[$0])
             }, numbers: numbers)
-        // No range of a text without needed files changes.
+        // Without needed files, the ranges of the text do not change.
         state = needed.isEmpty ? .text(try template.rendered { _, bytes in bytes }) : .template(template)
         if case .text(let text) = state { index.setSize(UInt64(text.count), of: path) }
     }
 
     static func == (one: HlsPlaylistContent, other: HlsPlaylistContent) -> Bool { one === other }
 
-    /// The text that the mount shows.
+    /// Returns the text shown by the mount.
     ///
-    /// - Parameter keys: of the needed files, one after another.
+    /// - Parameter keys: the keys of the needed files, one file after another.
     func rendered(_ keys: [CbcKey]) throws(ViewError) -> [UInt8] {
         var rest = keys[...]
         let maps = try needed.map { (needed) throws(ViewError) in
@@ -103,7 +104,7 @@ extension HlsPlaylistContent.Template {
     ) throws(ViewError) -> [UInt8] {
         let text = try playlist.rendered { (number, reference) throws(ViewError) in
             var shown = shown[number]
-            // A reference that is left keeps its length, which a player widens itself.
+            // Keep the length of a reference left encrypted, because a player widens it itself.
             if let needed = numbers[number], let bytes = shown.needsKeys ? reference.bytes : reference.ciphertext {
                 shown.bytes = try plaintext(needed, bytes)
             }

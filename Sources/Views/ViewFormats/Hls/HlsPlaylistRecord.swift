@@ -1,28 +1,28 @@
 internal import LinuxSystem
 
-/// The result of one reading of a playlist, and what `HlsState` needs of it. Immutable, even if the file changes later.
+/// The result of one reading of a playlist, as far as `HlsState` needs it. Immutable, even if the file changes later.
 final class HlsPlaylistRecord: Sendable {
     let path: [UInt8]
     let stamp: FileStamp
     /// False if the file is shown as it is.
     let isPlaylist: Bool
     let fault: PlaylistError?
-    /// Why the file, which should be a playlist, is shown as it is.
+    /// The reason for which the file, although it should be a playlist, is shown as it is.
     let misreading: PlaylistError?
-    /// The encrypted references that no decision about a file can show.
+    /// The encrypted references that stay as they are, whatever is decided about files.
     let left: HlsLeft
     /// The endings of the names of encrypted segments.
     let endings: Set<[UInt8]>
     /// The first files of a playlist without keys.
     let clear: [(target: HlsReading.Target, bytes: Range<UInt64>?)]
     let problems: [HlsProblem]
-    /// The files that the playlist can have claims about, and the maximum number of claims.
+    /// The files about which the playlist can have claims, and the maximum number of claims.
     let files: Set<FileIdentity>
     let claimCount: Int
-    /// The keys that the boxes of its files name.
+    /// The keys named by the boxes of its files.
     let contentKeys: Set<KeyName>
 
-    /// - Parameter refusal: why the playlist's claims are not used.
+    /// - Parameter refusal: the reason for which the playlist's claims are not used.
     init(_ reading: HlsReading, refusal: PlaylistError? = nil) {
         path = reading.path
         stamp = reading.stamp

@@ -1,9 +1,9 @@
 internal import LinuxSystem
 
-/// Describes the files of a `SAMPLE-AES` playlist, from its init segments, which are read once each, and from the beginnings
-/// of segments that have none. Blocks for the disk.
+/// Describes the files of a `SAMPLE-AES` playlist. Reads each init segment once, and the beginnings of segments without
+/// one. Blocks for the disk.
 struct HlsSampleDescriber {
-    /// An `EXT-X-MAP`: its position among the references, its file, and why there is none.
+    /// An `EXT-X-MAP`: its position among the references, its file, and the reason if it has none.
     struct Map {
         let number: Int
         let reference: Playlist.Reference
@@ -16,7 +16,7 @@ struct HlsSampleDescriber {
         let uri: [UInt8]
     }
 
-    /// Maximum number of segments that are read for the keys in their fragments.
+    /// Maximum number of segments read for the keys in their fragments.
     private static let maximumUses = 1024
 
     private let root: Descriptor
@@ -24,22 +24,23 @@ struct HlsSampleDescriber {
     private let directory: [UInt8]
     /// The keys of `--key KID=FILE`.
     private let given: Set<KeyID>
-    /// The keys that the boxes name.
+    /// The keys named by the boxes.
     private(set) var keys: Set<KeyName> = []
     private var initials: [HlsSamples.Initial: (description: HlsSamples.Description, movie: Mp4Movie?)] = [:]
     /// The last file without an init segment, which can have many byte ranges.
     private var last: (identity: FileIdentity, description: HlsSamples.Description)?
     private var uses: Set<KeyUse> = []
 
-    /// - Parameter directory: that of the playlist.
+    /// - Parameter directory: the directory of the playlist.
     init(_ index: HlsIndex, directory: [UInt8]) {
         (root, work, given) = (index.root, index.work, index.givenKeys)
         self.directory = directory
     }
 
+    /// Describes the samples of a reference's file.
     /// - Parameters:
-    ///   - uri: of the key in force, if there is one.
-    ///   - map: in force at the reference, or the reference itself.
+    ///   - uri: the URI of the key in force, if there is one.
+    ///   - map: the one in force at the reference, or the reference itself.
     mutating func samples(
         of target: HlsReading.Target, _ reference: Playlist.Reference, uri: [UInt8]?, map: Map?
     ) -> HlsSamples {
@@ -111,7 +112,7 @@ struct HlsSampleDescriber {
         }
     }
 
-    /// Adds the keys of the first file of each key line: those of the `moov`, and others that a fragment may name.
+    /// Adds the keys of the first file of each key line: those in the `moov`, and any others that a fragment names.
     private mutating func addKeys(
         of target: HlsReading.Target, _ samples: HlsSamples, _ map: Int?, _ movie: Mp4Movie?
     ) {

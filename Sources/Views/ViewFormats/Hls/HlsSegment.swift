@@ -1,4 +1,4 @@
-/// How a file that playlists name as a segment is encrypted. Immutable. Any thread.
+/// The encryption of a file named by playlists as a segment. Immutable. Any thread.
 package struct HlsSegment: Equatable, Sendable {
     /// AES-128-CBC with PKCS#7.
     package struct Encryption: Hashable, Sendable {
@@ -7,7 +7,7 @@ package struct HlsSegment: Equatable, Sendable {
     }
 
     package struct Part: Equatable, Sendable {
-        /// Ciphertext offsets. Nil for the whole file.
+        /// Ciphertext offsets; nil for the whole file.
         package var bytes: Range<UInt64>?
         package var encryption: Encryption
     }

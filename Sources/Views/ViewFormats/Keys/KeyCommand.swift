@@ -3,8 +3,7 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// `--key-command`: a shell command that prints a key. The key's URI or identifier, or the file's path, is in its
-/// environment.
+/// `--key-command`: a shell command that prints a key. The key's URI or ID, or the file's path, is in its environment.
 ///
 /// It runs in a session of its own, without our open files, and is killed at the time limit. Any thread, several at a
 /// time.
@@ -20,7 +19,7 @@ package final class KeyCommand: Sendable {
 
     private struct Cancellation {
         var isCancelled = false
-        /// Woken, and never cleared, to end the commands that run now.
+        /// Woken once, to end the running commands.
         var signal: Waker?
     }
 
@@ -35,18 +34,18 @@ package final class KeyCommand: Sendable {
 
     /// - Parameters:
     ///   - command: for `/bin/sh -c`, without NUL.
-    ///   - log: receives the stderr of a failed command, line by line. The stderr of a successful command is dropped: with
-    ///     `set -x` it can contain the key.
+    ///   - log: receives the stderr of a failed command, line by line. The stderr of a successful command is dropped,
+    ///     because it can contain the key, with `set -x`.
     package init(_ command: [UInt8], limit: Duration = .seconds(30), log: @escaping @Sendable (String) -> Void) {
         self.command = command
         self.limit = limit
         self.log = log
     }
 
-    /// Runs the command.
+    /// Runs the command, and returns the printed key.
     /// - Throws: `noKey` if it fails, takes too long, prints too much or no key, or is cancelled.
     package func key(for subject: Subject, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
-        // One byte more than the maximum, to detect more output.
+        // Read one byte more than the maximum, to detect more output.
         let output = WipedBytes(capacity: KeyFile.maximumSize + 1)
         let errors = WipedBytes(capacity: CommandRun.errorSize)
         var end = CommandRun.End.cancelled
@@ -72,7 +71,7 @@ package final class KeyCommand: Sendable {
         }
     }
 
-    /// Ends running commands, without waiting for them, and refuses new ones.
+    /// Ends running commands without waiting for them, and refuses new ones.
     package func cancelAll() {
         let signal = cancellation.withLock { state in
             state.isCancelled = true
@@ -84,7 +83,7 @@ package final class KeyCommand: Sendable {
     /// Allows new commands again.
     package func resume() { cancellation.withLock { $0.isCancelled = false } }
 
-    /// Nil if commands are refused.
+    /// Returns the signal to stop commands, or nil if they are refused.
     private func stopSignal() throws(StoreError) -> Waker? {
         try cancellation.withLock { (state) throws(StoreError) in
             if state.isCancelled { return nil }
@@ -93,7 +92,7 @@ package final class KeyCommand: Sendable {
         }
     }
 
-    /// The environment of this process and the subject's variables.
+    /// Returns the environment of this process with the subject's variables.
     private func environment(for subject: Subject) throws(StoreError) -> [[UInt8]] {
         let names = ["VAULTFS_KEY_URI=", "VAULTFS_KEY_PATH=", "VAULTFS_KEY_ID="].map { [UInt8]($0.utf8) }
         var variables: [[UInt8]] = []

@@ -4,15 +4,15 @@ package import LinuxSystem
 package import SystemPackage
 internal import VaultCrypto
 
-/// Reads keys from files: in binary or as hexadecimal digits, as the length shows. Any thread.
+/// Reads keys from files, in binary or hexadecimal digits, which the length distinguishes. Any thread.
 package enum KeyFile {
     /// Maximum size of a key file or of a key command's output.
     static let maximumSize = 4096
 
     // MARK: Reading
 
-    /// Reads a key file of the command line, which can be a pipe (`/dev/fd/3`). Blocks until the writer closes it, so only
-    /// for use before the mount.
+    /// Reads a key file named on the command line, which can be a pipe (`/dev/fd/3`). Call it before the mount only,
+    /// because it blocks until the writer closes the pipe.
     /// - Throws: `noKey`.
     package static func readOnce(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
@@ -28,7 +28,7 @@ package enum KeyFile {
         }
     }
 
-    /// Reads a key from a file of the user. Follows links. Does not block: the file must be a regular file.
+    /// Reads a key from a file of the user. Follows links. Cannot block, because the file must be a regular file.
     /// - Throws: `noKey`.
     package static func read(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
@@ -54,7 +54,7 @@ package enum KeyFile {
         _ name: String, _ cipher: ViewCipher?,
         fill: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     ) throws(ViewError) -> KeyMaterial {
-        // One byte more than the maximum, to detect a longer file.
+        // Read one byte more than the maximum, to detect a longer file.
         let bytes = WipedBytes(capacity: maximumSize + 1)
         do throws(StoreError) { try bytes.fill(fill) } catch { throw .noKey("cannot read \(name): \(error.reason)") }
         return try bytes.withBytes { (bytes) throws(ViewError) in try parse(bytes, cipher: cipher, name: name) }
@@ -64,8 +64,8 @@ package enum KeyFile {
 
     /// Parses the bytes of a key file.
     ///
-    /// Without a cipher, 32 hexadecimal digits are an AES-128 key. They could be the bytes of an AES-256 key, but a random
-    /// key does not consist of digits only.
+    /// Without a cipher, 32 hexadecimal digits are an AES-128 key. They could be the bytes of an AES-256 key, but a
+    /// random key does not consist of digits only.
     /// - Parameters:
     ///   - cipher: nil if a key of any length will do.
     ///   - name: the file's name in messages.
@@ -75,7 +75,7 @@ package enum KeyFile {
             throw .noKey("\(name) has more than \(maximumSize) bytes, where \(expectation(cipher)) is expected")
         }
         let sizes = cipher.map { [$0.keySize] } ?? ViewCipher.allCases.map(\.keySize)
-        // First, because 32 digits without a cipher are AES-128. With one size, no length is ambiguous.
+        // Try digits first, because 32 digits without a cipher are AES-128. With one size, a length is never ambiguous.
         if let key = try hexadecimal(bytes, sizes: sizes) { return KeyMaterial(key: key) }
         if isBase64(bytes) { throw .noKey("\(name) looks like a key in base64: decode it with 'base64 -d'") }
         let newline = bytes.last != UInt8(ascii: "\n") ? 0 : bytes.dropLast().last == UInt8(ascii: "\r") ? 2 : 1
@@ -90,8 +90,8 @@ package enum KeyFile {
         return "a key of \(cipher.keySize) bytes or \(2 * cipher.keySize) hexadecimal digits"
     }
 
-    /// True for 16 or 32 bytes in base64, whose length can be that of another key. It ends with a padding character, as a
-    /// binary key of text does not.
+    /// Returns true for 16 or 32 bytes in base64, which can have the length of another key. Unlike a binary key of
+    /// text, they end with a padding character.
     private static func isBase64(_ bytes: [UInt8]) -> Bool {
         let end = bytes.lastIndex { !" \t\r\n".utf8.contains($0) } ?? -1
         let text = bytes[...end]
@@ -107,7 +107,7 @@ package enum KeyFile {
 
     private static func isDigit(_ byte: UInt8) -> Bool { Hexadecimal.value(of: byte) != nil }
 
-    /// The key if the bytes are its digits, optionally with `0x` before and white space after them.
+    /// Returns the key if the bytes are its digits, optionally with `0x` before and white space after them.
     private static func hexadecimal(_ bytes: [UInt8], sizes: [Int]) throws(ViewError) -> SecretBytes? {
         let end = bytes.lastIndex { !" \t\r\n".utf8.contains($0) } ?? -1
         let digits = Hexadecimal.withoutPrefix(bytes[...end]) ?? bytes[...end]
@@ -131,7 +131,7 @@ package struct KeySources: Sendable {
     let root: Descriptor
     /// `--key URI=FILE`, with absolute paths.
     let uriFiles: [[UInt8]: FilePath]
-    /// Those of `uriFiles` whose URIs are identifiers of keys.
+    /// The files of `uriFiles` with identifiers of keys for URIs.
     private let idFiles: [KeyID: FilePath]
     let command: KeyCommand?
     let derive: Derivation?
@@ -147,9 +147,8 @@ package struct KeySources: Sendable {
         self.derive = derive
     }
 
-    /// Reads, derives or asks for a key. Blocks for little more than the key command's timeout at most, unless the disk
-    /// hangs.
-    /// - Throws: `noKey`, with the key's subject and what was tried.
+    /// Reads, derives or asks for a key. Blocks for little more than the key command's timeout, unless the disk hangs.
+    /// - Throws: `noKey`, with the key's subject and the tried sources.
     func load(_ name: KeyName) throws(ViewError) -> KeyMaterial {
         do throws(ViewError) {
             switch name {
@@ -177,7 +176,7 @@ package struct KeySources: Sendable {
         }
     }
 
-    /// True if the key command has the key.
+    /// Returns true if the key comes from the key command.
     func asksCommand(for name: KeyName) -> Bool {
         switch name {
         case .uri(let uri, _, _): command != nil && givenFile(of: name) == nil && !HlsURI.isData(uri)
@@ -187,7 +186,7 @@ package struct KeySources: Sendable {
         }
     }
 
-    /// The file of `--key` for a key.
+    /// Returns the file of `--key` for a key.
     func givenFile(of name: KeyName) -> FilePath? {
         switch name {
         case .uri(let uri, _, _): uriFiles[uri]
@@ -203,7 +202,7 @@ package struct KeySources: Sendable {
         return try KeyFile.read(path, in: root, cipher: cipher)
     }
 
-    /// The first of these that is configured decides: `--key`, the URI itself, `--key-command`, a file in the source.
+    /// Reads the key from the first configured source: `--key`, the URI itself, `--key-command`, a file in the source.
     private func uriKey(_ uri: [UInt8], directory: [UInt8], cipher: ViewCipher) throws(ViewError) -> KeyMaterial {
         if let file = uriFiles[uri] { return try KeyFile.read(file, cipher: cipher) }
         if HlsURI.isData(uri) {
@@ -223,17 +222,17 @@ package struct KeySources: Sendable {
         }
     }
 
-    /// The first of these that is configured decides: `--key`, the URI itself, `--key-command`, the file `KID.key` beside
-    /// the file or the playlist, the file that the URI names.
+    /// Reads the key from the first configured of these: `--key`, the URI itself, `--key-command`, the file `KID.key`
+    /// beside the file or the playlist, the file named by the URI.
     /// - Parameters:
-    ///   - uri: names no other key.
-    ///   - all: the URI for the command.
+    ///   - uri: nil if it may also name other keys.
+    ///   - uri: nil unless it names this key alone.
     private func contentKey(
         _ id: KeyID, _ uri: [UInt8]?, command all: [UInt8]?, directory: [UInt8]
     ) throws(ViewError) -> KeyMaterial {
         let cipher = ViewCipher.aes128CBC
         if let file = idFiles[id] ?? uri.flatMap({ uriFiles[$0] }) { return try KeyFile.read(file, cipher: cipher) }
-        // Of other systems than the identity format, the data is no key, and has another length.
+        // In systems other than the identity format, the data is not a key, and has another length.
         if let uri, HlsURI.isData(uri), let bytes = HlsURI.data(uri),
             let key = try? KeyFile.parse(bytes, cipher: cipher, name: "the key in the playlist")
         {
@@ -251,7 +250,7 @@ package struct KeySources: Sendable {
     /// The keys of `--key KID=FILE`.
     var given: Set<KeyID> { Set(idFiles.keys) }
 
-    /// The stamp of the file in the source that has a key of a playlist. Nil for a key that comes from elsewhere.
+    /// Returns the stamp of the source's file with a key of a playlist; nil for a key from elsewhere.
     func stamp(of name: KeyName) -> FileStamp? {
         guard case .uri(let uri, let directory, _) = name, command == nil, uriFiles[uri] == nil, !HlsURI.isData(uri),
             let path = first(of: HlsURI.keyPaths(uri, directory: directory))

@@ -5,7 +5,7 @@ package import VaultCrypto
 package enum KeyName: Hashable, Sendable {
     /// The one key of the view, given at mount.
     case shared
-    /// A key file that `view.json` names: absolute, or relative to the source. Without a cipher, the key's length
+    /// A key file named by `view.json`: absolute, or relative to the source. Without a cipher, the key's length
     /// decides.
     case manifest(path: [UInt8], cipher: ViewCipher?)
     /// The key command's key of a file. The path is relative to the source.
@@ -13,16 +13,16 @@ package enum KeyName: Hashable, Sendable {
     /// The key of an `EXT-X-KEY`, with its URI as in the playlist. The playlist's directory is relative to the source
     /// (empty for the source itself).
     case uri([UInt8], directory: [UInt8], cipher: ViewCipher = .aes128CBC)
-    /// A key derived from the view's passphrase. All files have the same derivation, but for the cipher.
+    /// A key derived from the view's passphrase. Files differ in the salt and the cipher of the derivation only.
     case derived(salt: [UInt8], cipher: ViewCipher)
-    /// The key that the boxes of an MP4 file name. With the URI of the playlist's `EXT-X-KEY`, if there is one. It means
-    /// this key alone only if the file has no other. The directory is that of the playlist or the file.
+    /// The key named by an MP4 file's boxes, with the URI of the playlist's `EXT-X-KEY`, if there is one. The URI means
+    /// this key alone only if the file has one key. The directory is that of the playlist or the file.
     case content(KeyID, uri: [UInt8]?, isOfURI: Bool, directory: [UInt8])
 
     /// The key of `--key KID=FILE`.
     package static func given(_ id: KeyID) -> KeyName { .content(id, uri: nil, isOfURI: false, directory: []) }
 
-    /// True if it can come from the key command.
+    /// True if the key command may be asked for the key.
     package var mayComeFromCommand: Bool {
         switch self {
         case .path, .uri, .content: true
@@ -30,8 +30,7 @@ package enum KeyName: Hashable, Sendable {
         }
     }
 
-    /// True if an open shows that the key is the right one. The samples of an MP4 file have no padding, so any key opens
-    /// it.
+    /// True if an open proves the key. An MP4 file's samples have no padding, so any key opens the file.
     var isProvable: Bool { if case .content = self { false } else { true } }
 
     /// True if another fetch can return another key.
@@ -42,8 +41,8 @@ package enum KeyName: Hashable, Sendable {
         }
     }
 
-    /// The key of a file in `cbc` and `cbc-chunks`: from `view.json`, otherwise given at mount, otherwise from the key
-    /// command.
+    /// Returns the key of a file in `cbc` and `cbc-chunks`: from `view.json`, or else given at mount, or else from the
+    /// key command.
     package static func ofFile(
         _ path: [UInt8], entry: ViewManifest.Entry?, hasSharedKey: Bool, cipher: ViewCipher?
     ) -> KeyName {
@@ -52,7 +51,7 @@ package enum KeyName: Hashable, Sendable {
         return hasSharedKey ? .shared : .path(path, cipher: cipher)
     }
 
-    /// The same for all relative URIs that lead to one path, from playlists in any directory.
+    /// The name in a form equal for all relative URIs to one path, from playlists in any directory.
     var normalized: KeyName {
         guard case .uri(let uri, let directory, let cipher) = self,
             let path = HlsURI.paths(uri, directory: directory).last
@@ -61,9 +60,9 @@ package enum KeyName: Hashable, Sendable {
     }
 }
 
-/// A key, with its initial vector if it was derived together with it (`openssl enc`).
+/// A key, with its initial vector if both were derived together (`openssl enc`).
 ///
-/// Make a cipher of it and let it go. Its bytes are wiped with the last reference.
+/// Make a cipher of it and let it go, because its bytes are wiped with the last reference.
 package struct KeyMaterial: Sendable {
     package let key: SecretBytes
     /// 16 bytes.
@@ -74,8 +73,8 @@ package struct KeyMaterial: Sendable {
         self.iv = iv
     }
 
-    /// - Throws: `noKey` if the key's length is not that of `cipher`. The view's one key can be used for a file to which
-    ///   `view.json` gives another cipher.
+    /// Checks the length. The view's one key can be used for a file with another cipher in `view.json`.
+    /// - Throws: `noKey` if the key's length is not that of `cipher`.
     func check(fits cipher: ViewCipher, path: [UInt8]) throws(ViewError) {
         guard key.count == cipher.keySize else {
             throw .noKey(

@@ -3,12 +3,12 @@ internal import LinuxSystem
 
 /// The keys of a view. Keeps a bounded number in memory, and fetches others from `KeySources`. Any thread.
 ///
-/// Does not keep failures: the next fetch tries again.
+/// Does not keep failures, so the next fetch tries again.
 package final class KeyStore: Sendable {
     /// Receives the result of a prefetch, on a thread of the store. Must not call `stop`.
     package typealias Completion = @Sendable (KeyName, Result<KeyMaterial, ViewError>) -> Void
 
-    /// One fetch. All threads that want the key wait for it. Under the monitor's lock.
+    /// One fetch, awaited by all threads that want the key. Under the monitor's lock.
     private final class Load {
         var outcome: Result<KeyMaterial, ViewError>?
 
@@ -16,13 +16,13 @@ package final class KeyStore: Sendable {
     }
 
     private struct State {
-        /// Why there are no keys now.
+        /// The reason for which keys are refused; nil if they are not.
         var refusal: ViewError?
         var isStopped = false
         var shared: KeyMaterial?
         var cache: KeyCache
         var loads: [KeyName: Load] = [:]
-        /// Threads inside `KeySources.load`, also for loads that `forget` has ended.
+        /// Number of threads inside `KeySources.load`, including those of loads ended by `forget`.
         var loadingThreads = 0
         var queue: ArraySlice<(name: KeyName, completion: Completion)> = []
         var threads: [BackgroundThread] = []
@@ -54,10 +54,10 @@ package final class KeyStore: Sendable {
     /// True after `forget` or `stop`.
     package var isClosed: Bool { state.access { $0.refusal != nil } }
 
-    /// The key if it is in memory. Does not block.
+    /// Returns the key if it is in memory. Does not block.
     package func find(_ name: KeyName) -> KeyMaterial? { state.access { $0.find(name) } }
 
-    /// The key if it is in memory, and not from a file in the source that has another content now. One of a removed file stays.
+    /// Returns the key if it is in memory, unless its file in the source has changed. Keeps the key of a removed file.
     /// Call this at an open.
     package func findCurrent(_ name: KeyName) -> KeyMaterial? {
         guard
@@ -71,8 +71,8 @@ package final class KeyStore: Sendable {
         return material
     }
 
-    /// Returns the key from memory, or fetches it. Blocks for little more than the key command's timeout at most.
-    /// - Throws: `noKey`, with what was tried. `.store(.locked)` after `forget`, which also ends waits.
+    /// Returns the key from memory, or fetches it. Blocks for little more than the key command's timeout.
+    /// - Throws: `noKey`, with the tried sources; `.store(.locked)` after `forget`, which also ends waits.
     package func fetch(_ name: KeyName) throws(ViewError) -> KeyMaterial {
         let (load, isNew) = state.access { state in
             if let refusal = state.refusal { return (Load(.failure(refusal)), false) }
@@ -86,24 +86,23 @@ package final class KeyStore: Sendable {
         return try (isNew ? run(load, name) : state.wait { _ in load.outcome }).get()
     }
 
-    /// The key if it is in a file. Nil for a key that the key command has.
+    /// Returns the key if it is in a file, or nil for a key of the key command.
     func read(_ name: KeyName) -> KeyMaterial? {
-        // Also not one that the command gave before, so that the answer does not depend on what was opened.
+        // Ignore even a key already in memory from the command, so that the answer is independent of earlier opens.
         if isClosed || sources.asksCommand(for: name) { return nil }
         return find(name) ?? (try? sources.load(name))
     }
 
-    /// The keys of `--key KID=FILE`, whose names have nothing but the identifier.
+    /// The keys of `--key KID=FILE`, with names of nothing but the identifier.
     package var given: Set<KeyID> { sources.given }
 
-    /// Reads the given keys, because a fragment can need one that no open did. `missing` has the reason of a failure.
+    /// Reads the given keys, because a fragment can need one that no open did. `missing` returns the failures.
     package func loadGiven() { for id in given { _ = try? fetch(.given(id)) } }
 
-    /// Maximum number of keys that `missing` tries to read.
+    /// Maximum number of keys read by `missing`.
     private static let maximumTries = 4096
 
-    /// Tries to read keys from files, also the given ones, and returns the reasons why that fails, each once. Does not ask the
-    /// key command.
+    /// Tries to read all keys from files, also the given ones, without the key command. Returns each failure once.
     func missing(_ names: Set<KeyName>) -> [String] {
         let files = KeySources(root: sources.root, uriFiles: sources.uriFiles)
         var reasons: Set<String> = []
@@ -111,14 +110,14 @@ package final class KeyStore: Sendable {
             do throws(ViewError) { _ = try body() } catch .noKey(let reason) {
                 reasons.insert(reason)
             } catch {
-                // Any other failure may pass before the key is needed.
+                // Ignore any other failure, because it may pass before the key is needed.
             }
         }
         let names = Array(names.prefix(Self.maximumTries)) + given.map(KeyName.given)
         for name in names where !sources.asksCommand(for: name) {
             attempt { () throws(ViewError) in try files.load(name) }
         }
-        // Nothing says which cipher a key is for whose URI no playlist names.
+        // Accept any cipher for the key of a URI that playlists do not name.
         for file in Set(files.uriFiles.values).subtracting(names.compactMap(files.givenFile)) {
             attempt { () throws(ViewError) in try KeyFile.read(file, cipher: nil) }
         }
@@ -126,13 +125,13 @@ package final class KeyStore: Sendable {
     }
 
     private func run(_ load: Load, _ name: KeyName) -> Result<KeyMaterial, ViewError> {
-        // Before the key, so that the next open notices a change in between.
+        // Take the stamp before the key, so that the next open notices a change in between.
         let stamp = sources.stamp(of: name)
         var loaded: Result<KeyMaterial, ViewError>? = Result { () throws(ViewError) in try sources.load(name) }
         linux_scrub_thread()
         return state.update { state in
             state.loadingThreads -= 1
-            // Ended by `forget` or `stop`: release the key, which wipes it, before `waitForLoads` returns.
+            // `forget` or `stop` has ended the load: release the key, which wipes it, before `waitForLoads` returns.
             guard load.outcome == nil, let result = loaded.take() else {
                 loaded = nil
                 return load.outcome ?? .failure(.store(.locked))
@@ -152,7 +151,7 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// Removes keys that did not open a file, so that the next fetch finds a corrected key. Keeps keys that have opened
+    /// Removes keys after a failed open, so that the next fetch finds a corrected key. Keeps keys that have opened
     /// another file, and keys that a fetch would not change.
     package func dropUnproven(_ names: [KeyName]) {
         state.access { state in
@@ -160,8 +159,8 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// Fetches keys in the background, in order, four at a time. Calls `completion` for each, but not for keys that wait
-    /// at a `forget`, and not after `stop`. Returns how many names the bounded queue has accepted.
+    /// Fetches keys in the background, in order, four at a time. Calls `completion` for each, except for keys waiting
+    /// at a `forget`, and after `stop`. Returns how many names the bounded queue has accepted.
     @discardableResult
     package func prefetch(_ names: [KeyName], completion: @escaping Completion) -> Int {
         state.update { state in
@@ -169,7 +168,7 @@ package final class KeyStore: Sendable {
             let accepted = names.prefix(Self.queueLimit - state.queue.count)
             state.queue += accepted.map { ($0, completion) }
             for _ in 0..<min(Self.threadCount - state.threads.count, accepted.count) {
-                // Fewer threads will do. Without any, keys are fetched when files are opened.
+                // Continue with fewer threads. Without any, keys are fetched when files are opened.
                 guard let thread = try? BackgroundThread({ [self] in work() }) else { break }
                 state.threads.append(thread)
             }
@@ -185,14 +184,14 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// For a lock: releases all keys, which wipes them, ends key commands, and fails waiting fetches. A fetch in progress
-    /// releases its key when it ends. See `waitForLoads`.
+    /// Closes the store for a lock: releases all keys, which wipes them, ends key commands, and fails waiting fetches.
+    /// A fetch in progress releases its key at its end. See `waitForLoads`.
     package func forget() { close(.store(.locked)) }
 
-    /// Waits until no fetch is in progress. Has no timeout if the file system of a key file does not answer.
+    /// Waits until all fetches have ended. Has no timeout if the file system of a key file does not answer.
     package func waitForLoads() { state.wait { $0.loadingThreads == 0 ? () : nil } }
 
-    /// Returns keys again, after an unlock.
+    /// Opens the store again, after an unlock.
     package func reopen(shared: KeyMaterial?) {
         state.update { state in
             if state.isStopped { return }
@@ -202,7 +201,7 @@ package final class KeyStore: Sendable {
         }
     }
 
-    /// For an unmount: like `forget`, but final. Joins the threads. Must be called once.
+    /// Closes the store for an unmount: like `forget`, but final. Joins the threads. Must be called once.
     package func stop() {
         close(.noKey("the view is being unmounted"), isStopped: true)
         for thread in state.update({ $0.threads }) { thread.join() }
@@ -224,14 +223,14 @@ package final class KeyStore: Sendable {
     }
 }
 
-/// A bounded number of keys by name. Evicts those with the oldest use. One thread at a time.
+/// A bounded number of keys by name. Evicts the least recently used ones. One thread at a time.
 struct KeyCache {
     private struct Entry {
         let material: KeyMaterial
         /// The stamp of the key's file in the source.
         let stamp: FileStamp?
         var lastUse: UInt64
-        /// True if the key has opened a file. A file that it does not open is damaged.
+        /// True if the key has opened a file. Another file that it cannot open is then damaged.
         var isProven = false
     }
 
@@ -250,7 +249,7 @@ struct KeyCache {
         }(&entries[name])
     }
 
-    /// - Parameter stamp: of the key's file in the source, if it has one.
+    /// - Parameter stamp: the stamp of the key's file in the source, if it has one.
     mutating func insert(_ material: KeyMaterial, _ stamp: FileStamp? = nil, for name: KeyName) {
         if entries.count >= capacity, entries[name] == nil { shrink() }
         clock += 1
@@ -261,7 +260,7 @@ struct KeyCache {
 
     mutating func remove(_ name: KeyName) { entries[name] = nil }
 
-    /// Evicts the older half at once. A search for the oldest at each insert would cost more than to fetch a key again.
+    /// Evicts the older half at once. A search for the oldest at each insert would cost more than fetching a key again.
     private mutating func shrink() {
         let uses = entries.values.map(\.lastUse).sorted()
         let median = uses[uses.count / 2]

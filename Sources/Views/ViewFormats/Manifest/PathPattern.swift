@@ -12,7 +12,7 @@ struct PathPattern: Sendable {
     let text: [UInt8]
     private let components: [Component]
 
-    /// False if the text is a plain path.
+    /// Returns false for a plain path.
     static func isPattern(_ text: [UInt8]) -> Bool { text.contains { "*?[\\".utf8.contains($0) } }
 
     init(_ text: [UInt8]) {
@@ -23,7 +23,7 @@ struct PathPattern: Sendable {
     /// - Parameter path: its components.
     func matches(_ path: [[UInt8]]) -> Bool {
         var (next, position) = (0, 0)
-        // The last `**`, and the position it has reached. Only the last one ever needs to match more components.
+        // The last `**`, and the position it has reached. Only the last one can ever have to match more components.
         var retry: (next: Int, position: Int)?
         while position < path.count {
             if next < components.count {
@@ -53,7 +53,7 @@ struct PathPattern: Sendable {
     }
 
     private static func matches(_ glob: [UInt8], _ component: [UInt8]) -> Bool {
-        // Matches bytes: this process sets no locale, so it has the C locale.
+        // fnmatch(3) compares bytes, because this process sets no locale, and so has the C locale.
         withCString(glob) { glob in withCString(component) { fnmatch(glob, $0, 0) == 0 } }
     }
 }

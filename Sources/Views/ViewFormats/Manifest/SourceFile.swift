@@ -6,7 +6,7 @@ internal import SystemPackage
 /// The ciphertext of a view's file, open for reading. Any thread.
 package struct SourceFile: Sendable {
     package let descriptor: Descriptor
-    /// Bytes at the time of the open. Nothing after them is read.
+    /// Bytes at the time of the open. Later bytes are never read.
     package let size: UInt64
 
     package init(_ descriptor: Descriptor, size: UInt64) {
@@ -15,7 +15,7 @@ package struct SourceFile: Sendable {
         self.size = size
     }
 
-    /// - Parameter status: of the descriptor.
+    /// - Parameter status: the descriptor's status.
     package init(_ descriptor: Descriptor, _ status: stat) {
         self.init(descriptor, size: UInt64(max(0, status.st_size)))
     }
@@ -40,8 +40,8 @@ package struct SourceFile: Sendable {
 }
 
 extension Descriptor {
-    /// An O_PATH descriptor of the object at `path` inside the tree `root`. Follows no links. Check the object before you
-    /// open it: opening a fifo blocks, and opening a device can have side effects.
+    /// Opens an O_PATH descriptor of the object at `path` inside the tree `root`. Follows no links. Check the object
+    /// before you open it, because opening a fifo blocks, and opening a device can have side effects.
     /// - Throws: `invalidArgument` for an empty path, or a path with `..`.
     package convenience init(object path: [UInt8], in root: Descriptor) throws(StoreError) {
         var components: [Component] = []
@@ -56,8 +56,8 @@ extension Descriptor {
         try self.init(at: directory, last, flags: linux_O_PATH)
     }
 
-    /// An object at a path from this directory, by default as an O_PATH descriptor. The path can contain `..` and links,
-    /// but cannot leave the directory (openat2(2)).
+    /// Opens an object at a path from this directory, by default as an O_PATH descriptor. The path can contain `..` and
+    /// links, but cannot leave the directory (openat2(2)).
     func opened(
         beneath path: [UInt8], flags: Int32 = linux_O_PATH, followsLinks: Bool = true
     ) throws(StoreError) -> Descriptor {
@@ -67,14 +67,14 @@ extension Descriptor {
         return Descriptor(owning: opened)
     }
 
-    /// A regular file at a path from this directory, open for reading. Follows links that do not leave the directory.
-    /// - Throws: `damaged` if it is not a regular file.
+    /// Opens a regular file at a path from this directory for reading. Follows links within the directory.
+    /// - Throws: `damaged` for any other object.
     func regularFile(beneath path: [UInt8]) throws(StoreError) -> Descriptor {
         try opened(beneath: path).openedRegularFile()
     }
 
-    /// The regular file of an O_PATH descriptor, open for reading.
-    /// - Throws: `damaged` if it is not a regular file.
+    /// Opens the regular file of an O_PATH descriptor for reading.
+    /// - Throws: `damaged` for any other object.
     package func openedRegularFile() throws(StoreError) -> Descriptor {
         switch try status().st_mode & S_IFMT {
         case S_IFREG: return try reopened(flags: O_RDONLY | O_NONBLOCK | O_NOCTTY)
@@ -85,7 +85,7 @@ extension Descriptor {
     }
 }
 
-/// The path of an entry of a directory. An empty directory path is the source itself.
+/// Returns the path of a directory's entry. An empty directory path is the source itself.
 package func joinedPath(_ directory: [UInt8], _ name: [UInt8]) -> [UInt8] {
     directory.isEmpty ? name : directory + [UInt8(ascii: "/")] + name
 }

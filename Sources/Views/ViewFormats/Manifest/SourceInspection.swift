@@ -1,7 +1,7 @@
 internal import Glibc
 internal import LinuxSystem
 
-/// The kind of a file, as far as it shows without a key.
+/// The kind of a file, as far as it can be seen without a key.
 package struct SourceInspection: Sendable {
     package enum Content: Sendable {
         case empty
@@ -12,34 +12,34 @@ package struct SourceInspection: Sendable {
         case playlist(Playlist)
         /// MP4 with encrypted samples.
         case samples(Mp4Description)
-        /// MP4 that no view can decrypt, and why.
+        /// MP4 beyond the abilities of a view, and the reason.
         case unsupported(String)
         /// The name of its format.
         case plaintext(String)
-        /// Possibly ciphertext: random bytes, with a length that is a multiple of 16.
+        /// Possibly ciphertext: random bytes of a length divisible by 16.
         case opaque
-        /// Not AES-CBC, and why.
+        /// Not AES-CBC, and the reason.
         case other(String)
     }
 
     private static let sampleSize = 64 << 10
-    /// Bytes that show the format of a media file.
+    /// Number of bytes that show the format of a media file.
     private static let headSize = 2048
     private static let entropySize = 4096
-    /// In bits per byte. Of that many random bytes, all but one sample in millions have more than 7.99.
+    /// In bits per byte. Except for one sample in millions, so many random bytes have more than 7.99.
     private static let randomEntropy = 7.98
 
     private static let mp4Name = "MP4"
     package static let packetsName = "MPEG-TS"
     private static let subtitlesName = "WebVTT"
 
-    /// Bytes.
+    /// Length in bytes.
     package let size: UInt64
     package let content: Content
-    /// Bits per byte in the first bytes. Nil if the file is too short.
+    /// Bits per byte at the beginning. Nil for a short file.
     package let entropy: Double?
 
-    /// Throws `.store`, and `.malformed` if the file is cut meanwhile.
+    /// Inspects a file. Throws `.store`, and `.malformed` if the file is cut meanwhile.
     package init(of source: SourceFile) throws(ViewError) {
         size = source.size
         let bytes = try Self.read(source, Int(min(source.size, UInt64(Self.sampleSize))))
@@ -47,28 +47,28 @@ package struct SourceInspection: Sendable {
         content = try Self.content(of: source, beginning: bytes, entropy)
     }
 
-    /// The format of a file with the beginning of a media file that is not encrypted. Nil for any other.
+    /// Returns the format of a file that begins like an unencrypted media file, or nil.
     static func plaintextFormat(of source: SourceFile) throws(ViewError) -> String? {
         plainFormat(try read(source, Int(min(source.size, UInt64(headSize)))), size: source.size)
     }
 
-    /// True for WebVTT.
+    /// Returns true for WebVTT.
     static func isSubtitles(_ source: SourceFile) throws(ViewError) -> Bool {
         try plaintextFormat(of: source) == subtitlesName
     }
 
-    /// True for what may be an encrypted segment: random bytes in whole blocks. A file of a few blocks is no media.
+    /// Returns true for a possible encrypted segment: random bytes in whole blocks, but more than a few blocks.
     static func mayBeSegment(_ source: SourceFile) throws(ViewError) -> Bool {
         if source.size % 16 != 0 { return false }
         return try looksEncrypted(source, 0..<source.size)
     }
 
-    /// True for random bytes of a file, which may be several segments.
+    /// Returns true for random bytes of a file, which may be several segments.
     static func looksEncrypted(_ source: SourceFile, _ range: Range<UInt64>) throws(ViewError) -> Bool {
         let size = range.upperBound - range.lowerBound
         guard size > 64 else { return false }
         let bytes = try read(source, Int(min(size, UInt64(entropySize))), at: range.lowerBound)
-        // Of n random bytes, the entropy is about 8 − 184/n (Miller–Madow).
+        // The entropy of n random bytes is about 8 − 184/n (Miller–Madow).
         return plainFormat(bytes, size: size) == nil && (bytes.count < entropySize || entropy(of: bytes) > 7.8)
     }
 
@@ -107,10 +107,10 @@ package struct SourceInspection: Sendable {
         return .opaque
     }
 
-    /// The format of a media file that is not encrypted, from its first bytes. Random bytes look so once in 2^28 files.
+    /// Returns the format of an unencrypted media file, from its first bytes. Random bytes look so once in 2^28 files.
     private static func plainFormat(_ bytes: [UInt8], size: UInt64) -> String? {
         let packetSize = 188
-        // Every packet of a transport stream begins with this byte (ISO/IEC 13818-1, 2.4.3.2).
+        // Each packet of a transport stream begins with this byte (ISO/IEC 13818-1, 2.4.3.2).
         let packets = stride(from: 0, to: min(bytes.count, 8 * packetSize), by: packetSize)
         let mayBeFew = size % 16 != 0 && size % UInt64(packetSize) == 0
         if bytes.count >= packetSize, mayBeFew || packets.underestimatedCount >= 4,
@@ -118,11 +118,11 @@ package struct SourceInspection: Sendable {
         {
             return packetsName
         }
-        // The size and the type of the first box (ISO/IEC 14496-12, 4.2).
+        // A file begins with the size and the type of its first box (ISO/IEC 14496-12, 4.2).
         let boxes = ["ftyp", "styp", "moof", "sidx", "ssix", "moov", "emsg", "prft", "uuid"]
         if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return mp4Name }
         if bytes.starts(with: [0x1A, 0x45, 0xDF, 0xA3]) { return "Matroska" }
-        // A tag of version 2 to 4 before packed audio (RFC 8216, 3.4).
+        // Packed audio has a tag of version 2 to 4 before it (RFC 8216, 3.4).
         if bytes.starts(with: "ID3".utf8), bytes.count >= 10, 2...4 ~= bytes[3], bytes[6..<10].allSatisfy({ $0 < 0x80 })
         {
             return "packed audio"
@@ -135,20 +135,20 @@ package struct SourceInspection: Sendable {
         return text.starts(with: "WEBVTT".utf8) ? subtitlesName : nil
     }
 
-    /// True for the first marker, and a second one with its length or its name (ISO/IEC 10918-1, annex B; JFIF; Exif).
+    /// Returns true for two markers, the second with its length or its name (ISO/IEC 10918-1, annex B; JFIF; Exif).
     private static func isJPEG(_ bytes: [UInt8]) -> Bool {
         guard bytes.count >= 10, bytes.starts(with: [0xFF, 0xD8, 0xFF]) else { return false }
         let name = bytes[6..<10]
         switch bytes[3] {
         case 0xE0: return name.elementsEqual("JFIF".utf8)
         case 0xE1: return name.elementsEqual("Exif".utf8)
-        // One or two tables.
+        // The marker has one or two tables.
         case 0xDB: return bytes[4] == 0 && [67, 132].contains(bytes[5])
         default: return false
         }
     }
 
-    /// True for three frames of AAC, one after the other (ADTS, ISO/IEC 13818-7, 6.2).
+    /// Returns true for three frames of AAC, one after the other (ADTS, ISO/IEC 13818-7, 6.2).
     private static func isFrames(_ bytes: [UInt8]) -> Bool {
         var start = 0
         for _ in 0..<3 {
@@ -160,7 +160,7 @@ package struct SourceInspection: Sendable {
         return true
     }
 
-    /// Shannon entropy, in bits per byte.
+    /// Returns the Shannon entropy, in bits per byte.
     private static func entropy(of bytes: [UInt8]) -> Double {
         var counts = [Int](repeating: 0, count: 256)
         for byte in bytes { counts[Int(byte)] += 1 }

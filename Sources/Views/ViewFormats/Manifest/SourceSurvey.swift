@@ -1,14 +1,14 @@
 internal import Glibc
 package import LinuxSystem
 
-/// Describes the files of a directory without keys, by the decisions of an hls view and by their first bytes. Any thread.
+/// Describes a directory's files without keys, by the decisions of an hls view and by their first bytes. Any thread.
 package struct SourceSurvey: Sendable {
     /// A file's description.
     package struct Entry: Sendable {
         /// Relative to the directory.
         package let path: [UInt8]
         package let inspection: SourceInspection
-        /// How an hls view of the directory shows the file. Nil if no playlist names it.
+        /// The way in which an hls view of the directory shows the file. Nil for a file that playlists do not name.
         package let decision: FileDecision?
     }
 
@@ -42,6 +42,7 @@ package struct SourceSurvey: Sendable {
         }
     }
 
+    /// Describes one file.
     /// - Parameter path: of a regular file, relative to the directory.
     /// - Throws: `.store` if it cannot be read.
     package func entry(_ path: [UInt8]) throws(ViewError) -> Entry {
@@ -72,10 +73,10 @@ extension FilePlan {
         }
     }
 
-    /// The URIs and the identifiers of the keys, as `--key` takes them.
+    /// The URIs and the identifiers of the keys, in the form for `--key`.
     package var keyTexts: [String] {
         var names = keyNames
-        // An init segment needs no key itself.
+        // An init segment itself needs no key, so name those of its segments.
         if case .samples(let plan) = layout, names.isEmpty { names = plan.movieKeyNames }
         return names.compactMap { name in
             switch name {

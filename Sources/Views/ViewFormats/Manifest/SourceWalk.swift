@@ -3,7 +3,7 @@ package import LinuxSystem
 
 /// Visits the directories of a source. Opens one at a time, and follows no links.
 package struct SourceWalk {
-    /// Levels of directories. Deeper ones are passed to `failed`.
+    /// The deepest level of directories. Deeper ones are passed to `failed`.
     package static let maximumDepth = 128
 
     /// A directory whose entries are being read.
@@ -11,7 +11,7 @@ package struct SourceWalk {
         /// Relative to the source. Empty for the source itself.
         package let path: [UInt8]
         package let descriptor: Descriptor
-        /// The stamp from before its entries were read, so that a later comparison notices a change in between.
+        /// The stamp from before the reading of its entries, so that a later comparison notices a change in between.
         package let stamp: FileStamp
     }
 
@@ -31,8 +31,8 @@ package struct SourceWalk {
     /// Visits a directory and those inside it.
     ///
     /// - Parameters:
-    ///   - enters: false for a directory inside that is left out.
-    ///   - failed: receives directories inside that cannot be read.
+    ///   - enters: returns false for a directory to leave out.
+    ///   - failed: receives the unreadable directories inside.
     ///   - file: receives every other entry. Returns false to end the walk.
     ///   - end: receives a directory after its entries.
     /// - Throws: `.system` with errno if the first directory cannot be read.

@@ -3,9 +3,9 @@ package import LinuxSystem
 internal import StrictJSON
 internal import VaultCrypto
 
-/// Why a file of a view cannot be read. The texts are for people: lower case, no full stop, no secrets.
+/// The reason for which a file of a view cannot be read. Texts are for people: lower case, no full stop, no secrets.
 package enum ViewError: Error, Equatable, Sendable {
-    /// The file does not have the view's format.
+    /// The file has another format than the view.
     case malformed(String)
     case noKey(String)
     /// A system call failed, or the view is locked.
@@ -13,7 +13,7 @@ package enum ViewError: Error, Equatable, Sendable {
 }
 
 extension ViewError {
-    /// For people.
+    /// The text for people.
     package var reason: String {
         switch self {
         case .malformed(let text), .noKey(let text): text

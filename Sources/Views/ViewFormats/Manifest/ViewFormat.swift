@@ -20,18 +20,18 @@ package enum ViewCipher: String, CaseIterable, Codable, Hashable, Sendable {
     }
 }
 
-/// How the files of a view are encrypted. An entry in `view.json` overrides this for its files.
+/// The encryption of a view's files. An entry in `view.json` overrides this for its files.
 package struct ViewFormat: Codable, Equatable, Sendable {
     package enum Layout: Codable, Equatable, Sendable {
-        /// Each `size` bytes of plaintext are a chain.
+        /// Chunks of `size` bytes of plaintext, each a chain.
         case chunks(size: UInt64)
         /// The file is one chain.
         case stream(isVectorInFile: Bool)
-        /// The form in which `openssl enc` writes files with a passphrase.
+        /// The form of files written by `openssl enc` with a passphrase.
         case openssl
-        /// The chains that the playlists name.
+        /// The chains named by the playlists.
         case hls
-        /// The samples that the boxes of MP4 files name.
+        /// The samples named by the boxes of MP4 files.
         case mp4
     }
 

@@ -5,13 +5,13 @@ internal import SystemPackage
 
 /// `view.json`: keys, initial vectors and parameters of single files of a view. Any thread.
 package struct ViewManifest: Sendable {
-    /// A file has one entry. A member that the entry lacks is not taken from another entry.
+    /// The parameters of a file. A file has one entry, whose missing members are not taken from another one.
     package struct Entry: Equatable, Sendable {
         /// A key file: absolute, or relative to the source and inside it.
         package var key: [UInt8]?
         package var vector: InitialVector?
         package var cipher: ViewCipher?
-        /// Bytes of plaintext.
+        /// Length in bytes of the plaintext.
         package var chunkSize: UInt64?
     }
 
@@ -20,7 +20,7 @@ package struct ViewManifest: Sendable {
     /// The name in the source directory.
     package static let fileName = [UInt8]("view.json".utf8)
     package static let maximumSize = 16 << 20
-    /// Each file without an entry of its own is compared with every pattern.
+    /// Bounded, because each file without an entry of its own is compared with every pattern.
     static let maximumPatternCount = 1000
     /// PATH_MAX of Linux.
     private static let maximumPathSize = 4096
@@ -29,10 +29,10 @@ package struct ViewManifest: Sendable {
     package let format: ViewFormatName
     /// By path relative to the source, or by pattern.
     let entries: [[UInt8]: Entry]
-    /// The keys of `entries` that are patterns, the longest first.
+    /// The keys of `entries` with a pattern, the longest first.
     let patterns: [PathPattern]
 
-    /// The manifest of a source directory. Nil if there is none.
+    /// Reads the manifest of a source directory. Returns nil without one.
     /// - Throws: `malformed`, `store`.
     package static func read(in root: Descriptor) throws(ViewError) -> ViewManifest? {
         let bytes: [UInt8]
@@ -53,10 +53,10 @@ package struct ViewManifest: Sendable {
         return try parse(bytes)
     }
 
-    /// The entry of the file at `path`, relative to the source: the entry for this path, otherwise that of the longest
-    /// matching pattern, in bytes.
-    /// - Throws: `malformed` if two patterns of the same length match and differ. Nothing would show that the wrong one
-    ///   was used.
+    /// Returns the entry of the file at `path`, relative to the source: the entry for this path, or else that of the
+    /// longest matching pattern, in bytes.
+    /// - Throws: `malformed` if two equally long patterns match and differ, because the use of the wrong one would not
+    ///   show.
     package func entry(for path: [UInt8]) throws(ViewError) -> Entry? {
         if let entry = entries[path] { return entry }
         if patterns.isEmpty { return nil }
@@ -86,7 +86,7 @@ package struct ViewManifest: Sendable {
         var entries: [[UInt8]: Entry] = [:]
         var patterns: [PathPattern] = []
         entries.reserveCapacity(files.count)
-        // Sorted, so that the same one of several mistakes is reported each time.
+        // Sort, so that the first of several mistakes is the same each time.
         for (path, value) in files.sorted(by: { $0.key.lexicographicallyPrecedes($1.key) }) {
             let name = "files: '\(shown(path))'"
             guard isInside(path) else {
@@ -135,7 +135,7 @@ package struct ViewManifest: Sendable {
 
     private static func isPath(_ path: [UInt8]) -> Bool { path.count < maximumPathSize && !path.contains(0) }
 
-    /// True for a path relative to the source, in the spelling of the view. Another spelling would match no file.
+    /// Returns true for a path relative to the source, in the view's spelling, because others would match no file.
     private static func isInside(_ path: [UInt8]) -> Bool {
         let useless = ["", ".", ".."].map { [UInt8]($0.utf8) }
         return isPath(path) && !PathPattern.split(path).contains(where: useless.contains)

@@ -7,15 +7,15 @@ package final class ViewSource: Sendable {
     /// The source directory, or the directory of the source file. Open for reading.
     package let root: Descriptor
     package let format: ViewFormat
-    /// The entry of `root` that is shown. Nil for all entries.
+    /// The only entry of `root` to show; nil for all entries.
     package let onlyName: [UInt8]?
     package let keys: KeyStore
-    /// The end of a file's name that the view leaves out, such as `.enc`, so that programs know the type. Empty for none.
+    /// The end of a file's name left out by the view, such as `.enc`, to show programs the type. Empty for none.
     package let strippedSuffix: [UInt8]
     private let manifest: ViewManifest?
     private let index: HlsIndex?
     private let hasSharedKey: Bool
-    /// Stops what takes long.
+    /// Stops long computations.
     package let interruption = Interruption()
     private let mp4Work: Mp4Work
     private let knownFilms = Mutex<Films?>(nil)
@@ -39,33 +39,32 @@ package final class ViewSource: Sendable {
     }
 
     /// Reads all playlists, for hls.
-    /// - Parameter isDeep: false for those of the source directory only, and not of the directories inside.
+    /// - Parameter isDeep: false to leave out the directories inside the source directory.
     /// - Throws: `.system` with errno of the source's directories.
     package func scan(isDeep: Bool = true) throws(StoreError) {
         try index?.scan(isDeep: isDeep)
         index?.findStrays()
     }
 
-    /// Lines for people about encrypted content that is not decrypted: one for each playlist and each directory of hls, and for
-    /// each film of mp4 that was looked at.
+    /// Lines for people about content left encrypted: one for each playlist and each directory of hls, and for each
+    /// examined film of mp4 that cannot be decrypted.
     package var left: [(path: [UInt8], text: String)] { index?.left() ?? films()?.left ?? [] }
 
     /// The defects of the playlists, for people.
     package var problems: [String] { index?.problems() ?? [] }
 
-    /// The keys that playlists and films name or that are given, and that cannot be read, a line each for people. Does not
-    /// ask the key command.
+    /// Returns a line for people for each given or named key that cannot be read, without asking the key command.
     package func missingKeys() -> [String] {
         keys.missing(index?.keyNames() ?? films()?.names ?? [])
     }
 
-    /// The keys that the boxes of films name, and the films that cannot be decrypted.
+    /// The keys named by the boxes of films, and the films that cannot be decrypted.
     private typealias Films = (names: Set<KeyName>, left: [(path: [UInt8], text: String)])
 
-    /// Maximum number of films that `left` has.
+    /// Maximum number of films in `left`.
     private static let maximumLeft = 256
 
-    /// Looks at the films once. Nil for other formats than mp4.
+    /// Examines the films once. Returns nil for other formats than mp4.
     private func films() -> Films? {
         guard format.layout == .mp4 else { return nil }
         if let known = knownFilms.withLock({ $0 }) { return known }
@@ -74,14 +73,14 @@ package final class ViewSource: Sendable {
         return found
     }
 
-    /// The time in which films are asked for their keys.
+    /// The time for examining films.
     private static let filmTimeout = Duration.seconds(1)
 
-    /// Looks for a second at most, because each fragment may name another key.
+    /// Examines films for a second at most, because each fragment may name another key.
     private func findFilms() -> Films {
         let end = ContinuousClock.now + Self.filmTimeout
         var films: Films = ([], [])
-        // An open reports a file that cannot be read.
+        // Skip an unreadable file. An open will report it.
         try? SourceWalk(root).run(from: []) { _ in
             onlyName == nil
         } file: { entry, path, directory in
@@ -98,7 +97,7 @@ package final class ViewSource: Sendable {
             } catch .malformed(let reason) {
                 if films.left.count < Self.maximumLeft { films.left.append((path, reason)) }
             } catch {
-                // An open reports it, if it is still so.
+                // Skip the failure. If it lasts, an open will report it.
             }
             return .now < end
         }
@@ -112,18 +111,18 @@ package final class ViewSource: Sendable {
         return manifest == nil || name != ViewManifest.fileName
     }
 
-    /// True if a listing of a directory prefetches the keys of its files. False for `openssl`, where each key takes a
+    /// True if a listing of a directory prefetches the keys of its files. False for `openssl`, where each key needs a
     /// slow derivation.
     package var prefetchesListed: Bool { format.layout != .openssl && !(hasSharedKey && manifest == nil) }
 
-    /// Bytes of a playlist of which a listing makes the text, to show its size.
+    /// The largest playlist, in bytes, whose text a listing makes to show its size.
     private static let largestListed: UInt64 = 256 << 10
 
-    /// Bytes of plaintext. Nil if that takes an open. Those of the source for a large playlist that was not opened.
+    /// Returns the bytes of plaintext, or nil if that takes an open. For a large unopened playlist, the source's.
     /// - Parameter path: relative to the root.
     package func knownLength(_ status: stat, path: () -> [UInt8]) -> UInt64? {
         let size = UInt64(max(0, status.st_size))
-        // Samples are decrypted in place.
+        // The length stays, because samples are decrypted in place.
         if format.layout == .mp4 { return size }
         guard let index else { return nil }
         switch index.decision(on: FileIdentity(status), size: size, path: path()) {
@@ -133,7 +132,7 @@ package final class ViewSource: Sendable {
         }
     }
 
-    /// How a file is read, as ``decision(on:_:_:)`` says.
+    /// Returns the plan to read a file, by ``decision(on:_:_:)``.
     /// - Throws: `.malformed`, `.noKey`, `.store`.
     package func plan(for path: [UInt8], _ source: SourceFile, _ status: stat) throws(ViewError) -> FilePlan {
         switch decision(on: path, source, status) {
@@ -143,7 +142,7 @@ package final class ViewSource: Sendable {
         }
     }
 
-    /// Decides how a file is shown, from its name, what the playlists and `view.json` say of it, and its own first bytes.
+    /// Decides how a file is shown, from its name, the playlists and `view.json`, and its own first bytes.
     /// - Parameters:
     ///   - path: relative to the root.
     ///   - status: of `source`.
@@ -206,7 +205,7 @@ package final class ViewSource: Sendable {
             path: path)
     }
 
-    /// The decision about a file whose playlist has `SAMPLE-AES` keys.
+    /// Decides about a file of a playlist with `SAMPLE-AES` keys.
     private func samplesDecision(
         on path: [UInt8], _ source: SourceFile, _ samples: HlsSamples
     ) throws(ViewError) -> FileDecision {
@@ -220,7 +219,7 @@ package final class ViewSource: Sendable {
         }
         switch verdict {
         case .protected(let plan): return .decrypted(try samplesPlan(plan, path, source, isKeyed: samples.hasKey))
-        // The file's own moov is a proof, unless its init segment says something else.
+        // The file's own moov is a proof, unless its init segment contradicts it.
         case .clear where samples.hasKey && (needsInitial || samples.initial != nil):
             let box = needsInitial ? "init segment" : "moov"
             throw .malformed("its key is in force, and its \(box) names no encryption")
@@ -232,7 +231,7 @@ package final class ViewSource: Sendable {
         }
     }
 
-    /// The decision about a file of init segments.
+    /// Decides about a file of init segments.
     private func initialDecision(
         on path: [UInt8], _ source: SourceFile, _ samples: HlsSamples, _ naming: ContentKeys.Naming
     ) throws(ViewError) -> FileDecision {
@@ -255,7 +254,7 @@ package final class ViewSource: Sendable {
             on: identity, size: UInt64(max(0, status.st_size)), path: path, isOpening: true)
         {
         case .playlist:
-            // A playlist under another name, to which a link leads.
+            // The playlist has another name, and a link leads to it.
             if let name = index.playlistPath(of: identity), let plan = try playlistPlan(for: path, readAs: name, index)
             {
                 return .decrypted(plan)
@@ -265,7 +264,7 @@ package final class ViewSource: Sendable {
         case .asItIs: return .asItIs("no playlist names it as a segment")
         case .left(let reason): return .asItIs(reason)
         case .chains(let segment):
-            // Some downloaders decrypt segments, and keep the playlist.
+            // Look at the first bytes, because some downloaders decrypt segments, and keep the playlist.
             if !segment.isRanged, let name = try SourceInspection.plaintextFormat(of: source) { return .clear(name) }
             return .decrypted(FilePlan(layout: .segment(segment), keyNames: segment.keys, cipher: nil, path: path))
         case .samples(let samples): return try samplesDecision(on: path, source, samples)
@@ -273,7 +272,7 @@ package final class ViewSource: Sendable {
         }
     }
 
-    /// Nil if the file is not a playlist.
+    /// Returns nil for any file except a playlist.
     private func playlistPlan(
         for path: [UInt8], readAs name: [UInt8], _ index: HlsIndex
     ) throws(ViewError) -> FilePlan? {
@@ -283,7 +282,7 @@ package final class ViewSource: Sendable {
             path: path)
     }
 
-    /// Reads a playlist that a lookup has found, if it is new or has changed.
+    /// Reads a playlist found by a lookup, if it is new or has changed.
     package func wasLookedUp(_ path: () -> [UInt8], name: [UInt8]) {
         if let index, HlsIndex.isPlaylistName(name) { index.refresh(path()) }
     }

@@ -1,14 +1,14 @@
 internal import Synchronization
 internal import VaultCrypto
 
-/// The keys of an open MP4 file, by the identifiers in its boxes. Fragments can need keys that the open did not know:
-/// these are fetched in the background. Any thread.
+/// The keys of an open MP4 file, by the identifiers in its boxes. Fragments can need keys unknown at the open. These
+/// are fetched in the background. Any thread.
 final class ContentKeys: Sendable {
     /// The keys' names apart from their identifiers.
     struct Naming: Equatable, Sendable {
         /// The URI in the playlist, if there is one.
         var uri: [UInt8]?
-        /// The one key that the URI can mean. Packagers write the same URI for several keys.
+        /// The only key that the URI can mean; nil if there are several, because packagers write the same URI for all.
         var uriKey: KeyID?
         /// The directory of the playlist or the file, relative to the source.
         var directory: [UInt8]
@@ -24,9 +24,9 @@ final class ContentKeys: Sendable {
     private typealias Known = (id: KeyID, name: KeyName, key: CbcKey)
 
     private struct State {
-        /// Keys that the open did not know.
+        /// Keys unknown at the open.
         var keys: [Known] = []
-        /// Why fetches have failed. Nil while one is running.
+        /// The reasons of failed fetches. Nil while one is running.
         var failures: [KeyID: String?] = [:]
 
         func key(_ id: KeyID) -> CbcKey? { keys.first { $0.id == id }?.key }
@@ -35,7 +35,7 @@ final class ContentKeys: Sendable {
     private let naming: Naming
     private let store: KeyStore?
     private let waits: Bool
-    /// The keys that the open knew: one or two, which a search finds sooner than a dictionary, and without a lock.
+    /// The keys known at the open: one or two, which a search finds sooner than a dictionary, and without a lock.
     private let opened: [Known]
     private let state = Mutex(State())
 
@@ -55,7 +55,7 @@ final class ContentKeys: Sendable {
     var all: [(name: KeyName, key: CbcKey)] { (opened + state.withLock { $0.keys }).map { ($0.name, $0.key) } }
 
     /// Returns a key. Does not block, unless reads may wait.
-    /// - Throws: `.noKey` if it is not in memory. It is fetched, so a later read can succeed.
+    /// - Throws: `.noKey` if it is not in memory. It is then fetched, so a later read can succeed.
     func key(_ id: KeyID) throws(ViewError) -> CbcKey {
         for known in opened where known.id == id { return known.key }
         if let known = state.withLock({ $0.key(id) }) { return known }
@@ -75,13 +75,13 @@ final class ContentKeys: Sendable {
             state.failures[id] = .some(nil)
             return failure
         }
-        // A fetch is running.
+        // Fetch the key, unless a fetch is running.
         if failure != .some(nil) {
             let accepted = store?.prefetch([name]) { [weak self] _, outcome in
                 guard case .failure(.noKey(let text)) = outcome else { return }
                 self?.state.withLock { $0.failures[id] = text }
             }
-            // Locked, or too many fetches wait.
+            // The store is locked, or too many fetches wait.
             if accepted != 1 { state.withLock { _ = $0.failures.removeValue(forKey: id) } }
         }
         throw .noKey((failure ?? nil) ?? "no key for \(id.text) yet: it is fetched in the background")

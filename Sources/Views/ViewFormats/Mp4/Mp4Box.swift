@@ -11,11 +11,11 @@ struct Mp4Type: Hashable, Sendable, ExpressibleByStringLiteral {
         code = text.withUTF8Buffer { $0.reduce(0) { $0 << 8 | UInt32($1) } }
     }
 
-    /// For a message.
+    /// The text for a message.
     var text: String { shown(withUnsafeBytes(of: code.bigEndian) { Array($0) }) }
 }
 
-/// A box inside a `moov` or `moof` that is in memory.
+/// A box inside a `moov` or `moof` in memory.
 struct Mp4Box {
     let type: Mp4Type
     /// Offsets in the buffer: of the header, and of the contents.
@@ -23,13 +23,13 @@ struct Mp4Box {
     let contents: Range<Int>
 }
 
-/// The bytes of a `moov` or `moof`, with its header, and their checked reading.
+/// The bytes of a `moov` or `moof`, with its header. Each read is checked.
 struct Mp4Buffer {
     let bytes: [UInt8]
     /// Offset in the file.
     let start: UInt64
 
-    /// The boxes that fill a range. Fewer than 8 bytes at its end are not a box: QuickTime ends lists with 4 zeros.
+    /// Returns the boxes that fill a range, except for less than 8 bytes: QuickTime ends lists with 4 zeros.
     func boxes(in range: Range<Int>, _ budget: inout Mp4Budget) throws(ViewError) -> [Mp4Box] {
         var boxes: [Mp4Box] = []
         var position = range.lowerBound
@@ -53,13 +53,13 @@ struct Mp4Buffer {
         try boxes(in: box.contents, &budget)
     }
 
-    /// The `moov` or `moof` itself.
+    /// Returns the `moov` or `moof` itself.
     func only(_ budget: inout Mp4Budget) throws(ViewError) -> Mp4Box {
         guard let box = try boxes(in: 0..<bytes.count, &budget).first else { throw contradiction("it has no header") }
         return box
     }
 
-    /// The one box of a type, if there is one.
+    /// Returns the only box of a type, or nil without one.
     func box(_ type: Mp4Type, in boxes: [Mp4Box]) throws(ViewError) -> Mp4Box? {
         let found = boxes.filter { $0.type == type }
         guard found.count < 2 else { throw contradiction("\(found.count) boxes \(type.text) where one is allowed") }
@@ -73,12 +73,12 @@ struct Mp4Buffer {
 
     func fields(of box: Mp4Box) -> Mp4Fields { Mp4Fields(self, box.contents) }
 
-    /// - Parameter text: where the boxes cannot all be true.
+    /// - Parameter text: the place where the boxes cannot all be true.
     func contradiction(_ text: String) -> ViewError {
         .malformed("the boxes at \(start) contradict each other: \(text)")
     }
 
-    /// The change that makes the box's type another.
+    /// Returns the change of the box's type to another.
     func renaming(_ box: Mp4Box, to type: Mp4Type) -> Mp4Patch {
         Mp4Patch(offset: start + UInt64(box.start) + 4, type: type)
     }
@@ -113,13 +113,13 @@ struct Mp4Fields {
         position += count
     }
 
-    /// The version and the flags at the beginning of a full box.
+    /// Reads the version and the flags at the beginning of a full box.
     mutating func versionAndFlags() throws(ViewError) -> (version: UInt8, flags: UInt32) {
         let word: UInt32 = try integer()
         return (UInt8(word >> 24), word & 0xFF_FFFF)
     }
 
-    /// The number of entries, each of `size` bytes at least, that the box has room for.
+    /// Reads the number of entries, and checks that the box has room for so many of at least `size` bytes.
     mutating func count(ofSize size: Int, _ budget: inout Mp4Budget) throws(ViewError) -> Int {
         let count = Int(try integer(UInt32.self))
         try check(count, ofSize: size)
@@ -130,7 +130,7 @@ struct Mp4Fields {
     /// Checks that there is room for so many entries.
     func check(_ count: Int, ofSize size: Int) throws(ViewError) { if count > remaining / size { throw tooShort } }
 
-    /// An initial vector of 8 or 16 bytes. The rest of 16 is zero.
+    /// Reads an initial vector of 8 or 16 bytes. With 8 bytes, the rest is zero.
     mutating func vector(_ size: UInt8) throws(ViewError) -> InitialVector {
         InitialVector(high: try integer(), low: size == 16 ? try integer() : 0)
     }
@@ -142,7 +142,7 @@ struct Mp4Fields {
     }
 }
 
-/// Four bytes of the file that the view shows as another box type.
+/// Four bytes of the file, shown by the view as another box type.
 struct Mp4Patch: Equatable, Sendable {
     let offset: UInt64
     let type: Mp4Type

@@ -1,10 +1,10 @@
 /// Limits of the work and the memory for one `moov` or `moof`, for all its tracks together.
 ///
-/// Everything that a box counts is spent here before a loop runs over it. So the work is at most a few steps for each byte
-/// of the box and of the media that it describes, whatever the counts say.
+/// Everything counted by a box is spent here before a loop runs over it. So the work is at most a few steps for each
+/// byte of the box and of the media described by it, whatever the counts are.
 struct Mp4Budget: ~Copyable {
     enum Item: Int, CaseIterable {
-        /// Boxes, with those inside others.
+        /// Boxes, including those inside others.
         case box
         /// Entries of a table.
         case entry
@@ -47,14 +47,14 @@ struct Mp4Budget: ~Copyable {
         fileprivate var text: String { self == .entry ? "entries" : self == .box ? "boxes" : "\(self)s" }
     }
 
-    /// A check for a lock after so many steps, some 0.2 ms.
+    /// The number of steps between checks for a lock, some 0.2 ms.
     private static let stepsBetweenChecks = 1 << 14
-    /// Bytes that are reserved at a time.
+    /// Bytes reserved at a time.
     private static let lump = 1 << 16
 
     let work: Mp4Work
     private var left = Item.allCases.map(\.limit)
-    /// Bytes that samples can still fill, and information about samples.
+    /// Bytes left for samples, and for information about samples.
     private var media, information: UInt64
     private(set) var steps = 0
     private var nextCheck = 0
@@ -70,7 +70,8 @@ struct Mp4Budget: ~Copyable {
 
     deinit { work.release(reserved) }
 
-    /// - Throws: `.malformed` if there are too many. `.store` at a lock, and without memory.
+    /// Spends items.
+    /// - Throws: `.malformed` if there are too many; `.store` at a lock, and without memory.
     mutating func spend(_ item: Item, _ count: Int = 1) throws(ViewError) {
         guard count <= left[item.rawValue] else {
             throw .malformed("more than \(item.limit) \(item.text) in one moov or moof")
@@ -81,7 +82,7 @@ struct Mp4Budget: ~Copyable {
         try reserve(count * item.size)
     }
 
-    /// Spends samples that have no entry in a table. One of no bytes counts as one of one byte.
+    /// Spends samples without entries in a table. An empty one counts as one byte.
     mutating func spendSamples(_ count: Int, ofSize size: UInt32) throws(ViewError) {
         let (bytes, overflow) = UInt64(count).multipliedReportingOverflow(by: UInt64(max(size, 1)))
         guard !overflow, bytes <= media else {
@@ -92,7 +93,7 @@ struct Mp4Budget: ~Copyable {
         try spend(.sample, count)
     }
 
-    /// Spends bytes of information about samples that are not in the box itself.
+    /// Spends bytes of information about samples, stored outside the box.
     mutating func spendInformation(_ bytes: Int) throws(ViewError) {
         guard UInt64(bytes) <= information else {
             throw .malformed("sample information of more than \(Mp4Movie.maximumSize >> 20) MiB, or than the file has")
@@ -110,7 +111,7 @@ struct Mp4Budget: ~Copyable {
         reserved += more
     }
 
-    /// Makes reserved memory that of an object.
+    /// Gives reserved memory to an object.
     mutating func keep(_ bytes: Int) throws(ViewError) -> Mp4Reservation {
         if bytes > memory { try reserve(bytes - memory) }
         memory -= bytes

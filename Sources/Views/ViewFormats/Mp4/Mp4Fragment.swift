@@ -1,5 +1,5 @@
-/// The encrypted ranges and the changes of a part of a file: of a `moof` and the boxes after it, or of a part without one.
-/// Immutable. Any thread.
+/// The encrypted ranges and the changes of a part of a file: of a `moof` and the boxes after it, or of a part without
+/// one. Immutable. Any thread.
 final class Mp4Fragment: Sendable {
     /// From the `moof` to the next one.
     let bytes: Range<UInt64>
@@ -10,7 +10,7 @@ final class Mp4Fragment: Sendable {
     let patchedEnd: UInt64
     private let memory: Mp4Reservation
 
-    /// A part without a `moof`.
+    /// Makes a part without a `moof`.
     init(
         _ bytes: Range<UInt64>, ranges: ProtectedRanges = ProtectedRanges(), patches: [Mp4Patch] = [],
         _ budget: inout Mp4Budget
@@ -22,7 +22,7 @@ final class Mp4Fragment: Sendable {
     }
 
     /// Parses a `moof`.
-    /// - Parameter other: a fragment of the same file, which most often has the same ciphers.
+    /// - Parameter other: a fragment of the same file, because it most often has the same ciphers.
     convenience init(
         _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile, like other: Mp4Fragment?,
         _ budget: inout Mp4Budget
@@ -37,7 +37,8 @@ final class Mp4Fragment: Sendable {
             bytes, ranges: reading.ranges, patches: reading.patches.sorted { $0.offset < $1.offset }, &budget)
     }
 
-    /// - Throws: `.malformed` if a `moof` of a film without encryption says that samples are encrypted.
+    /// Checks a `moof` of an unencrypted film.
+    /// - Throws: `.malformed` if it declares encrypted samples.
     static func checkClear(_ moof: Mp4TopBox, _ window: inout Mp4Window, _ work: Mp4Work) throws(ViewError) {
         var budget = Mp4Budget(work, media: 0)
         let buffer = Mp4Buffer(
@@ -55,7 +56,7 @@ private struct Reading {
     let source: SourceFile
     var ranges = ProtectedRanges()
     var patches: [Mp4Patch] = []
-    /// The end of the samples of the track fragment before.
+    /// The end of the samples of the previous track fragment.
     private var dataEnd: UInt64?
 
     init(buffer: Mp4Buffer, movie: Mp4Movie, source: SourceFile) {
@@ -79,7 +80,7 @@ private struct Reading {
         guard let track = movie.tracks[number] else {
             throw buffer.contradiction("the moof has a track \(number), which the moov does not describe")
         }
-        // Without an offset, the first track fragment counts from the moof, and another from the end of the one before.
+        // Without an offset, the first track fragment counts from the moof, others from the end of the one before.
         var base = flags & 0x2_0000 != 0 ? buffer.start : dataEnd ?? buffer.start
         if flags & 1 != 0 { base = try fields.integer() }
         let entry = flags & 2 != 0 ? try fields.integer(UInt32.self) : track.entry

@@ -1,22 +1,23 @@
 internal import Synchronization
 
-/// Finds and parses the fragments of a file. Keeps where they are, and some of them. Any thread.
+/// Finds and parses the fragments of a file. Keeps their places, and some of them. Any thread.
 ///
-/// Where a fragment begins depends on the file alone, not on the order of reads: boxes are walked over one after another,
-/// from the `moov` or from where a `sidx` says that a part begins, to the beginning of the next part.
+/// The beginning of a fragment depends on the file alone, not on the order of reads. The index walks over boxes one
+/// after another, from the `moov` or from the beginning of a part according to a `sidx`, to the beginning of the next
+/// part.
 final class Mp4Index: Sendable {
     /// Maximum number of boxes in a part. A day of fragments of a second has 350,000.
     private static let maximumBoxes = 1 << 20
-    /// Boxes between two looks for a lock.
+    /// Number of boxes between two checks for a lock.
     private static let boxesBetweenChecks = 64
-    /// Fragments that are kept in memory, some 2 KiB each: those of three hours.
+    /// The most fragments in memory, some 2 KiB each: those of three hours.
     private static let maximumFragments = 2048
     private static let maximumFailures = 256
 
     private let source: SourceFile
     let role: Mp4Plan.Role
     private let work: Mp4Work
-    /// Held while the file is walked over and parsed, so that a large box takes memory once.
+    /// Held during the walk and the parsing, so that a large box takes memory once.
     private let walk: Mutex<Walk>
     private let loaded = Mutex(Loaded())
     private let memory: Mp4Reservation
@@ -32,7 +33,7 @@ final class Mp4Index: Sendable {
 
     deinit { work.remove(self) }
 
-    /// The fragment, or the part before the first one, that has the byte at an offset of the file.
+    /// Returns the fragment, or the part before the first one, with the byte at an offset of the file.
     func fragment(at offset: UInt64) throws(ViewError) -> Mp4Fragment {
         if let found = loaded.withLock({ $0.find(offset, at: work.now) }) { return found }
         return try walk.withLock { (walk) throws(ViewError) in
@@ -72,7 +73,7 @@ final class Mp4Index: Sendable {
 
     // MARK: Memory
 
-    /// The time of the oldest use of a loaded fragment. Nil without one.
+    /// The time of the oldest use of a loaded fragment; nil without one.
     var oldestUse: UInt64? { loaded.withLock { $0.all.lazy.map(\.use).min() } }
 
     func drop(usedUntil time: UInt64) { loaded.withLock { $0.drop(usedUntil: time) } }
@@ -105,42 +106,42 @@ final class Mp4Index: Sendable {
 
     // MARK: Places
 
-    /// A fragment's place.
+    /// The position of a fragment in the file.
     private struct Extent {
-        /// From the `moof` to the next one, or without a `moof` before the first one of a part.
+        /// From the `moof` to the next one, or without a `moof`, the bytes before the first one of a part.
         var bytes: Range<UInt64>
-        /// Bytes. 0 without a `moof`.
+        /// Size in bytes; 0 without a `moof`.
         var moofSize: UInt32
     }
 
-    /// Where an extent begins: it ends where the next one does.
+    /// The beginning of an extent, and so the end of the one before.
     private struct Mark {
         var start: UInt64
         var moofSize: UInt32 = 0
     }
 
-    /// A part of the file, whose boxes are walked over as far as reads need it.
+    /// A part of the file. The walk over its boxes goes as far as reads need it.
     private struct Part {
         let end: UInt64
         /// The next box.
         var next: UInt64
-        /// The extent that is walked over.
+        /// The extent of the walk.
         var current: Mark
-        /// Those before it.
+        /// The extents before it.
         var marks: [Mark] = []
         var boxes = 0
-        /// The error that ends the walk.
+        /// The error that ended the walk.
         var failure: ViewError?
 
         /// - Parameters:
         ///   - first: the first box.
-        ///   - start: the first byte, before the first box if it has bytes that were walked over.
+        ///   - start: the first byte, before the first box if bytes before it were walked over.
         init(from start: UInt64, first: UInt64, to end: UInt64) {
             (next, self.end) = (first, end)
             current = Mark(start: start)
         }
 
-        /// The extent around an offset, if its end is known.
+        /// Returns the extent around an offset, if its end is known.
         func extent(around offset: UInt64) -> Extent? {
             if offset >= current.start { return nil }
             let position = marks.partition { $0.start <= offset } - 1
@@ -152,11 +153,11 @@ final class Mp4Index: Sendable {
     private struct Walk {
         let role: Mp4Plan.Role
         var window: Mp4Window
-        /// Where parts begin, in ascending order. Empty before the first use.
+        /// The beginnings of the parts, in ascending order. Empty before the first use.
         var starts: [UInt64] = []
-        /// Those that were walked over, by their positions in `starts`.
+        /// The begun parts, by their positions in `starts`.
         var parts: [Int: Part] = [:]
-        /// Why extents cannot be read, by their starts: the next read finds the same, without the work.
+        /// The errors of unreadable extents, by their starts, so that the next read finds them without the work.
         private(set) var failures: [UInt64: ViewError] = [:]
         /// Memory of the marks and the parts.
         var memory: [Mp4Reservation] = []
@@ -190,7 +191,7 @@ final class Mp4Index: Sendable {
                 if let found = part.extent(around: offset) { return found }
                 if let failure = part.failure { throw failure }
                 do throws(ViewError) { try advance(&part, work) } catch {
-                    // The next read finds the same, without the walk.
+                    // Keep the error, so that the next read finds it without the walk.
                     if case .malformed = error { part.failure = error }
                     throw error
                 }
@@ -215,7 +216,7 @@ final class Mp4Index: Sendable {
                 part.next = box.bytes.upperBound
                 if isEnd { return }
             }
-            // The last box of a file can be cut.
+            // Only the last box of a file can be cut.
             guard part.next <= part.end || part.end == window.source.size else {
                 throw .malformed("a sidx names \(part.end), where no box begins")
             }
@@ -238,7 +239,7 @@ final class Mp4Index: Sendable {
 }
 
 extension Array {
-    /// The number of leading elements for which `isBefore` is true, as it is for none after them.
+    /// Returns the number of leading elements for which `isBefore` is true. It must be false for all later ones.
     fileprivate func partition(_ isBefore: (Element) -> Bool) -> Int {
         var range = 0..<count
         while !range.isEmpty {
@@ -249,17 +250,17 @@ extension Array {
     }
 }
 
-/// A `sidx`: without it, a seek to the end of a film of two hours that no cache has takes 3600 reads of the disk.
+/// A `sidx`. Without it, a seek to the end of an uncached film of two hours takes 3600 reads of the disk.
 extension Mp4Window {
-    /// Bytes of a `sidx`.
+    /// The largest `sidx`, in bytes.
     private static let maximumIndexSize: UInt64 = 1 << 20
-    /// Boxes between a `moov` and its `sidx`.
+    /// The most boxes between a `moov` and its `sidx`.
     private static let maximumDistance = 16
-    /// The boxes with which a part begins.
+    /// The boxes at the beginning of a part.
     private static let firstTypes: Set<Mp4Type> = ["moof", "styp", "sidx", "emsg", "prft", "free", "skip"]
 
-    /// The offsets at which parts of a film begin, from its first `sidx`. Empty if the last one is not the beginning of a part,
-    /// as in a file that was changed without its `sidx`.
+    /// Returns the offsets at which parts of a film begin, from its first `sidx`. Empty if a part does not begin at the
+    /// last one, as in a file changed without its `sidx`.
     fileprivate mutating func starts(after moov: UInt64, _ work: Mp4Work) throws(ViewError) -> [UInt64] {
         do throws(ViewError) {
             var next = moov
@@ -274,7 +275,7 @@ extension Mp4Window {
                 next = box.bytes.upperBound
             }
         } catch .malformed {
-            // A walk over all boxes tells the reason.
+            // Ignore it, because a walk over all boxes finds the reason.
         }
         return []
     }
@@ -299,7 +300,7 @@ extension Mp4Window {
             guard size > 0 else { return [] }
             (next, overflow) = next.addingReportingOverflow(size)
         }
-        // A walk begins at the first one anyway.
+        // Leave out the first one, because a walk begins there anyway.
         return Array(starts.dropFirst())
     }
 }

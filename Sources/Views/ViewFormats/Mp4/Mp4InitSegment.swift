@@ -1,11 +1,11 @@
-/// A file, or a range of one, that an `EXT-X-MAP` names as the init segment of segments.
+/// A file, or a range of one, named by an `EXT-X-MAP` as the init segment of segments.
 struct Mp4InitSegment {
     let source: SourceFile
-    /// The `BYTERANGE` of the `EXT-X-MAP`, in the file. Nil for the whole file.
+    /// The `BYTERANGE` of the `EXT-X-MAP`, in the file; nil for the whole file.
     let bytes: Range<UInt64>?
 
-    /// Reads the `moov`, without the samples that it may describe.
-    /// - Throws: `.malformed` for everything that is not one init segment, also if it is empty, cut or not MP4. `.store`.
+    /// Reads the `moov`, without any samples described in it.
+    /// - Throws: `.malformed` for everything except one init segment, also for empty, cut or other files; `.store`.
     func movie(_ work: Mp4Work) throws(ViewError) -> Mp4Movie {
         do throws(ViewError) { return try parsed(work) } catch .malformed(let reason) {
             throw .malformed("the init segment is unusable: \(reason)")

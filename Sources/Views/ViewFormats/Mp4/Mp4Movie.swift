@@ -1,6 +1,6 @@
 /// A track of a `moov`, as far as decryption needs it.
 struct Mp4Track: Sendable {
-    /// For each sample entry, the protection of its samples. Nil if they are clear.
+    /// For each sample entry, the protection of its samples; nil for clear ones.
     var entries: [Mp4Protection?] = []
     /// The `seig` groups of the `moov`.
     var groups: [Mp4Protection] = []
@@ -16,12 +16,12 @@ final class Mp4Movie: Sendable {
     /// Maximum size of a `moov` and of a `moof`, in bytes.
     static let maximumSize = 16 << 20
 
-    /// In the file.
+    /// The position in the file.
     let box: Mp4TopBox
     let tracks: [UInt32: Mp4Track]
-    /// In the file that has the `moov`, in ascending order.
+    /// The changes of the file with the `moov`, in ascending order.
     let patches: [Mp4Patch]
-    /// True if encrypted tracks have samples that are not in fragments.
+    /// True if encrypted tracks have samples outside fragments.
     let hasSamples: Bool
     /// Differs for other bytes.
     let digest: Int
@@ -46,8 +46,7 @@ final class Mp4Movie: Sendable {
                 + patches.count * MemoryLayout<Mp4Patch>.stride)
     }
 
-    /// The encrypted ranges of the samples that are not in fragments. Reads the `moov` again, because they can take much
-    /// memory.
+    /// Returns the encrypted ranges of the samples outside fragments. Reads the `moov` again, to save memory.
     func ranges(
         _ window: inout Mp4Window, before end: UInt64, _ budget: inout Mp4Budget
     ) throws(ViewError) -> ProtectedRanges {
@@ -77,19 +76,19 @@ final class Mp4Movie: Sendable {
     /// True if the file has samples that can be encrypted.
     var isProtected: Bool { tracks.values.contains { $0.scheme != nil } }
 
-    /// The protections of all samples that the `moov` describes.
+    /// The protections of all samples described by the `moov`.
     var protections: [Mp4Protection] {
         tracks.sorted { $0.key < $1.key }.flatMap { $0.value.entries.compactMap(\.self) + $0.value.groups }
             .filter(\.isProtected)
     }
 
-    /// The keys that the `moov` names, each once. Without the zero that stands for keys that fragments name.
+    /// The keys named by the `moov`, each once, without the zero for keys named by fragments.
     var keys: [KeyID] {
         var seen: Set<KeyID> = []
         return protections.map(\.key).filter { !$0.isZero && seen.insert($0).inserted }
     }
 
-    /// True if fragments may need keys that the `moov` does not name.
+    /// True if fragments may need keys not named by the `moov`.
     var namesKeysInFragments: Bool { protections.contains { $0.key.isZero } }
 }
 
@@ -168,14 +167,14 @@ private struct Reading {
         return protection
     }
 
-    /// Bytes of an encrypted sample entry before its boxes. Nil if the entry is not encrypted.
+    /// Returns the bytes of an encrypted sample entry before its boxes, or nil if the entry is not encrypted.
     private func fieldsSize(of entry: Mp4Box, _ stsdVersion: UInt8) throws(ViewError) -> Int? {
         switch entry.type {
         case "encv": return 78
         case "encs", "enct", "encm": return 8
         case "enca":
             guard stsdVersion == 0 else { return 28 }
-            // QuickTime's versions 1 and 2 of the entry have more fields.
+            // Versions 1 and 2 of QuickTime's entry have more fields.
             var fields = buffer.fields(of: entry)
             try fields.skip(8)
             switch try fields.integer(UInt16.self) {
@@ -201,7 +200,7 @@ extension Mp4Buffer {
             let mdia = try boxes(in: required("mdia", in: trak), &budget)
             let minf = try boxes(in: required("minf", in: mdia), &budget)
             let stbl = try boxes(in: required("stbl", in: minf), &budget)
-            // Some packagers write senc beside stbl, not in it.
+            // Include senc beside stbl, because some packagers write it there.
             try body(number, stbl + trak.filter { $0.type == "senc" }, &budget)
         }
     }

@@ -1,7 +1,7 @@
-/// The answer to the question if a file is MP4 with encrypted samples.
+/// The result of a check for MP4 with encrypted samples.
 enum Mp4Verdict {
     case protected(Mp4Plan)
-    /// Nothing is encrypted, and the proof for people.
+    /// Not encrypted, and the proof for people.
     case clear(String)
     case notMp4
 }
@@ -9,11 +9,11 @@ enum Mp4Verdict {
 /// An MP4 file's description, from which it is opened. Any thread.
 package struct Mp4Plan: Equatable, Sendable {
     enum Role: Sendable {
-        /// Has its own `moov`.
+        /// A file with a `moov` of its own.
         case film(Mp4Movie)
-        /// Has fragments, and its `moov` is in an init segment.
+        /// Fragments, with a `moov` in an init segment.
         case segment(Mp4Movie)
-        /// Has nothing but one or several `moov`.
+        /// Only one or several `moov`.
         case initSegments([Mp4Movie])
 
         var movies: [Mp4Movie] {
@@ -51,8 +51,8 @@ package struct Mp4Plan: Equatable, Sendable {
     }
 
     /// Decides from a file's boxes if its samples are encrypted.
-    /// - Parameter initial: opens the init segment. Called if the file begins with a fragment and has no `moov` before it.
-    /// - Throws: `.malformed` if neither encryption nor its absence is proved. `.store`.
+    /// - Parameter initial: opens the init segment. Called if the file begins with a fragment, before any `moov`.
+    /// - Throws: `.malformed` if neither encryption nor its absence is proved; `.store`.
     static func read(
         _ source: SourceFile, _ naming: ContentKeys.Naming, _ work: Mp4Work,
         initial: () throws(ViewError) -> Mp4InitSegment? = { () throws(ViewError) in nil }
@@ -72,7 +72,7 @@ package struct Mp4Plan: Equatable, Sendable {
         return .clear("its init segment names no encryption")
     }
 
-    /// Decides for a file that has its own `moov`.
+    /// Decides about a file with a `moov` of its own.
     private static func readFilm(
         _ window: inout Mp4Window, _ moov: Mp4TopBox, _ naming: ContentKeys.Naming, _ work: Mp4Work
     ) throws(ViewError) -> Mp4Verdict {
@@ -81,7 +81,7 @@ package struct Mp4Plan: Equatable, Sendable {
         let film = isProtected ? Mp4Verdict.protected(Mp4Plan(.film(movie), naming, work)) : .clear(clearProof)
         let next: Mp4TopBox?
         do throws(ViewError) { next = try window.first(contentTypes, from: movie.end) } catch .malformed {
-            // A read of the bytes there reports it.
+            // Leave the error to a read of the bytes there.
             return film
         }
         switch next?.type {
@@ -104,7 +104,7 @@ package struct Mp4Plan: Equatable, Sendable {
     /// Maximum number of init segments in one file.
     private static let maximumMovies = 64
 
-    /// All `moov` of a file that has nothing else.
+    /// Reads all `moov` of a file that has nothing else.
     private static func initSegments(
         _ first: Mp4Movie, _ window: inout Mp4Window, _ work: Mp4Work
     ) throws(ViewError) -> [Mp4Movie] {
@@ -121,20 +121,20 @@ package struct Mp4Plan: Equatable, Sendable {
         return movies
     }
 
-    /// The first `moof` of a clear film. Nil if what follows is no boxes: a player reads none of it.
+    /// Returns the first `moof` of a clear film. Nil if other data than boxes follows, which players do not read.
     private static func firstFragment(
         from offset: UInt64, _ window: inout Mp4Window
     ) throws(ViewError) -> Mp4TopBox? {
         do throws(ViewError) { return try window.first(["moof"], from: offset) } catch .malformed { return nil }
     }
 
-    /// True if the file begins with a box.
+    /// Returns true if the file begins with a box.
     static func isMp4(_ source: SourceFile) throws(ViewError) -> Bool {
         var window = Mp4Window(source)
         return try beginsAsMp4(&window)
     }
 
-    /// True if the bytes begin with a box.
+    /// Returns true if the bytes begin with a box.
     static func beginsAsMp4(_ window: inout Mp4Window) throws(ViewError) -> Bool {
         do throws(ViewError) {
             return try window.box(at: window.bounds.lowerBound).map { firstTypes.contains($0.type) } ?? false
@@ -143,17 +143,17 @@ package struct Mp4Plan: Equatable, Sendable {
         }
     }
 
-    /// The boxes with which MP4 files and segments begin.
+    /// The boxes at the beginning of MP4 files and segments.
     private static let firstTypes: Set<Mp4Type> = [
         "ftyp", "styp", "moov", "moof", "sidx", "ssix", "mdat", "free", "skip", "wide", "emsg", "prft", "pdin", "uuid",
     ]
 
     // MARK: Keys
 
-    /// The protections of all samples that the `moov` describes.
+    /// The protections of all samples described by the `moov`.
     var protections: [Mp4Protection] { role.movies.flatMap(\.protections) }
 
-    /// The keys that the `moov` names, each once.
+    /// The keys named by the `moov`, each once.
     private var movieKeys: [KeyID] {
         var seen: Set<KeyID> = []
         return role.movies.flatMap(\.keys).filter { seen.insert($0).inserted }
@@ -161,11 +161,11 @@ package struct Mp4Plan: Equatable, Sendable {
 
     var movieKeyNames: [KeyName] { movieKeys.map(naming.name) }
 
-    /// True if fragments may need keys that the `moov` does not name.
+    /// True if fragments may need keys not named by the `moov`.
     var namesKeysInFragments: Bool { role.movies.contains(where: \.namesKeysInFragments) }
 
-    /// The keys to fetch before an open: of the `moov`, and of the first fragment if that alone names them.
-    /// - Parameter isKeyed: false for a segment without a key line, such as a clear one. Then only the keys in use count.
+    /// Returns the keys to fetch before an open: of the `moov`, and of the first fragment if only fragments name them.
+    /// - Parameter isKeyed: false for a segment without a key line, perhaps a clear one. Then only used keys count.
     func keyNames(_ source: SourceFile, isKeyed: Bool = true) throws(ViewError) -> [KeyName] {
         // Init segments have no samples.
         if case .initSegments = role { return [] }
@@ -175,8 +175,8 @@ package struct Mp4Plan: Equatable, Sendable {
         return keys.filter { !$0.isZero && seen.insert($0).inserted }.map(naming.name)
     }
 
-    /// The keys of the `moov` and of all fragments that may name others.
-    /// - Parameter end: the time after which no more fragments are read.
+    /// Returns the keys of the `moov` and of all fragments that may name others.
+    /// - Parameter end: the time to stop reading fragments.
     func allKeyNames(_ source: SourceFile, until end: ContinuousClock.Instant) throws(ViewError) -> Set<KeyName> {
         var names = Set(try keyNames(source))
         guard namesKeysInFragments else { return names }
@@ -194,7 +194,7 @@ package struct Mp4Plan: Equatable, Sendable {
         let index = try Mp4Index(of: source, role, work)
         let head = try index.fragment(at: 0)
         if head.bytes.lowerBound > 0 || head.bytes.upperBound >= source.size { return head }
-        // The first byte of a file can be its first fragment's.
+        // The file may begin with its first fragment.
         if !head.ranges.all.isEmpty { return head }
         return try index.fragment(at: head.bytes.upperBound)
     }

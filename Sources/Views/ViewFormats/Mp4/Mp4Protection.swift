@@ -4,7 +4,7 @@ internal import LinuxSystem
 package struct KeyID: Hashable, Sendable {
     let high, low: UInt64
 
-    /// 32 hexadecimal digits, also in the groups of a UUID.
+    /// Parses 32 hexadecimal digits, also in the groups of a UUID.
     package init?(text: [UInt8]) {
         let digits = text.filter { $0 != UInt8(ascii: "-") }
         guard text.count == 32 || (text.count == 36 && digits.count == 32),
@@ -15,14 +15,14 @@ package struct KeyID: Hashable, Sendable {
 
     init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 
-    /// True for the identifier that packagers write where fragments name the keys.
+    /// True for the identifier that packagers write if fragments name the keys.
     var isZero: Bool { high == 0 && low == 0 }
 
     /// 32 lower-case digits.
     package var text: String { Hexadecimal.encode(high) + Hexadecimal.encode(low) }
 }
 
-/// How the samples of a track or a group of samples are encrypted: `tenc` or `seig` (ISO/IEC 23001-7, 8.2 and 6).
+/// The encryption of the samples of a track or a group: `tenc` or `seig` (ISO/IEC 23001-7, 8.2 and 6).
 struct Mp4Protection: Equatable, Sendable {
     enum Scheme: Equatable, Sendable {
         /// Each protected range of a sample begins anew with the vector, and has a pattern.
@@ -32,17 +32,17 @@ struct Mp4Protection: Equatable, Sendable {
     }
 
     let scheme: Scheme
-    /// False if the samples are clear.
+    /// False for clear samples.
     let isProtected: Bool
-    /// Blocks that are encrypted, and blocks after them that are not. No blocks of both are no pattern.
+    /// Number of encrypted blocks, and of clear blocks after them. Zero for both without a pattern.
     let crypt, skip: UInt8
     /// Bytes of each sample's own vector: 0, 8 or 16.
     let vectorSize: UInt8
     let key: KeyID
-    /// The vector of all samples, without vectors of their own.
+    /// The vector of all samples that have no vectors of their own.
     let vector: InitialVector
 
-    /// Reads the fields that `tenc` and `seig` have in common, from the reserved byte on.
+    /// Reads the common fields of `tenc` and `seig`, from the reserved byte on.
     /// - Parameter hasPattern: false for version 0 of `tenc`.
     init(
         _ fields: inout Mp4Fields, _ scheme: Scheme, hasPattern: Bool, in buffer: Mp4Buffer
@@ -70,7 +70,7 @@ struct Mp4Protection: Equatable, Sendable {
         vector = try fields.vector(size)
     }
 
-    /// For a message: `cbcs, pattern 1:9`.
+    /// The text for a message: `cbcs, pattern 1:9`.
     var text: String {
         switch scheme {
         case .cbc1: "cbc1"
@@ -80,7 +80,7 @@ struct Mp4Protection: Equatable, Sendable {
 }
 
 extension Mp4Buffer {
-    /// The protection of a sample entry, from its `sinf`, and the format that its samples have.
+    /// Returns the protection of a sample entry, from its `sinf`, and the format of its samples.
     func protection(
         of entry: Mp4Box, _ sinf: Mp4Box, _ budget: inout Mp4Budget
     ) throws(ViewError) -> (Mp4Protection, format: Mp4Type) {
@@ -104,7 +104,7 @@ extension Mp4Buffer {
         return (protection, Mp4Type(code: try fields.integer()))
     }
 
-    /// The groups of samples with a protection of their own: `sgpd` of the type `seig`. Nil for a box of another type.
+    /// Returns the groups of samples with protections of their own: `sgpd` of the type `seig`. Nil for another type.
     func groups(
         _ sgpd: Mp4Box, _ scheme: Mp4Protection.Scheme, _ budget: inout Mp4Budget
     ) throws(ViewError) -> [Mp4Protection]? {
@@ -113,7 +113,7 @@ extension Mp4Buffer {
         let version = try fields.versionAndFlags().version
         try fields.skip(4)
         let length = version == 1 ? Int(try fields.integer(UInt32.self)) : 0
-        // Its default is for samples that no sbgp names, which no packager uses for keys.
+        // Refuse a default for samples without an sbgp. Packagers do not use it for keys.
         if version >= 2, try fields.integer(UInt32.self) != 0 {
             throw .malformed("an sgpd with a default group, which is not supported")
         }
@@ -130,7 +130,7 @@ extension Mp4Buffer {
         }
         return groups
     }
-    /// True if an `sgpd` or `sbgp` groups samples by their keys.
+    /// Returns true if an `sgpd` or `sbgp` groups samples by their keys.
     func isOfKeys(_ box: Mp4Box) throws(ViewError) -> Bool {
         var fields = fields(of: box)
         try fields.skip(4)

@@ -3,7 +3,7 @@ struct Mp4SampleProtection {
     /// Consecutive samples of a group.
     private struct Members {
         var count: UInt32
-        /// The index of the group. 0 for none.
+        /// The index of the group; 0 for none.
         var group: UInt32
     }
 
@@ -66,8 +66,8 @@ struct Mp4SampleProtection {
     /// Adds the encrypted ranges of samples.
     ///
     /// - Parameters:
-    ///   - base: to which the offsets of `saio` are relative.
-    ///   - read: reads bytes of the file. For sample information outside of `senc`.
+    ///   - base: the origin of the offsets in `saio`.
+    ///   - read: reads bytes of the file, for sample information outside `senc`.
     func addRanges(
         of samples: Mp4Samples, _ track: Mp4Track, to ranges: inout ProtectedRanges, base: UInt64 = 0,
         _ budget: inout Mp4Budget, read: (UInt64, Int) throws(ViewError) -> [UInt8]
@@ -76,7 +76,7 @@ struct Mp4SampleProtection {
         try forEach(samples, track, &budget) { (_, _, protection, _) throws(ViewError) in
             if protection?.isProtected != true { clear += 1 }
         }
-        // A fragment of clear samples has no information, and none of its boxes have a meaning.
+        // Stop at a fragment of clear samples, because it has no information, and its boxes have no meaning.
         if clear == samples.count { return }
         var information = try information(of: samples, clear: clear, base: base, &budget, read: read)
         ranges.reserve(information?.mostParts ?? samples.count - clear)
@@ -120,7 +120,7 @@ struct Mp4SampleProtection {
         _ information: inout Mp4SampleInformation?, _ budget: inout Mp4Budget
     ) throws(ViewError) {
         guard protection.isProtected else {
-            // Its entry is empty, or left out.
+            // The entry of a clear sample is empty, or left out.
             try information?.skipClear()
             return
         }
@@ -194,14 +194,14 @@ struct Mp4SampleProtection {
 }
 
 extension Mp4Buffer {
-    /// PIFF's senc, which has a format of its own.
+    /// The type of PIFF's senc, which has a format of its own.
     private static let piffType: [UInt8] = [
         0xA2, 0x39, 0x4F, 0x52, 0x5A, 0x9B, 0x4F, 0x14, 0xA2, 0x44, 0x6C, 0x42, 0x7C, 0x64, 0x8D, 0xF4,
     ]
 
     fileprivate func isPiff(_ uuid: Mp4Box) -> Bool { bytes[uuid.contents].starts(with: Self.piffType) }
 
-    /// The boxes `saiz` or `saio`, without those about other information than encryption.
+    /// Returns the boxes `saiz` or `saio` about encryption, and leaves out those about other information.
     fileprivate func aboutEncryption(_ type: Mp4Type, in boxes: [Mp4Box]) throws(ViewError) -> [Mp4Box] {
         var found: [Mp4Box] = []
         for box in boxes where box.type == type {
@@ -210,14 +210,14 @@ extension Mp4Buffer {
         return found
     }
 
-    /// False for a `saiz` or `saio` about other information. Without a type, it is about encryption.
+    /// Returns false for a `saiz` or `saio` about other information. A box without a type is about encryption.
     private func isAboutEncryption(_ box: Mp4Box) throws(ViewError) -> Bool {
         var fields = fields(of: box)
         guard try fields.versionAndFlags().flags & 1 != 0 else { return true }
         return ["cbcs", "cbc1", "cenc", "cens"].contains(Mp4Type(code: try fields.integer()))
     }
 
-    /// Hides what says that samples are encrypted, which a player of the view must not believe.
+    /// Returns changes that hide the boxes of encrypted samples, because a player of the view must not believe them.
     /// - Parameter boxes: of the `traf` or `stbl` of an encrypted track.
     func hiding(_ boxes: [Mp4Box]) throws(ViewError) -> [Mp4Patch] {
         var patches: [Mp4Patch] = []
@@ -234,8 +234,9 @@ extension Mp4Buffer {
         return patches
     }
 
-    /// - Parameter boxes: of the `traf` or `stbl` of a track that the `moov` calls clear.
-    /// - Throws: `.malformed` if one says that samples are encrypted. The `moov` is then that of another film.
+    /// Checks the boxes of a track declared clear by the `moov`.
+    /// - Parameter boxes: of the `traf` or `stbl`.
+    /// - Throws: `.malformed` if one declares encrypted samples, because the `moov` is then that of another film.
     func checkClear(_ boxes: [Mp4Box]) throws(ViewError) {
         for box in boxes {
             let speaksOfEncryption: Bool

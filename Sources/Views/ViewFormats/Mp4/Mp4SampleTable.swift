@@ -1,4 +1,4 @@
-/// The positions of samples that are not in fragments: `stsz`, `stsc`, `stco` (ISO/IEC 14496-12, 8.7).
+/// The positions of samples outside fragments: `stsz`, `stsc`, `stco` (ISO/IEC 14496-12, 8.7).
 struct Mp4SampleTable {
     private let buffer: Mp4Buffer
     private let boxes: [Mp4Box]
@@ -20,7 +20,7 @@ struct Mp4SampleTable {
         _ = try fields.versionAndFlags()
         let count = try fields.count(ofSize: 12, &budget)
         samples.reserve(runs: min(chunks, Mp4Budget.Item.run.limit), sizes: sizes.listed)
-        // The chunks before the current one.
+        // The number of chunks before the current one.
         var done = 0
         var next = count > 0 ? Int(try fields.integer(UInt32.self)) : chunks + 1
         guard next == 1 || count == 0 else { throw buffer.contradiction("the chunks of stsc do not ascend") }
@@ -55,7 +55,7 @@ struct Mp4SampleTable {
     /// The sizes of samples, one after another.
     private struct Sizes {
         let count: Int
-        /// The size of each sample. Nil if they differ.
+        /// The size of each sample; nil if they differ.
         var size: UInt32?
         var fields: Mp4Fields
         var bits: UInt8 = 32

@@ -4,24 +4,24 @@ struct Mp4Samples {
     struct Run {
         var offset: UInt64
         var count: UInt32
-        /// The track's protections, counted from 1.
+        /// The number of the track's sample entry, and so of its protection, counted from 1.
         var entry: UInt32
-        /// Bytes of each sample. Nil if they differ: then their sizes come next in `sizes`.
+        /// Bytes of each sample. Nil if they differ, and then come next in `sizes`.
         var size: UInt32?
     }
 
     private(set) var runs: [Run] = []
-    /// Bytes of the samples of runs without one size.
+    /// The sizes in bytes of the samples in runs of different sizes.
     private var sizes: [UInt32] = []
     private(set) var count = 0
 
-    /// Makes room for all runs at once, since a growing array takes memory twice.
+    /// Makes room for all runs at once, because a growing array takes memory twice.
     mutating func reserve(runs: Int, sizes: Int) {
         self.runs.reserveCapacity(runs)
         self.sizes.reserveCapacity(sizes)
     }
 
-    /// Adds samples of one size, of which there are no entries in a table.
+    /// Adds samples of one size, without entries in a table.
     mutating func add(_ run: Run, size: UInt32, _ budget: inout Mp4Budget) throws(ViewError) {
         try budget.spendSamples(Int(run.count), ofSize: size)
         try budget.spend(.run)
@@ -30,7 +30,7 @@ struct Mp4Samples {
         runs[runs.count - 1].size = size
     }
 
-    /// Adds samples whose sizes come next from `next`.
+    /// Adds samples with sizes from `next`.
     /// - Returns: their bytes together.
     mutating func add(
         _ run: Run, _ budget: inout Mp4Budget, next: () throws(ViewError) -> UInt32
@@ -72,24 +72,24 @@ struct Mp4Samples {
     }
 }
 
-/// Reads the vectors and subsamples of samples, one after another: `senc`, or what `saio` points to.
+/// Reads the vectors and subsamples of samples, one after another, from `senc`, or from the place in `saio`.
 struct Mp4SampleInformation {
     private var fields: Mp4Fields
     private let hasSubsamples: Bool
-    /// Entries that are left.
+    /// Number of remaining entries.
     private var rest: Int
     /// Bytes of each entry, from `saiz`. Empty if the entries themselves show their ends.
     private let sizes: [UInt8]
     private var next = 0
     /// True if clear samples have entries, too.
     private let includesClear: Bool
-    /// Bytes of the running entry, if `saiz` gives them, and those read.
+    /// Bytes of the current entry, if `saiz` has them, and those read.
     private var size: UInt8?
     private var consumed = 0
 
     /// - Parameters:
     ///   - count: samples of the track.
-    ///   - clear: those that are not encrypted.
+    ///   - clear: the unencrypted ones among them.
     init(senc: Mp4Box, in buffer: Mp4Buffer, samples count: Int, clear: Int) throws(ViewError) {
         fields = buffer.fields(of: senc)
         let (version, flags) = try fields.versionAndFlags()
@@ -118,7 +118,7 @@ struct Mp4SampleInformation {
     /// An upper bound of the number of encrypted parts.
     var mostParts: Int { hasSubsamples || !sizes.isEmpty ? fields.remaining / 6 : rest }
 
-    /// Begins the entry of a sample. Returns its vector.
+    /// Begins the entry of a sample, and returns its vector.
     mutating func beginSample(_ protection: Mp4Protection) throws(ViewError) -> InitialVector {
         try begin()
         let start = fields.position
@@ -142,7 +142,7 @@ struct Mp4SampleInformation {
         next += 1
     }
 
-    /// The number of parts of the sample, which `part` returns one after another. Nil if it is encrypted as a whole.
+    /// Returns the number of parts of the sample, to be read with `part`. Nil if the sample is encrypted as a whole.
     mutating func parts() throws(ViewError) -> Int? {
         if size.map({ Int($0) == consumed }) ?? !hasSubsamples { return nil }
         let count = Int(try fields.integer(UInt16.self))
@@ -154,7 +154,7 @@ struct Mp4SampleInformation {
         return count
     }
 
-    /// The clear and the protected bytes of the next part.
+    /// Reads the numbers of clear and of protected bytes of the next part.
     mutating func part() throws(ViewError) -> (clear: UInt16, protected: UInt32) {
         (try fields.integer(), try fields.integer())
     }

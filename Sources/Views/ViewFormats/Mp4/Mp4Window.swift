@@ -7,10 +7,10 @@ struct Mp4TopBox: Sendable {
     /// Size of the header, in bytes.
     let headerSize: Int
 
-    /// Bytes that are read to find a header.
+    /// Bytes to read for a header.
     static let headerSize = 16
 
-    /// Nil if the header's bytes are not a box's.
+    /// Parses a header; nil if the bytes are not a box's.
     init?(_ header: [UInt8], at start: UInt64, fileSize: UInt64) {
         guard header.count >= 8 else { return nil }
         func number(_ range: Range<Int>) -> UInt64 { header[range].reduce(0) { $0 << 8 | UInt64($1) } }
@@ -22,11 +22,11 @@ struct Mp4TopBox: Sendable {
             size = number(8..<16)
             headerSize = 16
         } else if size == 0 {
-            // To the end of the file.
+            // The box goes to the end of the file.
             size = fileSize - start
         }
         let (end, overflow) = start.addingReportingOverflow(size)
-        // The type of a uuid box goes on for 16 bytes (ISO/IEC 14496-12, 4.2), without which players do not read the file.
+        // A uuid box has 16 more bytes of type (ISO/IEC 14496-12, 4.2). Players do not read a file without them.
         let minimum = headerSize + (type == "uuid" ? 16 : 0)
         guard size >= UInt64(minimum), !overflow, end <= UInt64(Int64.max) else { return nil }
         self.headerSize = headerSize
@@ -34,20 +34,20 @@ struct Mp4TopBox: Sendable {
     }
 }
 
-/// Reads boxes of a file's top level, or of a range of it as if that were a file: several with one pread(2) if they are
-/// near. One thread at a time.
+/// Reads boxes of a file's top level, or of a range as if it were a file. Reads near ones with one pread(2). One thread
+/// at a time.
 struct Mp4Window: Sendable {
-    /// The `moof` of a few seconds and the header after it.
+    /// The size, in bytes, of a `moof` of a few seconds and the header after it.
     private static let size = 8192
     /// Bytes of memory.
     static let memory = 3 * size
-    /// Boxes that `first` walks over. Before a `moov` there are few.
+    /// The most boxes that `first` walks over. Before a `moov` there are few.
     private static let maximumWalk = 1024
 
     let source: SourceFile
-    /// The bytes that were read last.
+    /// The bytes of the last read.
     private var last = Bytes()
-    /// Those that were read before: of a `moof`, when its end was looked for.
+    /// The bytes of the read before: of a `moof`, when its end was searched.
     private var older = Bytes()
 
     private struct Bytes {
@@ -60,7 +60,7 @@ struct Mp4Window: Sendable {
         }
     }
 
-    /// Offsets in the file. Nothing after them is read.
+    /// Offsets in the file. Later bytes are never read.
     let bounds: Range<UInt64>
 
     init(_ source: SourceFile) { self.init(source, 0..<source.size) }
@@ -68,7 +68,7 @@ struct Mp4Window: Sendable {
     /// - Parameter bounds: in the file.
     init(_ source: SourceFile, _ bounds: Range<UInt64>) { (self.source, self.bounds) = (source, bounds) }
 
-    /// The box at an offset. Nil at the end.
+    /// Returns the box at an offset, or nil at the end.
     mutating func box(at offset: UInt64) throws(ViewError) -> Mp4TopBox? {
         guard offset < bounds.upperBound, bounds.upperBound - offset >= 8 else { return nil }
         let header = try bytes(at: offset, min(UInt64(Mp4TopBox.headerSize), bounds.upperBound - offset))
@@ -78,7 +78,7 @@ struct Mp4Window: Sendable {
         return box
     }
 
-    /// The first box of one of these types from an offset on, where a box begins. Nil if there is none.
+    /// Returns the first box of one of these types from an offset on, at which a box begins. Nil without one.
     mutating func first(_ types: Set<Mp4Type>, from offset: UInt64) throws(ViewError) -> Mp4TopBox? {
         var next = offset
         for _ in 0..<Self.maximumWalk {
@@ -90,7 +90,7 @@ struct Mp4Window: Sendable {
             "more than \(Self.maximumWalk) boxes, and no \(types.map(\.text).sorted().joined(separator: ", "))")
     }
 
-    /// All bytes of a `moov` or `moof`.
+    /// Returns all bytes of a `moov` or `moof`.
     mutating func contents(
         of type: Mp4Type, _ box: Range<UInt64>, _ budget: inout Mp4Budget
     ) throws(ViewError) -> [UInt8] {
@@ -118,7 +118,7 @@ struct Mp4Window: Sendable {
 }
 
 extension SourceFile {
-    /// Bytes of the file. Throws `.malformed` if it ends before.
+    /// Reads bytes of the file. Throws `.malformed` if the file ends before.
     func bytes(at offset: UInt64, _ count: Int) throws(ViewError) -> [UInt8] {
         guard offset <= size, UInt64(count) <= size - offset else {
             throw .malformed("the file ends after \(size) bytes, before \(count) bytes at \(offset)")

@@ -2,15 +2,15 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// Bounds what the MP4 files of a mount take together: memory, and time after a lock has begun. Any thread.
+/// Limits for the MP4 files of a mount together: in memory, and in time after the beginning of a lock. Any thread.
 final class Mp4Work: Sendable {
-    /// Bytes. A film of a day takes some 10 MiB, one of two hours in fragments 1 KiB for each fragment in use.
+    /// In bytes. A film of a day takes some 10 MiB, one of two hours in fragments 1 KiB for each fragment in use.
     static let memoryLimit = 96 << 20
 
     let interruption: Interruption
     private let limit: Int
     private let used = Atomic<Int>(0)
-    /// The number of fragments loaded so far: the time of their uses.
+    /// The number of fragments loaded so far, used as the time of their uses.
     private let clock = Atomic<UInt64>(0)
     private let indexes = Mutex<[ObjectIdentifier: Weak]>([:])
 
@@ -33,7 +33,7 @@ final class Mp4Work: Sendable {
 
     func remove(_ index: Mp4Index) { indexes.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(index)) } }
 
-    /// Takes memory, if necessary from fragments that were not used for long.
+    /// Reserves memory. If necessary, drops fragments that were not used for long.
     /// - Throws: `.store` with `ENOMEM`.
     func reserve(_ bytes: Int) throws(ViewError) {
         while used.add(bytes, ordering: .relaxed).newValue > limit {
@@ -49,7 +49,8 @@ final class Mp4Work: Sendable {
 
     func release(_ bytes: Int) { used.subtract(bytes, ordering: .relaxed) }
 
-    /// Drops the quarter of the loaded fragments that was not used for longest. Returns false if none is loaded.
+    /// Drops the fragments not used in the last three quarters of the time since the oldest use. Returns false without
+    /// any.
     private func evict() -> Bool {
         let all = indexes.withLock { $0.values.compactMap(\.index) }
         guard let oldest = all.compactMap(\.oldestUse).min() else { return false }
@@ -59,12 +60,12 @@ final class Mp4Work: Sendable {
     }
 }
 
-/// Memory that an object takes as long as it exists.
+/// The memory of an object, released with it.
 final class Mp4Reservation: Sendable {
     private let work: Mp4Work
     private let bytes: Int
 
-    /// - Parameter bytes: reserved already.
+    /// - Parameter bytes: already reserved.
     init(_ bytes: Int, of work: Mp4Work) { (self.bytes, self.work) = (bytes, work) }
 
     deinit { work.release(bytes) }

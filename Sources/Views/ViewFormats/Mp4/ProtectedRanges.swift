@@ -2,13 +2,13 @@
 struct ProtectedRanges: Equatable, Sendable {
     struct Cipher: Equatable, Sendable {
         var vector: CipherChain.Vector
-        /// Blocks encrypted and blocks after them that are not. 1 and 0 for no pattern.
+        /// Number of encrypted blocks, and of clear blocks after them. 1 and 0 without a pattern.
         var crypt, skip: UInt8
         /// The position of the key.
         var key: UInt32
     }
 
-    /// Consecutive bytes that are decrypted together, after the pattern. A part of a block at their end is clear.
+    /// Consecutive bytes, decrypted together by the pattern. A part of a block at their end is clear.
     struct Bytes: Equatable, Sendable {
         var start: UInt64
         var count: UInt32
@@ -20,21 +20,21 @@ struct ProtectedRanges: Equatable, Sendable {
 
     private(set) var all: [Bytes] = []
     private(set) var ciphers: [Cipher] = []
-    /// Each once.
+    /// The keys, each once.
     private(set) var keys: [KeyID] = []
-    /// Makes room for more ranges at once, since a growing array takes memory twice.
+    /// Makes room for more ranges at once, because a growing array takes memory twice.
     mutating func reserve(_ count: Int) { all.reserveCapacity(all.count + count) }
 
     /// Adds a protected range of a sample.
     ///
     /// - Parameters:
-    ///   - vector: of the sample.
+    ///   - vector: the sample's vector.
     ///   - chain: for cbc1, the offset of the last block before it in the same sample. The range continues its chain.
     mutating func add(
         _ start: UInt64, _ count: UInt32, _ protection: Mp4Protection, _ vector: InitialVector, chain: inout UInt64?,
         _ budget: inout Mp4Budget
     ) throws(ViewError) {
-        // No whole block is no ciphertext.
+        // Less than a block is not ciphertext.
         guard count >= 16 else { return }
         try budget.spend(.range)
         let cipher = Cipher(
@@ -77,7 +77,7 @@ struct ProtectedRanges: Equatable, Sendable {
     }
 
     private mutating func sort(_ budget: inout Mp4Budget) throws(ViewError) {
-        // The library merges.
+        // The library's sort merges, so it needs memory.
         try budget.reserve(all.count * MemoryLayout<Bytes>.stride / 2)
         do {
             try all.sort { one, other in
@@ -87,7 +87,7 @@ struct ProtectedRanges: Equatable, Sendable {
         } catch let error as ViewError { throw error } catch { preconditionFailure("internal error: \(error)") }
     }
 
-    /// The positions of the ranges that have bytes in `bytes`. Call this after `finish`.
+    /// Returns the positions of the ranges with bytes in `bytes`. Call this after `finish`.
     func overlapping(_ bytes: Range<UInt64>) -> Range<Int> {
         var (first, end) = (0, all.count)
         while first < end {
@@ -98,20 +98,20 @@ struct ProtectedRanges: Equatable, Sendable {
         return first..<end
     }
 
-    /// Takes the ciphers of another fragment instead of equal ones, so that a read finds them in the processor's caches.
+    /// Shares the storage of another fragment's equal ciphers, so that a read finds them in the processor's caches.
     mutating func shareCiphers(of other: ProtectedRanges) {
         if ciphers == other.ciphers { ciphers = other.ciphers }
     }
 
     func cipher(at position: Int) -> Cipher { ciphers[Int(all[position].cipher)] }
 
-    /// The blocks of a range for bytes of the file, which overlap it.
+    /// Returns the blocks of a range for bytes of the file, which overlap it.
     func blocks(at position: Int, for wanted: Range<UInt64>) -> PatternBlocks {
         PatternBlocks(all[position], cipher(at: position), for: wanted)
     }
 }
 
-/// The encrypted blocks of a range that some bytes need. The encrypted blocks alone are one CBC chain.
+/// The encrypted blocks of a range needed for some bytes. The encrypted blocks alone are one CBC chain.
 struct PatternBlocks {
     private let crypt, skip: Int
     /// The first block's number among the encrypted ones of its pattern.
@@ -145,15 +145,15 @@ struct PatternBlocks {
         isLastWhole = last + 16 <= wanted.upperBound
     }
 
-    /// The bytes of the file that hold the blocks, and the encrypted block before them.
+    /// The bytes of the file with the blocks, and with the encrypted block before them.
     var source: Range<UInt64>? { count > 0 ? (previous ?? first)..<(last + 16) : nil }
 
     /// Bytes of the blocks, and of a vector in front of them.
     var gatheredSize: Int { count > 0 ? 16 + 16 * count : 0 }
 
-    /// Calls `edge` for each block that is wanted in part, with its offset in the file, and its distance among the blocks
-    /// alone. Calls `run` for each run of whole blocks without a gap, with the same, and its size in bytes. Does not
-    /// divide, because a run often has one block only.
+    /// Calls `edge` for each partly wanted block, with its offset in the file, and its distance among the blocks alone.
+    /// Calls `run` for each run of whole blocks without a gap, with the same, and its size in bytes. Does not divide,
+    /// because a run often has one block only.
     @inline(__always)
     func forEach(edge: (UInt64, Int) -> Void, run: (UInt64, Int, Int) -> Void) {
         guard count > 0 else { return }

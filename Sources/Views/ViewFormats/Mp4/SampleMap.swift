@@ -1,5 +1,4 @@
-/// An MP4 file whose samples are encrypted in place: the plaintext has the length of the file, and each byte its offset.
-/// Any thread.
+/// An MP4 file with samples encrypted in place. The plaintext has the file's length and offsets. Any thread.
 struct SampleMap: Sendable {
     let index: Mp4Index
     let keys: ContentKeys

@@ -11,8 +11,8 @@ package struct Playlist: Sendable {
     /// Maximum size, in bytes.
     package static let maximumSize = 16 << 20
     static let tooLarge = "a playlist of more than \(maximumSize >> 20) MiB"
-    /// Maximum number of references, so that a reading takes less than two seconds and 100 MiB. Each takes about 400 bytes
-    /// meanwhile, and a look at the disk.
+    /// Maximum number of references, so that a reading takes less than two seconds and 100 MiB. Meanwhile each takes
+    /// about 400 bytes, and a lookup on the disk.
     package static let maximumReferences = 1 << 17
 
     package enum Kind: Sendable {
@@ -24,11 +24,11 @@ package struct Playlist: Sendable {
         case segment
         /// `EXT-X-MAP`: a media initialization section.
         case map
-        /// A byte range in an I-frame playlist. It is a range of the plaintext, and the resource is encrypted as a whole
-        /// (RFC 8216, 6.2.3 and 6.3.6).
+        /// A byte range in an I-frame playlist. It is a range of the plaintext, and the resource is encrypted as a
+        /// whole (RFC 8216, 6.2.3 and 6.3.6).
         case frame
-        /// A URI of any other tag of a media playlist, such as `EXT-X-PART`, and of tags that do not exist yet. It may name
-        /// bytes that the keys in force encrypt.
+        /// A URI of any other tag of a media playlist, such as `EXT-X-PART`, also of future tags. It may name bytes
+        /// encrypted by the keys in force.
         case other
         /// Another playlist, named by a master playlist.
         case playlist
@@ -37,9 +37,9 @@ package struct Playlist: Sendable {
     package enum Encryption: Equatable, Sendable {
         /// The resource, or its byte range, is one CBC chain with PKCS#7. `key` is a position in `keys`.
         case chain(key: Int, vector: InitialVector, cipher: ViewCipher)
-        /// The samples inside the resource are encrypted (`SAMPLE-AES`), as its boxes say. `key` is a position in `keys`.
+        /// The resource has encrypted samples (`SAMPLE-AES`), described by its boxes. `key` is a position in `keys`.
         case samples(key: Int)
-        /// The keys in force are of no use here, and why.
+        /// The keys in force cannot be used here, for this reason.
         case unusable(PlaylistError)
     }
 
@@ -51,7 +51,7 @@ package struct Playlist: Sendable {
         var start: Int
         /// Position of the URI in the text.
         package var uri: Range<Int>
-        /// The URI with its variables replaced (`EXT-X-DEFINE`). Nil if it has none.
+        /// The URI with its variables replaced (`EXT-X-DEFINE`); nil if it has none.
         var expanded: [UInt8]?
         /// Ciphertext offsets. Nil for the whole resource.
         package var bytes: Range<UInt64>?
@@ -63,22 +63,22 @@ package struct Playlist: Sendable {
         var map: Int?
         /// The number of key lines before this line.
         var keyLines: Int
-        /// True if the vector is the number of a segment, which an I-frame playlist does not know.
+        /// True if the vector is the number of a segment, unknown to an I-frame playlist.
         var isVectorImplied = false
         /// True for a value of an unknown tag that may be a URI. It counts only if it leads to a file.
         var isGuess = false
 
-        /// False for other tags without keys, such as those of plain parts, that name no offsets either.
+        /// False for other tags without keys and offsets, such as those of plain parts.
         var isLookedUp: Bool { role != .other || encryption != nil || bytes != nil }
 
-        /// Ciphertext offsets. A length that is no multiple of 16 is the plaintext's, and is widened to whole blocks, as
+        /// Ciphertext offsets. A length not divisible by 16 is the plaintext's, and is widened to whole blocks, as
         /// clients do (draft-pantos-hls-rfc8216bis, 6.3.6).
         var ciphertext: Range<UInt64>? {
             guard let bytes, case .chain = encryption, role != .frame else { return bytes }
             return bytes.lowerBound..<(bytes.lowerBound + (bytes.upperBound - bytes.lowerBound + 15) / 16 * 16)
         }
 
-        /// True for a byte range of ciphertext that ends in the last block of a resource, which can be padding.
+        /// Returns true for a byte range of ciphertext ending in the last block of a resource, which can be padding.
         func isTail(of size: UInt64) -> Bool {
             guard case .chain = encryption, role != .frame else { return false }
             return bytes.map { $0.upperBound + 16 > size } ?? false
@@ -89,7 +89,7 @@ package struct Playlist: Sendable {
     struct KeyLine: Sendable {
         /// Position in the text, with the line end.
         var whole: Range<Int>
-        /// Its KEYFORMAT. Nil for `METHOD=NONE`, which ends all keys.
+        /// The line's KEYFORMAT. Nil for `METHOD=NONE`, which ends all keys.
         var format: [UInt8]?
     }
 
@@ -97,11 +97,11 @@ package struct Playlist: Sendable {
     package internal(set) var kind = Kind.media
     /// In the order of the text.
     package internal(set) var references: [Reference] = []
-    /// The URIs of the keys that can be used, each once.
+    /// The URIs of the usable keys, each once.
     package internal(set) var keys: [[UInt8]] = []
     /// The ciphers of the keys of whole segments, by position in `keys`.
     var keyCiphers: [Int: ViewCipher] = [:]
-    /// Why the playlist, and segments that only it names, cannot be shown decrypted.
+    /// The reason for which the playlist, and segments named by it alone, cannot be shown decrypted.
     package internal(set) var fault: PlaylistError?
     /// The defect of a playlist without keys, which is shown as it is.
     package internal(set) var complaint: PlaylistError?
@@ -109,21 +109,22 @@ package struct Playlist: Sendable {
     var keyLines: [KeyLine] = []
     /// Positions of the `EXT-X-SESSION-KEY` lines.
     var sessionKeyLines: [Range<Int>] = []
-    /// True if there is a key.
+    /// True if the playlist has a key.
     var usesKeys = false
-    /// True if there is a `SAMPLE-AES` key. Then boxes decide for all segments: key lines stand before clear ones, too.
+    /// True if there is a `SAMPLE-AES` key. Boxes then decide, because key lines stand before clear segments, too.
     var usesSamples = false
 
     init(text: [UInt8]) { self.text = text }
 
-    /// - Throws: if the text is not a playlist, or too large. Other defects become `fault` or `complaint`.
+    /// Parses a text. Most defects become `fault` or `complaint`.
+    /// - Throws: if the text is not a playlist, or too large.
     package static func parse(_ text: [UInt8]) throws(PlaylistError) -> Playlist {
         guard text.count <= maximumSize else { throw PlaylistError(line: 0, text: tooLarge) }
         var parser = PlaylistParser(text)
         return try parser.parse()
     }
 
-    /// The cipher of a key of whole segments.
+    /// Returns the cipher of a key of whole segments.
     func cipher(of key: Int) -> ViewCipher { keyCiphers[key] ?? .aes128CBC }
 
     func uri(of reference: Reference) -> ArraySlice<UInt8> { reference.expanded?[...] ?? text[reference.uri] }

@@ -1,7 +1,7 @@
-/// Recognizes playlists in forms that players, and so this parser, do not read: what begins like a playlist may describe
-/// ciphertext, so it must be named.
+/// Recognizes playlists in forms unreadable for players, and so for this parser. The view must name them, because they
+/// may describe ciphertext.
 enum PlaylistBeginning {
-    /// Bytes that are enough.
+    /// The number of bytes needed.
     static let size = 64
 
     private static let first = Array("#EXTM3U".utf8)
@@ -10,10 +10,10 @@ enum PlaylistBeginning {
         ("xz", [0xFD, 0x37, 0x7A, 0x58, 0x5A]), ("ZIP", [0x50, 0x4B, 3, 4]),
     ]
 
-    /// True for the text of a playlist.
+    /// Returns true for the text of a playlist.
     static func isPlaylist(_ text: [UInt8]) -> Bool { withoutMark(text).starts(with: first) }
 
-    /// Why a text that begins like a playlist is none. Nil for anything else.
+    /// Returns the reason for which a text that begins like a playlist is none, or nil for any other text.
     static func unreadable(_ text: [UInt8]) -> String? {
         let text = Array(text.prefix(4 * size))
         if let wide = wideText(text), trimmed(wide).starts(with: first) {
@@ -25,12 +25,12 @@ enum PlaylistBeginning {
         return nil
     }
 
-    /// Why a file with a playlist's name is none, if it is a compressed one.
+    /// Returns the reason for which a file with a playlist's name is none, if it is compressed.
     static func compressed(_ text: [UInt8]) -> String? {
         magics.first { text.starts(with: $0.bytes) }.map { "a playlist compressed with \($0.name): decompress it" }
     }
 
-    /// Why a file without a playlist's name, that begins like a playlist, is none. Nil for any other file.
+    /// Returns the reason for which a file with another name that begins like a playlist is none. Nil for any other.
     ///
     /// - Parameter isNamed: true if the name without its last ending is a playlist's, such as that of `index.m3u8.gz`.
     static func misfit(_ text: [UInt8], isNamed: Bool) -> String? {
@@ -47,13 +47,13 @@ enum PlaylistBeginning {
         text.drop { " \t\r\n\u{0}".utf8.contains($0) }
     }
 
-    /// The lower bytes of UTF-16 in either order, if the other bytes are zero. Nil for other texts.
+    /// Returns the lower bytes of UTF-16 in either order if the other bytes are zero, or nil for other texts.
     private static func wideText(_ text: [UInt8]) -> ArraySlice<UInt8>? {
         let hasMark = text.starts(with: [0xFF, 0xFE]) || text.starts(with: [0xFE, 0xFF])
         let units = text.dropFirst(hasMark ? 2 : 0)
         guard units.count >= 2 * first.count else { return nil }
         let halves = (0...1).map { half in units.enumerated().filter { $0.offset % 2 == half }.map(\.element) }
-        // Which half the zeros are in tells the order.
+        // The half with the zeros shows the order.
         for half in 0...1 where halves[1 - half].prefix(first.count).allSatisfy({ $0 == 0 }) {
             return halves[half][...]
         }

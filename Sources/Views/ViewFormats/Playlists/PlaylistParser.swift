@@ -1,20 +1,20 @@
 internal import LinuxSystem
 
-/// Parses a playlist line by line. Follows players (ffmpeg's libavformat/hls.c and others) if they agree with RFC 8216 or
-/// it is silent: only a URI after an `EXTINF` is a segment.
+/// Parses a playlist line by line. Follows players (ffmpeg's libavformat/hls.c and others) if RFC 8216 agrees or is
+/// silent, so only a URI after an `EXTINF` is a segment.
 ///
 /// Every URI of the playlist becomes a reference, with the keys in force at its line. A defect of a key counts only for
 /// the references that need it.
 struct PlaylistParser {
     private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
-    /// Maximum number of keys of different formats that are in force at once.
+    /// Maximum number of keys of different formats in force at once.
     private static let maximumFormats = 16
     /// Maximum number of bytes of a key's URI, which is the key's name for each of its segments.
     private static let maximumKeyURI = 8192
     private static let identity = Array("identity".utf8)
-    /// The formats whose URIs name keys, the best first. Those of other systems contain data for their players.
+    /// The formats with URIs that name keys, the best first. The URIs of other systems contain data for their players.
     private static let namingFormats = [identity, Array("com.apple.streamingkeydelivery".utf8)]
-    /// Tags that name no media that keys could encrypt.
+    /// Tags without media that keys could encrypt.
     private static let dataTags: Set<String> = [
         "#EXT-X-RENDITION-REPORT", "#EXT-X-SESSION-DATA", "#EXT-X-CONTENT-STEERING", "#EXT-X-DATERANGE",
         "#EXT-X-VERSION", "#EXT-X-TARGETDURATION", "#EXT-X-PROGRAM-DATE-TIME", "#EXT-X-PLAYLIST-TYPE",
@@ -55,7 +55,7 @@ struct PlaylistParser {
             inForce.append((format, use))
         }
 
-        /// The use of the best key: it can be used, and its URI names it.
+        /// The use of the best key: a usable one, named by its URI.
         var use: Use? {
             let usable = inForce.filter { if case .unusable = $0.use { false } else { true } }
             let candidates = usable.isEmpty ? inForce : usable
@@ -70,7 +70,7 @@ struct PlaylistParser {
     private var playlist: Playlist
     private var keys = Keys()
     private var variables = PlaylistVariables()
-    /// `EXT-X-MEDIA-SEQUENCE`. Nil if it is no number.
+    /// The value of `EXT-X-MEDIA-SEQUENCE`. Nil if it is not a number.
     private var firstNumber: UInt64? = 0
     private var segments: UInt64 = 0
     private var isMaster = false
@@ -78,15 +78,15 @@ struct PlaylistParser {
     private var isFramesOnly = false
     private var isUpdate = false
     private var isSegmentNext = false
-    /// True before a segment that the server does not have.
+    /// True before a segment missing on the server.
     private var isGapNext = false
     /// The position of the `EXT-X-MAP` in force.
     private var map: Int?
     private var isPlaylistNext = false
-    /// True if players read other lines than this parser.
+    /// True if players divide the text into other lines than this parser.
     private var isAmbiguous = false
     private var bytesNext: (value: PlaylistByteRange, range: Range<Int>)?
-    /// The previous segment if it was a byte range. The next range can begin at its end.
+    /// The previous segment if it was a byte range, because the next range can begin at its end.
     private var previous: (uri: ArraySlice<UInt8>, end: UInt64)?
     /// The same for `EXT-X-PART` and other tags.
     private var previousOther: (uri: ArraySlice<UInt8>, end: UInt64)?
@@ -120,7 +120,7 @@ struct PlaylistParser {
         return playlist
     }
 
-    /// Players also accept attributes after `#EXTM3U` (hls.js and VLC).
+    /// Accepts attributes after `#EXTM3U`, as players do (hls.js and VLC).
     private static func isFirst(_ line: ArraySlice<UInt8>) -> Bool {
         line.starts(with: "#EXTM3U".utf8) && (line.dropFirst(7).first.map { " \t".utf8.contains($0) } ?? true)
     }
@@ -130,7 +130,7 @@ struct PlaylistParser {
         if playlist.fault == nil { playlist.fault = PlaylistError(line: line, text: text) }
     }
 
-    /// The result for too many references or keys. Always a fault, because the unread rest can have keys.
+    /// Returns the result for too many references or keys. Always a fault, because the unread rest can have keys.
     private func cut(_ line: Int, _ text: String) -> Playlist {
         var result = Playlist(text: [])
         result.fault = PlaylistError(line: line, text: text)
@@ -143,14 +143,14 @@ struct PlaylistParser {
         playlist.keys = keys.uris
         playlist.usesKeys = keys.isUsed
         if isFramesOnly { turnMapsIntoFrames() }
-        // The part that an update leaves out can have keys.
+        // Keep the fault of an update, because the part left out by it can have keys.
         if !keys.isUsed, !isUpdate, !isAmbiguous {
             playlist.complaint = playlist.fault
             playlist.fault = nil
         }
     }
 
-    /// The initialization section of an I-frame playlist is a byte range of a segment's plaintext, as its frames are.
+    /// Turns maps of an I-frame playlist into frames: both are byte ranges of a segment's plaintext.
     private mutating func turnMapsIntoFrames() {
         for number in playlist.references.indices where playlist.references[number].role == .map {
             guard case .chain = playlist.references[number].encryption, playlist.references[number].bytes != nil else {
@@ -164,7 +164,7 @@ struct PlaylistParser {
 
     private mutating func tag(_ line: PlaylistLines.Line) {
         let content = line.content
-        // Skip comments early: there can be a million of them.
+        // Skip comments early, because there can be a million of them.
         guard content.starts(with: "#EXT".utf8) else { return }
         let end = content.prefix { $0 != UInt8(ascii: ":") }.endIndex
         let value = content[end...].dropFirst()
@@ -177,7 +177,7 @@ struct PlaylistParser {
             isMedia = true
             key(line, value)
         case "#EXT-X-SESSION-KEY":
-            // Only announces the keys of the media playlists.
+            // The line only announces the keys of the media playlists.
             playlist.sessionKeyLines.append(line.whole)
         case "#EXT-X-MEDIA-SEQUENCE": firstNumber = PlaylistByteRange.decimal(withoutBlanks(value))
         case "#EXT-X-BYTERANGE":
@@ -210,7 +210,7 @@ struct PlaylistParser {
         let isNone = attributes?["METHOD"]?.elementsEqual("NONE".utf8) == true
         let format = attributes?["KEYFORMAT"].map { Array($0) } ?? Self.identity
         playlist.keyLines.append(Playlist.KeyLine(whole: line.whole, format: isNone ? nil : format))
-        // NONE ends all keys: it has no KEYFORMAT.
+        // NONE ends all keys, because it has no KEYFORMAT.
         if isNone { return keys.end() }
         do throws(PlaylistError) {
             keys.begin(try use(line.number, attributes, format), format: format)
@@ -219,7 +219,7 @@ struct PlaylistParser {
         }
     }
 
-    /// The use of a key. A method whose segments have another form than one chain is decided here too.
+    /// Returns the use of a key. Also decides about methods with segments of another form than one chain.
     private mutating func use(
         _ line: Int, _ attributes: PlaylistAttributes?, _ format: [UInt8]
     ) throws(PlaylistError) -> Keys.Use {
@@ -230,7 +230,7 @@ struct PlaylistParser {
         let cipher: ViewCipher?
         switch String(decoding: method.prefix(32), as: UTF8.self) {
         case "AES-128": cipher = .aes128CBC
-        // As hls.js decrypts it: the same with a longer key.
+        // Decrypt it as hls.js does: the same with a longer key.
         case "AES-256": cipher = .aes256CBC
         case "SAMPLE-AES": cipher = nil
         case "SAMPLE-AES-CTR":
@@ -239,7 +239,7 @@ struct PlaylistParser {
             let known = "only NONE, AES-128, AES-256 and SAMPLE-AES are"
             throw unusable("METHOD=\(shown(method, limit: 32)) is not supported, \(known)")
         }
-        // The boxes name the keys of samples, whatever system delivers them to a player.
+        // Accept any format for samples, because their boxes name the keys, whatever system delivers these to a player.
         guard cipher == nil || format == Self.identity else {
             throw unusable("the only key has KEYFORMAT \(shown(format, limit: 64)), which is not supported")
         }
@@ -255,7 +255,7 @@ struct PlaylistParser {
         var vector: InitialVector?
         if let text = attributes["IV"] {
             let value = variables.expanded(text)?[...] ?? text
-            // A number, so fewer than 32 digits are its lower ones (RFC 8216, 4.2).
+            // The IV is a number, so fewer than 32 digits are its lower ones (RFC 8216, 4.2).
             vector = Hexadecimal.withoutPrefix(value).flatMap { InitialVector(digits: $0) }
             guard vector != nil else {
                 throw unusable("the IV of EXT-X-KEY is not 0x and at most 32 hexadecimal digits")
@@ -270,11 +270,11 @@ struct PlaylistParser {
         guard let attributes = PlaylistAttributes(value), let uri = attributes["URI"] else {
             return fail(line.number, "EXT-X-MAP has no URI")
         }
-        // AES-128 requires an IV here (RFC 8216, 4.3.2.5). Without one, ffmpeg takes the number of the next segment, and
-        // hls.js 0. These are mostly the same.
+        // AES-128 requires an IV here (RFC 8216, 4.3.2.5). Without one, ffmpeg takes the number of the next segment,
+        // and hls.js 0. These are mostly the same.
         var reference = self.reference(.map, line, uri)
         if let range = attributes["BYTERANGE"] {
-            // Without an offset it begins at 0 (RFC 8216, 4.3.2.5).
+            // A range without an offset begins at 0 (RFC 8216, 4.3.2.5).
             guard let value = PlaylistByteRange(range), let bytes = value.range(from: 0) else {
                 return fail(line.number, "the BYTERANGE of EXT-X-MAP is no byte range")
             }
@@ -285,10 +285,10 @@ struct PlaylistParser {
         add(reference)
     }
 
-    /// Any other tag: every attribute that is a URI, and every other value that may be one. Nothing is known of such a
-    /// tag, so what it names is shown decrypted only if a segment is the same file.
+    /// Adds references for any other tag: every attribute with a URI, and every other possible URI. The tag's meaning
+    /// is unknown, so its files are shown decrypted only if a segment is the same file.
     private mutating func other(_ line: PlaylistLines.Line, _ value: ArraySlice<UInt8>) {
-        // Before the first key, no plaintext can come under one.
+        // Skip tags before the first key, because plaintext cannot come under a key there.
         guard keys.isUsed, !value.isEmpty else { return }
         let attributes = PlaylistAttributes(value)
         let uris = attributes?.values(withSuffix: "URI") ?? []
@@ -303,7 +303,7 @@ struct PlaylistParser {
             add(reference)
         }
         if !uris.isEmpty || keys.inForce.isEmpty { return }
-        // A player may find a URI in a list that does not parse.
+        // Keep the whole list if it does not parse, because a player may find a URI in it.
         if attributes == nil, PlaylistAttributes.mayName("URI", in: value) {
             return add(reference(.other, line, value))
         }
@@ -317,7 +317,7 @@ struct PlaylistParser {
         }
     }
 
-    /// One line can have millions of URIs, so those after the maximum are left out.
+    /// Adds a reference, up to the maximum, because one line can have millions of URIs.
     private mutating func add(_ reference: Playlist.Reference) {
         if playlist.references.count <= Playlist.maximumReferences { playlist.references.append(reference) }
     }
@@ -334,7 +334,7 @@ struct PlaylistParser {
         return result
     }
 
-    /// The encryption of a reference at `line`.
+    /// Returns the encryption of a reference at `line`.
     private func encryption(_ line: Int) -> Playlist.Encryption? {
         switch keys.use {
         case nil: return nil
@@ -364,7 +364,7 @@ struct PlaylistParser {
         }
         isSegmentNext = false
         var reference = self.reference(.segment, line, line.content)
-        // A reference with a wrong range is kept, so that its file fails with the playlist.
+        // Keep a reference with a wrong range, so that its file fails with the playlist.
         if let (value, range) = bytesNext, let bytes = bytes(value, line) {
             reference.bytes = bytes
             if isFramesOnly { reference.role = .frame }

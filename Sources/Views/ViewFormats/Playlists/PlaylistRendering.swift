@@ -1,21 +1,21 @@
-/// How the mount shows one reference of a playlist.
+/// The way in which the mount shows one reference of a playlist.
 struct ShownReference: Equatable, Sendable {
-    /// True if the mount does not show the resource decrypted, so that its key lines must be in force.
+    /// True if the mount does not show the resource decrypted, so its key lines must be in force.
     var needsKeys = false
-    /// False for what is no resource, so that any keys may be in force.
+    /// False for a reference without a resource, which any keys may cover.
     var isResource = true
-    /// The new URI, if the resource is found elsewhere than its URI says.
+    /// The new URI, if the resource is elsewhere than its URI says.
     var uri: [UInt8]?
     /// The plaintext offsets of the byte range, if they differ from the playlist's.
     var bytes: Range<UInt64>?
 }
 
-/// The text that the mount shows of a playlist: one rule for all tags.
+/// The text of a playlist shown by the mount: one rule for all tags.
 ///
-/// Each reference needs its key lines to be in force or not: it does unless the mount shows its resource decrypted, or
-/// the resource is plaintext. A key line stays if it is in force where it is needed, and is removed otherwise. Where that
-/// is not enough, because some references need a key and others under the same key do not, the key lines are repeated
-/// or `METHOD=NONE` is added before the reference. If every reference needs its keys, the text is the original.
+/// Each reference either needs its key lines to be in force, or must have none. It needs them unless its resource is
+/// plaintext, or the mount shows it decrypted. A key line stays if it is in force where it is needed, and is removed
+/// otherwise. If only some references under the same key need it, the key lines are repeated or `METHOD=NONE` is added
+/// before a reference. If every reference needs its keys, the text is the original.
 extension Playlist {
     private struct Edit {
         var range: Range<Int>
@@ -47,7 +47,7 @@ extension Playlist {
     /// Maximum number of bytes that rendering can add, so that a hostile playlist takes bounded memory.
     private static let maximumAddition = maximumSize
 
-    /// Nil if the text would become much larger.
+    /// Returns the text, or nil if it would become much larger.
     ///
     /// - Parameter shown: returns how a reference is shown. Called once for each, in order.
     func rendered<Failure>(
@@ -80,7 +80,7 @@ extension Playlist {
         while number < references.count, added <= Self.maximumAddition {
             let (start, keyLineCount) = (references[number].start, references[number].keyLines)
             var (needsKeys, isMedia) = (false, false)
-            // The URIs of one line.
+            // Take all URIs of one line together.
             while number < references.count, references[number].start == start {
                 let reference = references[number]
                 let appearance = try shown(number, reference)
@@ -104,16 +104,16 @@ extension Playlist {
             inForce = needed
         }
         if added > Self.maximumAddition { return nil }
-        // Keys of nothing: they stay only after a reference that needs keys.
+        // Key lines at the end stay only after a reference that needs keys, because they cover nothing.
         if inForce == KeysInForce() { edits += removing(next..<keyLines.count) }
         if !isAnyLeft { edits += sessionKeyLines.map { Edit(range: $0, replacement: []) } }
-        // The line of a byte range can stand before a key line.
+        // Sort, because the line of a byte range can stand before a key line.
         edits.sort { ($0.range.lowerBound, $0.range.upperBound) < ($1.range.lowerBound, $1.range.upperBound) }
         return edits
     }
 
-    /// The changes that put other keys in force before the text at `start`.
-    /// - Parameter pending: the original's key lines since the reference before.
+    /// Returns the changes that put other keys in force before the text at `start`.
+    /// - Parameter pending: the original's key lines since the previous reference.
     private func moving(
         _ inForce: KeysInForce, to needed: KeysInForce, _ pending: Range<Int>, before start: Int
     ) -> [Edit] {

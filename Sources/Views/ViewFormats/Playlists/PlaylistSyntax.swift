@@ -1,12 +1,12 @@
-/// The lines of a playlist. They end with LF or CRLF (RFC 8216, 4.1), or with a single CR, which players accept (ffmpeg's
-/// `ff_get_line`): a line that they read as an `EXT-X-KEY` must be one here too.
+/// The lines of a playlist. They end with LF or CRLF (RFC 8216, 4.1), or with a single CR, because players accept it
+/// (ffmpeg's `ff_get_line`), and a line read by them as an `EXT-X-KEY` must be one here too.
 struct PlaylistLines: IteratorProtocol {
     struct Line {
         /// Counted from 1.
         var number: Int
-        /// Without the line end and the blanks before it, which players cut off.
+        /// The line without its end, and without the blanks before that, which players cut off.
         var content: ArraySlice<UInt8>
-        /// Its position in the text, with the line end.
+        /// The line's position in the text, with the line end.
         var whole: Range<Int>
     }
 
@@ -39,8 +39,8 @@ private func withoutTrailingBlanks(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt
 
 /// The attribute list of a tag: `NAME=VALUE,NAME="VALUE"` (RFC 8216, 4.2), as slices of the playlist's text.
 ///
-/// Allows blanks around names and values, as players do. A name can occur once (RFC 8216, 4.2): of two attributes with one
-/// name, some players take the first, and others the last.
+/// Allows blanks around names and values, as players do. A name can occur only once (RFC 8216, 4.2): of two attributes
+/// with one name, some players take the first, and others the last.
 struct PlaylistAttributes {
     /// Values without quotes.
     private var attributes: [(name: ArraySlice<UInt8>, value: ArraySlice<UInt8>)] = []
@@ -48,11 +48,11 @@ struct PlaylistAttributes {
     /// Maximum number of attributes of a tag. EXT-X-STREAM-INF and EXT-X-DATERANGE have the most, with some twenty.
     private static let maximumCount = 1024
 
-    /// Nil if a name has no value or occurs twice, a quote is not closed, or there are too many.
+    /// Parses a list; nil if a name has no value or occurs twice, a quote is not closed, or there are too many.
     init?(_ list: ArraySlice<UInt8>) {
         var names: Set<ArraySlice<UInt8>> = []
         var rest = list.drop(while: isBlank)
-        // A comma after the last attribute is allowed.
+        // Allow a comma after the last attribute.
         while !rest.isEmpty {
             guard let equals = rest.firstIndex(of: UInt8(ascii: "=")), equals > rest.startIndex else { return nil }
             let name = rest[..<equals]
@@ -75,12 +75,12 @@ struct PlaylistAttributes {
         }
     }
 
-    /// The values of all attributes whose names end with `suffix`, in order.
+    /// Returns the values of all attributes with names that end with `suffix`, in order.
     func values(withSuffix suffix: String) -> [ArraySlice<UInt8>] {
         attributes.filter { $0.name.suffix(suffix.utf8.count).elementsEqual(suffix.utf8) }.map(\.value)
     }
 
-    /// True if the text has a name that ends with `suffix`, also if it is no attribute list.
+    /// Returns true if the text has a name that ends with `suffix`, even if it is not an attribute list.
     static func mayName(_ suffix: String, in text: ArraySlice<UInt8>) -> Bool {
         let wanted = Array((suffix + "=").utf8)
         var rest = text
@@ -91,8 +91,8 @@ struct PlaylistAttributes {
         return false
     }
 
-    /// The parts of a tag's value that may be URIs: the whole value, and its pieces between blanks, quotes, commas and equals
-    /// signs that have a `.` or a `/`, unlike numbers and words. Nil for too many.
+    /// Returns the parts of a tag's value that may be URIs: the whole value, and its pieces between blanks, quotes,
+    /// commas and equals signs with a `.` or a `/`, unlike numbers and words. Nil if there are too many.
     static func tokens(of value: ArraySlice<UInt8>) -> [ArraySlice<UInt8>]? {
         let value = withoutBlanks(value)
         let pieces = value.split(maxSplits: maximumCount) { " \t\",=".utf8.contains($0) }
@@ -106,7 +106,7 @@ struct PlaylistAttributes {
 /// A byte range without its resource: `n[@o]` (RFC 8216, 4.3.2.2).
 struct PlaylistByteRange {
     var count: UInt64
-    /// Nil for the end of the range before.
+    /// Nil to begin at the end of the previous range.
     var offset: UInt64?
 
     init?(_ value: ArraySlice<UInt8>) {
@@ -119,14 +119,14 @@ struct PlaylistByteRange {
         }
     }
 
-    /// Nil if the range is beyond the maximum size of a file.
+    /// Returns the range, or nil if it passes the maximum size of a file.
     func range(from implied: UInt64) -> Range<UInt64>? {
         let start = offset ?? implied
         let (end, overflow) = start.addingReportingOverflow(count)
         return overflow || end > UInt64(Int64.max) ? nil : start..<end
     }
 
-    /// A decimal integer from 0 to 2^64 − 1, and nothing else.
+    /// Parses a decimal integer from 0 to 2^64 − 1, and nothing else.
     static func decimal(_ digits: ArraySlice<UInt8>) -> UInt64? {
         guard digits.allSatisfy((UInt8(ascii: "0")...UInt8(ascii: "9")).contains) else { return nil }
         return UInt64(String(decoding: digits, as: UTF8.self))

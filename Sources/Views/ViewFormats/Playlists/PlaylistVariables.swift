@@ -1,4 +1,4 @@
-/// The variables of a playlist (`EXT-X-DEFINE`, draft-pantos-hls-rfc8216bis 4.3): `{$name}` in URIs and attribute values.
+/// The variables of a playlist (`EXT-X-DEFINE`, draft-pantos-hls-rfc8216bis 4.3): `{$name}` in URIs and in values.
 struct PlaylistVariables {
     /// Maximum number of bytes of all replaced values, so that a hostile playlist takes bounded memory.
     private static let maximumSize = Playlist.maximumSize
@@ -8,16 +8,16 @@ struct PlaylistVariables {
     private var values: [ArraySlice<UInt8>: ArraySlice<UInt8>] = [:]
     private var size = 0
 
-    /// Takes the attributes of an `EXT-X-DEFINE`. A value from another playlist (`IMPORT`) or from this one's own URL
-    /// (`QUERYPARAM`) is not known here, so that variable stays undefined.
+    /// Adds the variable of an `EXT-X-DEFINE`. A value from another playlist (`IMPORT`) or from this one's own URL
+    /// (`QUERYPARAM`) is not known here, so such a variable stays undefined.
     ///
-    /// - Returns: false for another value of the same variable, of which players may take either.
+    /// - Returns: false for another value of the same variable, because players may take either.
     mutating func define(_ attributes: PlaylistAttributes) -> Bool {
         guard let name = attributes["NAME"], let value = attributes["VALUE"] else { return true }
         return values.updateValue(value, forKey: name).map { $0 == value } ?? true
     }
 
-    /// True if the text contains a variable, defined or not.
+    /// Returns true if the text contains a variable, defined or not.
     static func isUsed(in text: ArraySlice<UInt8>) -> Bool {
         var rest = text
         while let brace = rest.firstIndex(of: start[0]) {
@@ -27,8 +27,7 @@ struct PlaylistVariables {
         return false
     }
 
-    /// The text with the values of its variables. An undefined one stays as it is. Nil if there is none, or if the
-    /// values become too large.
+    /// Returns the text with its variables replaced, except undefined ones. Nil without any, or for too large values.
     mutating func expanded(_ text: ArraySlice<UInt8>) -> [UInt8]? {
         guard Self.isUsed(in: text) else { return nil }
         var result: [UInt8] = []
@@ -47,7 +46,7 @@ struct PlaylistVariables {
                 }
             }
             guard size + result.count + piece.count <= Self.maximumSize else {
-                // For good: the next text would take as long.
+                // Stop for good, because the next text would take as long.
                 size = Self.maximumSize
                 return nil
             }
