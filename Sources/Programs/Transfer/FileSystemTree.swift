@@ -10,7 +10,7 @@ internal import VaultStore
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// The files of a vault or a view, used through a kernel's requests, so holes, log and seals are as in a mount.
+/// The files of a vault or a view. Uses the file system as a kernel would, so holes, log and seals are as in a mount.
 package struct FileSystemTree<System: FileSystem>: TransferTree {
     package typealias Workspace = System.Workspace
 

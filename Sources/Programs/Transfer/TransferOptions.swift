@@ -15,7 +15,8 @@ package struct TransferOptions: Sendable {
     /// Makes all copies belong to the user who runs the transfer.
     package var dropsOwners = false
     /// For a view, which knows only contents, names and times, and a file's exact length only while the file is open.
-    /// Copies are for this user alone, and other kinds of objects are failures. Samples of existing files are compared.
+    /// Copies are for this user alone, other kinds of objects are failures, and existing files are compared by samples,
+    /// because nothing authenticates them.
     package var contentsOnly = false
     /// Compares the destination with the source, and writes nothing.
     package var isComparing = false

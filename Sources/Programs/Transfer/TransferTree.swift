@@ -33,7 +33,7 @@ package protocol TransferTree: Sendable {
     func open(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Content
     /// Returns the length in bytes.
     func length(of content: Content) throws(StoreError) -> UInt64
-    /// Returns the sealed length, past which reads fail. `.max` if the content does not exceed one.
+    /// Returns the sealed length if the content goes past it, where reads fail. `.max` for any other content.
     func authenticLength(of content: Content) -> UInt64
     /// Returns the first run of data at or after an offset, which may pass the file's end. Nil if only a hole is left.
     func data(in content: Content, from offset: UInt64) throws(StoreError) -> Range<UInt64>?
@@ -44,7 +44,7 @@ package protocol TransferTree: Sendable {
     /// Drops the file's clean pages from the kernel's cache, so the next read comes from the disk.
     func forgetCached(_ content: Content)
     /// True for a vault, whose files are whole on disk once they are sealed. Sealing writes to the backing file, and
-    /// then restores its times, set-id bits and capabilities. A kill between the two leaves the file without them.
+    /// then restores its times, set-id bits and capabilities. A kill between the two leaves them changed or lost.
     var sealsFiles: Bool { get }
     func isSealed(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Bool
     func seal(_ item: Item, _ workspace: Workspace) throws(StoreError)

@@ -164,7 +164,7 @@ extension TransferWorker {
     /// - Parameters:
     ///   - resumable: the temporary name of a file inside which a later transfer can go on; nil for a random name.
     ///   - body: returns the object, which stays open until the rename, because other transfers spare a locked object.
-    /// - Returns: false, with the object removed, if something has meanwhile got the name, such as another's copy.
+    /// - Returns: false, with the object removed, if the name exists meanwhile, perhaps made by another transfer.
     private func publish(
         _ object: Object, as resumable: [UInt8]? = nil, isReplacing: Bool,
         _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
@@ -263,7 +263,7 @@ extension TransferWorker {
         var durable = start ?? 0
         try readAll(content, from: durable, &damage) { (bytes, offset) throws(TransferFailure) in
             try writing { () throws(StoreError) in
-                // Sync before the first write past a multiple of the interval. A longer file is on disk up to it.
+                // Sync before a write crosses a multiple of the interval, so a longer file is on disk up to there.
                 if start != nil && offset / interval > durable / interval {
                     try destination.synchronize(file)
                     durable = offset
@@ -339,7 +339,7 @@ extension TransferWorker {
     ) throws(TransferFailure) {
         var offset = start
         let interval = options.resumeInterval
-        // Report the tail as one range, because someone who can write the vault's directory can make it huge.
+        // Report the tail as one range: an attacker who can write to the vault's directory can make it huge.
         let end = options.savesDamaged ? source.authenticLength(of: content) : .max
         while let run = try reading(try source.data(in: content, from: offset)) {
             offset = run.lowerBound
@@ -390,7 +390,7 @@ extension TransferWorker {
 
 /// The ranges of a file that do not verify.
 struct DamagedRanges {
-    /// The greatest number of ranges, because damage can have any number. The last range covers those past the limit.
+    /// Maximum number of ranges, because a file can have any number. The last range covers those past the limit.
     private static let limit = 1000
 
     private(set) var ranges: [Range<UInt64>] = []

@@ -48,7 +48,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
     /// Runs `body`, and reports a failure that concerns this path alone.
     private func attempt(_ path: [UInt8], _ body: @autoclosure () throws(TransferFailure) -> Void) {
         guard !transfer.isStopped() else { return transfer.stop(.stopped) }
-        // An early end leaves directories unfinished, so that their attributes still show it.
+        // After an early end, leave the directory unfinished.
         if transfer.failure != nil { return }
         do throws(TransferFailure) {
             try body()

@@ -7,7 +7,6 @@ internal import Synchronization
 final class Interruption: Sendable {
     private let number = Atomic<Int32>(0)
 
-    /// Watches for signals.
     /// - Parameter onArrival: called once, on another thread.
     init(_ onArrival: @escaping @Sendable () -> Void = {}) throws(MountError) {
         Signals.block(Signals.ending)

@@ -46,7 +46,7 @@ struct BenchRun: Sendable {
     }
 
     /// Reads on one thread.
-    /// - Returns: the time of each read, in units of 10 ns, so an UInt32 holds 43 s.
+    /// - Returns: the time of each read, in units of 10 ns, of which a UInt32 holds 43 s.
     private func read(until end: ContinuousClock.Instant) -> Result<[UInt32], Errno> {
         let blockCount = target.size / blockSize
         let descriptor = cache == .pageCache ? target.cached.fd : target.uncached.fd

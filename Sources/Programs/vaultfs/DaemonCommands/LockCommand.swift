@@ -109,7 +109,7 @@ extension LockReceipt {
         ].map { ($0, ($1 ?? []).filter { !$0.isEmpty }.joined(separator: ", ")) }.filter { !$0.1.isEmpty }
     }
 
-    /// Names the secret an unlock will need. Nil if a daemon of another version does not report it.
+    /// Says which secret an unlock will need, if any. Nil if a daemon of another version does not report it.
     fileprivate var unlocking: String? {
         guard let needsSecret, let policy else { return nil }
         if needsSecret { return "'vaultfs unlock' will need the passphrase or another secret" }

@@ -74,7 +74,7 @@ struct MountChoice: ParsableArguments {
                 do throws(CommandFailure) { try show(answer.mountpoint, response) } catch { failures.append(error) }
             case .dead where !acceptsDead: failures.append(.dead(at: answer.mountpoint))
             case .dead(let path):
-                // The kernel keeps the pages of files that are open, and lets programs open no others.
+                // The kernel keeps the pages of open files, but refuses to open the files again.
                 let users = MountUsers.names(of: path)
                 if !users.isEmpty {
                     failures.append(.stillReadable(answer.mountpoint, by: users))
@@ -186,7 +186,7 @@ extension MountAnswer {
         }
     }
 
-    /// Sends the same daemon another request, on a new connection, because a person may have typed a secret first.
+    /// Sends the same daemon another request, on a new connection, because a prompt may have taken a long time.
     func asking(_ request: ControlRequest) -> MountAnswer {
         guard let socket else { return self }
         return MountAnswer(mountpoint, socket) { () throws(ControlError) in try socket.connect().send(request) }

@@ -78,7 +78,7 @@ struct UnlockCommand: ParsableCommand {
         return Self.failure(answer.mountpoint, failure)
     }
 
-    /// Returns true if this mount may get the secret. With --all, a daemon of another user must not.
+    /// Returns true if this mount needs the secret and may get it. With --all, another user's daemon must not get it.
     private func wantsSecret(_ answer: MountAnswer) -> Bool {
         guard case .answered(.error(let failure)) = answer.outcome else { return false }
         return failure.code == .secretNeeded && (!mounts.all || answer.socket?.userID == geteuid())

@@ -75,8 +75,7 @@ struct UnmountCommand: ParsableCommand {
     }
 
     /// Unmounts, and waits for the daemon's end.
-    /// - Returns: true if the daemon had died before. This command has not failed then, although the record is still
-    ///   there.
+    /// - Returns: true if the daemon had died before. Its record is then left in the vault, but this command succeeds.
     private func end(_ mount: FoundMount) throws(CommandFailure) -> Bool {
         // Find the daemon before the unmount, to see it end.
         let client = try? mount.connect().client

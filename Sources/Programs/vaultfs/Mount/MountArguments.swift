@@ -127,8 +127,7 @@ struct LockArguments: ParsableArguments {
     }
 
     /// Resolves and checks the lock files' directories.
-    /// - Parameter mountpoint: refused as a lock file's directory, because the daemon would send requests to its own
-    ///   mount.
+    /// - Parameter mountpoint: refused as the directory of a lock file, because the mount would ask itself.
     func options(mountpoint: FilePath) throws(CommandFailure) -> LockOptions {
         var files: [LockFile] = []
         for path in try lockFile.isEmpty ? [Self.defaultPath()] : lockFile.map(\.path) {

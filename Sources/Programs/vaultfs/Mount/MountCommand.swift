@@ -84,7 +84,6 @@ struct MountCommand: MountingCommand {
             request, on: target, secret: opened.masterKey, inForeground: mount.foreground)
     }
 
-    /// Opens the vault.
     /// - Throws: code `usage` if the two paths are the wrong way round.
     private func openVault() throws(CommandFailure) -> VaultDirectory {
         do throws(CommandFailure) { return try GivenVault.open(MountArguments.resolve(vault.path)) } catch {

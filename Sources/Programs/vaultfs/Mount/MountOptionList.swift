@@ -56,7 +56,6 @@ struct MountOptionList: Equatable {
     /// The objects with unchanged access times. `noatime` includes directories (mount(8)).
     var accessTimes: AccessTimes { AccessTimes(keepsFiles: isNoAtime, keepsDirectories: isNoAtime || isNoDirAtime) }
 
-    /// Reads the words.
     /// - Parameter lists: the value of each `-o`: words separated by commas. `\,` is a comma inside a word.
     init(_ lists: [String]) throws(CommandFailure) {
         for word in lists.flatMap(Self.words) {

@@ -42,7 +42,7 @@ enum SecretWarning {
     /// Warns about a short new passphrase.
     static func checkLength(_ secret: SlotSecret) {
         guard secret.kind == .passphrase else { return }
-        // In UTF-8 each character has one byte other than continuation bytes (RFC 3629, section 3).
+        // Each UTF-8 character has exactly one byte that is not a continuation byte (RFC 3629, section 3).
         let count = secret.bytes.withUnsafeBytes { bytes in bytes.count { $0 & 0xC0 != 0x80 } }
         guard count < fewCharacters else { return }
         report("the passphrase has fewer than \(fewCharacters) characters, and is easy to guess")

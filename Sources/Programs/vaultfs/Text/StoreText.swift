@@ -61,7 +61,7 @@ enum StoreText {
         return warnings
     }
 
-    /// Returns true for a file system that uploads later. davfs2 shows its server's address instead of a type.
+    /// Returns true for a file system that uploads later. davfs2 has no type of its own, but a URL as its source.
     private static func uploads(_ mount: MountTable.Entry) -> Bool {
         uploading.contains(mount.type) || mount.type == "fuse" && mount.source.starts(with: Array("http".utf8))
     }

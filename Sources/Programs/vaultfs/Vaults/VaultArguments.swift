@@ -16,8 +16,8 @@ struct VaultArguments: ParsableArguments {
     var secret: VaultSecretOptions
 }
 
-/// `VAULT[:PATH]`: a vault, or a path in it. A vault's own path may have colons, so the longest one with a vault
-/// counts.
+/// `VAULT[:PATH]`: a vault, or a path in it. A vault's own path may contain colons, so the longest part of the argument
+/// that names a vault is its path.
 struct VaultPathArgument: ExpressibleByArgument {
     /// The whole argument as a path.
     let whole: FilePath

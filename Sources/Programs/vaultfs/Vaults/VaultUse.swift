@@ -47,7 +47,7 @@ enum VaultUse {
         }
     }
 
-    /// Returns true if an answering daemon may write the vault, or another machine has it without a rekey.
+    /// Returns true if a daemon answers that may write the vault, or another machine has it and is not rekeying.
     static func isMountedForWriting(_ vault: VaultDirectory) throws(CommandFailure) -> Bool {
         do throws(VaultError) {
             try vault.lock(.shared, wait: .zero)
