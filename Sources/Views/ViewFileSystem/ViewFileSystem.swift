@@ -84,8 +84,9 @@ package final class ViewFileSystem: Sendable {
     private func readOnly(_ status: stat) -> stat {
         var status = status
         guard isMounted else { return status }
-        // The group's bits are the mask of an ACL, and the kernel asks for the ACL only if they are not zero
-        // (acl_permission_check in fs/namei.c). So keep a last bit, or the others' bits would count for every user.
+        // The group's bits are the mask of an ACL, for which the kernel asks only if they are not zero
+        // (acl_permission_check in fs/namei.c). So keep the last of them, or the others' bits would count for every
+        // user.
         status.st_mode &= status.st_mode & 0o070 == 0o020 ? ~0o202 : ~0o222
         return status
     }
@@ -118,7 +119,7 @@ package final class ViewFileSystem: Sendable {
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         guard name.starts(with: Self.accessListPrefix) else { throw .system(.notSupported) }
         do throws(StoreError) { return try extendedAttributes(id).value(of: name) } catch .system(.notSupported) {
-            // A source without ACLs.
+            // The source has no ACLs.
             throw .system(.noData)
         }
     }

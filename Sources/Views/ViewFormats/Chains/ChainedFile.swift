@@ -24,7 +24,6 @@ package final class ChainedFile: Sendable {
     /// Stays zero, because a view changes no file.
     private let changes = ChangeCounter()
 
-    /// Opens a file of chains.
     /// - Parameters:
     ///   - map: of `source`.
     ///   - keys: as many as the map's chains name.

@@ -4,8 +4,8 @@ struct HlsClaim: Sendable {
         /// The bytes have no key in force.
         case plain
         case encrypted(HlsSegment.Encryption, KeyMeanings.Meaning)
-        /// The whole file is encrypted with this key, by an I-frame playlist. This does not know where the file's
-        /// segments begin, so its vector counts only if other claims give none.
+        /// The whole file is encrypted with this key, according to an I-frame playlist. The vector counts only if other
+        /// claims give none, because such a playlist does not know where the file's segments begin.
         case frames(HlsSegment.Encryption, KeyMeanings.Meaning, isVectorKnown: Bool)
         /// The file's samples are encrypted, as its boxes say.
         case samples(HlsSamples)
@@ -151,10 +151,9 @@ struct HlsClaimMerge {
     private let contested: HlsClaim?
     private let size: UInt64
 
-    /// Sorts the claims.
     /// - Parameters:
     ///   - size: bytes of the file. A byte range of the whole file equals none.
-    ///   - isAmbiguous: true if different URIs lead to the file. Then only URIs that as written are the file count.
+    ///   - isAmbiguous: true if different URIs lead to the file. Then only claims of exact URIs count.
     init(_ claims: [HlsClaim], size: UInt64, isAmbiguous: Bool) {
         self.size = size
         let certain = isAmbiguous ? claims.filter(\.isExact) : claims

@@ -225,8 +225,8 @@ package struct KeySources: Sendable {
     /// Reads the key from the first configured of these: `--key`, the URI itself, `--key-command`, the file `KID.key`
     /// beside the file or the playlist, the file named by the URI.
     /// - Parameters:
-    ///   - uri: nil if it may also name other keys.
     ///   - uri: nil unless it names this key alone.
+    ///   - all: the URI for the command.
     private func contentKey(
         _ id: KeyID, _ uri: [UInt8]?, command all: [UInt8]?, directory: [UInt8]
     ) throws(ViewError) -> KeyMaterial {

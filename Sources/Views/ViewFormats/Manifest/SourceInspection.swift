@@ -118,7 +118,7 @@ package struct SourceInspection: Sendable {
         {
             return packetsName
         }
-        // A file begins with the size and the type of its first box (ISO/IEC 14496-12, 4.2).
+        // An MP4 file begins with the size and the type of its first box (ISO/IEC 14496-12, 4.2).
         let boxes = ["ftyp", "styp", "moof", "sidx", "ssix", "moov", "emsg", "prft", "uuid"]
         if bytes.count >= 8, boxes.contains(where: { bytes[4..<8].elementsEqual($0.utf8) }) { return mp4Name }
         if bytes.starts(with: [0x1A, 0x45, 0xDF, 0xA3]) { return "Matroska" }

@@ -42,7 +42,6 @@ package struct SourceSurvey: Sendable {
         }
     }
 
-    /// Describes one file.
     /// - Parameter path: of a regular file, relative to the directory.
     /// - Throws: `.store` if it cannot be read.
     package func entry(_ path: [UInt8]) throws(ViewError) -> Entry {

@@ -29,7 +29,7 @@ package struct ViewManifest: Sendable {
     package let format: ViewFormatName
     /// By path relative to the source, or by pattern.
     let entries: [[UInt8]: Entry]
-    /// The keys of `entries` with a pattern, the longest first.
+    /// The keys of `entries` that are patterns, the longest first.
     let patterns: [PathPattern]
 
     /// Reads the manifest of a source directory. Returns nil without one.

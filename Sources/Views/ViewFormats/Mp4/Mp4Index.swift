@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// Finds and parses the fragments of a file. Keeps their places, and some of them. Any thread.
+/// Finds and parses the fragments of a file. Keeps their positions, and some fragments themselves. Any thread.
 ///
 /// The beginning of a fragment depends on the file alone, not on the order of reads. The index walks over boxes one
 /// after another, from the `moov` or from the beginning of a part according to a `sidx`, to the beginning of the next

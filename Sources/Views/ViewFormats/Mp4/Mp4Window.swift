@@ -47,7 +47,7 @@ struct Mp4Window: Sendable {
     let source: SourceFile
     /// The bytes of the last read.
     private var last = Bytes()
-    /// The bytes of the read before: of a `moof`, when its end was searched.
+    /// The bytes of the second last read: of a `moof`, while its end was searched.
     private var older = Bytes()
 
     private struct Bytes {

@@ -49,8 +49,8 @@ final class Mp4Work: Sendable {
 
     func release(_ bytes: Int) { used.subtract(bytes, ordering: .relaxed) }
 
-    /// Drops the fragments not used in the last three quarters of the time since the oldest use. Returns false without
-    /// any.
+    /// Drops the fragments not used in the last three quarters of the time since the oldest use. Returns false if no
+    /// fragment is loaded.
     private func evict() -> Bool {
         let all = indexes.withLock { $0.values.compactMap(\.index) }
         guard let oldest = all.compactMap(\.oldestUse).min() else { return false }
