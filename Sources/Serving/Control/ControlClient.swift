@@ -6,18 +6,18 @@ internal import VaultCrypto
 
 /// A connection to a daemon's control socket. One thread at a time.
 package final class ControlClient: @unchecked Sendable {
-    // @unchecked: a thread that connects hands it over and keeps no reference.
+    // @unchecked: the thread that connects passes the client on and keeps no reference to it.
 
     /// The daemon's process id. 0 if this process-id namespace does not show it (unix(7), SO_PEERCRED).
     package let processID: Int32
-    /// The longest time that a daemon may take to accept and to answer, in seconds.
+    /// The time in which a daemon must accept and answer, in seconds.
     private static let timeout = 5
 
     private let socket: Descriptor
     private let received = LineBuffer(maximumLineSize: ControlResponse.maximumSize)
 
     /// Connects to the socket `name` of `directory`. Removes a dead daemon's socket.
-    /// - Throws: `noDaemon` if nobody listens.
+    /// - Throws: `noDaemon` if nothing listens there.
     package init(name: Component, directory: RuntimeDirectory) throws(ControlError) {
         let inode = directory.inode(of: name)
         do throws(StoreError) {
@@ -26,7 +26,7 @@ package final class ControlClient: @unchecked Sendable {
             try socket.call(connect, name, in: directory.descriptor)
             processID = try socket.peer().processID
         } catch {
-            // A socket gets its name only when it listens. One that refuses is a dead daemon's.
+            // A socket gets its name only once it listens, so one that refuses a connection is a dead daemon's.
             if error.errno == .connectionRefused, let inode { directory.remove(name, inode: inode) }
             throw .noDaemon
         }
@@ -58,7 +58,7 @@ package final class ControlClient: @unchecked Sendable {
     }
 
     /// Waits for the next event, after `events` was answered. Returns nil when the daemon has hung up.
-    /// - Parameter output: a pipe. The wait also ends, with nil, when the pipe has no reader any more.
+    /// - Parameter output: a pipe. The wait also ends, with nil, when the pipe has lost its last reader.
     /// - Throws: `notUnderstood`, `noAnswer`.
     package func nextEvent(
         whileReading output: Int32? = nil
@@ -91,7 +91,7 @@ package final class ControlClient: @unchecked Sendable {
         }
     }
 
-    /// Returns false if the pipe `output` has no reader any more: poll(2) then reports POLLERR.
+    /// Returns false if the pipe `output` has lost its last reader, which poll(2) reports as POLLERR.
     private func waitUntilReadable(whileReading output: Int32) -> Bool {
         var descriptors = [
             pollfd(fd: socket.fd, events: Int16(POLLIN), revents: 0), pollfd(fd: output, events: 0, revents: 0),
@@ -100,8 +100,8 @@ package final class ControlClient: @unchecked Sendable {
         return descriptors[0].revents != 0 || descriptors[1].revents & Int16(POLLERR | POLLHUP) == 0
     }
 
-    /// Waits until the daemon closes the connection: it has then flushed everything and wiped its keys, or died. Returns
-    /// false after `timeout`.
+    /// Waits until the daemon closes the connection, which means that it has flushed everything and wiped its keys, or
+    /// died. Returns false after `timeout`.
     /// - Parameter body: called with each event, if `events` was requested.
     package func waitUntilClosed(timeout: Duration, onEvent body: (ControlEvent) -> Void = { _ in }) -> Bool {
         let deadline = ContinuousClock.now + timeout

@@ -9,7 +9,7 @@ final class ControlConnection {
 
     private enum Phase {
         case listening
-        /// The handler has a request. The next one is read after its reply.
+        /// The handler has a request. The next one is read only after its reply is sent.
         case awaitingReply
         /// The handler has `events`. Events wait in `held` until its reply is sent.
         case subscribing
@@ -19,7 +19,7 @@ final class ControlConnection {
     let number: UInt64
     let socket: Descriptor
     private let timeout: Duration
-    /// The time at which the client last sent or took something.
+    /// The time at which the client last sent or received something.
     private(set) var lastActivity: ContinuousClock.Instant
     private let received = LineBuffer(maximumLineSize: ControlRequest.maximumSize)
     private var unsent: [UInt8] = []
@@ -27,8 +27,8 @@ final class ControlConnection {
     private var phase = Phase.listening
     /// True if the server hangs up once everything is sent.
     private var isEnding = false
-    /// The time at which the server hangs up. Nil while the client owes nothing: an idle connection may stay, and so may one
-    /// that waits for a reply.
+    /// The time at which the server hangs up. Nil while the client owes nothing, so an idle connection may stay, and so
+    /// may one waiting for a reply.
     private(set) var deadline: ContinuousClock.Instant?
 
     init(number: UInt64, socket: Descriptor, timeout: Duration, now: ContinuousClock.Instant) {
@@ -45,20 +45,20 @@ final class ControlConnection {
     /// Bytes of unfinished requests.
     var heldBytes: Int { received.count }
 
-    /// The events for poll(2). While an answer is due or unread, no more requests are read.
+    /// The events for poll(2). While an answer is due or unread, further requests stay in the socket.
     var events: Int16 {
         if !unsent.isEmpty { return Int16(POLLOUT) }
         return phase == .listening ? Int16(POLLIN) : 0
     }
 
     /// Reads or writes, as poll(2) allows.
-    /// - Parameter allowance: the most bytes of requests that may be held afterwards.
+    /// - Parameter allowance: the most bytes of requests to hold afterwards.
     func transfer(_ ready: Int16, allowance: Int, now: ContinuousClock.Instant) {
         lastActivity = now
         if ready & Int16(POLLIN) != 0 {
             receive(allowance: allowance)
         } else if ready & Int16(POLLHUP | POLLERR | POLLNVAL) != 0 {
-            // Both directions are closed (unix_poll of the kernel). A request that was read is still carried out.
+            // Both directions are closed (unix_poll of the kernel). A request already read is still carried out.
             end()
         } else {
             flush()
@@ -83,7 +83,7 @@ final class ControlConnection {
         return nil
     }
 
-    /// Call when the handler has the request.
+    /// Records that the handler has the request.
     func await(_ request: ControlRequest) { phase = if case .events = request { .subscribing } else { .awaitingReply } }
 
     /// Sends the handler's reply.
@@ -95,7 +95,7 @@ final class ControlConnection {
         flush()
     }
 
-    /// Sends an event to a subscriber, or hangs up if too much is unread.
+    /// Sends an event to a subscriber, or hangs up if the subscriber has left too much unread.
     func deliver(event line: [UInt8]) {
         guard isSubscriber else { return }
         if phase == .subscribing { held += line } else { unsent += line }
@@ -103,13 +103,13 @@ final class ControlConnection {
         if max(held.count, unsent.count) > Self.maximumUnreadEvents { end() }
     }
 
-    /// Sends an answer of the server's own.
+    /// Sends an answer of the server itself, without the handler.
     func refuse(_ failure: ControlFailure) {
         unsent += jsonLine(failure)
         flush()
     }
 
-    /// Starts or stops the client's timeout. Returns true if the connection is over.
+    /// Starts or stops the client's timeout. Returns true if the connection must be closed.
     func updateTimeout(now: ContinuousClock.Instant) -> Bool {
         let isIncomplete = phase == .listening && received.count > 0
         if phase != .subscribed && !unsent.isEmpty || isIncomplete {
@@ -120,7 +120,8 @@ final class ControlConnection {
         return (isEnding && unsent.isEmpty && phase == .listening) || deadline.map { $0 <= now } ?? false
     }
 
-    /// Reads one piece. Nothing is owed at the end of the stream: requests are read only after the answer to the one before.
+    /// Reads one piece. At the end of the stream the client waits for no answer, because the server reads a request
+    /// only after it has answered the one before.
     private func receive(allowance: Int) {
         do throws(StoreError) {
             let count = try received.fill { (room) throws(StoreError) in
@@ -135,7 +136,7 @@ final class ControlConnection {
         refuse(ControlFailure(.busy, "too many long requests at a time"))
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     private func flush() {
         while !unsent.isEmpty {
             let count = unsent.withUnsafeBytes { send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }

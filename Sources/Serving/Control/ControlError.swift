@@ -4,15 +4,15 @@ package import SystemPackage
 package enum ControlError: Error, Equatable, Sendable, CustomStringConvertible {
     /// A system call failed, with a phrase such as "cannot open" and the path.
     case system(Errno, String, FilePath)
-    /// The run-time directory is not this user's alone, and the reason.
+    /// The run-time directory belongs to others or is open to them. The string is the reason.
     case unsafeDirectory(FilePath, String)
-    /// No daemon answers for the mountpoint.
+    /// The mountpoint has no daemon that answers.
     case noDaemon
-    /// The daemon hung up, or it is not known what it did, and the reason.
+    /// The daemon hung up, or its action is unknown. The string is the reason.
     case noAnswer(String)
     /// The daemon did not answer in time.
     case timedOut
-    /// The other side sent something that is not a line of the protocol.
+    /// The other side sent something other than a line of the protocol.
     case notUnderstood(String)
 
     package var description: String {

@@ -2,10 +2,10 @@ internal import FileSystem
 internal import LinuxSystem
 package import Locking
 
-/// An event of a mount: one JSON object on a line, `{"event":"did-lock","time":…,"mountpoint":…}`. The other fields depend
-/// on the event.
+/// An event of a mount: one JSON object on a line, `{"event":"did-lock","time":…,"mountpoint":…}`. The other fields
+/// depend on the event.
 package struct ControlEvent: Codable, Equatable, Sendable {
-    /// The name. Clients ignore names they do not know, because others may be added.
+    /// The name. Clients ignore unknown names, because others may be added.
     package let event: String
     /// `YYYY-MM-DDThh:mm:ssZ`
     package let time: String
@@ -18,15 +18,15 @@ package struct ControlEvent: Codable, Equatable, Sendable {
     package private(set) var graceSeconds: Double?
     /// With `did-lock`.
     package private(set) var receipt: LockReceipt?
-    /// With `denied`: requests refused since the last such event.
+    /// With `denied`: the number of requests refused since the last such event.
     package private(set) var count: UInt64?
-    /// With `integrity-error`: the part of the file that is damaged, and how. With `problem`: as in `status`.
+    /// With `integrity-error`: the damaged part of the file, and the kind of damage. With `problem`: as in `status`.
     package private(set) var reason: String?
-    /// With `integrity-error`: the path below the mountpoint. Nil if it is not known. Invalid UTF-8 is repaired.
+    /// With `integrity-error`: the path below the mountpoint. Nil if unknown. Invalid UTF-8 is repaired.
     package private(set) var path: String?
     /// With `integrity-error` in a vault: the path below the vault's directory.
     package private(set) var encryptedPath: String?
-    /// With `problem`: true if the mount has ended with it, and not everything that was written is known to be in place.
+    /// With `problem`: true if the mount has ended with it, and some written data may not be in place.
     package private(set) var atEnd: Bool?
 
     package init(_ event: LockEvent, time: String = UtcTime.now(), mountpoint: String) {
@@ -60,7 +60,7 @@ package struct ControlEvent: Codable, Equatable, Sendable {
         }
     }
 
-    /// `mounted`, which a client finds by itself, and `unmounted`, a mount's last event.
+    /// Makes `mounted`, which a client finds by itself, or `unmounted`, a mount's last event.
     package init(isMounted: Bool, time: String = UtcTime.now(), mountpoint: String) {
         event = isMounted ? "mounted" : "unmounted"
         self.time = time
@@ -70,7 +70,7 @@ package struct ControlEvent: Codable, Equatable, Sendable {
     /// True for `unmounted`.
     package var isEnd: Bool { event == "unmounted" }
 
-    /// The first line of every stream: the state at the time of the request.
+    /// Makes the first line of every stream: the state at the time of the request.
     package init(state: String, reasons: [String]?, time: String = UtcTime.now(), mountpoint: String) {
         event = "state"
         self.time = time
@@ -79,6 +79,6 @@ package struct ControlEvent: Codable, Equatable, Sendable {
         self.reasons = reasons
     }
 
-    /// The line that carries it, without the LF.
+    /// The event's line, without the LF.
     package var line: [UInt8] { jsonLine(self).dropLast() }
 }

@@ -3,15 +3,16 @@ internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 
-/// The loop of a `ControlServer`'s thread. poll(2) has no timeout while no client owes anything.
+/// The loop of a `ControlServer`'s thread. While all clients owe nothing, poll(2) waits without a timeout.
 struct ControlLoop {
     private let server: ControlServer
     private let handler: ControlServer.Handler
     private var connections: [ControlConnection] = []
     private var lastNumber: UInt64 = 0
-    /// Set while the process is out of descriptors: the listener stays ready, and the loop would spin.
+    /// The time at which to accept again. Set while the process is out of descriptors, because the listener stays ready
+    /// and the loop would spin.
     private var acceptsFrom: ContinuousClock.Instant?
-    /// Set while the socket may have gone.
+    /// The time at which to check the socket's name. Set while the name may have been removed.
     private var renewsAt: ContinuousClock.Instant?
 
     init(server: ControlServer, handler: @escaping ControlServer.Handler) {
@@ -30,7 +31,7 @@ struct ControlLoop {
             descriptors += connections.map { pollfd(fd: $0.socket.fd, events: $0.events, revents: 0) }
             guard poll(&descriptors, nfds_t(descriptors.count), timeout()) >= 0 || errno == EINTR else { return }
             let now = ContinuousClock.now
-            // Clients first: `connections` still matches `descriptors`.
+            // Serve the clients first, while `connections` still matches `descriptors`.
             transfer(descriptors[3...], now: now)
             if descriptors[0].revents != 0 {
                 guard let messages = server.removeMessages() else { return }
@@ -81,9 +82,10 @@ struct ControlLoop {
                 continue
             }
             connection.await(request)
-            // The request may contain a secret, and a lock may follow as soon as the handler has it.
+            // Scrub the thread now, because the request may contain a secret, and a lock may follow as soon as the
+            // handler has it.
             linux_scrub_thread()
-            // Before the handler reads the state, so that no later event is missed.
+            // Count before the handler reads the state, so that this client gets every later event.
             countSubscribers()
             let reply = ControlReply(server: server, connection: connection.number)
             handler(request) { reply.send($0) }
@@ -109,7 +111,7 @@ struct ControlLoop {
         connections.append(ControlConnection(number: lastNumber, socket: socket, timeout: server.timeout, now: now))
     }
 
-    /// Hangs up on the client that has been silent longest. One that waits for a reply is chosen only if all do.
+    /// Hangs up on the client silent for longest. Clients waiting for a reply are chosen only if there are no others.
     private mutating func makeRoom() {
         let others = connections.filter { !$0.isSubscriber }
         guard others.count >= ControlServer.maximumConnections else { return }

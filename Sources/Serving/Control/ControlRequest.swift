@@ -1,7 +1,7 @@
 internal import LinuxSystem
 package import VaultCrypto
 
-/// A secret that a client gives to unlock a mount. The file system checks its kind and what it opens.
+/// A secret from a client to unlock a mount. The file system checks its kind and finds the slot for it.
 package struct ClientSecret: Sendable {
     /// One word, such as `passphrase`.
     package let kind: String
@@ -10,20 +10,21 @@ package struct ClientSecret: Sendable {
     package init(kind: String, bytes: SecretBytes) { (self.kind, self.bytes) = (kind, bytes) }
 }
 
-/// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in memory that is wiped.
+/// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in memory that the
+/// daemon wipes.
 package enum ControlRequest: Sendable {
     case status
     /// Makes everything durable, in place.
     case sync
-    /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`. A daemon that does not know this answers
-    ///   with another policy in its receipt.
+    /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`. An older daemon ignores the field,
+    ///   and its receipt then names another policy.
     case lock(forgetsKeys: Bool)
-    /// With a secret if the daemon has forgotten its keys.
+    /// Has a secret if the daemon has forgotten its keys.
     case unlock(ClientSecret?)
-    /// The state now, and then every event until the connection ends.
+    /// Asks for the current state, and then for every event until the connection ends.
     case events
 
-    /// The longest line that a daemon reads, in bytes: a keyfile of 8 MiB in base64.
+    /// The longest line accepted by a daemon, in bytes: a keyfile of 8 MiB in base64.
     static let maximumSize = 12 << 20
     /// The longest line without its secret.
     static let maximumPlainSize = 64 << 10
@@ -61,8 +62,8 @@ package enum ControlRequest: Sendable {
         }
     }
 
-    /// Decodes a line, which may be any bytes. The error does not contain the decoder's own message, which can be long and
-    /// might quote the secret.
+    /// Decodes a line of arbitrary bytes. The error omits the decoder's own message, which can be long and might quote
+    /// the secret.
     static func parse(_ line: UnsafeRawBufferPointer) throws(ControlFailure) -> ControlRequest {
         guard let text = SecretText(line: line) else { throw notARequest() }
         guard text.withoutSecret.count <= maximumPlainSize else {
@@ -90,7 +91,7 @@ package enum ControlRequest: Sendable {
         }
     }
 
-    /// The failure for a line that is no request, or has a secret of no use.
+    /// Returns the failure for a line that is not a request, or has a useless secret.
     package static func notARequest(
         _ reason: String = "expected a line such as {\"request\":\"status\"}"
     ) -> ControlFailure { ControlFailure(.notARequest, "not a request: \(reason)") }

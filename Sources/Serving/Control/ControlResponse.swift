@@ -6,15 +6,16 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     case status(MountStatus)
     /// Answers `sync`.
     case synchronized
-    /// Answers `lock`. `already`: the mount was locked before, and the receipt is that lock's.
+    /// Answers `lock`. `already`: the mount was locked before, and the receipt is from then.
     case locked(receipt: LockReceipt, already: Bool)
-    /// Answers `unlock`. `already`: the mount was not locked. `arrivedFiles`: made in inboxes while it was locked.
+    /// Answers `unlock`. `already`: the mount was not locked. `arrivedFiles`: the number of files made in inboxes
+    /// during the lock.
     case unlocked(already: Bool, arrivedFiles: Int = 0)
-    /// Answers `events`: the state now, in an event named `state`.
+    /// Answers `events` with the current state, in an event named `state`.
     case subscribed(ControlEvent)
     case error(ControlFailure)
 
-    /// The longest line that a client reads.
+    /// The longest line that a client reads, in bytes.
     static let maximumSize = 1 << 20
 
     /// The answers to `sync`, `lock` and `unlock`.
@@ -40,7 +41,7 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
         }
     }
 
-    /// Decodes the response to `request`, which may be any bytes.
+    /// Decodes the response to `request` from arbitrary bytes.
     /// - Throws: `notUnderstood`.
     static func parse(_ line: Data, to request: ControlRequest) throws(ControlError) -> ControlResponse {
         let decoder = JSONDecoder()
@@ -66,24 +67,25 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
 
 /// The reason why a request was not done.
 package struct ControlFailure: Error, Codable, Equatable, Sendable {
-    /// The reason for programs. Stable; others may be added.
+    /// The reason for programs. Existing codes are stable, but others may be added.
     package enum Code: String, CaseIterable, Sendable {
-        /// The line is no request of this protocol.
+        /// The line is not a request of this protocol.
         case notARequest = "not-a-request"
         case unknownRequest = "unknown-request"
         /// The line is too long. The daemon hangs up.
         case requestTooLong = "request-too-long"
-        /// The daemon has too much else to do, and hangs up.
+        /// The clients have sent too many long requests, or too many clients are subscribed. In the first case the
+        /// daemon hangs up.
         case busy
-        /// This daemon cannot do it.
+        /// This mount does not support the request.
         case notSupported = "not-supported"
         /// `lockFiles` keep the vault locked: they exist or cannot be examined.
         case lockFileExists = "lock-file-exists"
-        /// The keys were forgotten: ask again with a secret.
+        /// The daemon has forgotten the keys. The client must ask again with a secret.
         case secretNeeded = "secret-needed"
         /// The secret opens no slot.
         case wrongSecret = "wrong-secret"
-        /// The secret was not tried: ask again after `retryAfterSeconds`.
+        /// The daemon did not try the secret. The client may ask again after `retryAfterSeconds`.
         case tooManyTries = "too-many-tries"
         /// Written data could not be made durable, or was lost.
         case notDurable = "not-durable"
@@ -97,9 +99,9 @@ package struct ControlFailure: Error, Codable, Equatable, Sendable {
         case lockFiles, retryAfterSeconds
     }
 
-    /// May be another version's code.
+    /// The code, possibly of another version.
     private let spelledCode: String?
-    /// A line for people: lower case, no full stop. Never a secret.
+    /// A line for people: lower case, no full stop. It never contains a secret.
     package let message: String
     /// With `lockFileExists`: their paths.
     package let lockFiles: [String]?

@@ -5,64 +5,67 @@ internal import SystemPackage
 
 /// The control socket of one mount, served by one thread.
 ///
-/// It answers only the daemon's own user and root. A client that is slow, silent or sends invalid lines delays no other. If the
-/// run-time directory goes, as at a user's last logout, the socket is made again, there or in the next directory in which
-/// clients look.
+/// It answers only the daemon's own user and root. A slow or silent client, or one with invalid lines, delays none of
+/// the others. If the run-time directory is removed, as at a user's last logout, the server makes the socket again,
+/// there or in the next directory in which clients look.
 package final class ControlServer: Sendable {
-    /// Handles a request on the server's thread, and must not block. `reply` may be called on any thread at any later time.
-    /// Only its first call counts.
+    /// A handler of requests, called on the server's thread, so it must not block. `reply` may be called on any thread
+    /// at any later time. Only its first call counts.
     package typealias Handler =
         @Sendable (ControlRequest, _ reply: @escaping @Sendable (ControlResponse) -> Void) -> Void
 
     /// A message from another thread for the loop.
     enum Message: Sendable {
-        /// For the connection of that number. `isRefusal`: the request was not done.
+        /// For the connection with this number. `isRefusal`: the request was not done.
         case reply(connection: UInt64, line: [UInt8], isRefusal: Bool)
         case event([UInt8])
-        /// Set to true when all messages before have been sent.
+        /// Set to true by the loop once it has sent all earlier messages, as far as the clients' sockets had room.
         case mark(Monitor<Bool>)
     }
 
     private struct Mailbox {
         var messages: [Message] = []
         var eventBytes = 0
-        /// True ends the loop.
+        /// True makes the loop end.
         var isClosed = false
     }
 
     /// The longest time that a line may stay incomplete, or an answer unread.
     package static let clientTimeout: Duration = .seconds(5)
-    /// The most clients without subscribers. One more, and the server hangs up on the one that has been silent longest.
+    /// The most clients, not counting subscribers. If one more connects, the server hangs up on the client silent for
+    /// longest.
     static let maximumConnections = 64
-    /// The most clients that get events. One more is refused.
+    /// The most subscribers. One more is refused.
     static let maximumSubscribers = 32
-    /// The most bytes of incomplete requests of all clients.
+    /// The most bytes of incomplete requests, for all clients together.
     static let maximumHeldBytes = 16 << 20
 
-    /// The time after which a socket that has gone is made again: whoever removes its directory may still be at it.
+    /// The time from the removal of the socket until it is made again, because a recursive removal of its directory may
+    /// still be running.
     static let renewalDelay: Duration = .seconds(1)
-    /// The time after which that is tried again.
+    /// The time until the next try if the socket could not be made again.
     private static let retryDelay: Duration = .seconds(60)
 
     let timeout: Duration
     /// Readable while there are messages, or after `stop`.
     let waker: Waker
-    /// The number of clients that get events. Without any, events are not encoded.
+    /// The number of subscribers. While it is 0, events are not even encoded.
     let subscribers = Atomic<Int>(0)
     private let mailbox = Mutex(Mailbox())
     private let name: Component
     private let makeDirectory: @Sendable () throws(ControlError) -> RuntimeDirectory
     private let log: @Sendable (String) -> Void
-    /// Nil once it was removed.
+    /// Nil once the socket was removed.
     private let currentSocket: Mutex<ControlSocket?>
     private let thread = Mutex<BackgroundThread?>(nil)
 
-    /// Binds and listens. Clients wait until `start`.
+    /// Binds and listens. Clients wait for an answer until `start`.
     /// - Parameters:
-    ///   - directory: opens the run-time directory, or makes it. Called again, on the server's thread, if that goes.
+    /// - directory: opens the run-time directory, or makes it. If that directory is removed, it is called again on the
+    ///   server's thread.
     ///   - mountpoint: an absolute path without links, as bytes.
-    ///   - log: called on the server's thread when the socket was made again, or could not be.
-    /// - Throws: `system`, and what `directory` throws.
+    /// - log: called on the server's thread when the socket was made again, or could not be.
+    /// - Throws: `system`, and the errors of `directory`.
     package init(
         directory: @escaping @Sendable () throws(ControlError) -> RuntimeDirectory, mountpoint: [UInt8],
         timeout: Duration = clientTimeout, log: @escaping @Sendable (String) -> Void = { _ in }
@@ -88,10 +91,11 @@ package final class ControlServer: Sendable {
         }
     }
 
-    /// Nil once it was removed.
+    /// Nil once the socket was removed.
     var socket: ControlSocket? { currentSocket.withLock { $0 } }
 
-    /// Makes the socket again if it has gone. Returns when to look again. Nil: at the next event.
+    /// Makes the socket again if its name was removed. Returns the time of the next try. Nil to wait for the next
+    /// event.
     func renewSocket(now: ContinuousClock.Instant) -> ContinuousClock.Instant? {
         guard let old = socket, old.isMissing else { return nil }
         do throws(ControlError) {
@@ -133,7 +137,7 @@ package final class ControlServer: Sendable {
         post(.event(jsonLine(event)))
     }
 
-    /// Waits until the clients' sockets have taken the events that were broadcast, for at most 1 s.
+    /// Waits, for at most 1 s, until the loop has sent all broadcast events, as far as the clients' sockets have room.
     package func flush() {
         guard subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
         let isDone = Monitor(false)
@@ -157,7 +161,8 @@ package final class ControlServer: Sendable {
         mailbox.withLock { mailbox in
             guard !mailbox.isClosed else { return }
             if case .event(let line) = message {
-                // The loop does not get the processor. Its subscribers would have too much unread anyway.
+                // Drop the event: the loop does not get the processor, so its subscribers would have too much unread
+                // anyway.
                 guard mailbox.eventBytes <= ControlConnection.maximumUnreadEvents else { return }
                 mailbox.eventBytes += line.count
             }
@@ -166,9 +171,9 @@ package final class ControlServer: Sendable {
         }
     }
 
-    /// Removes all messages, oldest first. Nil after `stop`.
+    /// Removes all messages, and returns them with the oldest first. Nil after `stop`.
     func removeMessages() -> [Message]? {
-        // First, so that a message posted from now on wakes the loop again.
+        // Clear first, so that a message posted from now on wakes the loop again.
         waker.clear()
         return mailbox.withLock { mailbox in
             guard !mailbox.isClosed else { return nil }
@@ -178,7 +183,7 @@ package final class ControlServer: Sendable {
     }
 }
 
-/// The only answer to a request. Any thread. If nothing was sent before it is released, it answers with a failure.
+/// The only answer to a request. Any thread. If it is released unsent, the client gets a failure.
 final class ControlReply: Sendable {
     private let server: ControlServer
     private let connection: UInt64

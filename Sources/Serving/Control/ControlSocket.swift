@@ -7,11 +7,11 @@ final class ControlSocket: Sendable {
     private let directory: RuntimeDirectory
     private let name: Component
     private let inode: ino_t
-    /// Reports entries that go, and a directory that is moved (inotify(7)). Nil if unavailable.
+    /// Reports removed entries, and a moved directory (inotify(7)). Nil if unavailable.
     private let watch: Descriptor?
 
-    /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket that
-    /// refuses connections never has a living owner.
+    /// Makes the socket under a temporary name and renames it once it listens, over a dead daemon's socket. So a socket
+    /// that refuses connections always belongs to a dead daemon.
     init(_ name: Component, in directory: RuntimeDirectory) throws(StoreError) {
         self.directory = directory
         self.name = name
@@ -38,7 +38,7 @@ final class ControlSocket: Sendable {
         return watch
     }
 
-    /// Readable when the name may have gone. −1 if that is not known.
+    /// Readable when the name may have been removed. −1 without a watch.
     var watchDescriptor: Int32 { watch?.fd ?? -1 }
 
     /// Reads the watch's events.
@@ -49,7 +49,8 @@ final class ControlSocket: Sendable {
         }
     }
 
-    /// True if a client no longer finds a socket under the name. Another daemon's is one: the mountpoint is its now.
+    /// True if clients find no socket under the name. Another daemon's socket counts, because the mountpoint then
+    /// belongs to that daemon.
     var isMissing: Bool {
         let now = try? RuntimeDirectory(existing: directory.path, user: geteuid())
         return now?.inode(of: name) == nil

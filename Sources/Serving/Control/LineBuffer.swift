@@ -1,21 +1,21 @@
 internal import Glibc
 internal import LinuxSystem
 
-/// Bytes that arrive in pieces and leave as lines. A line may hold a secret, so memory is zeroed once it is no longer
-/// needed. One thread at a time.
+/// Bytes that arrive in pieces and leave as lines. Used memory is zeroed, because a line may hold a secret. One thread
+/// at a time.
 final class LineBuffer {
     enum Failure: Error, Equatable {
         case lineTooLong
     }
 
-    /// The most bytes of a piece, and the memory kept between long lines.
+    /// The most bytes of a piece, and the size to which the memory shrinks after a long line.
     private static let pieceSize = 16 << 10
 
     let maximumLineSize: Int
     private(set) var storage = UnsafeMutableRawBufferPointer.allocate(byteCount: pieceSize, alignment: 1)
-    /// The number of bytes held, at the front of `storage`.
+    /// The number of held bytes, at the front of `storage`.
     private(set) var count = 0
-    /// The number of held bytes that contain no LF, so that a long line is searched only once.
+    /// The number of held bytes known to contain no LF, so that a long line is searched only once.
     private var searched = 0
 
     init(maximumLineSize: Int) { self.maximumLineSize = maximumLineSize }
@@ -25,7 +25,7 @@ final class LineBuffer {
         storage.deallocate()
     }
 
-    /// Lets `body` append bytes. Returns its result: the number of bytes.
+    /// Lets `body` append bytes. Returns their number, which `body` returns.
     func fill<E>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) -> Int {
         if storage.count - count < Self.pieceSize { resize(to: 2 * storage.count) }
         let added = try body(storage.slice(count..<(count + Self.pieceSize)))
@@ -33,7 +33,8 @@ final class LineBuffer {
         return added
     }
 
-    /// Calls `body` with the next line, without its LF, and then zeroes and removes it. Nil if no line is complete.
+    /// Calls `body` with the next line, without its LF, and then zeroes and removes it. Returns nil if the line is
+    /// incomplete.
     func withNextLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
         let end = storage.baseAddress.flatMap { base in
             memchr(base + searched, Int32(UInt8(ascii: "\n")), count - searched).map {
@@ -49,7 +50,7 @@ final class LineBuffer {
         return body(UnsafeRawBufferPointer(storage.slice(..<end)))
     }
 
-    /// Removes the first bytes. At most a piece follows a line, so little moves.
+    /// Removes the first bytes. Little is moved, because at most one piece follows a line.
     private func drop(_ size: Int) {
         count -= size
         searched = 0
@@ -66,7 +67,7 @@ final class LineBuffer {
         storage = resized
     }
 
-    /// explicit_bzero(3): the compiler cannot remove it.
+    /// Zeroes bytes with explicit_bzero(3), which the compiler cannot remove.
     private func wipe(_ range: some RangeExpression<Int>) {
         let bytes = storage.slice(range)
         if let base = bytes.baseAddress { explicit_bzero(base, bytes.count) }

@@ -1,21 +1,23 @@
 package import VaultCrypto
 
-/// The protection of keys and plaintext in the daemon's memory. `vaultfs status --json` documents the names of the fields, all
-/// optional: the daemon may be of another version.
+/// The protection of keys and plaintext in the daemon's memory. `vaultfs status --json` documents the names of the
+/// fields. All are optional, because the daemon may be of another version.
 package struct MemoryProtection: Codable, Equatable, Sendable {
-    /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel reads and writes it.
+    /// The memory of the block cache and the workers' buffers. It cannot be memfd_secret, because the kernel reads and
+    /// writes it.
     package enum Cache: String, Sendable {
         case locked = "mlock"
         case unlocked = "swappable"
     }
 
-    /// The weakest kind of memory that a key has been in: the raw value of a `SecretMemoryKind`, or of a later version.
+    /// The weakest kind of memory in which a key has been: the raw value of a `SecretMemoryKind`, or of a later
+    /// version.
     package let keys: String?
     /// The raw value of a `Cache`, or of a later version.
     package let cache: String?
-    /// RLIMIT_CORE is 0.
+    /// True if RLIMIT_CORE is 0.
     package let coreDumpsOff: Bool?
-    /// PR_SET_DUMPABLE is 0: no other process of the user can read the memory or attach a debugger.
+    /// True if PR_SET_DUMPABLE is 0, so other processes of the user cannot read the memory or attach a debugger.
     package let notDumpable: Bool?
 
     package init(keys: SecretMemoryKind, cache: Cache, coreDumpsOff: Bool, notDumpable: Bool) {
@@ -23,7 +25,7 @@ package struct MemoryProtection: Codable, Equatable, Sendable {
         (self.coreDumpsOff, self.notDumpable) = (coreDumpsOff, notDumpable)
     }
 
-    /// The protections that failed, a phrase for people each.
+    /// The protections that failed, each as a phrase for people.
     package var shortcomings: [String] {
         var phrases: [String] = []
         switch keys.flatMap(SecretMemoryKind.init) {

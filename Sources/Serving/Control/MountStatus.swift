@@ -2,7 +2,7 @@ package import FileSystem
 package import LinuxSystem
 package import Locking
 
-/// A mount's state. `vaultfs status --json` documents the names of the fields. A field that is added later must be optional,
+/// A mount's state. `vaultfs status --json` documents the names of the fields. Fields added later must be optional,
 /// because the daemon may be of an older version.
 package struct MountStatus: Codable, Equatable, Sendable {
     /// The daemon's version.
@@ -21,14 +21,14 @@ package struct MountStatus: Codable, Equatable, Sendable {
     /// The time of the mount: `YYYY-MM-DDThh:mm:ssZ`.
     package let mounted: String
     package var uptimeSeconds: Int64?
-    /// True if every key lies in memory that is never swapped out.
+    /// True if all keys lie in memory that is never swapped out.
     package var keysNeverSwapped: Bool?
-    /// The same for the block cache.
+    /// True if the block cache lies in such memory.
     package var cacheNeverSwapped: Bool?
 
-    /// The lock's state and settings (ControlSocket, status).
+    /// The lock's state and settings (ControlSocket.md, status).
     package var lock: LockStatus?
-    /// The protection of the memory that holds keys and cache.
+    /// The protection of the memory with keys and cache.
     package var memory: MemoryProtection?
     /// The file system's counters.
     package var statistics: Statistics?
@@ -38,7 +38,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
     package var store: StoreTraits?
     /// True if the mount command made the mountpoint. The unmount command removes it.
     package var madeMountpoint: Bool?
-    /// Problems, a line each. Nil for a vault without problems.
+    /// The mount's problems, each as a line for people. Nil if there are none.
     package var problems: [String]?
 
     package init(

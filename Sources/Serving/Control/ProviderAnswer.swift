@@ -11,7 +11,7 @@ package enum ProviderAnswer {
         let refused: String?
     }
 
-    /// Nil for anything else.
+    /// Returns nil for anything else.
     package static func parse(_ answer: [UInt8]) -> ProviderAnswer? {
         answer.withBytes { line in
             guard let text = SecretText(line: line), let fields = text.decode(Fields.self) else { return nil }

@@ -7,11 +7,11 @@ package import SystemPackage
 package final class RuntimeDirectory: Sendable {
     package let path: FilePath
     let descriptor: Descriptor
-    /// The same for every path that leads to it.
+    /// The device and inode, the same for every path to the directory.
     package let identity: FileIdentity
 
     /// Opens the directory at `path`.
-    /// - Throws: `system`, or `unsafeDirectory` if it is not `user`'s alone.
+    /// - Throws: `system`, or `unsafeDirectory` if the directory is not `user`'s alone.
     package init(existing path: FilePath, user: UInt32) throws(ControlError) {
         self.path = path
         let status: stat
@@ -32,7 +32,8 @@ package final class RuntimeDirectory: Sendable {
     /// Opens this user's directory for a new daemon, or makes it.
     /// - Throws: `unsafeDirectory`, `system`.
     package static func make() throws(ControlError) -> RuntimeDirectory {
-        // XDG_RUNTIME_DIR may be stale (su, a container). The last, in /tmp, is still there.
+        // Try the next path on any error, because XDG_RUNTIME_DIR may be stale (su, a container). /tmp, the last, is
+        // always there.
         let paths = own
         for path in paths.dropLast() {
             if let directory = try? make(at: path, user: geteuid()) { return directory }
@@ -41,7 +42,7 @@ package final class RuntimeDirectory: Sendable {
     }
 
     /// Opens the directory at `path`, or makes it with mode 0700.
-    /// - Throws: `.system` with errno; the reason for which an existing directory is not safe.
+    /// - Throws: `system` with errno, or `unsafeDirectory` with the reason.
     package static func make(at path: FilePath, user: UInt32) throws(ControlError) -> RuntimeDirectory {
         if path.withPlatformString({ mkdir($0, 0o700) }) == -1, errno != EEXIST {
             throw .system(currentErrno(), "cannot make", path)
@@ -59,7 +60,7 @@ package final class RuntimeDirectory: Sendable {
     package static func candidates(user: UInt32, base: String?) -> [FilePath] {
         let last = FilePath("/tmp/vaultfs-\(user)")
         if user == 0 { return ["/run/vaultfs", last] }
-        // The path of a login session, for a caller outside of it (cron, root).
+        // A caller outside of a login session (cron, root) also needs the path of such a session.
         let session = FilePath("/run/user/\(user)/vaultfs")
         guard let base, base.hasPrefix("/") else { return [session, last] }
         let path = FilePath(base).appending("vaultfs")
@@ -71,7 +72,8 @@ package final class RuntimeDirectory: Sendable {
 
     /// The name of the socket for a mount at `mountpoint`, an absolute path without links.
     package static func socketName(mountpoint: [UInt8]) -> Component {
-        // FNV-1a, 64 bits, for a name of fixed length. A collision can be seen: the status has the mountpoint.
+        // FNV-1a, 64 bits, gives a name of fixed length. A client notices a collision, because the status has the
+        // mountpoint.
         let hash = mountpoint.reduce(UInt64(0xCBF2_9CE4_8422_2325)) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         return beginning + Component(hexadecimal: hash) + ending
     }
@@ -79,7 +81,7 @@ package final class RuntimeDirectory: Sendable {
     /// The inode of the socket `name`. Nil if there is none.
     func inode(of name: Component) -> ino_t? { try? descriptor.status(of: name).st_ino }
 
-    /// Removes the socket `name` if it still has that inode: another daemon may have put its own there.
+    /// Removes the socket `name` if it still has this inode, because another daemon may have put its own there.
     func remove(_ name: Component, inode: ino_t) {
         if self.inode(of: name) == inode { descriptor.removeQuietly(name) }
     }

@@ -2,20 +2,20 @@ internal import FoundationEssentials
 internal import LinuxSystem
 internal import VaultCrypto
 
-/// A line of JSON without the secret's bytes. They are cut out before the decoder, which copies freely, sees the text. Valid as
-/// long as the line.
+/// A line of JSON without the secret's bytes. They are cut out before the text reaches the decoder, which copies
+/// freely. Valid as long as the line.
 struct SecretText {
     fileprivate let line: UnsafeRawBufferPointer
     /// The text with an empty string in place of the secret.
     private(set) var withoutSecret: [UInt8] = []
-    /// The positions in the line of the values of fields named `bytes`, without their quotes.
+    /// The positions in the line of the values of all fields named `bytes`, without their quotes.
     fileprivate private(set) var secrets: [Range<Int>] = []
 
-    /// Nil if a string does not end.
+    /// Returns nil if a string in the line does not end.
     init?(line: UnsafeRawBufferPointer) {
         self.line = line
         var position = 0
-        // True if the last string is a name `bytes`.
+        // True if the last string was the name `bytes`.
         var isNamed = false
         while let quote = line[position...].firstIndex(of: UInt8(ascii: "\"")) {
             let between = line[position..<quote].lazy.filter { !" \t\r\n".utf8.contains($0) }
@@ -38,20 +38,20 @@ struct SecretText {
     }
 }
 
-/// A secret as the decoder sees it, without its bytes: `{"kind":"passphrase","bytes":""}`.
+/// A secret without its bytes, in the form seen by the decoder: `{"kind":"passphrase","bytes":""}`.
 struct SecretField: Decodable {
     let kind, bytes: String
 
     /// Returns the secret, with its bytes decoded from `text`. Nil if they are not base64.
     func secret(in text: SecretText) -> ClientSecret? {
-        // `SecretText` does not recognise a name that is written with escapes.
+        // `SecretText` does not recognise a name written with escapes, so check that it has cut out exactly one value.
         guard text.secrets.count == 1, bytes.isEmpty,
             let decoded = try? Self.decoded(text.line.slice(text.secrets[0]))
         else { return nil }
         return ClientSecret(kind: kind, bytes: decoded)
     }
 
-    /// Decodes padded base64 in a JSON string, which may spell `/` as `\/`, but escape nothing else.
+    /// Decodes padded base64 in a JSON string, which may write `/` as `\/`. Other escapes are refused.
     private static func decoded(_ text: UnsafeRawBufferPointer) throws(CryptoError) -> SecretBytes {
         let (slash, backslash) = (UInt8(ascii: "/"), UInt8(ascii: "\\"))
         let padding = text.suffix(2).count { $0 == UInt8(ascii: "=") }

@@ -10,8 +10,8 @@ extension Descriptor {
         return Descriptor(owning: try retrying { socket(AF_UNIX, Int32(flags), 0) })
     }
 
-    /// Calls bind(2) or connect(2) with the address of `name` in `directory`. The path by way of /proc/self/fd fits the 108
-    /// bytes of sun_path, and a rename cannot lead it elsewhere.
+    /// Calls bind(2) or connect(2) with the address of `name` in `directory`. The path through /proc/self/fd fits into
+    /// the 108 bytes of sun_path, and a rename cannot lead it elsewhere.
     func call(
         _ function: (Int32, UnsafePointer<sockaddr>?, socklen_t) -> Int32, _ name: Component, in directory: Descriptor
     ) throws(StoreError) {
@@ -27,7 +27,7 @@ extension Descriptor {
         }
     }
 
-    /// The process at the other end, as of connect(2) or listen(2) (SO_PEERCRED).
+    /// Returns the process at the other end, as of connect(2) or listen(2) (SO_PEERCRED).
     func peer() throws(StoreError) -> (processID: Int32, userID: UInt32) {
         // struct ucred { pid_t pid; uid_t uid; gid_t gid; }: Swift's Glibc lacks it.
         var credentials: (pid_t, uid_t, gid_t) = (0, 0, 0)
@@ -36,7 +36,7 @@ extension Descriptor {
         return (credentials.0, credentials.1)
     }
 
-    /// Sets the timeout of connect(2), send(2) and recv(2). 0 is none.
+    /// Sets the timeout of connect(2), send(2) and recv(2), in seconds. 0 means none.
     func setTimeout(seconds: Int) throws(StoreError) {
         var time = timeval(tv_sec: seconds, tv_usec: 0)
         let size = socklen_t(MemoryLayout<timeval>.size)
