@@ -120,8 +120,7 @@ final class ControlConnection {
         return (isEnding && unsent.isEmpty && phase == .listening) || deadline.map { $0 <= now } ?? false
     }
 
-    /// Reads one piece. At the end of the stream the client waits for no answer, because the server reads a request
-    /// only after it has answered the one before.
+    /// Reads one piece. At the end of the stream no answer is owed: the server reads only after the previous answer.
     private func receive(allowance: Int) {
         do throws(StoreError) {
             let count = try received.fill { (room) throws(StoreError) in

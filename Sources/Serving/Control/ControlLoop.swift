@@ -9,8 +9,7 @@ struct ControlLoop {
     private let handler: ControlServer.Handler
     private var connections: [ControlConnection] = []
     private var lastNumber: UInt64 = 0
-    /// The time at which to accept again. Set while the process is out of descriptors, because the listener stays ready
-    /// and the loop would spin.
+    /// The time at which to accept again. Set while descriptors are used up, because the loop would spin.
     private var acceptsFrom: ContinuousClock.Instant?
     /// The time at which to check the socket's name. Set while the name may have been removed.
     private var renewsAt: ContinuousClock.Instant?
@@ -82,8 +81,7 @@ struct ControlLoop {
                 continue
             }
             connection.await(request)
-            // Scrub the thread now, because the request may contain a secret, and a lock may follow as soon as the
-            // handler has it.
+            // Scrub the thread now: the request may contain a secret, and a lock may follow once the handler has it.
             linux_scrub_thread()
             // Count before the handler reads the state, so that this client gets every later event.
             countSubscribers()

@@ -10,8 +10,7 @@ package struct ClientSecret: Sendable {
     package init(kind: String, bytes: SecretBytes) { (self.kind, self.bytes) = (kind, bytes) }
 }
 
-/// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in memory that the
-/// daemon wipes.
+/// A client's request: one JSON object on a line, such as `{"request":"status"}`. A secret lies only in wiped memory.
 package enum ControlRequest: Sendable {
     case status
     /// Makes everything durable, in place.

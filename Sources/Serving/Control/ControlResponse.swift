@@ -8,8 +8,7 @@ package enum ControlResponse: Encodable, Equatable, Sendable {
     case synchronized
     /// Answers `lock`. `already`: the mount was locked before, and the receipt is from then.
     case locked(receipt: LockReceipt, already: Bool)
-    /// Answers `unlock`. `already`: the mount was not locked. `arrivedFiles`: the number of files made in inboxes
-    /// during the lock.
+    /// Answers `unlock`. `already`: the mount was not locked. `arrivedFiles`: files made in inboxes during the lock.
     case unlocked(already: Bool, arrivedFiles: Int = 0)
     /// Answers `events` with the current state, in an event named `state`.
     case subscribed(ControlEvent)
@@ -74,8 +73,7 @@ package struct ControlFailure: Error, Codable, Equatable, Sendable {
         case unknownRequest = "unknown-request"
         /// The line is too long. The daemon hangs up.
         case requestTooLong = "request-too-long"
-        /// The clients have sent too many long requests, or too many clients are subscribed. In the first case the
-        /// daemon hangs up.
+        /// Too many long requests at a time, or too many subscribers. In the first case the daemon hangs up.
         case busy
         /// This mount does not support the request.
         case notSupported = "not-supported"

@@ -32,16 +32,14 @@ package final class ControlServer: Sendable {
 
     /// The longest time that a line may stay incomplete, or an answer unread.
     package static let clientTimeout: Duration = .seconds(5)
-    /// The most clients, not counting subscribers. If one more connects, the server hangs up on the client silent for
-    /// longest.
+    /// The most clients, not counting subscribers. For one more, the server hangs up on the client longest silent.
     static let maximumConnections = 64
     /// The most subscribers. One more is refused.
     static let maximumSubscribers = 32
     /// The most bytes of incomplete requests, for all clients together.
     static let maximumHeldBytes = 16 << 20
 
-    /// The time from the removal of the socket until it is made again, because a recursive removal of its directory may
-    /// still be running.
+    /// The time until a removed socket is made again, because the removal of its directory may still be running.
     static let renewalDelay: Duration = .seconds(1)
     /// The time until the next try if the socket could not be made again.
     private static let retryDelay: Duration = .seconds(60)
@@ -61,8 +59,7 @@ package final class ControlServer: Sendable {
 
     /// Binds and listens. Clients wait for an answer until `start`.
     /// - Parameters:
-    /// - directory: opens the run-time directory, or makes it. If that directory is removed, it is called again on the
-    ///   server's thread.
+    /// - directory: opens the run-time directory, or makes it. Called again, on the server's thread, if it is removed.
     ///   - mountpoint: an absolute path without links, as bytes.
     /// - log: called on the server's thread when the socket was made again, or could not be.
     /// - Throws: `system`, and the errors of `directory`.
@@ -94,8 +91,7 @@ package final class ControlServer: Sendable {
     /// Nil once the socket was removed.
     var socket: ControlSocket? { currentSocket.withLock { $0 } }
 
-    /// Makes the socket again if its name was removed. Returns the time of the next try. Nil to wait for the next
-    /// event.
+    /// Makes a removed socket again. Returns the time of the next try. Nil to wait for the next event.
     func renewSocket(now: ContinuousClock.Instant) -> ContinuousClock.Instant? {
         guard let old = socket, old.isMissing else { return nil }
         do throws(ControlError) {
@@ -161,8 +157,7 @@ package final class ControlServer: Sendable {
         mailbox.withLock { mailbox in
             guard !mailbox.isClosed else { return }
             if case .event(let line) = message {
-                // Drop the event: the loop does not get the processor, so its subscribers would have too much unread
-                // anyway.
+                // Drop the event. The loop gets no processor time, so its subscribers have too much unread anyway.
                 guard mailbox.eventBytes <= ControlConnection.maximumUnreadEvents else { return }
                 mailbox.eventBytes += line.count
             }

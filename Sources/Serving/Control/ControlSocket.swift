@@ -49,8 +49,7 @@ final class ControlSocket: Sendable {
         }
     }
 
-    /// True if clients find no socket under the name. Another daemon's socket counts, because the mountpoint then
-    /// belongs to that daemon.
+    /// True if clients find no socket under the name. Another daemon's socket counts: the mountpoint is now its.
     var isMissing: Bool {
         let now = try? RuntimeDirectory(existing: directory.path, user: geteuid())
         return now?.inode(of: name) == nil

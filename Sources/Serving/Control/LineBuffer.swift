@@ -33,8 +33,7 @@ final class LineBuffer {
         return added
     }
 
-    /// Calls `body` with the next line, without its LF, and then zeroes and removes it. Returns nil if the line is
-    /// incomplete.
+    /// Calls `body` with the next line, without its LF, then zeroes and removes it. Nil if the line is incomplete.
     func withNextLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
         let end = storage.baseAddress.flatMap { base in
             memchr(base + searched, Int32(UInt8(ascii: "\n")), count - searched).map {

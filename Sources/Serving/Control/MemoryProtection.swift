@@ -3,15 +3,13 @@ package import VaultCrypto
 /// The protection of keys and plaintext in the daemon's memory. `vaultfs status --json` documents the names of the
 /// fields. All are optional, because the daemon may be of another version.
 package struct MemoryProtection: Codable, Equatable, Sendable {
-    /// The memory of the block cache and the workers' buffers. It cannot be memfd_secret, because the kernel reads and
-    /// writes it.
+    /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel uses it too.
     package enum Cache: String, Sendable {
         case locked = "mlock"
         case unlocked = "swappable"
     }
 
-    /// The weakest kind of memory in which a key has been: the raw value of a `SecretMemoryKind`, or of a later
-    /// version.
+    /// The weakest kind of memory that has held a key: the raw value of a `SecretMemoryKind`, or of a later version.
     package let keys: String?
     /// The raw value of a `Cache`, or of a later version.
     package let cache: String?

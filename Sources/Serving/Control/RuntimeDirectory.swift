@@ -32,8 +32,7 @@ package final class RuntimeDirectory: Sendable {
     /// Opens this user's directory for a new daemon, or makes it.
     /// - Throws: `unsafeDirectory`, `system`.
     package static func make() throws(ControlError) -> RuntimeDirectory {
-        // Try the next path on any error, because XDG_RUNTIME_DIR may be stale (su, a container). /tmp, the last, is
-        // always there.
+        // Try the next path on any error, because XDG_RUNTIME_DIR may be stale (su, a container). /tmp always exists.
         let paths = own
         for path in paths.dropLast() {
             if let directory = try? make(at: path, user: geteuid()) { return directory }
@@ -72,8 +71,7 @@ package final class RuntimeDirectory: Sendable {
 
     /// The name of the socket for a mount at `mountpoint`, an absolute path without links.
     package static func socketName(mountpoint: [UInt8]) -> Component {
-        // FNV-1a, 64 bits, gives a name of fixed length. A client notices a collision, because the status has the
-        // mountpoint.
+        // FNV-1a, 64 bits, gives a name of fixed length. Clients notice a collision by the mountpoint in the status.
         let hash = mountpoint.reduce(UInt64(0xCBF2_9CE4_8422_2325)) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         return beginning + Component(hexadecimal: hash) + ending
     }

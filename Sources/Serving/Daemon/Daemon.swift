@@ -23,12 +23,12 @@ final class Daemon: Sendable {
     private let control: ControlServer?
     private let idleUnmount: IdleUnmount?
 
-    /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread and all later ones, so
-    /// no thread may exist yet.
+    /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread, which later
+    /// threads inherit, so this must be the only thread yet.
     /// - Parameters:
     ///   - mountpoint: the checked mountpoint, open.
     ///   - isWanted: called before the mount is made.
-    /// - Throws: an error that `Subject.failure` knows.
+    /// - Throws: an error known to `Subject.failure`.
     init<Subject: MountSubject>(
         _ request: MountRequest, _ subject: Subject, on mountpoint: Descriptor, secret: SecretBytes,
         guardian: Guardian?, isWanted: () -> Bool = { true }
@@ -47,7 +47,7 @@ final class Daemon: Sendable {
         var request = request
         request.options.isReadOnly = contents.isReadOnly
         self.request = request
-        // Before the mount, so that whoever sees that finds the socket.
+        // Make the socket before the mount, so that everyone who sees the mount finds its socket.
         let control = Self.makeControl(request, logger)
         self.control = control
         announcer.connect(to: control)
@@ -58,7 +58,7 @@ final class Daemon: Sendable {
             session = try Self.mount(contents.fileSystem, request, on: mountpoint, logger: logger)
             let device = MountTable.device(at: request.mountpoint)
             self.device = UInt64(device ?? 0)
-            // The guardian only helps a daemon that was killed and cannot die.
+            // The guardian only helps if the daemon is killed but cannot die.
             if let device { guardian?.watch(over: device) }
             session.onDamage { [announcer] in announcer.announce(.integrityError($0)) }
             do {
@@ -81,7 +81,7 @@ final class Daemon: Sendable {
         logWarnings()
     }
 
-    /// Nil on failure: without a control socket only status and waiting do not work.
+    /// Returns nil on failure: without a control socket the mount works, and obeys signals and lock files.
     private static func makeControl(_ request: MountRequest, _ logger: Logger) -> ControlServer? {
         do throws(ControlError) {
             return try ControlServer(
@@ -99,7 +99,7 @@ final class Daemon: Sendable {
         request.options.idleUnmountMilliseconds.map { delay in
             IdleUnmount(
                 after: delay, request.mountpoint, contents.fileSystem.gate,
-                // A number of a device that is gone may belong to another mount already.
+                // Check the mountpoint too, because another mount may already have the device number of an ended one.
                 isServed: {
                     session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
                 }, logger: logger)
@@ -126,7 +126,7 @@ final class Daemon: Sendable {
             try FuseSession(fileSystem: fileSystem, options: request.mountOptions, on: mountpoint, logger: logger)
         }
         let session = try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
-        // The callers keep the descriptor until this process ends. It would count as a use of the mount.
+        // Replace the descriptor, which would count as a use of the mount. The callers keep it until this process ends.
         if let nothing = try? Descriptor(path: "/dev/null", flags: O_RDONLY) {
             dup2(nothing.fd, mountpoint.fd)
             _ = fcntl(mountpoint.fd, F_SETFD, FD_CLOEXEC)
@@ -134,7 +134,7 @@ final class Daemon: Sendable {
         return session
     }
 
-    /// Only once the mount has answered: a client that has its status may rely on the mount. Earlier clients wait.
+    /// Starts the control socket once the mount has answered, because clients with its status may rely on the mount.
     private func startControl() {
         do throws(ControlError) {
             try control?.start(handler: reporter.answer)
@@ -143,11 +143,11 @@ final class Daemon: Sendable {
         }
     }
 
-    /// Only after the connection's start, which sets it too (process_init_reply in fs/fuse/inode.c).
-    /// - Returns: a warning if it stays as it is.
+    /// Sets the read-ahead. Called after the connection's start, which also does (process_init_reply, fs/fuse/inode.c).
+    /// - Returns: a warning if the setting failed.
     private func setReadAhead() -> String? {
         guard let bytes = request.options.readAhead, device != 0 else { return nil }
-        // sysfs-class-bdi, in the kernel's documentation.
+        // The file is documented in the kernel's sysfs-class-bdi.
         let settings = FilePath("/sys/class/bdi/\(linux_major(device)):\(linux_minor(device))/read_ahead_kb")
         do throws(StoreError) {
             try Descriptor(path: settings, flags: O_WRONLY).write(Array("\(bytes >> 10)".utf8), at: 0)
@@ -170,7 +170,7 @@ final class Daemon: Sendable {
                 case SIGUSR1: lock.lock(.signal)
                 case SIGUSR2: lock.unlock()
                 default:
-                    // A lock waits for pages that only workers can write back, so it must end while they run.
+                    // A lock waits for pages that only workers can write back, so end it while they run.
                     lock.stop()
                     session.requestUnmount()
                 }
@@ -181,10 +181,10 @@ final class Daemon: Sendable {
         }
     }
 
-    /// Serves until unmounted, and ends the process. Everything is flushed by then, or the log, the subscribers and the exit code say
-    /// that it is not.
-    /// - Parameter whenReady: called once the mount has answered a request and the control socket is served, with warnings for
-    ///   the person who mounts.
+    /// Serves until unmounted, and ends the process. By then everything is flushed. Otherwise the log, the subscribers
+    /// and the exit code report it.
+    /// - Parameter whenReady: called once the mount has answered a request and the control socket is served, with
+    ///   warnings for the user who mounts.
     /// - Throws: if the mount ended before it answered a request.
     func serve(whenReady: (_ warnings: [String]) -> Void) throws(MountError) -> Never {
         // The stack has remains of the secret and of the vault's opening.
@@ -204,20 +204,20 @@ final class Daemon: Sendable {
                     lock.stop()
                 }, device: device)
         }
-        // Nothing is read through this session any more.
+        // From here on this session reads nothing more, so the list is final.
         let missing = contents.fileSystem.missingData
         for problem in missing {
             logger.error("\(request.mountpoint.shown): \(MountError.notKnownInPlace): \(problem)")
             announcer.announce(.problem(problem, isAtEnd: true))
         }
-        // Without this, the unmount command takes it that the daemon was killed.
+        // Without this event, the unmount command assumes that the daemon was killed.
         announcer.announceEnd()
         control?.flush()
-        // Clients stay connected. The kernel closes the connections when the process, with its keys, has ended.
+        // Clients stay connected. The kernel closes their connections when the process, with its keys, has ended.
         control?.removeSocket()
         try served.get()
         logger.info("unmounted \(request.mountpoint.shown)")
-        // Not exit(3): other threads may still use what it cleans up (libcrypto's state).
+        // Avoid exit(3), because other threads may still use the state that it cleans up (libcrypto's).
         _exit(missing.isEmpty ? 0 : MountError.Kind.notDurable.rawValue)
     }
 }

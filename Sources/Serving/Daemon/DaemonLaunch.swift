@@ -8,17 +8,17 @@ package import VaultCrypto
 
 /// Starts the daemon: this program again, because Swift has no fork(2).
 ///
-/// The daemon stays in the command's process group until it has mounted. While autofs waits for a mount, it lets only that
-/// group reach the mountpoint (autofs_oz_mode() of fs/autofs/autofs_i.h; systemd's automount units).
+/// The daemon stays in the command's process group until it has mounted, because autofs lets only this group reach the
+/// mountpoint while it waits for the mount (autofs_oz_mode() of fs/autofs/autofs_i.h; systemd's automount units).
 ///
-/// The request and the secret go through a socket, not in the arguments or the environment. If the command dies before the
-/// mount is ready (Ctrl-C), the daemon sees that the socket is closed and gives up.
+/// The request and the secret go through a socket, to keep them out of the arguments and the environment. If the
+/// command dies before the mount is ready (Ctrl-C), the daemon finds the socket closed and gives up.
 package enum DaemonLaunch {
-    /// The first argument of a daemon. The others only show in ps(1): the command, the source, the mountpoint.
+    /// The first argument of a daemon. The others are only for ps(1): the command, the source, the mountpoint.
     package static let argument = "--daemon"
     /// The daemon's answer.
     private enum Outcome: Codable {
-        /// With warnings for the user, a line each.
+        /// Has warnings for the user, a line each.
         case ready(warnings: [String])
         case failed(DaemonFailure)
     }
@@ -28,9 +28,10 @@ package enum DaemonLaunch {
     /// The mountpoint in the daemon: a directory, open as a path.
     private static let mountpointDescriptor: Int32 = 4
 
-    /// Returns when the mount is ready, with warnings for the user, a line each. In the foreground, returns only by throwing.
+    /// Returns once the mount is ready, with warnings for the user, a line each. In the foreground, returns only by
+    /// throwing.
     /// - Parameter mountpoint: the checked mountpoint, open.
-    /// - Throws: the daemon's failure (`DaemonFailure`), or if it has died, `MountError` of the kind `cannotMount`.
+    /// - Throws: the daemon's failure (`DaemonFailure`), or `MountError` of the kind `cannotMount` if it has died.
     package static func run(
         _ request: MountRequest, _ subject: some MountSubject, on mountpoint: Descriptor, secret: SecretBytes,
         inForeground: Bool
@@ -57,7 +58,7 @@ package enum DaemonLaunch {
         } catch {
             throw MountError(.failure, reason: "cannot start the background process: \(error)")
         }
-        // If the child has died, no outcome arrives.
+        // Ignore errors here: if the child has died, the outcome below is missing.
         try? channel.send(request)
         try? channel.send(subject)
         try? secret.withUnsafeBytes { bytes throws(StoreError) in try channel.send(bytes) }
@@ -72,8 +73,8 @@ package enum DaemonLaunch {
         }
     }
 
-    /// The background process: takes its request from the channel, mounts, answers and serves. The program calls it if its first
-    /// argument is `argument`.
+    /// Runs the background process: takes its request from the channel, mounts, answers and serves. The program calls
+    /// this if its first argument is `argument`.
     package static func serve<Subject: MountSubject>(_ type: Subject.Type) -> Never {
         ProcessSetup.setName()
         ProcessSetup.protectMemory()
@@ -81,7 +82,7 @@ package enum DaemonLaunch {
         let mountpoint = Descriptor(owning: mountpointDescriptor)
         for descriptor in [channelDescriptor, mountpointDescriptor] { _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC) }
         LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
-        // Before there are keys and threads.
+        // Start the guardian before there are keys and threads.
         let guardian = Guardian.start()
         do {
             guard let request = try channel?.receive(MountRequest.self),
@@ -90,8 +91,8 @@ package enum DaemonLaunch {
             let daemon = try Daemon(
                 request, subject, on: mountpoint, secret: secret, guardian: guardian,
                 isWanted: { channel?.isAbandoned == false })
-            // The working directory's file system can then be unmounted. Each worker takes a copy of the working directory
-            // (unshare(2), CLONE_FS).
+            // Leave the working directory, so that its file system can be unmounted. Later would be too late, because
+            // each worker takes a copy of the working directory (unshare(2), CLONE_FS).
             chdir("/")
             try daemon.serve { warnings in
                 ProcessSetup.detach()
@@ -105,20 +106,20 @@ package enum DaemonLaunch {
             }
         } catch {
             let failure = Subject.failure(error)
-            // If the command has died, the exit code is all there is.
+            // If the command has died, only the exit code is left to report the failure.
             try? channel?.send(Outcome.failed(failure))
-            // Not exit(3): it cleans up state that threads of a mount that was made and ended may still use.
+            // Avoid exit(3), because threads of an ended mount may still use the state that it cleans up.
             _exit(failure.exitCode)
         }
     }
 }
 
-/// The socket between a mount command and the daemon it starts. The command sends a request and a secret, and the daemon
-/// answers with its failure, or that the mount is ready. Each message is its length in four bytes, and its bytes. One thread at a time.
+/// The socket between a mount command and its daemon. The command sends a request and a secret, and the daemon answers
+/// with its failure, or with `ready`. Each message is its length in four bytes, and its bytes. One thread at a time.
 private struct DaemonChannel {
     let socket: Descriptor
 
-    /// Two ends of a new channel, close-on-exec.
+    /// Returns both ends of a new channel, close-on-exec.
     static func makePair() throws(Errno) -> (DaemonChannel, DaemonChannel) {
         var ends: [Int32] = [-1, -1]
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
@@ -141,14 +142,14 @@ private struct DaemonChannel {
         while !rest.isEmpty { rest = rest.slice(try retrying { write(socket.fd, rest.baseAddress, rest.count) }...) }
     }
 
-    /// Waits for a message. Nil if the other side has hung up.
+    /// Waits for a message. Returns nil if the other side has hung up.
     /// - Throws: the decoder's errors, such as that of a lock file whose directory has changed.
     func receive<Message: Decodable>(_ type: Message.Type) throws -> Message? {
         guard let bytes = receiveSecret() else { return nil }
         return try JSONDecoder().decode(type, from: bytes.withUnsafeBytes { Data($0) })
     }
 
-    /// The same, in memory for secrets.
+    /// Waits for a message, and returns it in memory for secrets. Returns nil if the other side has hung up.
     func receiveSecret() -> SecretBytes? {
         var length: UInt32 = 0
         guard withUnsafeMutableBytes(of: &length, { receive($0) }) else { return nil }

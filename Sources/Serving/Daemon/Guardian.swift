@@ -1,14 +1,14 @@
 internal import CLinux
 internal import Glibc
 
-/// A small process beside the daemon. A killed daemon may be unable to die: one of its threads waits in the kernel for pages
-/// that nobody writes back any more, and the mount hangs. The guardian then ends the FUSE connection. It needs fusectl
-/// (systemd mounts it at /sys/fs/fuse/connections) or root. Any thread.
+/// A small process beside the daemon. A killed daemon may be unable to die, because one of its threads waits in the
+/// kernel for pages that only the daemon could write back, and the mount hangs. The guardian then ends the FUSE
+/// connection. It needs fusectl (systemd mounts it at /sys/fs/fuse/connections) or root. Any thread.
 struct Guardian: @unchecked Sendable {
     // @unchecked: the pointer leads to shared memory with one atomic number, which stays mapped.
     private let guardian: OpaquePointer
 
-    /// Nil on failure. The process must have only one thread, which outlives all others.
+    /// Returns nil on failure. The process must have only one thread, which must outlive all later ones.
     static func start() -> Guardian? {
         guard CommandLine.argc > 0, let first = CommandLine.unsafeArgv[0],
             let last = CommandLine.unsafeArgv[Int(CommandLine.argc) - 1]
@@ -19,7 +19,7 @@ struct Guardian: @unchecked Sendable {
         return Guardian(guardian: guardian)
     }
 
-    /// To be called once, while the mount exists.
+    /// Starts watching. Must be called once, while the mount exists.
     /// - Parameter device: the mount's. Its minor number is the connection's in fusectl.
     func watch(over device: dev_t) {
         linux_guard_connection(guardian, UInt32(truncatingIfNeeded: device & 0xFF | (device >> 12) & 0xFFF00))

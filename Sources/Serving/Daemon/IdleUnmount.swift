@@ -5,7 +5,7 @@ internal import Locking
 internal import Logging
 internal import SystemPackage
 
-/// Unmounts a mount that nobody has used for some time. It has a thread of its own, which wakes at most once in that time.
+/// Unmounts an unused mount after a delay. It has a thread of its own, which wakes at most once in that time.
 final class IdleUnmount: Sendable {
     private let delay: Int
     private let mountpoint: FilePath
@@ -13,12 +13,12 @@ final class IdleUnmount: Sendable {
     private let isServed: @Sendable () -> Bool
     private let logger: Logger
     private let hasEnded = Monitor(false)
-    /// Seconds in which the mount ends after its unmount, unless another mount namespace has a copy of it.
+    /// The seconds in which the mount ends after its unmount, unless another mount namespace has a copy of it.
     private static let endingTime = 2
 
     /// - Parameters:
     ///   - delay: milliseconds without a request.
-    ///   - isServed: returns true if the mount exists and is at the mountpoint.
+    /// - isServed: returns true if the mount exists and is at the mountpoint.
     init(
         after delay: Int, _ mountpoint: FilePath, _ gate: LockGate, isServed: @escaping @Sendable () -> Bool,
         logger: Logger
@@ -30,10 +30,10 @@ final class IdleUnmount: Sendable {
         self.logger = logger
     }
 
-    /// - Throws: `system` if there is no thread to be had.
+    /// - Throws: `system` if the thread cannot be started.
     func start() throws(StoreError) { try BackgroundThread(blocksSignals: true) { [self] in run() }.detach() }
 
-    /// For the end of the mount. No unmounting begins after it.
+    /// Prevents later unmounts. Called when the mount ends.
     func stop() { hasEnded.update { $0 = true } }
 
     private func run() {
@@ -45,25 +45,25 @@ final class IdleUnmount: Sendable {
                 if hasEnded != nil { return }
                 continue
             }
-            // With the state held, because the session exists until `stop` returns. Not during the unmount: the kernel may need
-            // workers for it, which have ended when `stop` is called.
+            // Hold the state during this call, because the session exists only until `stop` returns. Unmount without
+            // it, because the kernel may need workers for the unmount, and they have ended when `stop` is called.
             let isServed = hasEnded.access { hasEnded -> Bool? in hasEnded ? nil : self.isServed() }
             guard let isServed else { return }
             start = monotonicMilliseconds()
-            // Another mount may cover it for a while.
+            // Another mount may cover this one for a while.
             guard isServed else { continue }
             do throws(MountError) {
                 try Unmounting.unmount(mountpoint, force: false)
                 logger.info("unused: unmounted \(mountpoint.shown)")
                 return end()
             } catch {
-                // An open file or a working directory is a use too.
+                // An open file or a working directory is a use too, so it is not worth a warning.
                 if error.kind != .inUse { logger.warning("\(error.reason)") }
             }
         }
     }
 
-    /// Ends the daemon if a copy of the mount in another namespace (a container, a service) would keep it and its keys.
+    /// Ends the daemon if a copy of the mount in another namespace (a container, a service) would keep it alive.
     private func end() {
         let hasEnded = hasEnded.wait(until: .now + .seconds(Self.endingTime)) { $0 ? true : nil }
         if hasEnded == nil { kill(getpid(), SIGTERM) }

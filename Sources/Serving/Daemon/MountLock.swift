@@ -13,7 +13,7 @@ final class MountLock: Sendable {
     private let contents: MountContents
     private let logger: Logger
 
-    /// Locks before the first request is served if a lock file exists.
+    /// Makes the controller and the watch. If a lock file exists, locks before the first request is served.
     init(
         _ request: MountRequest, _ contents: MountContents, caches: any KernelCaches, announcer: MountAnnouncer,
         logger: Logger
@@ -34,11 +34,11 @@ final class MountLock: Sendable {
             },
             announce: { event in
                 announcer.announce(event)
-                // The controller may have seen a lock file before the watch did. Its removal must be noticed.
+                // The controller may have seen a lock file before the watch did, and the watch must notice its removal.
                 if case .willLock(let reasons, _) = event, reasons.contains(.lockFile) { watch.refresh() }
             })
         try controller.start()
-        // It reports its first look in any case.
+        // The watch reports its first check in any case.
         watch.start(controller)
     }
 
@@ -102,8 +102,8 @@ extension UnlockRefusal {
     }
 }
 
-/// Notifies a lock controller when lock files come or go. If the watch fails, the mount locks, and the next unlock makes a new
-/// watch. Any thread.
+/// Notifies a lock controller when lock files appear or are removed. If the watch fails, the mount locks, and the next
+/// unlock makes a new watch. Any thread.
 private final class LockWatch: Sendable {
     private struct State {
         var watch: LockFileWatch?
@@ -123,7 +123,8 @@ private final class LockWatch: Sendable {
         renew()
     }
 
-    /// Called after an unlock, which may have accepted other directories as those of the lock files.
+    /// Makes the first watch, or one after a failure. Otherwise refreshes it, because an unlock may accept other
+    /// directories.
     func renew() {
         let controller = state.withLock { state -> LockController? in
             defer { state.isNeeded = false }
@@ -143,7 +144,7 @@ private final class LockWatch: Sendable {
         }
     }
 
-    /// Makes the watch look and report.
+    /// Makes the watch check the files and report.
     func refresh() { state.withLock { $0.watch }?.refresh() }
 
     func stop() {

@@ -5,8 +5,8 @@ internal import LinuxSystem
 package struct MountOwner {
     let userID: UInt32
 
-    /// Nil if the mount belongs to the user who runs the command, or if that user is root, who may use every mount.
-    /// - Parameter user: runs the command.
+    /// Returns nil for the user's own mount, and for root, who may use every mount.
+    /// - Parameter user: the user who runs the command.
     package init?(of entry: MountTable.Entry, for user: uid_t = geteuid()) {
         guard user != 0, let userID = entry.userID, userID != user else { return nil }
         self.userID = userID
@@ -19,7 +19,7 @@ package struct MountOwner {
         return "mounted by \(name): only \(userID == 0 ? name : "\(name) or root") can \(action)"
     }
 
-    /// The user's name, or if they have none, `user 1000`.
+    /// Returns the user's name or, if there is none, `user 1000`.
     package static func name(of userID: UInt32) -> String {
         var entry = passwd()
         var found: UnsafeMutablePointer<passwd>?

@@ -5,9 +5,9 @@ package import Logging
 package import SystemPackage
 package import VaultCrypto
 
-/// A mount to be made. The command checks everything that needs no key, and sends it to its daemon.
+/// A requested mount. The command checks everything that needs no key, and sends the request to its daemon.
 package struct MountRequest: Codable, Sendable {
-    /// The path that mount(8) and `status` show. Absolute.
+    /// The path shown by mount(8) and `status`. Absolute.
     package let source: FilePath
     /// Absolute, without links.
     package let mountpoint: FilePath
@@ -31,41 +31,41 @@ package struct MountRequest: Codable, Sendable {
     }
 }
 
-/// The settings of a mount that any file system can have.
+/// The settings that every file system's mount can have.
 package struct ServingOptions: Codable, Equatable, Sendable {
-    /// The words for libfuse and the kernel, in the order given.
+    /// The words for libfuse and the kernel, in their given order.
     package var fuseOptions: [String] = []
     package var isReadOnly = false
-    /// Other users may use the mount, which fuse.conf must permit.
+    /// True if other users may use the mount, which fuse.conf must permit.
     package var allowsOthers = false
     package var mayBeNonEmpty = false
     package var bypassesKernelCache = false
-    /// Bytes.
+    /// The read-ahead in bytes. Nil for the kernel's default.
     package var readAhead: Int?
-    /// The time without use after which the mount ends. Nil for never.
+    /// The milliseconds without use after which the mount ends. Nil for never.
     package var idleUnmountMilliseconds: Int?
     package var guardsMountpoint = false
-    /// True if the command makes the mountpoint. It is then guarded by its mode alone, and `vaultfs unmount` removes it.
+    /// True if the command makes the mountpoint. Then only its mode guards it, and `vaultfs unmount` removes it.
     package var makesMountpoint = false
 
     package init() {}
 }
 
-/// A thing that a daemon can mount. The command makes it, and the daemon opens it.
+/// A source of mounts, such as a vault. The command makes it, and the daemon opens it.
 package protocol MountSubject: Codable, Sendable {
     /// The program's version, for `status`.
     static var version: String { get }
     /// The name of the command, for ps(1).
     var command: String { get }
-    /// Opens the file system. Runs in the daemon, in its only thread.
+    /// Opens the file system. Called in the daemon, in its only thread.
     /// - Parameters:
-    ///   - secret: the bytes that the command has read.
+    /// - secret: the bytes read by the command.
     ///   - report: logs a problem of the store, and sends it to subscribers. Any thread.
-    /// - Throws: an error that `failure` knows.
+    /// - Throws: an error known to `failure`.
     func open(
         _ request: MountRequest, secret: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
     ) throws -> MountContents
-    /// The exit code and message for an error of `open`, or of the mount.
+    /// Returns the exit code and message for an error of `open`, or of the mount.
     static func failure(_ error: any Error) -> DaemonFailure
 }
 
@@ -88,28 +88,28 @@ package struct DaemonFailure: Error, Codable, Equatable {
     package init(exitCode: Int32, message: String) { (self.exitCode, self.message) = (exitCode, message) }
 }
 
-/// An opened file system, with what its daemon needs to know about it.
+/// An opened file system, with everything that its daemon needs to know about it.
 package struct MountContents: Sendable {
     package let fileSystem: any LockableFileSystem
-    /// Returns the function that makes the file system's own secret of the one that a client gives.
+    /// Returns a function that turns a client's secret into the file system's own.
     package let secretSource: @Sendable (ClientSecret) throws(ControlFailure) -> LockController.SecretSource
     /// Throws if an unlock could not restore forgotten keys.
     package var checkForgetting: @Sendable () throws(ControlFailure) -> Void = {}
-    /// Fetches a secret when only that is missing to unlock.
+    /// Fetches a secret as soon as an unlock lacks only the secret.
     package var prefetch: (any SecretPrefetching)?
     package var lease: (any LeaseKeeper)?
-    /// True if nothing can be written, also because the store lacks what it takes.
+    /// True if nothing can be written, for example because the store lacks an ability.
     package var isReadOnly = true
-    /// Returns what does not work, a line each.
+    /// Returns the current problems, a line each.
     package var problems: @Sendable () -> [String] = { [] }
-    /// Returns the time since which the store has not answered some work in the background, in nanoseconds of
-    /// CLOCK_MONOTONIC. Nil without work.
+    /// Returns the time since which some work in the background waits for the store, in nanoseconds of CLOCK_MONOTONIC.
+    /// Nil without work.
     package var unansweredSince: @Sendable () -> Int? = { nil }
     /// Warnings for the user, a line each.
     package var warnings: [String] = []
-    /// Problems that the store had at the mount, and that were logged, a line each.
+    /// Problems of the store at the mount, already logged, a line each.
     package var problemsAtStart: [String] = []
-    /// Adds what only the file system knows to an answer to `status`.
+    /// Adds the facts known only to the file system to an answer to `status`.
     package var completeStatus: @Sendable (inout MountStatus) -> Void = { _ in }
 
     package init(
@@ -122,8 +122,8 @@ package struct MountContents: Sendable {
 
 /// Fetches a secret in the background. Any thread.
 package protocol SecretPrefetching: Sendable {
-    /// Requests a fetch, and another one after the fetch that is under way. Does not wait.
+    /// Requests a fetch, or another one after the running fetch. Does not wait.
     func start(_ receiver: @escaping @Sendable (ClientSecret) -> Void)
-    /// Ends the fetch that is under way.
+    /// Ends the running fetch.
     func stop()
 }

@@ -10,9 +10,9 @@ package struct MountTable: Sendable {
         package let mountpoint: [UInt8]
         /// `st_dev` of the file system's files.
         package let device: dev_t?
-        /// Such as `fuse.vaultfs`.
+        /// The type, such as `fuse.vaultfs`.
         package let type: String
-        /// For FUSE the value of `fsname`: the path that is mounted.
+        /// The source. For FUSE it is the value of `fsname`, the path of the mounted vault or view.
         package let source: [UInt8]
         /// The file system's own options, such as `user_id=1000`.
         let options: [String]
@@ -29,7 +29,7 @@ package struct MountTable: Sendable {
         }
     }
 
-    /// The oldest first.
+    /// The mounts, the oldest first.
     package let entries: [Entry]
 
     /// - Throws: kind `failure`.
@@ -45,13 +45,13 @@ package struct MountTable: Sendable {
         }
     }
 
-    /// Leaves out invalid lines.
+    /// Parses the text of the file. Leaves out invalid lines.
     package init(parsing bytes: [UInt8]) { entries = bytes.split(separator: UInt8(ascii: "\n")).compactMap(Self.entry) }
 
-    /// The topmost mount at `mountpoint`, an absolute path without links.
+    /// Returns the topmost mount at `mountpoint`, an absolute path without links.
     package func entry(at mountpoint: [UInt8]) -> Entry? { entries.last { $0.mountpoint == mountpoint } }
 
-    /// True for an NFS mount whose calls end with an error if the server does not answer (nfs(5)).
+    /// Returns true for an NFS mount whose calls end with an error if the server does not answer (nfs(5)).
     /// - Parameter device: `st_dev` of its files.
     package func isSoft(_ device: dev_t) -> Bool {
         entries.contains { entry in
@@ -60,17 +60,17 @@ package struct MountTable: Sendable {
         }
     }
 
-    /// The topmost mount of the file system with these files.
+    /// Returns the topmost mount of the file system with these files.
     /// - Parameter device: `st_dev` of the files.
     package func entry(of device: dev_t) -> Entry? { entries.last { $0.device == device } }
 
-    /// Our mounts of a source, by its absolute path without links. Leaves out those that another mount
-    /// covers. Any user can mount something with this path as its source: look at `userID` before you trust one.
+    /// Returns our mounts of a source, given by its absolute path without links. Leaves out covered mounts. Any user
+    /// can mount something with this path as its source, so check `userID` before you trust one.
     package func mounts(from source: [UInt8]) -> [Entry] {
         entries.filter { $0.isOurs && $0.source == source && $0 == entry(at: $0.mountpoint) }
     }
 
-    /// The mounts that keep the one at `mountpoint` in use: those below it, and ours of a source in it.
+    /// Returns the mounts that keep the one at `mountpoint` in use: those below it, and ours of a source in it.
     package func mounts(above mountpoint: [UInt8]) -> [Entry] {
         entries.filter { entry in
             entry.mountpoint != mountpoint
@@ -78,16 +78,16 @@ package struct MountTable: Sendable {
         }
     }
 
-    /// Our mounts that concern this user: their own, or for root all users'.
+    /// Our mounts of concern to this user: their own, or for root all users'.
     package var mountsOfThisUser: [Entry] {
         let isRoot = geteuid() == 0
         return entries.filter { $0.isOurs && (isRoot || $0.userID == geteuid()) }
     }
 
-    /// `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
+    /// Returns `st_dev` of the topmost mount at `mountpoint`. Nil if unknown.
     static func device(at mountpoint: FilePath) -> dev_t? { try? read().entry(at: mountpoint.bytes)?.device }
 
-    /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw,errors=continue`
+    /// Parses a line: `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw,errors=continue`
     private static func entry(_ line: ArraySlice<UInt8>) -> Entry? {
         let fields = line.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
         guard fields.count >= 10, let separator = fields[6...].firstIndex(of: [UInt8(ascii: "-")]),
@@ -100,7 +100,7 @@ package struct MountTable: Sendable {
             source: unescaped(fields[separator + 2]), options: options.split(separator: ",").map(String.init))
     }
 
-    /// `98:0`, major and minor number.
+    /// Parses major and minor number: `98:0`
     private static func device(_ field: ArraySlice<UInt8>) -> dev_t? {
         let numbers = field.split(separator: UInt8(ascii: ":")).compactMap {
             UInt32(String(decoding: $0, as: UTF8.self))
@@ -108,7 +108,7 @@ package struct MountTable: Sendable {
         return numbers.count == 2 ? dev_t(linux_makedev(numbers[0], numbers[1])) : nil
     }
 
-    /// The kernel writes space, tab, LF and backslash as `\` and three octal digits.
+    /// Decodes the kernel's spelling of space, tab, LF and backslash: `\` and three octal digits.
     private static func unescaped(_ field: ArraySlice<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         var rest = field
@@ -128,21 +128,21 @@ package struct MountTable: Sendable {
 }
 
 extension [UInt8] {
-    /// True for the path of a directory, and for those below it.
+    /// Returns true for the path of a directory, and for those below it.
     func isPath(in directory: [UInt8]) -> Bool {
         starts(with: directory) && (count == directory.count || self[directory.count] == UInt8(ascii: "/"))
     }
 }
 
 extension MountTable.Entry {
-    /// The longest time that a daemon may take to answer, in seconds.
+    /// The time in which a daemon must answer, in seconds.
     private static let probeTimeout = 2
 
-    /// Returns true if the daemon has died: the mount stays in the table without keys. Returns false if the daemon does not
-    /// answer.
+    /// Returns true if the daemon has died: the mount then stays in the table without keys. Returns false if the daemon
+    /// does not answer.
     package func isDead() -> Bool {
         let answer = Monitor<Bool?>(nil)
-        // Not joined: it may hang in the mount, and then ends with this process.
+        // Do not join the thread, because it may hang in the mount. It then ends with this process.
         let thread = try? BackgroundThread {
             let isDead = openFails()
             answer.update { $0 = isDead }
@@ -150,17 +150,17 @@ extension MountTable.Entry {
         return thread != nil && answer.wait(until: .now + .seconds(Self.probeTimeout)) { $0 } ?? false
     }
 
-    /// Runs on its own thread, which takes the identity of the mount's user. The kernel admits nobody else to a FUSE mount,
-    /// not even root (fuse(8), allow_other).
+    /// Probes the mount on a thread of its own. The thread takes the identity of the mount's user, because the kernel
+    /// admits only this user to a FUSE mount, and refuses even root (fuse(8), allow_other).
     private func openFails() -> Bool {
         if geteuid() == 0, let userID, let groupID, userID != 0 {
             guard linux_become_user_on_thread(userID, groupID) == 0 else { return false }
         }
-        // The kernel may answer stat(2) from its cache. open(2) asks the daemon.
+        // Use open(2), which asks the daemon, because the kernel may answer stat(2) from its cache.
         do throws(StoreError) {
             _ = try Descriptor(path: FilePath(bytes: mountpoint), flags: O_RDONLY | O_DIRECTORY)
         } catch {
-            // ECONNABORTED is the answer to a request that was under way when the daemon died.
+            // A request that was waiting when the daemon died gets ECONNABORTED.
             return [.system(.socketNotConnected), .system(.connectionAbort)].contains(error)
         }
         return false

@@ -3,13 +3,13 @@ internal import Glibc
 internal import LinuxSystem
 package import SystemPackage
 
-/// The programs that keep a mount in use, from /proc: their working and root directory, open and mapped files. Asks nothing
-/// of the mount, which may hang. Shows only processes that this user may examine.
+/// The programs that keep a mount in use, from /proc: their working and root directory, open and mapped files. Sends no
+/// request to the mount, which may hang. Shows only processes that this user may examine.
 package enum MountUsers {
-    /// The most that a message names.
+    /// The most processes named in a message.
     private static let mostNamed = 5
 
-    /// `vi (4711), bash (4712)`. Empty if none was found.
+    /// Returns a list such as `vi (4711), bash (4712)`. Empty if none was found.
     package static func names(of mountpoint: FilePath) -> String {
         let processes = numbers(in: "/proc").filter { $0 != getpid() }
         let found = processes.filter { uses("/proc/\($0)", mountpoint.bytes) }
@@ -21,7 +21,7 @@ package enum MountUsers {
         let files = numbers(in: process + "/fd").map { "\(process)/fd/\($0)" }
         let links = ["\(process)/cwd", "\(process)/root", "\(process)/exe"] + files
         if links.contains(where: { target($0)?.isPath(in: mountpoint) ?? false }) { return true }
-        // Mapped files: the sixth field of proc_pid_maps(5), the only one with a slash.
+        // The path of a mapped file is the sixth field of proc_pid_maps(5), the only one with a slash.
         guard let maps = try? Descriptor(path: FilePath(process + "/maps"), flags: O_RDONLY).readToEnd(limit: 1 << 24)
         else { return false }
         return maps.split(separator: UInt8(ascii: "\n")).contains { line in
@@ -29,7 +29,7 @@ package enum MountUsers {
         }
     }
 
-    /// readlink(2). Nil without permission.
+    /// Calls readlink(2). Returns nil without permission.
     private static func target(_ link: String) -> [UInt8]? {
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = readlink(link, &buffer, buffer.count)

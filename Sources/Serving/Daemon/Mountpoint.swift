@@ -5,17 +5,17 @@ internal import Glibc
 package import LinuxSystem
 package import SystemPackage
 
-/// A checked mountpoint, kept open: while a passphrase is typed, its owner can put another directory in its place.
+/// A checked mountpoint, kept open because its owner can replace the directory while a passphrase is typed.
 package struct CheckedMountpoint {
     /// Absolute, without links.
     package let path: FilePath
-    /// The mountpoint. If that is missing, the directory for it.
+    /// The mountpoint or, if it is missing, its parent directory.
     fileprivate let directory: Descriptor
     fileprivate let isMissing: Bool
-    /// True for one that a mount has guarded by its mode, and that was not removed.
+    /// True for an unwritable directory of this user, which an earlier mount has guarded by its mode and left behind.
     fileprivate var isGuarded = false
 
-    /// Guards the mountpoint if it is made now, or was made and guarded by an earlier mount.
+    /// Guards the mountpoint if this mount makes it, or if an earlier mount has guarded it.
     package func apply(to options: inout ServingOptions) {
         guard isMissing || isGuarded, !options.mayBeNonEmpty else { return }
         if isMissing && !options.guardsMountpoint { options.makesMountpoint = true }
@@ -27,9 +27,9 @@ package struct CheckedMountpoint {
 package enum Mountpoint {
     /// Returns a usable mountpoint, and checks that this machine can mount.
     /// - Parameters:
-    ///   - source: the name of what is mounted, for messages.
-    ///   - root: nil if it is not a directory.
-    ///   - isMade: true if `use` may make it.
+    /// - source: a word for the source, such as "vault", for messages.
+    /// - root: the source's directory. Nil if the source is something else.
+    /// - isMade: true if `use` may make a missing mountpoint.
     /// - Throws: kind `mountpoint`, `inUse` if a daemon like this one serves a mount there, or `cannotMount`.
     package static func check(
         _ path: FilePath, source: String, root: Descriptor?, _ options: ServingOptions, isMade: Bool
@@ -40,7 +40,7 @@ package enum Mountpoint {
             return try checkMissing(path, source: source, root: root, options)
         }
         if let entry = try MountTable.read().entry(at: resolved.bytes), entry.isOurs {
-            // A mount whose daemon has died stays in the table.
+            // A dead daemon's mount stays in the table.
             if entry.isDead() { throw failure(resolved, .socketNotConnected) }
             throw MountError(
                 .inUse, reason: "\(resolved.shown) is mounted already, from \(FilePath(bytes: entry.source).shown)")
@@ -48,19 +48,19 @@ package enum Mountpoint {
         let directory: Descriptor
         do throws(StoreError) {
             directory = try Descriptor(path: resolved, flags: linux_O_PATH | O_DIRECTORY)
-            // The kernel's spelling: upper and lower case may be one on this file system.
+            // Use the kernel's spelling, because this file system may ignore upper and lower case.
             resolved = try directory.kernelPath()
         } catch {
             throw failure(path, error.errno)
         }
-        // fusermount3(1) requires this of an ordinary user. Our message is clearer.
-        // `MountpointGuard` makes one writable for the mount.
+        // fusermount3(1) requires write permission of an ordinary user, but our message is clearer. `MountpointGuard`
+        // makes a guarded mountpoint writable for the mount.
         let isUnwritable = geteuid() != 0 && resolved.withPlatformString { access($0, W_OK) } != 0
         let isGuarded = isUnwritable && (try? directory.status()).map { $0.st_uid == geteuid() } ?? false
         if isUnwritable, !options.guardsMountpoint, !isGuarded || options.mayBeNonEmpty {
             throw MountError(.mountpoint, reason: "mountpoint is not writable for you: \(resolved.shown)")
         }
-        // The source would be read through its own mount. An ancestor that cannot be examined ends the search.
+        // The source would be read through its own mount. The search ends at an ancestor that cannot be examined.
         if let root, (try? directory.isInside(root)) == true {
             throw MountError(.mountpoint, reason: "mountpoint \(resolved.shown) is inside the \(source)")
         }
@@ -72,7 +72,7 @@ package enum Mountpoint {
         return CheckedMountpoint(path: resolved, directory: directory, isMissing: false, isGuarded: isGuarded)
     }
 
-    /// The same for one that `use` makes.
+    /// Returns a missing mountpoint for `use` to make, after the same checks.
     private static func checkMissing(
         _ path: FilePath, source: String, root: Descriptor?, _ options: ServingOptions
     ) throws(MountError) -> CheckedMountpoint {
@@ -90,7 +90,7 @@ package enum Mountpoint {
                 reason: "mountpoint does not exist: \(path.shown), nor the directory for it: make it with "
                     + "'mkdir -p \(path.quotedForShell)'")
         }
-        // A link that leads nowhere is there.
+        // A link whose target is missing still occupies the name.
         guard isMissing(resolved) else { throw failure(path, .noSuchFileOrDirectory) }
         let isWritable = resolved.removingLastComponent().withPlatformString { access($0, W_OK | X_OK) } == 0
         guard status.st_uid == geteuid(), isWritable else {
@@ -105,9 +105,9 @@ package enum Mountpoint {
         return CheckedMountpoint(path: resolved, directory: parent, isMissing: true)
     }
 
-    /// Mounts on a checked mountpoint. Makes it if it is missing, and then removes it again if `mount` throws.
+    /// Mounts on a checked mountpoint. Makes a missing one, and removes it again if `mount` throws.
     /// - Parameter mount: called with the mountpoint, open.
-    /// - Throws: kind `mountpoint`, and what `mount` throws.
+    /// - Throws: kind `mountpoint`, and the errors of `mount`.
     package static func use<Result>(
         _ mountpoint: CheckedMountpoint, _ mount: (Descriptor) throws -> Result
     ) throws -> Result {
@@ -124,7 +124,7 @@ package enum Mountpoint {
         }
     }
 
-    /// Removes a mountpoint that a mount has made, if it is empty and nothing is mounted there.
+    /// Removes a mountpoint made by a mount, if it is empty and has no mount.
     package static func removeMade(_ path: FilePath) { _ = path.withPlatformString { rmdir($0) } }
 
     /// Checks that an open mountpoint is still at its path: it was neither moved nor replaced.
@@ -137,7 +137,7 @@ package enum Mountpoint {
         }
     }
 
-    /// lstat(2), which mounts nothing by itself (autofs).
+    /// Returns true if the path is missing. Uses lstat(2), which does not trigger automounts (autofs).
     package static func isMissing(_ path: FilePath) -> Bool {
         var status = stat()
         return path.withPlatformString { lstat($0, &status) } != 0 && errno == ENOENT
@@ -171,6 +171,7 @@ package enum Mountpoint {
         }
     }
 
+    /// Throws if the directory has entries.
     /// - Parameter path: for messages.
     /// - Throws: kind `mountpoint`.
     static func checkEmptiness(_ directory: Descriptor, _ path: FilePath) throws(MountError) {
@@ -203,7 +204,7 @@ package enum Mountpoint {
         }
     }
 
-    /// The other user's FUSE mount that a path is in. The kernel lets nobody else enter it, not even root (fuse(8)).
+    /// Names the other user's FUSE mount around a path. The kernel admits only that user, and not even root (fuse(8)).
     private static func closedMount(above path: FilePath) -> String {
         guard let directory = try? ResolvedPath.of("."), let table = try? MountTable.read() else { return "" }
         let whole = directory.pushing(path).lexicallyNormalized()

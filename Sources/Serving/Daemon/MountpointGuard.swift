@@ -4,17 +4,17 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// Makes an empty mountpoint unwritable, so that no plaintext is written to it while nothing is mounted there. Its mode loses
-/// every `w`. Root ignores modes, so root also makes it immutable if the file system can (chattr(1)).
+/// Makes an empty mountpoint unwritable, so that programs cannot write plaintext to it while it is unmounted. Its mode
+/// loses every `w`. Root ignores modes, so root also makes it immutable if the file system can (chattr(1)).
 ///
-/// fusermount3(1) requires an ordinary user to have write permission for the mountpoint (`check_perm` of fusermount.c). So the
-/// guard is lifted while mounting, and restored beneath the mount through a descriptor opened before. If the daemon is killed in
-/// between, the guard stays lifted until the next mount. One thread at a time.
+/// fusermount3(1) requires an ordinary user to have write permission for the mountpoint (`check_perm` of fusermount.c).
+/// So the guard is lifted while mounting, and restored beneath the mount through a descriptor opened before. If the
+/// daemon is killed in between, the guard stays lifted until the next mount. One thread at a time.
 struct MountpointGuard {
     private let path: FilePath
     private let directory: Descriptor
-    /// False for a mountpoint that a mount has made: it would stay immutable if something else than `vaultfs unmount` ends
-    /// the mount.
+    /// False for a mountpoint made by the mount, because it would stay immutable unless `vaultfs unmount` ends the
+    /// mount.
     private let makesImmutable: Bool
 
     /// - Parameters:
@@ -40,8 +40,8 @@ struct MountpointGuard {
     /// Guards the mountpoint, and calls `mount`, which may mount over it.
     /// - Parameter log: called if a part of the guard fails.
     func mounting<Mounted>(log: (String) -> Void, _ mount: () throws -> Mounted) throws -> Mounted {
-        // Again, because a secret may have been typed since the first check. Files in a guarded directory could not be removed.
-        // If something is mounted there, the guard would apply to its root, not to the mountpoint.
+        // Check again, because a secret may have been typed since the first check. Files in a guarded directory could
+        // not be removed, and with a mount already there, the guard would apply to that mount's root.
         let isMount = try Self.mapping(path) { () throws(StoreError) in
             try directory.status().st_dev != directory.parent(flags: linux_O_PATH).status().st_dev
         }
@@ -60,7 +60,7 @@ struct MountpointGuard {
     }
 
     private func raiseGuard(log: (String) -> Void) throws(MountError) {
-        // The mode of an immutable directory cannot be changed.
+        // An immutable directory refuses a new mode.
         if linux_is_immutable(directory.fd) == 1 { return }
         try setMode { $0 & ~(S_IWUSR | S_IWGRP | S_IWOTH) }
         if makesImmutable, geteuid() == 0, linux_make_immutable(directory.fd) != 0 {
@@ -75,7 +75,7 @@ struct MountpointGuard {
         try Self.mapping(path) { () throws(StoreError) in
             let mode = try directory.status().st_mode & 0o7777
             guard change(mode) != mode else { return }
-            // On a read-only file system nobody can write to it anyway.
+            // A directory on a read-only file system is unwritable anyway.
             if fchmod(directory.fd, change(mode)) != 0, errno != EROFS { throw .system(currentErrno()) }
         }
     }

@@ -8,10 +8,10 @@ package enum ProcessSetup {
     /// The signals of a program error (signal(7)).
     private static let crashSignals = [SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV]
 
-    /// Turns off core dumps, debuggers and memory access by other processes of the user, and reserves memory for keys that is
-    /// never swapped out. Called before the first secret is read. `MemoryProtection` has the result.
+    /// Turns off core dumps, debuggers and memory access by other processes of the user, and reserves memory for keys
+    /// that is never swapped out. Called before the first secret is read. `MemoryProtection` reports the result.
     package static func protectMemory() {
-        // Swift's handlers print the memory that registers point to. It may be a key, and stderr may be a log.
+        // Remove Swift's handlers, which print the memory around registers: it may be a key, and stderr may be a log.
         for number in crashSignals { signal(number, SIG_DFL) }
         var none = rlimit(rlim_cur: 0, rlim_max: 0)
         setrlimit(coreLimit, &none)
@@ -26,8 +26,8 @@ package enum ProcessSetup {
         return getrlimit(coreLimit, &limit) == 0 && limit.rlim_cur == 0
     }
 
-    /// Sets the name in ps(1) and `/proc/PID/comm`, which is "exe" after a start by way of /proc/self/exe. Called before
-    /// `protectMemory`, which makes root the owner of that file.
+    /// Sets the name in ps(1) and `/proc/PID/comm`, which is "exe" after a start through /proc/self/exe. Called before
+    /// `protectMemory`, which makes root the owner of this file.
     static func setName() {
         let fd = open("/proc/self/comm", O_WRONLY | O_CLOEXEC)
         guard fd >= 0 else { return }
@@ -35,17 +35,17 @@ package enum ProcessSetup {
         close(fd)
     }
 
-    /// Call it before anything else in the program, which is the daemon too.
+    /// Prepares standard descriptors and signals. Must be the first call of a program, and so of the daemon.
     package static func begin() {
         completeStandardDescriptors()
-        // Writing to a closed pipe or socket is an error to handle.
+        // Writing to a closed pipe or socket then returns an error for us to handle.
         signal(SIGPIPE, SIG_IGN)
-        // So is a file over its limit (setrlimit(2), RLIMIT_FSIZE).
+        // So does a file over its limit (setrlimit(2), RLIMIT_FSIZE).
         signal(SIGXFSZ, SIG_IGN)
     }
 
-    /// Opens /dev/null as stdin, stdout or stderr if the caller has closed it. Otherwise a file of the store would get that
-    /// number, and output would be written to it.
+    /// Opens /dev/null as stdin, stdout or stderr if the caller has closed it. Otherwise a file of the store would get
+    /// this number, and output would be written to the file.
     private static func completeStandardDescriptors() {
         // open(2) returns the lowest free number.
         for standard in STDIN_FILENO...STDERR_FILENO where fcntl(standard, F_GETFD) == -1 {
@@ -53,7 +53,7 @@ package enum ProcessSetup {
         }
     }
 
-    /// Raises the limits of open files and of file sizes to their maximum: programs on the mount have limits of their own.
+    /// Raises the limits of open files and of file sizes to their maximum. Programs on the mount have their own limits.
     package static func raiseLimits() {
         raise(RLIMIT_NOFILE)
         raise(RLIMIT_FSIZE)
@@ -80,7 +80,7 @@ package enum ProcessSetup {
 }
 
 extension MemoryProtection {
-    /// The protection now.
+    /// Returns the current protection.
     package init(cacheIsLocked: Bool) {
         self.init(
             keys: SecretMemory.kind, cache: cacheIsLocked ? .locked : .unlocked,

@@ -1,14 +1,14 @@
 internal import Glibc
 
-/// Notifies a service manager that the mount is ready: sd_notify(3), one datagram to the socket that `NOTIFY_SOCKET` names.
+/// Notifies a service manager that the mount is ready: sd_notify(3), one datagram to the socket `NOTIFY_SOCKET`.
 enum ReadinessNotice {
     private static let message = Array("READY=1\n".utf8)
 
-    /// Does not wait: a manager that does not read the socket has its own timeout. Any thread.
+    /// Sends the message without waiting, because a manager that ignores its socket has its own timeout. Any thread.
     static func send() {
         guard let value = getenv("NOTIFY_SOCKET") else { return }
         var name = Array(UnsafeRawBufferPointer(start: value, count: strlen(value)))
-        // A name that is no path begins with a zero byte (unix(7)).
+        // An abstract name begins with a zero byte (unix(7)), written as @.
         if name.first == UInt8(ascii: "@") { name[0] = 0 }
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)

@@ -2,26 +2,26 @@ package import FuseSession
 package import Glibc
 internal import LinuxSystem
 
-/// The signals of a daemon: SIGTERM, SIGINT and SIGHUP end it in good order, SIGUSR1 locks, SIGUSR2 unlocks. One thread takes
-/// them with sigwait(3), so that their effects may lock and allocate.
+/// The signals of a daemon: SIGTERM, SIGINT and SIGHUP end it in good order, SIGUSR1 locks, SIGUSR2 unlocks. One thread
+/// takes them with sigwait(3), so their effects may lock and allocate.
 package enum Signals {
     package static let ending = [SIGTERM, SIGINT, SIGHUP]
     package static let locking = [SIGUSR1, SIGUSR2]
 
-    /// Blocks signals in this thread and all that it makes later.
+    /// Blocks signals in this thread and in all threads that it starts later.
     package static func block(_ numbers: [Int32]) {
         var set = Self.set(of: numbers)
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
-    /// True if a blocked signal that ends this process waits for its thread, which does not run before the mount does.
+    /// True if an ending signal is blocked and waits for the signal thread, which starts only once the mount is made.
     package static var isEndPending: Bool {
         var pending = sigset_t()
         sigpending(&pending)
         return ending.contains { sigismember(&pending, $0) == 1 }
     }
 
-    /// Starts the thread that calls `body` with each signal's number. The signals must be blocked.
+    /// Starts a thread, which calls `body` with each signal's number. The signals must be blocked.
     /// - Throws: kind `failure`.
     package static func onArrival(of numbers: [Int32], _ body: @escaping @Sendable (Int32) -> Void) throws(MountError) {
         do throws(StoreError) {

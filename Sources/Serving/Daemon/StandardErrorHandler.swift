@@ -2,8 +2,8 @@ internal import Glibc
 internal import LinuxSystem
 internal import Logging
 
-/// The log of a daemon in the foreground, on stderr: `2026-11-21T10:00:00Z vaultfs: error: …`. The journal adds the time and
-/// the program's name itself. If stderr leads there, a line has only the level, as in sd-daemon(3): `<3>…`.
+/// The log of a daemon in the foreground, on stderr: `2026-11-21T10:00:00Z vaultfs: error: …`. The journal itself adds
+/// the time and the program's name. If stderr leads there, a line has only the level, as in sd-daemon(3): `<3>…`.
 struct StandardErrorHandler: LogHandler {
     var logLevel: Logger.Level = .info
     /// Unused.
@@ -29,7 +29,7 @@ struct StandardErrorHandler: LogHandler {
         }
     }
 
-    /// systemd.exec(5): `JOURNAL_STREAM` has the device and inode of the journal's socket.
+    /// True if stderr is the journal's socket, whose device and inode are in `JOURNAL_STREAM` (systemd.exec(5)).
     private static let isJournal: Bool = {
         var status = stat()
         guard let value = getenv("JOURNAL_STREAM"), fstat(STDERR_FILENO, &status) == 0 else { return false }

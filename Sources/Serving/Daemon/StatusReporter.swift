@@ -16,9 +16,9 @@ struct StatusReporter: Sendable {
     let lock: MountLock
     let announcer: MountAnnouncer
     let session: FuseSession
-    /// The number of damaged objects that `status` lists.
+    /// The most damaged objects listed by `status`.
     private static let shownDamage = 20
-    /// Seconds after which a store that does not answer is a problem.
+    /// The seconds after which a silent store is a problem.
     private static let longestAnswer = 10
     private let mounted = UtcTime.now()
     private let start = ContinuousClock.now
@@ -43,7 +43,7 @@ struct StatusReporter: Sendable {
         }
     }
 
-    /// On a thread of its own, because the store may take long.
+    /// Answers `sync` on a thread of its own, because the store may take long.
     private func synchronize(_ reply: @escaping @Sendable (ControlResponse) -> Void) {
         do throws(StoreError) {
             let thread = try BackgroundThread(blocksSignals: true) { [fileSystem = contents.fileSystem] in
@@ -82,7 +82,7 @@ struct StatusReporter: Sendable {
         return status
     }
 
-    /// A line if the store has not answered a request, or work in the background, for a while.
+    /// Returns a line if a request, or work in the background, has waited for the store for too long.
     private func silence() -> [String] {
         guard let since = [session.oldestRequest, contents.unansweredSince()].compactMap(\.self).min() else {
             return []
@@ -92,7 +92,7 @@ struct StatusReporter: Sendable {
         return ["\(request.source.shown) has not answered for \(seconds) s: check its disk or its connection"]
     }
 
-    /// Lines for the latest damage, so that the answer stays short.
+    /// Returns lines for the latest damage only, so that the answer stays short.
     private static func lines(_ damage: [Damage]) -> [String] {
         let rest = damage.count - shownDamage
         return damage.suffix(shownDamage).map(\.message)
@@ -113,6 +113,6 @@ final class MountAnnouncer: Sendable {
         control.withLock { $0 }?.broadcast(ControlEvent(event, mountpoint: mountpoint))
     }
 
-    /// The last event.
+    /// Sends the last event.
     func announceEnd() { control.withLock { $0 }?.broadcast(ControlEvent(isMounted: false, mountpoint: mountpoint)) }
 }

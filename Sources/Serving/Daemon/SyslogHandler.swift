@@ -20,9 +20,9 @@ struct SyslogHandler: LogHandler {
         }
     }
 
-    /// LOG_DAEMON of <syslog.h>, a macro with a cast that Swift lacks.
+    /// LOG_DAEMON of <syslog.h>, a macro with a cast unknown to Swift.
     private static let facility: Int32 = 3 << 3
 
-    /// Made once. openlog(3) keeps the pointer to the name, so it is never freed.
+    /// Made once. The name is never freed, because openlog(3) keeps the pointer to it.
     private static let connection: Void = openlog(strdup("vaultfs"), LOG_PID, facility)
 }

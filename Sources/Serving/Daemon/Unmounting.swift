@@ -9,11 +9,11 @@ extension MountError {
     package static let notKnownInPlace = "unmounted, but not everything that was written is known to be in place"
 }
 
-/// Takes a mount away. Any thread.
+/// Removes a mount. Any thread.
 package enum Unmounting {
-    /// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root. If root uses force, programs
-    /// that wait for the daemon get an error now, otherwise when the daemon ends.
-    /// - Parameter force: also a mount that is in use.
+    /// Unmounts: as root with umount2(2), otherwise with fusermount3(1), which is set-user-id root. With root's force,
+    /// programs waiting for the daemon get an error at once, otherwise when the daemon ends.
+    /// - Parameter force: unmounts also a used mount.
     /// - Throws: kind `inUse`, naming the programs that use it; `failure`, `cannotMount`.
     package static func unmount(_ mountpoint: FilePath, force: Bool) throws(MountError) {
         if geteuid() == 0 {
@@ -46,7 +46,7 @@ package enum Unmounting {
                 "\(mountpoint.shown) is in use\(users.isEmpty ? "" : " by \(users)"): close what uses it, or --force")
     }
 
-    /// Returns fusermount3's outcome and the last line it wrote to stderr.
+    /// Returns fusermount3's outcome and its last line on stderr.
     private static func runHelper(
         _ mountpoint: FilePath, _ options: [String]
     ) throws(MountError) -> (ChildProcess.Outcome, String) {
@@ -70,7 +70,7 @@ package enum Unmounting {
         return (ChildProcess.wait(for: child), lines.last.map(String.init) ?? "")
     }
 
-    /// The path in the usual distributions. Not by PATH: that program decides what is unmounted.
+    /// Returns the program's usual path. PATH is ignored, because this program decides what is unmounted.
     private static func helperPath() -> String {
         let paths = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"]
         return paths.first { access($0, X_OK) == 0 } ?? paths[0]

@@ -18,7 +18,7 @@ final class SecretFile: ReadOnlyFileSystem, LockableFileSystem {
     let gate: LockGate
     let counters = Counters()
     let cache: BlockCache
-    /// Nil while it is forgotten.
+    /// The secret. Nil while it is forgotten.
     private let content: Mutex<SecretBytes?>
     private let handles = Atomic<Int>(0)
 
