@@ -5,7 +5,7 @@ internal import Synchronization
 internal import SystemPackage
 
 /// An LRU cache of decrypted chunks, of fixed size. Its memory is locked if the limit allows, excluded from core dumps,
-/// and zeroed when released. Sharded by (file, chunk). A shard's mutex is held only during a copy. Any thread.
+/// and zeroed when released. Sharded by (file, chunk). A shard's mutex is held only to copy or zero chunks. Any thread.
 package final class BlockCache: Sendable {
     private struct Shard: ~Copyable, Sendable {
         let index: Mutex<CacheIndex>
@@ -14,15 +14,15 @@ package final class BlockCache: Sendable {
     }
 
     package let blockSize: Int
-    /// The actual size in bytes: whole blocks, at least one per shard.
+    /// The actual size in bytes: whole blocks, the same number in each shard.
     package let capacity: Int
     package let isLocked: Bool
-    /// All blocks. Not private, so that a test can check that they are zeroed.
+    /// All blocks. Internal, so that a test can check for zeroes.
     nonisolated(unsafe) let arena: UnsafeMutableRawPointer
     private nonisolated(unsafe) let shards: UnsafeMutablePointer<Shard>
     private let shardCount: Int
 
-    /// - Parameter capacity: bytes. Rounded down to whole blocks, or up to one block per shard.
+    /// - Parameter capacity: bytes. Rounded down to whole blocks, but at least one.
     /// - Throws: `ENOMEM`.
     package init(capacity: Int, blockSize: Int) throws(StoreError) {
         let blocks = max(1, capacity / blockSize)
@@ -56,8 +56,8 @@ package final class BlockCache: Sendable {
         Int(truncatingIfNeeded: CacheIndex.hash(key) >> 48) & (shardCount - 1)
     }
 
-    /// Copies `range` of a cached chunk's plaintext to `destination`. Returns false if the chunk is not cached or is shorter.
-    /// - Parameter isLastUse: true if the chunk may be the next one to be replaced.
+    /// Copies `range` of a cached chunk's plaintext to `destination`. Returns false if the chunk is missing or shorter.
+    /// - Parameter isLastUse: true to replace this chunk before all others.
     package func copy(
         file: UInt64, chunk: UInt64, range: Range<Int>, isLastUse: Bool = false,
         to destination: UnsafeMutableRawPointer
@@ -78,8 +78,8 @@ package final class BlockCache: Sendable {
         return shards[shard(of: key)].index.withLock { $0.find(key) != nil }
     }
 
-    /// Copies a verified chunk into the cache, unless `changes` has moved on from `seen` or `seen` is odd. In both cases a
-    /// writer was active, and the chunk may be old.
+    /// Copies a verified chunk into the cache, unless `changes` has moved on from `seen` or `seen` is odd. In both
+    /// cases a writer was active, so the chunk may be old.
     package func insert(
         file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer, seen: UInt64, changes: ChangeCounter
     ) {
@@ -91,7 +91,7 @@ package final class BlockCache: Sendable {
         }
     }
 
-    /// Replaces a chunk by the one just written. For its writer.
+    /// Replaces a chunk by the newly written one. Called by its writer.
     package func update(file: UInt64, chunk: UInt64, _ plaintext: UnsafeRawBufferPointer) {
         let key = CacheIndex.Key(file: file, chunk: chunk)
         let shard = shard(of: key)
@@ -113,10 +113,10 @@ package final class BlockCache: Sendable {
         shards[shard].index.withLock { index in drop(key, in: &index, shard: shard) }
     }
 
-    /// Drops and zeroes every chunk of `file` from `chunk` on.
+    /// Drops and zeroes all chunks of `file` from `chunk` on.
     package func removeAll(file: UInt64, from chunk: UInt64 = 0) { _ = remove { $0.file == file && $0.chunk >= chunk } }
 
-    /// Drops and zeroes everything. Returns the number of bytes that were in use.
+    /// Drops and zeroes everything. Returns the number of bytes in use before.
     package func removeEverything() -> Int { remove { _ in true } }
 
     private func remove(where isMeant: (CacheIndex.Key) -> Bool) -> Int {
@@ -133,7 +133,7 @@ package final class BlockCache: Sendable {
 
     private func drop(_ key: CacheIndex.Key, in index: inout CacheIndex, shard: Int) {
         guard let block = index.remove(key) else { return }
-        // The mapping outlives this call, so the compiler may not drop the store.
+        // The compiler may not drop this store, because the mapping outlives the call.
         memset(shards[shard].memory + block * blockSize, 0, blockSize)
     }
 
@@ -142,8 +142,8 @@ package final class BlockCache: Sendable {
     }
 }
 
-/// Counts the changes of one file's chunks. Odd while a writer is active. A reader that sees the same even value before
-/// its `pread` and after it has read current data. Any thread reads it. Only the file's writer changes it.
+/// Counts the changes of one file's chunks. Odd while a writer is active. If a reader sees the same even value before
+/// and after its `pread`, its data is current. Any thread reads the counter, but only the file's writer changes it.
 package final class ChangeCounter: Sendable {
     private let counter = Atomic<UInt64>(0)
 

@@ -1,5 +1,5 @@
-/// The index of one cache shard: the chunk of each block, and the blocks by last use. Fixed arrays with indices as links,
-/// so nothing is allocated after `init`. Guarded by its shard's mutex.
+/// The index of one cache shard: the chunk of each block, and the blocks by last use. It consists of fixed arrays with
+/// indices as links, so it allocates only in `init`. Guarded by its shard's mutex.
 struct CacheIndex {
     struct Key: Equatable {
         var file, chunk: UInt64
@@ -37,7 +37,7 @@ struct CacheIndex {
 
     private func bucket(of key: Key) -> Int { Int(truncatingIfNeeded: Self.hash(key)) & (buckets.count - 1) }
 
-    /// The block of `key` and its size in bytes. Makes it the newest.
+    /// Returns the block of `key` and its size in bytes. Makes the block the newest.
     mutating func find(_ key: Key) -> (block: Int, size: Int)? {
         var block = buckets[bucket(of: key)]
         while block != Self.none {
@@ -50,7 +50,7 @@ struct CacheIndex {
         return nil
     }
 
-    /// The block to fill for `key`: its own, a free one, or the one used longest ago.
+    /// Returns the block to fill for `key`: its own, a free one, or the one used longest ago.
     mutating func assign(_ key: Key, size: Int) -> Int {
         if let found = find(key) {
             sizes[found.block] = Int32(size)
@@ -72,7 +72,7 @@ struct CacheIndex {
         return Int(block)
     }
 
-    /// Makes the block of `key` the next one to be used again.
+    /// Makes the block the oldest, and so the next to be replaced.
     mutating func age(_ block: Int) {
         let block = Int32(block)
         if oldest == block { return }
@@ -91,7 +91,7 @@ struct CacheIndex {
         return found.block
     }
 
-    /// The keys in use for which `isMeant` returns true.
+    /// Returns the keys in use for which `isMeant` returns true.
     func keys(where isMeant: (Key) -> Bool) -> [Key] {
         var result: [Key] = []
         var block = newest
@@ -125,7 +125,7 @@ struct CacheIndex {
         if o != Self.none { newer[Int(o)] = n } else { oldest = n }
     }
 
-    /// Out of the LRU list and out of its hash chain.
+    /// Removes a block from the LRU list and from its hash chain.
     private mutating func detach(_ block: Int32) {
         unlink(block)
         let home = bucket(of: keys[Int(block)])

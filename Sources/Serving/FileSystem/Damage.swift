@@ -4,12 +4,12 @@ internal import LinuxSystem
 package struct ObjectPath: Sendable, Hashable {
     /// The names in the store, joined by `/`. Empty for the root.
     package let stored: [UInt8]
-    /// The names that programs see. Nil if one is not known or the vault is locked.
+    /// The names seen by programs. Nil if one is unknown or the vault is locked.
     package var plaintext: [UInt8]?
 
     package init(stored: [UInt8], plaintext: [UInt8]?) { (self.stored, self.plaintext) = (stored, plaintext) }
 
-    /// For people.
+    /// The path for people.
     package var shown: String { plaintext.map(Self.shown) ?? "encrypted path \(Self.shown(stored))" }
 
     private static func shown(_ path: [UInt8]) -> String {
@@ -17,11 +17,11 @@ package struct ObjectPath: Sendable, Hashable {
     }
 }
 
-/// Damage that a request has met.
+/// Damage found by a request or in the background.
 package struct Damage: Sendable, Equatable {
-    /// Nil for an object that has no name any more.
+    /// Nil for an object without a name.
     package var path: ObjectPath?
-    /// The part of the object, such as its chunk, and what is wrong with it. It holds no name.
+    /// The damaged part of the object, such as its chunk, and the kind of damage. It contains no name.
     package let reason: String
 
     package init(_ reason: String, at path: ObjectPath?) { (self.path, self.reason) = (path, reason) }

@@ -48,7 +48,7 @@ package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendab
         }
     }
 
-    /// Half at a time, to spread the cost of finding the oldest over as many insertions.
+    /// Removes half of the entries at a time, because finding the oldest then costs little for each insertion.
     private func evictOlderHalf(_ state: inout State) {
         let middle = state.entries.values.map(\.used).sorted()[state.entries.count / 2]
         state.entries = state.entries.filter { $0.value.used >= middle }

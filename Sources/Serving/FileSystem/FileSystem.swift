@@ -4,12 +4,12 @@ package import LinuxSystem
 package import Synchronization
 internal import SystemPackage
 
-/// A file system that a FUSE session serves: inodes, names and open files. Many worker threads call it. The kernel lets
-/// one request at a time change a directory. It checks permissions (default_permissions), unless only this process's user can
-/// enter the mount and the file system does so itself (`checksAccess`).
+/// A file system served by a FUSE session: inodes, names and open files. Many worker threads call it, but the kernel
+/// lets only one request at a time change a directory. The kernel also checks permissions (default_permissions), unless
+/// only this process's user can enter the mount and the file system checks them itself (`checksAccess`).
 ///
-/// Each function throws the error for the calling program: errno of the system call that it stands for, `.locked` or
-/// `.expired` while that is refused, and `.damaged` (`EIO`) for what does not authenticate.
+/// Each function throws the error for the calling program: errno of its system call, `.locked` or `.expired` while the
+/// file system refuses that call, and `.damaged` (`EIO`) for data that does not authenticate.
 package protocol FileSystem: AnyObject, Sendable {
     /// An open file and an open directory, until they are released.
     associatedtype File: OpenFile
@@ -17,50 +17,50 @@ package protocol FileSystem: AnyObject, Sendable {
     /// One thread's buffers and contexts.
     associatedtype Workspace: WorkerBuffers
 
-    /// True if only this process changes what is served. The kernel may then keep what it has.
+    /// True if only this process changes the source. The kernel may then keep its pages and attributes.
     var ownsSource: Bool { get }
-    /// True if `checkAccess` and the changes respect the rights that this process's user has in the store.
+    /// True if `checkAccess` and the changes respect the rights of this process's user in the store.
     var checksAccess: Bool { get }
     func makeWorkspace() throws(StoreError) -> Workspace
-    /// Background work, until `shutDown`. Has a thread of its own.
+    /// Does background work until `shutDown`. Called on a thread of its own.
     func runInBackground()
-    /// A request gets this error of a call as its answer.
+    /// Informs the file system of the error with which a call has failed and its request is answered.
     func failed(_ error: StoreError)
-    /// The mount ends soon: what computes for long stops with an error. Requests may still come.
+    /// Announces the mount's end, so that long computations stop with an error. Requests may still come.
     func willEnd()
-    /// Makes everything durable. No more requests come.
+    /// Makes everything durable. Called after the last request.
     func shutDown()
-    /// Makes everything that was written durable, in the files where a reader of the store looks for it.
+    /// Makes all written data durable, in the files where a reader of the store expects it.
     func synchronizeEverything() throws(StoreError)
     func statistics() -> Statistics
     func openInodes() -> [UInt64]
-    /// Sets the function that is called, from any thread, with an inode whose attributes differ from those last returned.
+    /// Sets the function to call, from any thread, with an inode whose attributes differ from those last returned.
     func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void)
-    /// Sets the function that is called, from any thread, with damage that is no request's error.
+    /// Sets the function to call, from any thread, with damage that was found outside of requests.
     func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void)
-    /// The object's path, for a message. Nil if it has no name.
+    /// Returns the object's path, for a message. Nil if it has no name.
     func path(of id: NodeID) -> ObjectPath?
 
     func attributes(_ id: NodeID) throws(StoreError) -> stat
     func change(
         _ id: NodeID, _ changes: AttributeChanges, handle: File?, workspace: Workspace
     ) throws(StoreError) -> stat
-    /// access(2) for this process's user: R_OK, W_OK or X_OK, or several of them.
-    /// - Parameter isOpening: true if a call that opens the file follows. It refuses by itself what the store refuses then.
+    /// Checks like access(2) for this process's user: R_OK, W_OK or X_OK, or several of them.
+    /// - Parameter isOpening: true if an open of the file follows, which itself refuses what the store refuses then.
     func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) throws(StoreError)
-    /// Clears the set-id bits before a change of a file's content, as the kernel does for callers without the right to keep
-    /// them (setattr_should_drop_suidgid in fs/attr.c). Called only for changes where the kernel leaves this to us.
+    /// Clears the set-id bits before a change of a file's content, as the kernel does for callers without the right to
+    /// keep them (setattr_should_drop_suidgid in fs/attr.c). Called only if the kernel leaves this to us.
     func dropSetID(_ id: NodeID, for caller: () -> Caller) throws(StoreError)
-    /// statvfs(3).
+    /// Returns the space, as for statvfs(3).
     func space() throws(StoreError) -> statvfs
     func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8]
     func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]]
-    /// setxattr(2), or removexattr(2) if there is no value.
+    /// Does setxattr(2), or removexattr(2) without a value.
     func setAttribute(_ id: NodeID, _ name: [UInt8], value: [UInt8]?, flags: Int32) throws(StoreError)
 
-    /// Finds a name. Counts as one lookup. Throws `ENOENT`.
+    /// Finds a name, and counts one lookup. Throws `ENOENT`.
     func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry
-    /// The kernel has dropped `count` lookups of a node.
+    /// Removes `count` lookups of a node, which the kernel has dropped.
     func forget(_ id: NodeID, count: UInt64)
     func linkTarget(_ id: NodeID) throws(StoreError) -> [UInt8]
     func make(
@@ -75,17 +75,17 @@ package protocol FileSystem: AnyObject, Sendable {
     func openDirectory(_ id: NodeID) throws(StoreError) -> Directory
     func release(_ handle: Directory)
     func synchronize(_ handle: Directory, dataOnly: Bool) throws(StoreError)
-    /// getdents(2) from an offset of an earlier listing, or 0 for the start, until `accept` returns false. That entry
-    /// is the first of the next call.
+    /// Lists a directory, as getdents(2) does, from an offset of an earlier listing, or 0 for the start, until `accept`
+    /// returns false. The refused entry is the first of the next call.
     func list(
         _ handle: Directory, from offset: Int64, withAttributes: Bool, _ accept: (ListedEntry) -> Bool
     ) throws(StoreError)
 
-    /// open(2) of an existing file. Defers the part that may take long.
+    /// Opens an existing file (open(2)). Defers the part that may take long.
     func beginOpening(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
     ) throws(StoreError) -> Opening<File>
-    /// Makes deferred opens end soon, with an error. No more requests come.
+    /// Makes deferred opens end soon, with an error. Called after the last request.
     func endDeferred()
     func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
@@ -95,8 +95,8 @@ package protocol FileSystem: AnyObject, Sendable {
     func read(
         _ handle: File, at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, workspace: Workspace
     ) throws(StoreError) -> Int
-    /// Decrypts the piece at this offset into the block cache, ahead of a read. Returns its end, or `.max` at the end of the
-    /// file. Nil if it cannot be read now. The handle may have been released.
+    /// Decrypts the piece at this offset into the block cache, ahead of a read. Returns its end, or `.max` at the end
+    /// of the file. Nil if it cannot be read now. The handle may already be released.
     func readAhead(_ handle: File, at plaintextOffset: UInt64, workspace: Workspace) -> UInt64?
     /// - Parameter isWriteBack: true if the kernel writes a dirty mapped page back.
     func write(
@@ -115,7 +115,7 @@ package protocol FileSystem: AnyObject, Sendable {
     ) throws(StoreError) -> Int
 }
 
-/// An object that gets a name.
+/// An object to be made under a name.
 package enum NewObject: Sendable {
     case directory(mode: mode_t)
     case link(target: [UInt8])
@@ -127,21 +127,20 @@ package enum NewObject: Sendable {
 /// The result of open(2).
 package enum Opening<File> {
     case opened(File)
-    /// The function opens the file, which may take long. Call it once, on a thread that may block and is not inside the
-    /// gate.
-    /// - Parameter runsCommand: true if it may wait for a command. Other opens must not wait for those.
+    /// The function opens the file, which may take long. Call it once, outside of the gate, on a thread that may block.
+    /// - Parameter runsCommand: true if it may wait for a command, because other opens must not wait for commands.
     case deferred(runsCommand: Bool, @Sendable () throws(StoreError) -> File)
 }
 
-/// The use of the kernel's page cache for a file that is being opened.
+/// The use of the kernel's page cache for a file being opened.
 package enum PageCaching: Sendable {
-    /// Its pages are current.
+    /// The kernel's pages are current.
     case keep
-    /// Its pages may be of other content.
+    /// The kernel's pages may have other content.
     case drop
-    /// It must not be used, so that each read reaches us with its exact range.
+    /// The kernel must bypass its cache, so that each read reaches us with its exact range.
     case bypass
-    /// Neither its pages nor the kernel's size are current. The file must be looked up, then opened again.
+    /// The kernel's pages and size are outdated. The file must be looked up, then opened again.
     case outdated
 }
 
@@ -155,11 +154,11 @@ package protocol WorkerBuffers: AnyObject, SendableMetatype {
 
 /// The buffers of a file system that shares large requests with a helper.
 package protocol SharingWorkerBuffers: WorkerBuffers {
-    /// Does a part of a large request. Nil if the thread serves each alone.
+    /// The helper that does a part of a large request. Nil if the thread serves each request alone.
     var helper: RequestHelper? { get set }
 }
 
-/// The user and groups of a program that makes a request.
+/// The user and groups of a requesting program.
 package struct Caller: Sendable {
     package var uid: uid_t
     package var gid: gid_t
@@ -182,11 +181,11 @@ package struct NodeEntry {
 
 package struct ListedEntry {
     package var name: [UInt8]
-    /// Inode number and type (S_IFMT), or all of them in a listing with attributes.
+    /// The inode number and type (S_IFMT), or all attributes in a listing with attributes.
     package var attributes: stat
     /// The backing directory's offset of the next entry.
     package var nextOffset: Int64
-    /// In a listing with attributes, the node. It counts as one lookup if the entry is taken. Nil for `.` and `..`.
+    /// The node, in a listing with attributes. Counts as one lookup if `accept` returns true. Nil for `.` and `..`.
     package var id: NodeID?
 
     package init(name: [UInt8], attributes: stat, nextOffset: Int64) {
@@ -201,7 +200,7 @@ package struct ListedEntry {
     }
 }
 
-/// The answers of a file system without background work, deferred opens, and changes or damage that it finds by itself.
+/// The answers of a file system without background work, deferred opens and observers.
 extension FileSystem {
     package func runInBackground() {}
     package func endDeferred() {}
@@ -215,9 +214,9 @@ extension FileSystem {
 
 extension FileSystem {
 
-    /// Lists a backing directory, as `list`. Returns true at its end.
-    /// - Parameter complete: gets the backing directory and each of its entries, except `.` and `..`. Makes it the one
-    ///   that programs see, or returns false to leave it out.
+    /// Lists a backing directory, as `list` does. Returns true at its end.
+    /// - Parameter complete: called with the backing directory and each of its entries, except `.` and `..`. Turns the
+    ///   entry into the one for programs, or returns false to omit it.
     /// - Throws: `.system` with errno; the error of `complete`.
     @discardableResult
     package func list(
@@ -260,10 +259,10 @@ extension AttributeChanges {
         if uid != nil || gid != nil {
             try pinned.setOwner(uid ?? .max, gid ?? .max)
         }
-        // After the owner, because changing that clears the set-id bits.
+        // Set the mode after the owner, because a change of owner clears the set-id bits.
         if let mode {
             if kind == S_IFLNK { throw .system(.notSupported) }
-            // fchmod(2) refuses an O_PATH descriptor. The link in /proc works.
+            // chmod(2) of the link in /proc works, but fchmod(2) refuses an O_PATH descriptor.
             let path = "/proc/self/fd/\(pinned.fd)"
             try retrying { chmod(path, mode & 0o7777) }
         }

@@ -1,16 +1,16 @@
 internal import LinuxSystem
 
-/// The names of one node, the latest first. Guarded by the mutex of all nodes, so a call costs the same on average
-/// whatever the number of names, unless it returns or removes all: backups by hard links (cp -al) and stores of
-/// packages (pnpm) give one file tens of thousands.
+/// The names of one node, the latest first. Guarded by the mutex of all nodes, so the average cost of a call does not
+/// depend on the number of names, unless it returns or removes all of them: backups by hard links (cp -al) and stores
+/// of packages (pnpm) give one file tens of thousands of names.
 ///
-/// Nearly every node has one name, and there may be a node for each file. So the first name needs neither array nor
+/// Nearly every node has one name, and each file may have a node. So the first name is kept outside of array and
 /// dictionary.
 struct NodeNames {
     private(set) var first: NodeName<TableNode>?
     /// The other names, each with the number of its last `put`.
     private var others: [Key: Int] = [:]
-    /// The same, the latest last. Also has names that were removed or put again since, whose number is not in `others`.
+    /// The same names, the latest last. Removed and repeated names may remain here, with numbers missing in `others`.
     private var order: [(name: NodeName<TableNode>, number: Int)] = []
     private var lastNumber = 0
 
@@ -29,8 +29,8 @@ struct NodeNames {
         others[Key(placed.name.parent, placed.name.entry)] == placed.number
     }
 
-    /// Makes this name the first. Returns false if it was known already.
-    /// - Parameter steps: the number of names that were looked at one by one is added.
+    /// Makes this name the first. Returns false if it was already known.
+    /// - Parameter steps: increased by the number of names examined one by one.
     mutating func put(_ parent: TableNode, _ entry: Component, _ steps: inout Int) -> Bool {
         guard let known = first else {
             first = NodeName(parent: parent, entry: entry)
@@ -46,7 +46,7 @@ struct NodeNames {
         return !wasKnown
     }
 
-    /// Returns false if it is not one of the names.
+    /// Removes a name. Returns false if the node does not have it.
     mutating func remove(_ parent: TableNode, _ entry: Component, _ steps: inout Int) -> Bool {
         guard let known = first, known.isSame(parent, entry) else {
             guard others.removeValue(forKey: Key(parent, entry)) != nil else { return false }

@@ -4,11 +4,11 @@ package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// All nodes that the kernel knows, by inode and by node id. The mutex is never held during a system call. Any thread.
+/// All nodes known to the kernel, by inode and by node id. The mutex is never held during a system call. Any thread.
 ///
-/// Node ids count up from the root's id and are never used again. A program can keep a file handle
-/// (name_to_handle_at(2)), which contains a node id. Such a handle leads to nothing once the kernel has forgotten the
-/// node, and reveals nothing about this process's memory.
+/// Node ids count up from the root's id and are never used again, because a program can keep a file handle with a node
+/// id (name_to_handle_at(2)). Once the kernel has forgotten the node, such a handle leads to nothing, and it reveals
+/// nothing about this process's memory.
 package final class NodeTable<Item: TableNode>: Sendable {
     private typealias State = NodeTableState
 
@@ -21,7 +21,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { $0.add(root) }
     }
 
-    /// - Throws: `ESTALE` if there is none. The kernel itself uses only ids of nodes that it holds.
+    /// - Throws: `ESTALE` for an unknown id. The kernel itself uses only ids of nodes that it holds.
     package func node(_ id: NodeID) throws(StoreError) -> Item {
         if id == .root { return root }
         guard let node = state.withLock({ $0.byID[id.rawValue] }) else { throw .system(.staleNFSFileHandle) }
@@ -31,7 +31,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
     package func id(of node: Item) -> NodeID { NodeID(node.id) }
 
     /// Returns the node for an object found under a name, and counts one lookup.
-    /// - Parameter isNew: true if the object was just made, so that it is no known one.
+    /// - Parameter isNew: true if the object was just made, so that it differs from every removed one.
     package func intern(_ status: stat, parent: Item, entry: Component, isNew: Bool = false) -> Item {
         let key = FileIdentity(status)
         let kind = status.st_mode & S_IFMT
@@ -42,7 +42,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
                     addName(known, parent, entry, &state)
                     return item(known)
                 }
-                // Another process changed the store, and the inode number was reused.
+                // Another process has changed the store, and the inode number was reused.
                 detach(known, &state)
             }
             let node = Item(key: key, kind: kind)
@@ -57,26 +57,26 @@ package final class NodeTable<Item: TableNode>: Sendable {
         state.withLock { state in state.byKey[FileIdentity(status)].map { item($0) } }
     }
 
-    /// The node's latest name, which is the most likely to be valid.
+    /// Returns the node's latest name, which is the most likely to be valid.
     package func name(of node: Item) -> NodeName<Item>? { state.withLock { _ in node.names.first.map { name($0) } } }
 
-    /// All names of the node, the latest first.
+    /// Returns all names of the node, the latest first.
     package func names(of node: Item) -> [NodeName<Item>] { state.withLock { _ in node.names.all.map { name($0) } } }
 
     private func addName(
         _ node: TableNode, _ parent: TableNode, _ entry: Component, isNew: Bool = false, _ state: inout State
     ) {
         if node === root { return }
-        // A store can show a directory below itself. Its names would form a circle, so it keeps the one above. The kernel makes
-        // a loop of it (ELOOP, d_splice_alias in fs/dcache.c).
-        // Nothing is below a new node, and the latest name was checked before. Most calls end here, whatever the depth.
+        // A store can show a directory below itself. Its names would form a circle, so the directory keeps the name
+        // above. The kernel refuses such a loop (ELOOP, d_splice_alias in fs/dcache.c).
+        // A new node has nothing below it, and the latest name was checked before. Most calls end here at any depth.
         if !isNew, node.isDirectory {
             if node.names.first?.isSame(parent, entry) == true || isAtOrAbove(node, parent, &state) { return }
         }
         guard node.names.put(parent, entry, &state.steps) else { return }
         parent.references += 1
         if node.isDirectory {
-            // A directory has one name. Another process has moved it away from the older one.
+            // A directory has one name, so another process has moved it away from the older one.
             for old in node.names.removeOthers() { release(old.parent, &state) }
         }
     }
@@ -92,8 +92,8 @@ package final class NodeTable<Item: TableNode>: Sendable {
         return false
     }
 
-    /// Notes that the node's last name is about to be removed: the store may then give the inode's number to a new file at
-    /// once, which must not be taken for this one. False takes that back.
+    /// Records that the node's last name is about to be removed, or with false that it stays. The store may give a
+    /// removed inode's number at once to a new file, which must not be mistaken for this one.
     package func setLeaving(_ node: Item, _ isLeaving: Bool) { state.withLock { _ in node.isLeaving = isLeaving } }
 
     /// Removes a name. `isLast` is true if it was a file's last name, or a directory's.
@@ -112,7 +112,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// Keeps the node until a `forget`, like a lookup by the kernel. Returns false for one that has left the table.
+    /// Keeps the node until a `forget`, like a lookup by the kernel. Returns false for a detached node.
     package func retain(_ node: Item) -> Bool {
         state.withLock { _ in
             if node.isDetached { return false }
@@ -121,7 +121,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// True for a node that has left the table: its last name was removed, or its inode is another object's.
+    /// Returns true for a detached node: its last name was removed, or its inode now is another object's.
     package func hasLeft(_ node: Item) -> Bool { state.withLock { _ in node.isDetached } }
 
     /// Takes back `count` of the kernel's lookups of the node with this id. Does nothing for the root, which stays.
@@ -132,7 +132,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// Takes back `count` references to a node that was retained, or that the daemon itself looked up.
+    /// Takes back `count` references to a node retained or looked up by the daemon itself.
     package func forget(_ node: Item, count: Int) { state.withLock { release(node, &$0, count: count) } }
 
     private func release(_ released: TableNode, _ state: inout State, count: Int = 1) {
@@ -163,11 +163,11 @@ package final class NodeTable<Item: TableNode>: Sendable {
         node.isDetached = true
     }
 
-    /// All nodes that the kernel holds, also those without a name.
+    /// All nodes held by the kernel, also those without a name.
     package var all: [Item] { state.withLock { state in state.byID.values.map { item($0) } } }
 
-    /// All nodes that the kernel holds, each before the directory that contains it. Directories come last, the
-    /// deepest first.
+    /// All nodes held by the kernel, each before the directory that contains it. Directories come last, the deepest
+    /// first.
     package var allLeavesFirst: [Item] {
         state.withLock { state in
             var files: [Item] = []
@@ -184,18 +184,18 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// The names that lead from the root to the node. They start elsewhere if a directory above has no name.
+    /// Returns the names from the root to the node. They start elsewhere if a directory above has no name.
     package func path(of node: Item) -> [NodeName<Item>] {
         state.withLock { state in namesAbove(node, &state).reversed().map { name($0) } }
     }
 
-    /// The same names in the store, joined by `/`. Empty for the root.
+    /// Returns the path's names in the store, joined by `/`. Empty for the root.
     package func storedPath(of node: Item) -> [UInt8] {
         Array(path(of: node).map(\.entry).joined(separator: [UInt8(ascii: "/")]))
     }
 
-    /// The name of the node and of each directory above it, at most PATH_MAX. Names that others changed in the
-    /// backing directories can form a circle.
+    /// Returns the name of the node and of each directory above it, at most PATH_MAX, because other processes can
+    /// change the backing directories so that the names form a circle.
     private func namesAbove(_ node: TableNode, _ state: inout State) -> [NodeName<TableNode>] {
         var names: [NodeName<TableNode>] = []
         var current = node
@@ -214,7 +214,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
     package func forgetRefusals() { state.withLock { $0.refusing = [:] } }
 
-    /// The directories with a name in a directory in which a lookup was refused since `forgetRefusals`.
+    /// Returns the directories whose parent has refused a lookup since `forgetRefusals`.
     /// - Parameter all: true to return all directories but the root.
     package func directories(all: Bool) -> [Item] {
         state.withLock { state in
@@ -226,20 +226,20 @@ package final class NodeTable<Item: TableNode>: Sendable {
         }
     }
 
-    /// All names by which the kernel knows nodes.
+    /// Returns all names by which the kernel knows nodes.
     package func allNames() -> [(node: Item, name: NodeName<Item>)] {
         state.withLock { state in
             state.byKey.values.flatMap { node in node.names.all.map { (item(node), name($0)) } }
         }
     }
 
-    /// The number of names and directories that calls have gone through one by one. Tests bound it: the mutex is that
-    /// of all nodes.
+    /// The number of names and directories visited one by one. Tests bound it, because the mutex of all nodes is held
+    /// meanwhile.
     package var steps: Int { state.withLock { $0.steps } }
 
     package var count: Int { state.withLock { $0.byID.count } }
 
-    // Only `intern` and `init` add nodes, and those are items.
+    // The cast is safe, because only `intern` and `init` add nodes, and those are items.
     private func item(_ node: TableNode) -> Item { unsafeDowncast(node, to: Item.self) }
 
     private func name(_ name: NodeName<TableNode>) -> NodeName<Item> {
@@ -249,11 +249,11 @@ package final class NodeTable<Item: TableNode>: Sendable {
 
 /// Opens the objects of nodes: by names and directory descriptors, without following links, and compares each inode.
 extension NodeTable {
-    /// An O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
+    /// Returns an O_PATH descriptor of a directory. Walks to it by name from the nearest open ancestor.
     /// - Parameters:
     ///   - opened: returns the descriptor of an open directory. The root is always open.
-    ///   - isSame: true if a directory with another inode number is still the node's. FAT gives a directory that is in nobody's
-    ///     memory a new number.
+    /// - isSame: returns true if a directory with another inode number is still the node's. FAT gives a directory a new
+    ///   number once the kernel has dropped the old inode from memory.
     /// - Throws: `ESTALE` if a name on the way leads elsewhere, else `.system` with errno.
     package func descriptor(
         ofDirectory node: Item, opened: (Item) -> Descriptor?, isSame: (Item, Descriptor) -> Bool = { _, _ in false }
@@ -288,21 +288,21 @@ extension NodeTable {
         return base
     }
 
-    /// Does the same as `atName`, for a `body` that itself throws `ESTALE` if the entry is another object. Does not
-    /// look at the latest name before.
+    /// Does the same as `atName`, but without checking the latest name first, because `body` itself throws `ESTALE` if
+    /// the entry is another object.
     package func atCheckedName<Result>(
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
         _ body: (Descriptor, Component) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         if let name = name(of: node), let parent = try? directory(name.parent) {
-            // Whatever it fails with may come from another object that has the name by now.
+            // Ignore every error, because another object may have the name by now and have caused it.
             if let result = try? body(parent, name.entry) { return result }
         }
         return try atName(of: node, in: directory, body)
     }
 
-    /// Calls `body` with a directory and an entry under which the node is. Tries all its known names.
-    /// - Throws: `ESTALE` if it has none of them any more.
+    /// Calls `body` with the node's directory and entry there. Tries all its known names.
+    /// - Throws: `ESTALE` if the node has lost all of them.
     package func atName<Result>(
         of node: Item, in directory: (Item) throws(StoreError) -> Descriptor,
         _ body: (Descriptor, Component) throws(StoreError) -> Result
@@ -315,7 +315,7 @@ extension NodeTable {
         throw .system(.staleNFSFileHandle)
     }
 
-    /// The directory in which the node has this name. Nil if it no longer has it.
+    /// Returns the directory in which the node has this name. Nil if it has lost the name.
     private func parent(
         of node: Item, by name: NodeName<Item>, in directory: (Item) throws(StoreError) -> Descriptor
     ) -> Descriptor? {
@@ -327,9 +327,9 @@ extension NodeTable {
 }
 
 private struct NodeTableState {
-    /// The nodes whose inode is known to be theirs.
+    /// The nodes that still belong to their inode.
     var byKey: [FileIdentity: TableNode] = [:]
-    /// All nodes that the kernel holds, also those without a name.
+    /// All nodes held by the kernel, also those without a name.
     var byID: [UInt64: TableNode] = [:]
     /// Directories in which a lookup was refused.
     var refusing: [ObjectIdentifier: TableNode] = [:]

@@ -8,7 +8,7 @@ package protocol ReadOnlyFileSystem: FileSystem {}
 extension ReadOnlyFileSystem {
     private static var refusal: StoreError { .refused(.readOnlyFileSystem) }
 
-    /// The kernel checks, by the attributes that are shown.
+    /// False, because the kernel checks access by the returned attributes.
     package var checksAccess: Bool { false }
     package func checkAccess(_ id: NodeID, _ mask: Int32, isOpening: Bool) {}
 
@@ -63,7 +63,7 @@ extension ReadOnlyFileSystem {
         workspace: Workspace
     ) throws(StoreError) -> Int { throw Self.refusal }
 
-    /// There is nothing to write.
+    /// Does nothing, because there is nothing to write.
     package func synchronize(_ handle: File, dataOnly: Bool) throws(StoreError) {}
 
     package func synchronize(_ handle: Directory, dataOnly: Bool) throws(StoreError) {}

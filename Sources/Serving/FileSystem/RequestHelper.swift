@@ -4,46 +4,46 @@ internal import Synchronization
 
 internal import func Glibc.sched_yield
 
-/// Lets a second thread do pieces of a large request beside the worker that serves it. Helps one request at a time, and a
-/// worker never waits for a helper that has not begun. Any thread may call `share`, and one thread, the helper, calls `serve`.
+/// Lets a second thread do pieces of a large request beside its worker. Helps one request at a time. A worker waits
+/// only for a helper that has begun. Any thread may call `share`, and one thread, the helper, calls `serve`.
 package final class RequestHelper: Sendable {
     /// The state of the offer. A worker claims it, and only that worker makes it idle again.
     enum Phase: Int, AtomicRepresentable {
         case idle, claimed, offered, taken
     }
 
-    /// Requests of fewer bytes are not shared: a helper's wake takes 50 µs. At 256 KiB, as the kernel reads ahead for cat(1), that
-    /// gained nothing, and cost cat a tenth.
+    /// The smallest shared request, in bytes, because waking a helper takes 50 µs. At 256 KiB, as the kernel reads
+    /// ahead for cat(1), sharing gained nothing and cost cat a tenth.
     package static let smallestShared = 512 << 10
 
-    /// Requests in a row that the helper came too late for, before it is not asked for `pause` requests: the process may
-    /// not use the idle core.
+    /// The requests in a row for which the helper came too late, before the next `pause` requests are not offered: the
+    /// process may be barred from the idle core.
     private static let mostLate = 3
     private static let pause = 64
-    /// A worker looks so many times, some 100 µs, for the end of the helper's last piece before it sleeps. The wake would
-    /// take it 30 µs.
+    /// The checks, some 100 µs in all, for the end of the helper's last piece before a worker sleeps. Waking it would
+    /// take 30 µs.
     private static let mostLooks = 64
 
     let phase = Atomic(Phase.idle)
-    /// Number of large requests. With several, each core has one.
+    /// The number of large requests. With several, each core has one.
     private let running = Atomic(0)
     private let offered = Mutex<PieceRun?>(nil)
     private let wake: Semaphore
     private let cores: IdleCores
-    /// The helper's thread, from `attach` to `detach`, and the core that it may not run on.
+    /// The helper's thread, from `attach` to `detach`, and the core on which it may not run.
     private let thread = Mutex<(id: Int32, closedCore: Int32?)?>(nil)
     private let ended = Semaphore()
-    /// Requests in a row that the helper came too late for. Below 0 it is not asked.
+    /// The requests in a row for which the helper came too late. While it is below 0, requests are not offered.
     private let late = Atomic(0)
-    /// Requests that the helper has done a part of.
+    /// The number of requests of which the helper has done a part.
     let helped = Atomic<UInt64>(0)
 
     /// - Parameters:
-    ///   - wake: posted when there is work. The thread that waits for it calls `serve`.
-    ///   - cores: without an idle one the helper is not asked. It would delay other threads, and often the request too.
+    /// - wake: posted when there is work. The thread that waits for it calls `serve`.
+    /// - cores: checked before each offer. Without an idle core, the helper would delay other threads.
     package init(wake: Semaphore, cores: IdleCores = IdleCores()) { (self.wake, self.cores) = (wake, cores) }
 
-    /// The calling thread will call `serve`, until it calls `detach`.
+    /// Registers the calling thread as the one that calls `serve`, until it calls `detach`.
     package func attach() { thread.withLock { $0 = (linux_thread(), nil) } }
 
     package func detach() { thread.withLock { $0 = nil } }
@@ -51,13 +51,13 @@ package final class RequestHelper: Sendable {
     /// Lets the helper run on any core until the next request, for other work than requests.
     package func useAllCores() { keepOff(nil) }
 
-    /// Does all pieces of a request, on this thread and on the helper's if that is free.
+    /// Does all pieces of a request, on this thread and on the helper's if it is free.
     /// - Parameters:
-    ///   - count: the number of pieces. Each thread takes the first that nobody has.
-    ///   - prepare: runs for several pieces at the same time.
-    ///   - finish: runs for one piece after the other, in their order, on the thread that has prepared the piece. If it is
-    ///     nil, nothing is in order.
-    /// - Returns: the number of pieces before the first one that has failed, and its error.
+    /// - count: the number of pieces. Each thread takes the first free one.
+    /// - prepare: called for several pieces at the same time.
+    /// - finish: called for one piece after the other, in order, on the thread that has prepared the piece. If it is
+    ///   nil, the order does not matter.
+    /// - Returns: the number of pieces before the first failed one, and its error.
     package func share<Workspace: WorkerBuffers>(
         _ count: Int, _ workspace: Workspace,
         prepare: @escaping @Sendable (Int, Workspace) throws(StoreError) -> Void,
@@ -115,17 +115,17 @@ package final class RequestHelper: Sendable {
     }
 
     /// Keeps the helper off a worker's core, where a kernel may prefer to wake it if it ran there last, or lets it run
-    /// on all. Workers seldom change cores, so this seldom takes a system call.
+    /// on all cores. Workers seldom change cores, so system calls are rare.
     private func keepOff(_ core: Int32?) {
         thread.withLock { thread in
             guard let id = thread?.id, thread?.closedCore != core else { return }
-            // A failure costs time only.
+            // A failure costs only time.
             _ = if let core { linux_stay_off_core(id, core) } else { linux_use_all_cores(id) }
             thread?.closedCore = core
         }
     }
 
-    /// Does pieces of the request that is offered, if there is one.
+    /// Does pieces of the offered request, if there is one.
     package func serve(_ workspace: any WorkerBuffers) {
         guard phase.compareExchange(expected: .offered, desired: .taken, ordering: .acquiringAndReleasing).exchanged
         else { return }
@@ -134,12 +134,12 @@ package final class RequestHelper: Sendable {
     }
 }
 
-/// Runs `body` with a helper that a thread of its own serves, for programs that serve no requests. Without memory or a
-/// thread for that, the helper is nil, and `body` works alone.
+/// Calls `body` with a helper on a thread of its own, for programs that serve no requests. Without enough memory or a
+/// thread, the helper is nil, and `body` works alone.
 /// - Parameters:
 ///   - cores: as for `RequestHelper`.
 ///   - makeWorkspace: called once, on this thread.
-/// - Throws: what `body` throws.
+/// - Throws: the error of `body`.
 package func withRequestHelper<Result, Failure: Error>(
     cores: IdleCores = IdleCores(), _ makeWorkspace: () throws(StoreError) -> any WorkerBuffers,
     _ body: (RequestHelper?) throws(Failure) -> Result
@@ -149,7 +149,7 @@ package func withRequestHelper<Result, Failure: Error>(
     let isRunning = Monitor(true)
     let serving: BackgroundThread
     do throws(StoreError) {
-        // Only the thread uses it.
+        // The workspace is used only by the new thread.
         nonisolated(unsafe) let workspace = try makeWorkspace()
         serving = try BackgroundThread {
             helper.attach()
@@ -175,13 +175,13 @@ private final class PieceRun: Sendable {
     private let isOrdered: Bool
     private let prepare: Step
     private let finish: Step
-    /// The first piece that nobody has.
+    /// The first free piece.
     private let next = Atomic(0)
     /// The piece that may be finished.
     private let turn = Atomic(0)
-    /// The first piece that has failed, and why.
+    /// The first failed piece, and its error.
     private let failure = Mutex<(index: Int, error: StoreError)?>(nil)
-    /// Its index. `count` while none has.
+    /// The index of the failed piece. `count` while there is none.
     private let failedAt: Atomic<Int>
 
     init(_ count: Int, isOrdered: Bool, prepare: @escaping Step, finish: @escaping Step) {

@@ -2,24 +2,24 @@ internal import LinuxSystem
 package import Synchronization
 internal import VaultCrypto
 
-/// Totals since the mount, for `status` and for tests that check what was read. Any thread.
+/// The totals since the mount, for `status` and for tests that count reads. Any thread.
 package final class Counters: Sendable {
     package let cacheHits = Atomic<UInt64>(0)
     package let cacheMisses = Atomic<UInt64>(0)
     package let aesBlocksDecrypted = Atomic<UInt64>(0)
     package let ciphertextBytesRead = Atomic<UInt64>(0)
     package let ciphertextBytesWritten = Atomic<UInt64>(0)
-    /// Nanoseconds in encryption and decryption with authentication, and in reads and writes of backing files.
+    /// The nanoseconds in encryption and decryption with authentication, and in reads and writes of backing files.
     package let cryptoTime = Atomic<UInt64>(0)
     package let storeTime = Atomic<UInt64>(0)
     package let damagedReads = Atomic<UInt64>(0)
     package let hiddenNames = Atomic<UInt64>(0)
     package let filesSealed = Atomic<UInt64>(0)
-    /// Files without a header and directories without a record that were completed as empty ones.
+    /// The files without a header and directories without a record completed as empty ones.
     package let completedObjects = Atomic<UInt64>(0)
-    /// Requests refused because of a lock.
+    /// The requests refused because of a lock.
     package let refusedRequests = Atomic<UInt64>(0)
-    /// Bytes of dirty mapped pages that the kernel wrote back during locks.
+    /// The bytes of dirty mapped pages written back by the kernel during locks.
     package let writtenBackBytes = Atomic<UInt64>(0)
 
     package init() {}
@@ -30,7 +30,7 @@ extension Atomic<UInt64> {
     @inline(__always)
     package func count(_ amount: Int = 1) { add(UInt64(amount), ordering: .relaxed) }
 
-    /// Adds the nanoseconds that `body` takes.
+    /// Adds the nanoseconds taken by `body`.
     /// - Throws: the error of `body`.
     @inline(__always)
     package func time<Result, Failure: Error>(_ body: () throws(Failure) -> Result) throws(Failure) -> Result {
@@ -42,35 +42,34 @@ extension Atomic<UInt64> {
     package var total: UInt64 { load(ordering: .relaxed) }
 }
 
-/// The work of a mount in `status`: totals since the mount, and current values. Every figure is optional, because the daemon
-/// may be of another version.
+/// The work of a mount in `status`: totals since the mount, and current values. Every figure is optional, because the
+/// daemon may be of another version.
 package struct Statistics: Codable, Sendable, Equatable {
-    /// Chunks returned from the block cache, and chunks read and decrypted.
+    /// The chunks returned from the block cache, and the chunks read and decrypted.
     package var cacheHits: UInt64?
     package var cacheMisses: UInt64?
     /// Bytes.
     package var cacheSize: Int?
     package var cacheUsed: Int?
     package var aesBlocksDecrypted, ciphertextBytesRead, ciphertextBytesWritten: UInt64?
-    /// Microseconds in encryption and decryption with authentication, and in reads and writes of backing files. The sum over
-    /// all threads.
+    /// The microseconds in encryption and decryption with authentication, and in reads and writes of backing files. The
+    /// sum over all threads.
     package var cryptoMicroseconds: UInt64?
     package var storeMicroseconds: UInt64?
-    /// Reads refused because authentication failed.
+    /// The reads refused because authentication failed.
     package var damagedReads: UInt64?
-    /// Names and attributes hidden because they do not authenticate. Counted each time.
+    /// The names and attributes hidden because they do not authenticate. Counted each time.
     package var hiddenNames: UInt64?
     package var filesSealed: UInt64?
-    /// Files without a header, and directories without a record, that were completed as empty ones after an unclean
-    /// end.
+    /// The files without a header, and the directories without a record, completed as empty ones after an unclean end.
     package var completedObjects: UInt64?
-    /// True while the walk that completes them is not done.
+    /// True until the walk that completes them is done.
     package var isCompleting: Bool?
-    /// Files and directories that the kernel knows.
+    /// The files and directories known to the kernel.
     package var nodes: Int?
-    /// Statistics of the redo log. Nil for a vault that cannot be written.
+    /// The statistics of the redo log. Nil for a vault that cannot be written.
     package var log: LogStatistics?
-    /// Conflict copies of sync clients that programs have seen and that are there. Nil for a view.
+    /// The existing conflict copies of sync clients that programs have seen. Nil for a view.
     package var conflictCopies: Int?
     package var keysNeverSwapped, cacheNeverSwapped: Bool?
 
@@ -96,13 +95,13 @@ package struct Statistics: Codable, Sendable, Equatable {
     }
 }
 
-/// The redo log of a vault in `status`. Bytes.
+/// The redo log of a vault in `status`. Sizes are in bytes.
 package struct LogStatistics: Codable, Sendable, Equatable {
-    /// The maximum, and what is not in place.
+    /// The maximum size, and the part used by changes not yet in place.
     package var size, used: UInt64?
-    /// Estimated memory of the index that finds changes in the log. At most a 40th of the log's size.
+    /// The estimated memory of the index that finds changes in the log. At most a 40th of the log's size.
     package var indexMemory: Int?
-    /// Number of checkpoints since the mount, by their reason.
+    /// The number of checkpoints since the mount, by their reason.
     package var checkpoints: [String: UInt64]?
 
     package init(size: UInt64, used: UInt64, indexMemory: Int, checkpoints: [String: UInt64]) {
@@ -114,7 +113,7 @@ package struct LogStatistics: Codable, Sendable, Equatable {
 /// The kernel's requests in `status`: totals since the mount.
 package struct RequestStatistics: Codable, Sendable, Equatable {
     package let served: UInt64?
-    /// Number of times that a single worker began to serve a single program.
+    /// The number of times that a single worker began to serve a single program.
     package let clientsFollowed: UInt64?
 
     package init(served: UInt64, clientsFollowed: UInt64) {

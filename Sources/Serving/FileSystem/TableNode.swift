@@ -1,22 +1,22 @@
 public import Glibc
 public import LinuxSystem
 
-/// A file, directory, link or special file that the kernel knows. Each kind of file system has its own subclass. The class
-/// is open because only such a class can be inherited from in another module.
+/// A file, directory, link or special file known to the kernel. Each kind of file system has its own subclass. The
+/// class is open, because only an open class can be inherited from in another module.
 open class TableNode: @unchecked Sendable {
     // @unchecked: `names`, `references`, `isLeaving` and `isDetached` are used only under the node table's mutex.
     package final let key: FileIdentity
     /// S_IFMT of the mode, which never changes.
     package final let kind: mode_t
-    /// The id that the kernel uses for the node. The table sets it once, before any other code has the node.
+    /// The kernel's id of the node. The table sets it once, before it returns the node.
     final var id: UInt64 = 0
-    /// True once it has left the table: its last name was removed, and its inode number may belong to another object.
+    /// True once the node is separated from its inode: its last name was removed, or the number is another object's.
     package final internal(set) var isDetached = false
-    /// True while its last name is being removed.
+    /// True while the node's last name is being removed.
     final var isLeaving = false
-    /// All known names. A hard link has several, and so has a file that another process renamed.
+    /// All known names. A hard link has several, and so has a file renamed by another process.
     final var names = NodeNames()
-    /// The number of the kernel's lookups plus the names in which this node is the parent.
+    /// The number of the kernel's lookups, plus the names whose parent is this node.
     final var references = 0
 
     public required init(key: FileIdentity, kind: mode_t) { (self.key, self.kind) = (key, kind) }
