@@ -2,30 +2,30 @@ internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 
-/// The damaged objects that requests have met. Decides when one is reported: at most once a minute, because a program may
-/// read a damaged file again and again. Any thread.
+/// The damaged objects found so far. Limits the reports to one a minute for each object, because a program may read a
+/// damaged file again and again. Any thread.
 final class DamageLog: Sendable {
     private struct Entry {
         var damage: Damage
-        /// Milliseconds of CLOCK_MONOTONIC.
+        /// The time of the last report, in milliseconds of CLOCK_MONOTONIC.
         var reported: Int
     }
 
     private struct Entries {
-        /// By stored path. All objects without a name count as one.
+        /// The entries by stored path. All objects without a name share one.
         var known: [[UInt8]?: Entry] = [:]
-        /// While there is no room: the time until which that stays so. Without it, each name of a large damaged directory
-        /// would be compared with all entries.
+        /// The time until which the log stays full. Without it, each name of a large damaged directory would be
+        /// compared with all entries.
         var fullUntil = 0
     }
 
     private static let interval = 60_000
-    /// The most objects that are remembered. No more are reported in a minute.
+    /// The most objects remembered, and so the most reported in a minute.
     static let maximumCount = 1000
 
     private let entries = Mutex(Entries())
 
-    /// Adds damage. Returns true if it is to be reported now.
+    /// Adds damage. Returns true if it must be reported now.
     /// - Parameter now: milliseconds of CLOCK_MONOTONIC.
     func add(_ damage: Damage, at now: Int = monotonicMilliseconds()) -> Bool {
         entries.withLock { entries in
@@ -45,7 +45,7 @@ final class DamageLog: Sendable {
         }
     }
 
-    /// The damage of each object, the last reported last.
+    /// The damage of each object, ordered by the time of its report.
     var all: [Damage] { entries.withLock { $0.known.values.sorted { $0.reported < $1.reported }.map(\.damage) } }
 
     /// Forgets the plaintext names, for a lock.

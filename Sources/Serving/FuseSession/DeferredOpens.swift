@@ -3,24 +3,24 @@ internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 
-/// Opens that take long, on threads of their own, so that the workers stay free for other requests, for interrupts and
-/// for a lock. Each is answered by exactly one thread: with its result, or with EINTR as soon as the program is
-/// interrupted or killed. Any thread.
+/// Long opens, on threads of their own, so that the workers stay free for other requests, for interrupts and for a
+/// lock. Exactly one thread answers each open: with its result, or with EINTR as soon as the program is interrupted or
+/// killed. Any thread.
 final class DeferredOpens: Sendable {
     private struct State {
         var waiting: [@Sendable () -> Void] = []
-        /// Threads that serve opens. Each ends when none waits.
+        /// The number of threads. Each ends when the queue is empty.
         var threads = 0
     }
 
     private let mostThreads: Int
     private let state = Monitor(State())
 
-    /// - Parameter mostThreads: number of opens at a time. More are queued.
+    /// - Parameter mostThreads: the number of opens at a time. More are queued.
     init(mostThreads: Int) { self.mostThreads = mostThreads }
 
     /// Answers `request` later. Called on the request's own thread, before any reply.
-    /// - Parameter open: opens the file. It gets a function that returns true if `open` must reply, and false if an
+    /// - Parameter open: opens the file. Its function `mustReply` returns true if `open` must reply, and false if an
     ///   interrupt has been answered.
     func add(_ request: Request, _ open: @escaping @Sendable (Request, _ mustReply: () -> Bool) -> Void) {
         let pending = PendingRequest(request)
@@ -35,7 +35,7 @@ final class DeferredOpens: Sendable {
         if !isQueued, pending.claimReply() { fuse_reply_err(request.raw, EAGAIN) }
     }
 
-    /// Returns when all opens have been answered. No more requests come.
+    /// Waits until all opens have been answered. Called after the last request.
     func end() { state.wait { $0.threads == 0 ? () : nil } }
 
     private func work() {
@@ -51,23 +51,23 @@ final class DeferredOpens: Sendable {
     }
 }
 
-/// A request that is answered later, unless its program is interrupted before. Any thread.
+/// A request to be answered later, unless its program is interrupted before. Any thread.
 private final class PendingRequest: @unchecked Sendable {
-    // @unchecked: any thread may answer libfuse's request. `replies` lets only one do it.
+    // @unchecked: any thread may answer libfuse's request, but `replies` lets only one do it.
     let request: Request
     private let replies = ReplyOnce()
 
     init(_ request: Request) {
         self.request = request
-        // `claimReply` removes the function again before this object can go.
+        // `claimReply` removes the function again before this object is freed.
         fuse_req_interrupt_func(request.raw, onInterrupt, Unmanaged.passUnretained(self).toOpaque())
         if replies.begin(), replies.claim() { fuse_reply_err(request.raw, EINTR) }
     }
 
-    /// Returns true if the caller must reply. False if the interrupt has been answered.
+    /// Returns true if the caller must reply, and false if the interrupt has been answered.
     func claimReply() -> Bool {
         guard replies.claim() else { return false }
-        // Waits for a call that is running. libfuse makes none after this.
+        // This waits for a running call of the function. libfuse makes none after it.
         fuse_req_interrupt_func(request.raw, nil, nil)
         return true
     }
@@ -81,7 +81,7 @@ private final class PendingRequest: @unchecked Sendable {
 /// Decides which thread replies to a request that may be interrupted. Any thread.
 ///
 /// `fuse_req_interrupt_func` itself calls the function if the interrupt came earlier, and then still uses the request,
-/// which a reply frees. So an interrupt during `fuse_req_interrupt_func` is answered after it.
+/// which a reply frees. So such an interrupt is answered only after `fuse_req_interrupt_func` has returned.
 final class ReplyOnce: Sendable {
     private enum Stage: UInt8, AtomicRepresentable {
         case registering, interrupted, waiting, answered
@@ -89,17 +89,17 @@ final class ReplyOnce: Sendable {
 
     private let stage = Atomic<Stage>(.registering)
 
-    /// `fuse_req_interrupt_func` has returned. Returns true if it was interrupted meanwhile: the caller must reply.
+    /// Ends the registration. Returns true if an interrupt came meanwhile, so that the caller must reply.
     func begin() -> Bool { !endRegistering(as: .waiting) }
 
-    /// libfuse reports an interrupt. Returns true if the caller may reply.
+    /// Records an interrupt reported by libfuse. Returns true if the caller may reply.
     func interrupt() -> Bool { !endRegistering(as: .interrupted) }
 
     private func endRegistering(as next: Stage) -> Bool {
         stage.compareExchange(expected: .registering, desired: next, ordering: .acquiringAndReleasing).exchanged
     }
 
-    /// Returns true to the first caller only, which must reply.
+    /// Returns true only to the first caller, which must reply.
     func claim() -> Bool { stage.exchange(.answered, ordering: .acquiringAndReleasing) != .answered }
 }
 

@@ -1,27 +1,27 @@
 internal import LinuxSystem
 
-/// Notifications about inodes that the kernel must still get. One stays in `all` until it has returned, so a thread that must be sure
-/// sends those of `all` itself, and a notification may be sent twice. There is one for each inode at most, because those of one inode
-/// are joined: the kernel may hold a notification up while others come. Any thread.
+/// Due notifications to the kernel about inodes. One stays in `all` until its call has returned, so a thread that must
+/// be sure sends those of `all` itself, and some may be sent twice. An inode has at most one, because later ones are
+/// joined to it while the kernel delays the call. Any thread.
 final class DueNotifications: Sendable {
-    /// Node ids, each with the range of bytes in the file that the notification is about. Empty if it is about no content.
+    /// The node ids, each with the affected range of bytes in the file. Empty if the content is unaffected.
     typealias Items = [UInt64: Range<Int>]
 
     private struct State {
         var waiting: Items = [:]
-        /// Those that the thread is sending.
+        /// The notifications being sent by the thread.
         var current: Items = [:]
         var isRunning = false
         var isEnding = false
     }
 
-    /// Time that `end` waits for the current notification.
+    /// The time for which `end` waits for the current notification.
     private static let endTimeout = Duration.seconds(10)
 
     private let state = Monitor(State())
     private let batch: Int
 
-    /// - Parameter batch: number of waiting items from which on the thread sends them.
+    /// - Parameter batch: the number of waiting items at which the thread sends them.
     init(batch: Int) { self.batch = batch }
 
     /// Adds a notification. Never waits for the kernel.
@@ -34,7 +34,7 @@ final class DueNotifications: Sendable {
         if isBatch { state.update { _ in } }
     }
 
-    /// Every notification that may not have returned.
+    /// Every notification whose call may not have returned.
     var all: Items { state.access { $0.waiting.merging($0.current, uniquingKeysWith: Self.join) } }
 
     private static func join(_ first: Range<Int>?, _ second: Range<Int>) -> Range<Int> {
@@ -43,8 +43,8 @@ final class DueNotifications: Sendable {
         return min(first.lowerBound, second.lowerBound)..<max(first.upperBound, second.upperBound)
     }
 
-    /// Starts the thread that sends the notifications of whole batches.
-    /// - Throws: pthread_create(3)'s error. Then only those who need `all` send them.
+    /// Starts the thread, which sends the notifications in whole batches.
+    /// - Throws: pthread_create(3)'s error. Then only users of `all` send them.
     func start(_ send: @escaping @Sendable (UInt64, Range<Int>) -> Void) throws(StoreError) {
         state.access { $0.isRunning = true }
         do throws(StoreError) { try BackgroundThread { [self] in run(send) }.detach() } catch {
@@ -53,7 +53,7 @@ final class DueNotifications: Sendable {
         }
     }
 
-    /// Ends the thread, and waits for it. Call while requests are still answered: the kernel may make a notification wait for one.
+    /// Ends the thread, and waits for it. Call it while requests are answered, because a notification may wait for one.
     func end() {
         state.update { $0.isEnding = true }
         _ = state.wait(until: .now + Self.endTimeout) { $0.isRunning ? nil : () }

@@ -8,20 +8,21 @@ internal import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// The workers of a session, and the state that libfuse's callbacks share. Any thread.
+/// The workers of a session, and the state shared by libfuse's callbacks. Any thread.
 final class FuseServer: Sendable {
     static let maximumWrite: UInt32 = 1 << 20
 
     let fileSystem: any LockableFileSystem
     let gate: LockGate
     let lifetimes: ReplyLifetimes
-    /// Directories in which the kernel may not have linked all names yet, and which no worker's `linkedNames` has.
+    /// Directories in which the kernel may not have linked all names yet, displaced from the workers' `linkedNames`.
     let unlinked = DueNotifications(batch: 512)
-    /// Parts of files that a write request has not written: it has failed, or has written less.
+    /// The parts of files that a failed or short write request has not written.
     ///
-    /// write(2) has filled pages of the page cache before the kernel sends the request, and a failure leaves them in the
-    /// mappings of programs, although it no longer counts them as up to date (fuse_send_write_pages in fs/fuse/file.c). A
-    /// byte stored there would make the kernel write the whole page. So these pages are dropped, and no lock ends before that.
+    /// write(2) fills pages of the page cache before the kernel sends the request. After a failure they stay in
+    /// programs' mappings, although the kernel no longer counts them as up to date (fuse_send_write_pages in
+    /// fs/fuse/file.c). A byte stored there would make the kernel write the whole page. So a lock ends only once they
+    /// are dropped.
     let unwritten = DueNotifications(batch: 1)
     /// True if a lock can wait until the kernel has linked the names of a listing.
     let linksListings: Bool
@@ -30,7 +31,7 @@ final class FuseServer: Sendable {
     let kernelChecks: Bool
     let logger: Logger
     let requests = Atomic<UInt64>(0)
-    /// True if the kernel may cache that a name does not exist.
+    /// True if the kernel may cache missing names.
     let keepsMissingNames = Atomic<Bool>(true)
     let refusals = RepeatedRefusals()
     let quickOpens = DeferredOpens(mostThreads: 4)
@@ -42,9 +43,9 @@ final class FuseServer: Sendable {
     let helper: RequestHelper
     /// Size of the block cache, in bytes.
     let cacheSize: Int
-    /// `max_read` of the mount options, in bytes. 0 if none was given.
+    /// `max_read` of the mount options, in bytes. 0 if it is absent.
     let maximumRead: UInt32
-    /// The INIT flags from `linux_fuse_offered_flags` that are added to libfuse's reply to that request.
+    /// The INIT flags from `linux_fuse_offered_flags` to add to libfuse's reply to that request.
     let offeredFlags = Atomic<UInt32>(0)
     /// The generation of all node ids. It is random, so a file handle from another mount of the same vault leads to
     /// nothing in this one.
@@ -56,9 +57,9 @@ final class FuseServer: Sendable {
     let onDamage = Observer<Damage>()
     let damage = DamageLog()
     private let workers = Monitor<[Worker]>([])
-    /// Number of wiping rounds so far.
+    /// The number of wiping rounds so far.
     private let wipes = Atomic<Int>(0)
-    /// Holds the thread's `Worker`.
+    /// The key of the thread's `Worker`.
     private let workerKey: pthread_key_t
     /// Interrupts a worker's read of /dev/fuse. Its handler does nothing.
     private static let wakeSignal = SIGURG
@@ -70,8 +71,8 @@ final class FuseServer: Sendable {
         lifetimes = ReplyLifetimes(seconds: fileSystem.ownsSource ? 60 : 1)
         linksListings = KernelRelease.current < KernelRelease.withoutDirectoryLock
         bypassesKernelCache = options.bypassesKernelCache
-        // Root may do everything in the store, but a process of root without capabilities, or one that uses
-        // setfsuid(2), may not.
+        // Root may do everything in the store, but the kernel must check processes of root without capabilities, or
+        // with another identity from setfsuid(2).
         kernelChecks = geteuid() == 0 || !(options.isPrivate && fileSystem.checksAccess)
         maximumRead = options.maximumRead
         self.logger = logger
@@ -93,8 +94,8 @@ final class FuseServer: Sendable {
         return Unmanaged<Worker>.fromOpaque(pointer).takeUnretainedValue()
     }
 
-    /// Leaves the gate, so that a lock does not wait for this request. Only for requests that return no plaintext, change
-    /// nothing, and may take long.
+    /// Leaves the gate, so that a lock does not wait for this request. Only for requests that return no plaintext,
+    /// change nothing, and may take long.
     func leaveGate() {
         let worker = worker
         worker.hasLeftGate.store(true, ordering: .releasing)
@@ -114,7 +115,7 @@ final class FuseServer: Sendable {
     func report(_ found: Damage) {
         var found = found
         let isNew = damage.add(found)
-        // A request that has left the gate may come here after the lock has made the log forget its names.
+        // A request outside of the gate may arrive here after the lock has made the log forget its names.
         if gate.state != .unlocked {
             damage.forgetNames()
             found.path?.plaintext = nil
@@ -131,16 +132,16 @@ final class FuseServer: Sendable {
         workers.access { $0.map { $0.started.load(ordering: .relaxed) }.filter { $0 != 0 }.min() }
     }
 
-    /// Must be called before the first worker starts.
+    /// Installs the wake signal's empty handler. Must be called before the first worker starts.
     func ignoreWakeSignal() {
         var ignore = sigaction()
         ignore.__sigaction_handler.sa_handler = { _ in }
         sigaction(Self.wakeSignal, &ignore, nil)
     }
 
-    /// The body of a worker thread.
+    /// Runs a worker thread.
     func work(_ session: OpaquePointer) {
-        // Creating files needs the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)).
+        // The store applies the caller's umask to new files, so each thread needs a umask of its own (umask(2)).
         // Otherwise callers' umasks would mix.
         guard linux_unshare_fs() == 0 else { return logger.critical("unshare: \(currentErrno())") }
         asWorker { worker in
@@ -149,8 +150,8 @@ final class FuseServer: Sendable {
         }
     }
 
-    /// The body of the thread that does a part of large requests, and decrypts ahead of reads in order. A lock wipes its
-    /// buffers. Like a request, a piece that is decrypted ahead passes the gate. A part of a request has passed it.
+    /// Runs the thread that does a part of large requests, and decrypts ahead of reads in order. A lock wipes its
+    /// buffers. Each piece decrypted ahead enters the gate, like a request. A part of a request is already inside.
     func workBeside(_ session: OpaquePointer) {
         asWorker { worker in
             ahead.serve(true)
@@ -169,7 +170,7 @@ final class FuseServer: Sendable {
                 var goesOn = true
                 while goesOn, wipes.load(ordering: .acquiring) == wiped, fuse_session_exited(session) == 0 {
                     gate.enter(worker.inFlight)
-                    // During a lock even a class that stays available gets nothing ahead: its last close purges it.
+                    // During a lock even an available class gets nothing ahead, because its last close purges it.
                     goesOn = gate.isUnlocked() && work.step(worker.workspace)
                     gate.leave(worker.inFlight)
                     helper.serve(worker.workspace)
@@ -180,7 +181,7 @@ final class FuseServer: Sendable {
     }
 
     private func asWorker(_ body: (Worker) -> Void) {
-        // The thread that created this one may have blocked the signal.
+        // Unblock the signal, which the creating thread may have blocked.
         var wake = sigset_t()
         sigemptyset(&wake)
         sigaddset(&wake, Self.wakeSignal)
@@ -203,8 +204,8 @@ final class FuseServer: Sendable {
 
     /// Receives requests, admits, serves and answers them, one at a time.
     private func serveRequests(_ session: OpaquePointer, _ worker: Worker) {
-        // A local variable and not a property of the worker, because each access to a property of a class is checked for
-        // exclusivity at run time (seen with callgrind).
+        // Keep the schedule in a local variable, because each access to a class's property is checked for exclusivity
+        // at run time (seen with callgrind).
         var schedule = WorkerSchedule(scheduler)
         var wiped = 0
         while fuse_session_exited(session) == 0 {
@@ -231,15 +232,15 @@ final class FuseServer: Sendable {
             gate.leave(worker.inFlight)
             worker.hasLeftGate.store(false, ordering: .releasing)
             worker.started.store(0, ordering: .relaxed)
-            // The kernel would wake the others, which wait in read(2), in turns and in vain. One that has just received a
-            // request repeats the call that the signal interrupts.
+            // Interrupt the others, which wait in read(2), because the kernel would wake them in turns and in vain. A
+            // worker that has just received a request repeats the interrupted call.
             if schedule.ended(at: monotonicNanoseconds()) {
                 _ = wake { $0 !== worker && $0.isReceiving.load(ordering: .relaxed) }
             }
         }
     }
 
-    /// True if a worker would not wait in read(2), or if the poll was interrupted.
+    /// Returns true if a worker would not wait in read(2), or if the poll was interrupted.
     static func isRequestThere(_ session: OpaquePointer) -> Bool {
         var device = pollfd(fd: fuse_session_fd(session), events: Int16(POLLIN), revents: 0)
         return poll(&device, 1, 0) != 0
@@ -251,7 +252,7 @@ final class FuseServer: Sendable {
         while wake({ _ in true }) { usleep(10_000) }
     }
 
-    /// Wakes the workers for which `isMeant` returns true. Returns false if there is no worker.
+    /// Wakes the workers for which `isMeant` returns true. Returns false if all workers have ended.
     private func wake(_ isMeant: (Worker) -> Bool) -> Bool {
         workers.access { workers in
             for worker in workers where isMeant(worker) { pthread_kill(worker.thread, Self.wakeSignal) }
@@ -266,7 +267,7 @@ final class FuseServer: Sendable {
         }
     }
 
-    /// Time to wait for a busy worker, for example in fsync(2). It wipes when its request is done.
+    /// The time to wait for a busy worker, for example in fsync(2). It wipes once its request is done.
     private static let wipeTimeout = Duration.seconds(10)
 
     func wipeWorkers(waitingForAll: Bool) -> [String] {
@@ -286,7 +287,7 @@ final class FuseServer: Sendable {
         return ["the buffers of a thread that is busy"]
     }
 
-    /// Waits until every worker has wiped its buffers in the last round. Returns the number of those that have not.
+    /// Waits until every worker has wiped its buffers in the last round. Returns the number of those still to wipe.
     func awaitWipedWorkers(until deadline: ContinuousClock.Instant) -> Int {
         let round = wipes.load(ordering: .acquiring)
         let left = { @Sendable (workers: [Worker]) in workers.count { $0.wiped < round } }
@@ -298,7 +299,7 @@ final class FuseServer: Sendable {
         let round = wipes.load(ordering: .acquiring)
         guard round != wiped else { return }
         wiped = round
-        // It may hold written plaintext. Freed memory is overwritten.
+        // The message may hold written plaintext. The allocator overwrites freed memory.
         free(worker.message.mem)
         worker.message = fuse_buf()
         worker.workspace.wipe()

@@ -7,21 +7,21 @@ internal import SystemPackage
 
 /// Makes the kernel drop its copies of a session's plaintext, by notifications on the session's descriptor.
 extension FuseSession: KernelCaches {
-    /// Number of inodes above which two threads drop them. Also the most that one notification frees.
+    /// The number of inodes above which two threads drop them, and the most that one notification frees.
     private static let share = 2000
 
-    /// Sends FUSE_NOTIFY_INC_EPOCH. The kernel then looks up every earlier name again before it uses it. Returns
+    /// Sends FUSE_NOTIFY_INC_EPOCH, after which the kernel looks up every earlier name again before it uses it. Returns
     /// errno.
     static func startEpoch(_ session: OpaquePointer) -> Int32 { notify(session, code: 8, []) }
 
-    /// Sends FUSE_NOTIFY_PRUNE. The kernel drops each inode's names, and the inode itself if nobody uses it. Returns
+    /// Sends FUSE_NOTIFY_PRUNE, by which the kernel drops each inode's names, and an unused inode itself. Returns
     /// errno.
     static func free(_ inodes: ArraySlice<UInt64>, _ session: OpaquePointer) -> Int32 {
         // struct fuse_notify_prune_out: the count (32 bits), padding (32 bits) and a spare field (64 bits).
         notify(session, code: 9, [UInt64(inodes.count), 0] + inodes)
     }
 
-    /// Sends a notification of the kernel's <linux/fuse.h> that libfuse 3.14 does not know. Returns errno.
+    /// Sends a notification of the kernel's <linux/fuse.h> unknown to libfuse 3.14. Returns errno.
     private static func notify(_ session: OpaquePointer, code: Int32, _ fields: [UInt64]) -> Int32 {
         // struct fuse_out_header: length and code, then `unique`, which is 0 in a notification.
         let length = (2 + fields.count) * MemoryLayout<UInt64>.size
@@ -32,7 +32,7 @@ extension FuseSession: KernelCaches {
 
     // MARK: Inodes
 
-    /// Two threads drop a large number of inodes, because each waits for the kernel most of the time.
+    /// Drops the inodes, many of them on two threads, because each thread waits for the kernel most of the time.
     package func dropInodes(_ inodes: [UInt64]) -> [String] {
         let failures = Mutex<[String]>([])
         let next = Atomic<Int>(0)
@@ -56,8 +56,8 @@ extension FuseSession: KernelCaches {
         return "pages of node \(String(inode, radix: 16)): \(Errno(rawValue: -error))"
     }
 
-    /// True if a notification has returned 0, or ENOENT: the kernel does not know the object any more. Or ENODEV: the
-    /// mount no longer exists.
+    /// Returns true if a notification has succeeded, or if the kernel no longer knows the object (ENOENT), or if the
+    /// mount no longer exists (ENODEV).
     private static func isDone(_ result: Int32) -> Bool { [0, -ENOENT, -ENODEV].contains(result) }
 
     package func dropUnwritten() -> [String] { server.unwritten.all.compactMap { dropPages(of: $0.key, in: $0.value) } }
@@ -66,7 +66,7 @@ extension FuseSession: KernelCaches {
         guard freesInodes else { return [] }
         return stride(from: 0, to: inodes.count, by: Self.share).compactMap { start in
             let error = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
-            // ENOENT: the kernel does not know an inode yet, because the reply to its lookup was sent just before the lock.
+            // ENOENT: the kernel does not know an inode yet: the reply to its lookup was sent just before the lock.
             // ENODEV: the mount no longer exists.
             if [0, ENOENT, ENODEV].contains(error) { return nil }
             return "names and attributes of closed files: \(Errno(rawValue: error))"
@@ -75,10 +75,10 @@ extension FuseSession: KernelCaches {
 
     // MARK: Names
 
-    /// Longer than any name of a file, so the kernel does not have it.
+    /// Longer than any name of a file, so the kernel cannot have it.
     private static let absentName = [UInt8](repeating: UInt8(ascii: "x"), count: 256)
 
-    /// Returns when the threads have left the directory that have linked names in it, or wait for a reply about one.
+    /// Waits until the threads that link names in the directory, or wait for a reply about one, have left it.
     func awaitLinkedNames(in directory: UInt64) {
         withCString(Self.absentName) {
             _ = fuse_lowlevel_notify_inval_entry(session, directory, $0, Self.absentName.count)
@@ -86,7 +86,7 @@ extension FuseSession: KernelCaches {
     }
 
     package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
-        // Decrypted before a wait that may outlast the keys.
+        // Decrypt the names before a wait that may outlast the keys.
         let names = knowsEpochs && freesInodes ? [] : names()
         for directory in server.unlinkedDirectories { awaitLinkedNames(in: directory) }
         if knowsEpochs {
@@ -99,9 +99,9 @@ extension FuseSession: KernelCaches {
     }
 
     /// Drops names one by one. A name is expired or invalidated. The kernel removes an invalidated name from its tree,
-    /// and frees the inode if nobody uses it. An inode in use, such as a program's working directory, stays outside the
-    /// tree until somebody looks it up again.
-    /// - Parameter expiring: true to expire names that may be in use, if the kernel can do that.
+    /// and frees an unused inode. An inode in use, such as a program's working directory, stays outside of the tree
+    /// until it is looked up again.
+    /// - Parameter expiring: true to expire names that may be in use, if the kernel can do this.
     private func dropEach(_ names: [KnownName], expiring: Bool) -> (isExpired: Bool, failures: [String]) {
         var failures: [String] = []
         var isExpired = expiring
@@ -132,7 +132,7 @@ extension FuseSession: KernelCaches {
         let isGivenUp = Atomic<Bool>(false)
         defer { isGivenUp.store(true, ordering: .sequentiallyConsistent) }
         let mountpoint = self.mountpoint.withPlatformString { bytes($0) }
-        // On a thread of its own, because the file system above the mountpoint may not answer.
+        // Use a thread of its own, because the file system above the mountpoint may not answer.
         return withinTime(milliseconds: 1000) {
             for path in paths where goesOn() && !isGivenUp.load(ordering: .sequentiallyConsistent) {
                 var status = stat()

@@ -22,18 +22,17 @@ package final class FuseSession: @unchecked Sendable {
     let newest: NameDropping
     /// MNT_DETACH of <sys/mount.h>, which Swift's Glibc lacks.
     private static let detach: Int32 = 2
-    /// Locked by callers outside `run` that use the session, because `run` may just be ending.
+    /// Locked by callers outside of `run` while they use the session, because `run` may be ending.
     private let hasEnded = Mutex(false)
-    /// True once a request was answered through the mount. False if the session ended before that. Nil until either
-    /// happens.
+    /// True once a request was answered through the mount. False if the session ended before this. Nil until then.
     private let firstAnswer = Monitor<Bool?>(nil)
 
     /// Two workers per core keep the cores busy while some wait for the disk.
     private static var workerCount: Int { max(4, min(16, sysconf(Int32(_SC_NPROCESSORS_ONLN)) * 2)) }
 
-    /// Mounts. When this returns, programs see the mount and their requests wait for `run`. Until the first answer,
-    /// libfuse's messages are kept for the error instead of going to stderr.
-    /// - Parameter directory: the mountpoint, open. Nil to mount on what its path leads to.
+    /// Mounts. Afterwards programs see the mount, and their requests wait for `run`. Until the first answer, libfuse's
+    /// messages are kept for the error instead of going to stderr.
+    /// - Parameter directory: the mountpoint, open. Nil to mount at its path.
     /// - Throws: the reason, with libfuse's messages.
     package init(
         fileSystem: any LockableFileSystem, options: MountOptions, on directory: Descriptor? = nil, logger: Logger
@@ -54,17 +53,17 @@ package final class FuseSession: @unchecked Sendable {
         freesInodes = newest >= .byFreeingInodes && Self.free([], session) == 0
         nonisolated(unsafe) let session = session
         fileSystem.setAttributeObserver { inode in
-            // Takes no lock of the inode, so a request may call it (fuse_reverse_inval_inode in fs/fuse/inode.c, with a
-            // negative offset).
+            // This takes no lock of the inode, so a request may call it (fuse_reverse_inval_inode in fs/fuse/inode.c,
+            // with a negative offset).
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
         }
         let knowsEpochs = self.knowsEpochs
         server.onPermissions.set { inode, deniesSearch in
-            // The kernel has the former mode after a change of an ACL (fuse_set_acl in fs/fuse/acl.c), and goes through a
-            // directory by names that it has, without asking whether that is still allowed.
+            // After a change of an ACL the kernel keeps the former mode (fuse_set_acl in fs/fuse/acl.c), and goes
+            // through a directory by its known names, without asking if this is still allowed.
             _ = fuse_lowlevel_notify_inval_inode(session, inode, -1, 0)
-            // No more often than that: an overlay above the mount fails with ESTALE then (ovl_revalidate_real, seen on
-            // 6.18).
+            // Do not start an epoch more often, because an overlay above the mount then fails with ESTALE
+            // (ovl_revalidate_real, seen on 6.18).
             if deniesSearch, knowsEpochs { _ = Self.startEpoch(session) }
         }
         fileSystem.setDamageObserver { [weak server] damage in server?.report(damage) }
@@ -85,9 +84,9 @@ package final class FuseSession: @unchecked Sendable {
         guard
             let session = cfuse_session_new(&arguments, &operations, MemoryLayout<fuse_lowlevel_ops>.size, userdata)
         else { throw MountError(reason: "cannot mount: \(LibraryMessages.summary)") }
-        // A copy that a helper inherits, if root needs one.
+        // Make a copy for helpers to inherit, if root needs one.
         let copy = directory.map { Descriptor(owning: dup($0.fd)) }
-        // An ordinary user's mount is made by fusermount3(1), which takes no link. It has only that user's rights.
+        // An ordinary user mounts through fusermount3(1), which refuses links and has only that user's rights.
         let path = copy.flatMap { geteuid() == 0 ? FilePath("/proc/self/fd/\($0.fd)") : nil } ?? options.mountpoint
         let status = path.withPlatformString { path in
             LibraryMessages.capturingHelper { fuse_session_mount(session, path) }
@@ -98,7 +97,7 @@ package final class FuseSession: @unchecked Sendable {
         throw MountError(reason: "cannot mount at \(options.mountpoint): \(LibraryMessages.summary)")
     }
 
-    /// Adds flags that libfuse 3.14 does not know to the reply to INIT (fuse_session_custom_io, fuse_lowlevel.h).
+    /// Adds flags unknown to libfuse 3.14 to the reply to INIT (fuse_session_custom_io, fuse_lowlevel.h).
     private static func interceptMessages(of session: OpaquePointer) {
         var functions = fuse_custom_io()
         functions.read = { device, buffer, size, _ in read(device, buffer, size) }
@@ -117,10 +116,10 @@ package final class FuseSession: @unchecked Sendable {
         fuse_session_custom_io(session, &functions, fuse_session_fd(session))
     }
 
-    /// Sets the function that is called, from any thread, with damage that is found. For each object at most once a minute.
+    /// Sets the function to call, from any thread, with found damage, at most once a minute for each object.
     package func onDamage(_ body: @escaping @Sendable (Damage) -> Void) { server.onDamage.set(body) }
 
-    /// The damage that requests have met since the mount, one for each object.
+    /// The damage found since the mount, the latest of each object.
     package var damage: [Damage] { server.damage.all }
 
     /// Unmounts, instead of `run`.
@@ -128,16 +127,16 @@ package final class FuseSession: @unchecked Sendable {
     package func cancel(device: UInt64?) {
         LibraryMessages.restore()
         let root = openRoot(device: device)
-        // libfuse unmounts by path. An ordinary user's helper takes nothing else, and has only that user's rights.
+        // libfuse unmounts by path. An ordinary user's helper requires a path, and has only that user's rights.
         if root != nil, geteuid() != 0 { fuse_session_unmount(session) }
-        // Always closes the device, which ends the connection. Before the unmount, because the kernel then writes dirty
-        // pages back, and nobody serves them any more.
+        // This always closes the device, which ends the connection. It comes before the unmount, because the kernel
+        // would then write dirty pages back and wait for workers that have ended.
         fuse_session_destroy(session)
         if let root, geteuid() == 0 { umount2("/proc/self/fd/\(root.fd)", Self.detach) }
     }
 
-    /// Opens the root of the mount as a path, which sends no request. Nil if it is unmounted, or if something else is at
-    /// its path: a lazy unmount takes a mount away while programs still use it, and users can move their directories.
+    /// Opens the root of the mount as a path, which sends no request. Nil if it is unmounted or if its path leads
+    /// elsewhere: a lazy unmount removes a mount while programs still use it, and users can move their directories.
     private func openRoot(device: UInt64?) -> Descriptor? {
         guard isConnected,
             let root = try? Descriptor(path: mountpoint, flags: linux_O_PATH | O_DIRECTORY | O_NOFOLLOW),
@@ -148,10 +147,10 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Serves requests until the file system is unmounted, then seals the written files. Blocks.
     /// - Parameters:
-    ///   - whenAnswering: called when the first request has been answered through the mount.
-    ///   - whenUnmounted: called when no more requests come. Afterwards nobody may use this session.
-    ///   - device: `st_dev` of the mount. If another one is at the mountpoint, nothing is unmounted there. Nil if nobody
-    ///     else can change the mountpoint.
+    /// - whenAnswering: called when the first request has been answered through the mount.
+    /// - whenUnmounted: called after the last request. Once it has returned, this session must not be used.
+    /// - device: `st_dev` of the mount. If another mount is at the mountpoint, it stays. Nil if only this process can
+    ///   change the mountpoint.
     /// - Throws: if the session ended before it answered a request. The mount no longer exists then.
     package func run(
         whenAnswering: () -> Void = {}, whenUnmounted: () -> Void, device: UInt64? = nil
@@ -178,7 +177,7 @@ package final class FuseSession: @unchecked Sendable {
         whenUnmounted()
         hasEnded.withLock { hasEnded in
             hasEnded = true
-            // Before the sealing, which may take a while: programs get ENOTCONN instead of waiting for it.
+            // Unmount before the sealing, which may take long, so that programs get ENOTCONN instead of waiting.
             cancel(device: device)
         }
         // The end of the connection has ended this thread's request.
@@ -203,25 +202,25 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Starts the watch over the single worker, the thread of delayed refusals, the one that works beside the workers,
-    /// and those of due notifications, which end by themselves.
+    /// and those of due notifications. `endNotifications` ends the last ones.
     private func startHelpers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
             server.scheduler.watch { FuseServer.isRequestThere(session) }
         }
-        // No worker may rest without the watch.
+        // Without the watch, all workers must serve.
         if watch == nil { server.scheduler.dismiss() }
         let refuser = try? BackgroundThread { [server] in server.refusals.run() }
         if refuser == nil { server.refusals.stop() }
-        // Without it, nothing is decrypted ahead, and each worker serves large requests alone.
+        // Without this thread, nothing is decrypted ahead, and each worker serves large requests alone.
         let second = try? BackgroundThread { [self] in server.workBeside(session) }
-        // Without their threads, a lock or an unlock does their work.
+        // Without these threads, a lock or an unlock does their work.
         try? server.unlinked.start { [self] directory, _ in awaitLinkedNames(in: directory) }
         try? server.unwritten.start { [self] in _ = dropPages(of: $0, in: $1) }
         return [watch, refuser, second].compactMap { $0 }
     }
 
-    /// Asks for the root's attributes, as a program does. The kernel does not have them yet, so it sends a request.
-    /// The file system returns them in every state.
+    /// Asks for the root's attributes, as a program does. The kernel does not have them yet, so it sends a request. The
+    /// file system returns them in every state.
     private func requestFirstAnswer() {
         var status = stat()
         let isAnswered = mountpoint.withPlatformString { stat($0, &status) } == 0
@@ -231,7 +230,7 @@ package final class FuseSession: @unchecked Sendable {
         if !isOurs { endEarly() }
     }
 
-    /// Ends all workers. After an unmount each finds out for itself. After a failure they must be woken.
+    /// Ends all workers. After an unmount each worker notices it. After a failure they must be woken.
     private func endEarly() {
         server.fileSystem.willEnd()
         let isFirst = fuse_session_exited(session) == 0
@@ -242,12 +241,12 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     /// Unmounts, for SIGTERM. First the kernel writes dirty mapped pages back. Programs with open files get ENOTCONN
-    /// afterwards. No lock may be in progress, or begin.
+    /// afterwards. Locks must have ended, and must not begin any more.
     package func requestUnmount() {
         hasEnded.withLock { hasEnded in
             if hasEnded { return }
             server.fileSystem.willEnd()
-            // syncfs(2) would start the writing without waiting for it (seen on kernel 6.18).
+            // Do not use syncfs(2), which would start the writing without waiting for it (seen on kernel 6.18).
             _ = dropInodes(server.fileSystem.openInodes())
             endNotifications()
             fuse_session_exit(session)
@@ -260,13 +259,13 @@ package final class FuseSession: @unchecked Sendable {
         server.unwritten.end()
     }
 
-    /// False once the file system is unmounted everywhere. Only before `whenUnmounted` of `run` returns.
+    /// False once the file system is unmounted everywhere. Call it only before `whenUnmounted` of `run` returns.
     package var isConnected: Bool {
         var device = pollfd(fd: fuse_session_fd(session), events: 0, revents: 0)
         return poll(&device, 1, 0) >= 0 && device.revents & Int16(POLLERR) == 0
     }
 
-    /// The start of the request that takes longest so far, in nanoseconds of CLOCK_MONOTONIC. Nil without requests.
+    /// The start of the oldest current request, in nanoseconds of CLOCK_MONOTONIC. Nil without requests.
     package var oldestRequest: Int? { server.oldestRequest }
 
     package var statistics: RequestStatistics {

@@ -4,9 +4,9 @@ internal import Glibc
 struct KernelRelease: Comparable {
     var major, minor: Int
 
-    /// From this release on, a notification about a name that the kernel does not have returns without the directory's
-    /// lock (fuse_reverse_inval_entry in fs/fuse/dir.c). So a lock could not know when the names of a listing are
-    /// linked, which get the epoch of that moment. Names of other replies get that of the request.
+    /// The first release in which a notification about a missing name returns without the directory's lock
+    /// (fuse_reverse_inval_entry in fs/fuse/dir.c). A lock then cannot find out when the names of a listing are linked,
+    /// which get the epoch of that moment. Names of other replies get the request's epoch.
     static let withoutDirectoryLock = Self(major: 6, minor: 19)
 
     static let current = {
@@ -15,7 +15,7 @@ struct KernelRelease: Comparable {
         return withUnsafeBytes(of: system.release) { Self($0.prefix { $0 != 0 }) }
     }()
 
-    /// - Parameter release: such as `6.18.44-generic`. A number that cannot be read counts as 0.
+    /// - Parameter release: such as `6.18.44-generic`. An unreadable number counts as 0.
     init(_ release: some Collection<UInt8>) {
         let numbers = release.split(whereSeparator: { !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
             .prefix(2).map { Int(String(decoding: $0, as: UTF8.self)) ?? 0 }

@@ -2,8 +2,7 @@ internal import CFuse
 internal import Glibc
 internal import Synchronization
 
-/// The messages of libfuse and fusermount3 during a mount, for our own one-line error. Any thread. One mount at a
-/// time.
+/// The messages of libfuse and fusermount3 during a mount, for our own one-line error. Any thread. One mount at a time.
 enum LibraryMessages {
     /// All messages so far. libfuse can log one line in several pieces.
     private static let messages = Mutex<[UInt8]>([])
@@ -44,7 +43,7 @@ enum LibraryMessages {
 
     static var summary: String { last ?? "no reason given" }
 
-    /// The last line, without the program's name. Nil if there was no message.
+    /// The last line, without the program's name. Nil without messages.
     static var last: String? {
         let lines = messages.withLock { $0 }.split(separator: UInt8(ascii: "\n"))
         guard let line = lines.last.map({ String(decoding: $0, as: UTF8.self) }) else { return nil }

@@ -1,32 +1,32 @@
 internal import Synchronization
 
-/// Directories in which the kernel may not have linked the names of one worker's replies yet. Any thread.
+/// The directories in which the kernel may not have linked the names of one worker's replies yet. Any thread.
 ///
-/// The kernel links a name, and stores its attributes for the lifetime in the reply, on the thread that asked. This
+/// The kernel links a name, and stores its attributes for the lifetime in the reply, on the requesting thread. This
 /// thread may get a processor only long after the reply, so a lock that drops names must first wait for it. From its
-/// request until the name is linked it holds the lock of the directory (lookup_slow and lookup_open in fs/namei.c,
-/// iterate_dir in fs/readdir.c), and a notification about a name in the directory waits for that lock
+/// request until the name is linked, the thread holds the lock of the directory (lookup_slow and lookup_open in
+/// fs/namei.c, iterate_dir in fs/readdir.c), and a notification about a name in the directory waits for that lock
 /// (fuse_reverse_inval_entry in fs/fuse/dir.c).
 ///
-/// A thread has one such request at a time: one that asks again has linked the names before. So the last directory of
-/// each thread is enough, and a program that lists a whole tree leaves one directory here.
+/// A thread has one such request at a time, so it has linked all names of its earlier ones. The last directory of each
+/// thread is enough, and a program that lists a whole tree leaves one directory here.
 final class LinkedNames: Sendable {
     private struct Reply {
-        /// Thread id. 0 for every thread that the daemon's process namespace does not have.
+        /// The thread id. 0 for every thread outside of the daemon's process namespace.
         var thread: UInt32 = 0
-        /// Node id. 0 if there was no reply.
+        /// The node id. 0 without a reply.
         var directory: UInt64 = 0
     }
 
     private static let capacity: UInt32 = 64
 
     private let replies = Mutex([Reply](repeating: Reply(), count: Int(capacity)))
-    /// Gets the directories that make room for others.
+    /// Receives the directories that make room for others.
     private let displaced: DueNotifications
 
     init(displaced: DueNotifications) { self.displaced = displaced }
 
-    /// Call before the reply, inside the gate: a lock that has waited for the request finds the directory.
+    /// Adds a directory. Call it inside the gate, before the reply, so that a lock that waits for the request finds it.
     func add(_ directory: UInt64, thread: UInt32) {
         let before = replies.withLock { replies in
             let index = Int(thread % Self.capacity)
@@ -37,32 +37,32 @@ final class LinkedNames: Sendable {
         if before.directory != 0, before.directory != directory, !isSettled { displaced.add(before.directory) }
     }
 
-    /// The directories of the last replies, in no order.
+    /// The directories of the last replies, unordered.
     var directories: [UInt64] { replies.withLock { $0.map(\.directory).filter { $0 != 0 } } }
 }
 
-/// The lifetimes in replies, after which the kernel asks again. The only source of them, so a lock knows each reply
-/// that has one.
+/// The lifetimes in replies, after which the kernel asks again. Every lifetime comes from here, so a lock knows all
+/// replies that have one.
 struct ReplyLifetimes: Sendable {
     private let seconds: Double
 
     init(seconds: Double) { self.seconds = seconds }
 
-    /// Lifetime of names, and of their attributes, which the kernel links in a directory.
+    /// Returns the lifetime of names, and of their attributes, which the kernel links in a directory.
     /// - Parameters:
-    ///   - thread: id of the thread that has asked.
-    ///   - linkedNames: those of the calling worker.
+    /// - thread: the id of the requesting thread.
+    /// - linkedNames: those of the calling worker.
     func ofNames(in directory: UInt64, thread: UInt32, _ linkedNames: LinkedNames) -> Double {
         linkedNames.add(directory, thread: thread)
         return seconds
     }
 
-    /// Lifetime of the attributes in a reply to GETATTR. The kernel ignores them if the lock has dropped the inode
+    /// The lifetime of the attributes in a reply to GETATTR. The kernel ignores them if a lock has dropped the inode
     /// since the request (`attr_version` in fuse_change_attributes, fs/fuse/inode.c).
     var ofFetchedAttributes: Double { seconds }
 
-    /// Lifetime of the attributes in a reply to SETATTR, which the kernel stores even then (fuse_do_setattr in
-    /// fs/fuse/dir.c), and of an object found without a name, by its file handle (fuse_get_dentry in fs/fuse/inode.c).
-    /// No lock is held for it.
+    /// The lifetime of attributes that the kernel stores even after such a lock: those in a reply to SETATTR
+    /// (fuse_do_setattr in fs/fuse/dir.c), and of an object found by its file handle (fuse_get_dentry in
+    /// fs/fuse/inode.c). The kernel holds no lock meanwhile, so a lock of the mount could not wait for it.
     var ofUnordered: Double { 0 }
 }

@@ -7,7 +7,7 @@ internal import SystemPackage
 
 typealias FileInfo = UnsafeMutablePointer<fuse_file_info>
 
-/// The object to which `fh` is a reference that the kernel holds for us.
+/// Returns the object to which `fh` refers. The kernel holds this reference for us.
 @inline(__always)
 func object<Object: AnyObject>(_ info: FileInfo?, _: Object.Type) throws(StoreError) -> Unmanaged<Object> {
     guard let info, let pointer = UnsafeRawPointer(bitPattern: UInt(info.pointee.fh)) else {
@@ -16,21 +16,21 @@ func object<Object: AnyObject>(_ info: FileInfo?, _: Object.Type) throws(StoreEr
     return .fromOpaque(pointer)
 }
 
-/// A new reference to an object, for `fh`.
+/// Returns a new reference to an object, for `fh`.
 func reference(_ object: AnyObject) -> UInt64 { UInt64(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque())) }
 
-/// The operations on open files and directories. A callback of libfuse cannot name a file system's types, so it calls
-/// these.
+/// The operations on open files and directories. libfuse's callbacks call these, because they cannot name a file
+/// system's types.
 extension FileSystem {
     @inline(__always)
     private func file(_ info: FileInfo?) throws(StoreError) -> File {
         try object(info, File.self).takeUnretainedValue()
     }
 
-    /// The calling worker's workspace.
+    /// Returns the calling worker's workspace.
     @inline(__always)
     private func workspace(_ request: Request) -> Workspace {
-        // This file system's `makeWorkspace` made it.
+        // The cast is safe, because this file system's `makeWorkspace` made the workspace.
         unsafeDowncast(request.server.worker.workspace, to: Workspace.self)
     }
 
@@ -63,14 +63,15 @@ extension FileSystem {
     private func reply(_ file: File, to request: Request, _ info: fuse_file_info) {
         if case .outdated = pageCaching(of: file) {
             release(file)
-            // Linux then walks the path again, with lookups that set the size, and repeats the open once (do_filp_open in
-            // fs/namei.c, fuse_dentry_revalidate in fs/fuse/dir.c). A notification cannot set it: a program could append at the
-            // old end, or map pages past the new one, before the kernel asks for the attributes.
+            // ESTALE makes Linux walk the path again, with lookups that set the size, and repeat the open once
+            // (do_filp_open in fs/namei.c, fuse_dentry_revalidate in fs/fuse/dir.c). After a notification instead, a
+            // program could append at the old end, or map pages past the new one, before the kernel asks for the
+            // attributes.
             fuse_reply_err(request.raw, Errno.staleNFSFileHandle.rawValue)
             return
         }
         var info = fileInfo(info, for: file, request)
-        // A program that was killed meanwhile sends no release.
+        // A program killed meanwhile sends no release.
         if fuse_reply_open(request.raw, &info) != 0 { try? releaseFile(&info) }
     }
 
@@ -107,8 +108,8 @@ extension FileSystem {
         let workspace = workspace(request)
         let buffer = workspace.reply(size)
         let file = try file(info)
-        // Through the page cache the kernel itself reads ahead, and a second copy on another core costs more than it saves
-        // (Performance.md). Before the read, so that both are done at the same time.
+        // The kernel itself reads ahead into the page cache, where a second copy on another core costs more than it
+        // saves (Performance.md). Add the work before the read, so that both run at the same time.
         let flags = info?.pointee.flags ?? 0
         if flags & linux_O_DIRECT != 0 || request.server.bypassesKernelCache,
             file.sequence.add(at: UInt64(offset), count: size, cacheSize: request.server.cacheSize)
@@ -121,7 +122,7 @@ extension FileSystem {
 
     private func aheadOfReads(_ file: File) -> ReadAhead.Work {
         ReadAhead.Work(file: file) { [self] workspace in
-            // This file system's `makeWorkspace` made it.
+            // The cast is safe, because this file system's `makeWorkspace` made the workspace.
             let workspace = unsafeDowncast(workspace, to: Workspace.self)
             return file.sequence.decryptNext { readAhead(file, at: $0, workspace: workspace) }
         }
@@ -207,7 +208,7 @@ extension FileSystem {
                 return true
             }
         } catch {
-            // Reply with the entries before the failure. The next call meets it again.
+            // Reply with the entries before the failure. The next call fails at the same entry.
             if used == 0 { throw error }
         }
         request.reply(UnsafeRawBufferPointer(buffer.slice(..<used)))
@@ -215,7 +216,7 @@ extension FileSystem {
 }
 
 extension WorkerBuffers {
-    /// The buffer for a reply of at most `size` bytes.
+    /// Returns the buffer for a reply of at most `size` bytes.
     @inline(__always)
     fileprivate func reply(_ size: Int) -> UnsafeMutableRawBufferPointer {
         let reply = reply
@@ -224,8 +225,8 @@ extension WorkerBuffers {
 }
 
 extension Request {
-    /// Adds an entry to the buffer if it fits. Returns the size that it needs.
-    /// - Parameter lifetime: of the names, in seconds. Nil if the reply has no attributes.
+    /// Adds an entry to the buffer if it fits. Returns the size needed.
+    /// - Parameter lifetime: the lifetime of the names, in seconds. Nil if the reply has no attributes.
     fileprivate func add(
         _ listed: ListedEntry, lifetime: Double?, to buffer: UnsafeMutableRawBufferPointer
     ) -> Int {
@@ -245,7 +246,7 @@ extension Request {
     }
 }
 
-/// The callbacks for files and directories. There is none for flush: close(2) has nothing to write, and without a
+/// The callbacks for files and directories. flush has none, because close(2) has nothing to write, and without a
 /// callback the kernel stops asking after the first time.
 extension fuse_lowlevel_ops {
     mutating func addFiles() {
@@ -263,7 +264,7 @@ extension fuse_lowlevel_ops {
                     try request.fileSystem.create(request, bytes(name), in: NodeID(parent), mode: mode, info)
                 } catch .system(.fileExists) where info.flags & O_EXCL == 0 {
                     // A file has appeared since the kernel looked. Opening it here would skip the check of its
-                    // permissions. ESTALE makes the kernel look again (path_resolution(7)).
+                    // permissions, but ESTALE makes the kernel look again (path_resolution(7)).
                     throw .system(.staleNFSFileHandle)
                 }
             }

@@ -6,7 +6,7 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// The table of libfuse's callbacks.
+/// Returns the table of libfuse's callbacks.
 func makeOperations() -> fuse_lowlevel_ops {
     var operations = fuse_lowlevel_ops()
     operations.`init` = onInit
@@ -20,8 +20,8 @@ func makeOperations() -> fuse_lowlevel_ops {
 /// Chooses the capabilities and limits of the connection.
 private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMutablePointer<fuse_conn_info>?) {
     guard let connection else { return }
-    // Requested if the kernel has it: unmasked modes (the store applies umask and default ACLs), O_TRUNC passed to open,
-    // parallel lookups, attributes with listings. Below: access checks with ACLs by the kernel.
+    // Requested if the kernel has it: unmasked modes (the store applies umask and default ACLs), O_TRUNC passed to
+    // open, parallel lookups, attributes with listings. Below: access checks with ACLs by the kernel.
     let wanted =
         FUSE_CAP_DONT_MASK | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS
         | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO
@@ -39,7 +39,8 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
             connection.pointee.want &= ~UInt32(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO)
         }
         connection.pointee.want |= connection.pointee.capable & UInt32(cachingFlags(server))
-        // It implies default_permissions (process_init_reply in fs/fuse/inode.c). Without it the kernel passes ACLs through.
+        // This implies default_permissions (process_init_reply, fs/fuse/inode.c). Otherwise the kernel passes ACLs
+        // through.
         if server.kernelChecks { connection.pointee.want |= connection.pointee.capable & UInt32(FUSE_CAP_POSIX_ACL) }
         // Without FUSE_HANDLE_KILLPRIV_V2 the kernel asks for security.capability before each write.
         let message = server.worker.message
@@ -53,13 +54,13 @@ private func onInit(_ userdata: UnsafeMutableRawPointer?, _ connection: UnsafeMu
     connection.pointee.time_gran = 1
 }
 
-/// How the kernel finds out that its pages and link targets are old.
+/// Returns the flags by which the kernel finds outdated pages and link targets.
 private func cachingFlags(_ server: FuseServer) -> Int32 {
-    // Pages are dropped if the size or the time of a file has changed. libfuse's default.
+    // With libfuse's default, the kernel drops pages if the size or the time of a file has changed.
     guard server.fileSystem.ownsSource else { return FUSE_CAP_AUTO_INVAL_DATA }
-    // Otherwise the kernel drops all pages of a file after each change of its own, because the time has changed. A read that
-    // comes then, while another write is on its way, brings the old data back into the page cache for good (seen on 6.18).
-    // The kernel reads a cached target once, and another link could have got the inode number.
+    // Here the default would make the kernel drop all pages of a file after each of its own changes, because the time
+    // has changed. A read during another write then brings the old data back into the page cache for good (seen on
+    // 6.18). Link targets are cached only here, because elsewhere another link could get the inode number.
     return FUSE_CAP_EXPLICIT_INVAL_DATA | (server.bypassesKernelCache ? 0 : FUSE_CAP_CACHE_SYMLINKS)
 }
 
@@ -78,7 +79,7 @@ extension fuse_lowlevel_ops {
                         lifetime: isName
                             ? request.lifetimeOfNames(in: parent) : request.server.lifetimes.ofUnordered)
                 } catch .system(.noSuchFileOrDirectory) {
-                    // Node 0 lets the kernel cache that the name does not exist.
+                    // Node 0 lets the kernel cache the missing name.
                     var parameters = fuse_entry_param()
                     if request.server.keepsMissingNames.load(ordering: .relaxed) {
                         parameters.entry_timeout = request.lifetimeOfNames(in: parent)
@@ -159,8 +160,8 @@ extension fuse_lowlevel_ops {
                     return request.reply(attributes: try request.fileSystem.attributes(NodeID(id)), lifetime: lifetime)
                 }
                 let isOwnerChange = known & ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID) == 0
-                // chown(2) on the store clears the bits, unless it refuses. But the daemon may keep a setgid bit that its caller
-                // may not.
+                // chown(2) on the store clears the bits, unless it refuses. But the daemon may keep a setgid bit that
+                // its caller may not.
                 if isOwnerChange, known == 0 || request.server.kernelChecks { try request.dropSetIDUnlessRoot(id) }
                 let changes = AttributeChanges(attributes, known)
                 let changed = try request.fileSystem.change(request, NodeID(id), changes, info)
@@ -180,7 +181,8 @@ extension fuse_lowlevel_ops {
                 let name = bytes(name)
                 try request.checkSettingAttribute(id, name)
                 try request.fileSystem.setAttribute(NodeID(id), name, value: value, flags: flags)
-                // The kernel asks for it with a default ACL too (fuse_set_acl), which leaves the bit on other file systems.
+                // The kernel also asks for it with a default ACL (fuse_set_acl), which leaves the bit on other file
+                // systems.
                 if name.elementsEqual("system.posix_acl_access".utf8) {
                     try request.clearSetGroupIDIfAsked(id)
                     request.permissionsHaveChanged(id)
@@ -217,8 +219,8 @@ extension AttributeChanges {
 
     fileprivate init(_ attributes: stat, _ flags: Int32) {
         self.init()
-        // A chown(2) with neither owner nor group still clears set-id bits and capabilities. A chown(2) of the backing
-        // file does that. The kernel also sends this before a write that clears them.
+        // A chown(2) with neither owner nor group still clears set-id bits and capabilities, so call it for the backing
+        // file. The kernel also sends this before a write that clears them.
         if flags == 0 { uid = .max }
         if flags & FUSE_SET_ATTR_MODE != 0 { mode = attributes.st_mode }
         if flags & FUSE_SET_ATTR_UID != 0 { uid = attributes.st_uid }
@@ -233,7 +235,7 @@ extension AttributeChanges {
 }
 
 extension stat {
-    /// True for a directory that this process's user may not search, or perhaps not.
+    /// True for a directory that this process's user cannot search, or perhaps cannot.
     var deniesSearch: Bool {
         st_mode & S_IFMT == S_IFDIR && (st_mode & S_IXUSR == 0 || st_uid != geteuid())
     }

@@ -1,37 +1,37 @@
-/// Finds out where a worker serves its program soonest: tries each placement for some requests and compares the times
-/// between them. Times in nanoseconds.
+/// Finds the placement in which a worker serves its program soonest: tries each for some requests and compares the
+/// times between them. Times in nanoseconds.
 ///
-/// Nothing that the kernel shows foretells the result. It depends on the cores' caches, on a virtual machine's cost of waking
-/// a halted core, on what else runs, and on how the kernel's scheduler chooses a core for a program that it wakes
+/// The kernel shows nothing that foretells the result. It depends on the cores' caches, on a virtual machine's cost of
+/// waking a halted core, on other load, and on the core that the kernel's scheduler chooses for a woken program
 /// (select_idle_sibling in kernel/sched/fair.c).
 struct PlacementTrial {
     enum Placement {
         /// The worker sleeps on the program's core, where the kernel switches between the two.
         case clientCore
-        /// The worker waits on any core, without sleeping, which takes a core's time.
+        /// The worker waits on any core without sleeping, which takes processor time.
         case polling
     }
 
-    /// Number of requests that one measurement is made from.
+    /// The number of requests for one measurement.
     static let window = 128
-    /// Number of requests before them, with which the worker and the program get to their cores.
+    /// The number of requests before a measurement, in which the worker and the program get to their cores.
     static let settling = 16
-    /// Number of windows after which the worse placement is tried again. At three times the cost it adds 2 %.
+    /// The number of windows after which the worse placement is tried again. At three times the cost it adds 2 %.
     static let interval = 128
-    /// Longer intervals say more about the program, or about a moment, than about the placement.
+    /// The longest measured interval. Longer ones depend on the program, or on a moment, more than on the placement.
     private static let longestInterval = 100_000
 
     private(set) var placement = Placement.clientCore
-    /// Moving averages of the time between requests. Nil if not tried yet.
+    /// The moving averages of the time between requests. Nil if not tried yet.
     private var onClientCore: Int?
     private var whilePolling: Int?
     private var seen = -settling
     private var sum = 0
     private var windows = 0
-    /// Sender and time of the last request.
+    /// The sender and time of the last request.
     private var last: (thread: UInt32, time: Int) = (0, 0)
 
-    /// Notes a request and the time at which it was received.
+    /// Counts a request, with the time at which it was received.
     mutating func received(from thread: UInt32, at time: Int) {
         defer { last = (thread, time) }
         guard thread == last.thread else { return }
@@ -45,7 +45,7 @@ struct PlacementTrial {
         case .polling: whilePolling = whilePolling.map { ($0 + mean) / 2 } ?? mean
         }
         windows += 1
-        // It takes processor time, so it must be clearly better.
+        // Polling takes processor time, so it must be clearly better.
         var polls = (whilePolling ?? 0) * 5 < (onClientCore ?? 0) * 4
         if windows % Self.interval == 0 { polls.toggle() }
         let next = polls ? Placement.polling : .clientCore

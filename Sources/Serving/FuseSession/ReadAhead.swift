@@ -2,9 +2,9 @@ internal import FileSystem
 internal import LinuxSystem
 internal import Synchronization
 
-/// The open files for which a thread decrypts ahead what their programs read next. Any thread.
+/// The open files whose next data a thread decrypts ahead of their programs' reads. Any thread.
 final class ReadAhead: Sendable {
-    /// Decrypts one piece of a file ahead. Returns false if there is nothing to do for it.
+    /// The work for one file. `step` decrypts one piece ahead, and returns false if there is nothing to do.
     struct Work {
         let file: any OpenFile
         let step: @Sendable (any WorkerBuffers) -> Bool
@@ -14,11 +14,11 @@ final class ReadAhead: Sendable {
         var waiting: [Work] = []
         /// The file whose work is running.
         var running: (any OpenFile)?
-        /// True while there is a thread. Without one, nothing may keep files open.
+        /// True while there is a thread. Otherwise files must not be kept open.
         var isServed = false
     }
 
-    /// With more files than these, the thread would come too late for all of them.
+    /// The most waiting files. With more of them, the thread would come too late for all.
     private static let mostWaiting = 8
 
     private let state = Mutex(State())
@@ -27,7 +27,7 @@ final class ReadAhead: Sendable {
     /// - Parameter wake: posted when there is work. The thread that waits for it calls `next`.
     init(wake: Semaphore) { self.wake = wake }
 
-    /// Adds work for a file, unless it has some already, or too many files have.
+    /// Adds work for a file, unless it already has some, or too many files have.
     func add(_ work: Work) {
         let isAdded = state.withLock { state in
             guard state.isServed, state.waiting.count < Self.mostWaiting, state.running !== work.file,
@@ -39,7 +39,7 @@ final class ReadAhead: Sendable {
         if isAdded { wake.post() }
     }
 
-    /// The work that has waited longest. Nil if there is none.
+    /// Returns the work that has waited longest. Nil if there is none.
     func next() -> Work? {
         state.withLock { state in
             if state.waiting.isEmpty { return nil }
@@ -51,6 +51,6 @@ final class ReadAhead: Sendable {
 
     func finish() { state.withLock { $0.running = nil } }
 
-    /// The thread begins, or ends.
+    /// Records the beginning or the end of the thread.
     func serve(_ isServed: Bool) { state.withLock { $0 = State(isServed: isServed) } }
 }

@@ -3,10 +3,10 @@ internal import LinuxSystem
 
 /// Delays the answers to reads that fail again and again.
 ///
-/// The kernel retries a page fault for ever if its read fails and it comes from mlock(2), or from mmap(2) with
-/// MAP_POPULATE. `filemap_fault` of mm/filemap.c returns VM_FAULT_RETRY for every error, and `__mm_populate` of
-/// mm/gup.c starts again (seen on 6.18: 50,000 requests a second). No errno ends the retries, only an unlock or
-/// SIGKILL does. With the delay they cost next to nothing. Any thread.
+/// The kernel retries a page fault of mlock(2), or of mmap(2) with MAP_POPULATE, for ever if its read fails.
+/// `filemap_fault` of mm/filemap.c returns VM_FAULT_RETRY for every error, and `__mm_populate` of mm/gup.c starts again
+/// (seen on 6.18: 50,000 requests a second). Only an unlock or SIGKILL ends the retries, whatever errno is returned.
+/// With the delay they cost next to nothing. Any thread.
 final class RepeatedRefusals: Sendable {
     /// The refused read of one thread.
     struct Read: Hashable {
@@ -17,30 +17,30 @@ final class RepeatedRefusals: Sendable {
 
     private struct Refusal {
         var count: Int
-        /// Time of the latest refusal, in milliseconds of CLOCK_MONOTONIC.
+        /// The time of the latest refusal, in milliseconds of CLOCK_MONOTONIC.
         var last: Int
     }
 
     private struct Answer {
         var request: fuse_req_t
         var errno: Int32
-        /// Time of the answer.
+        /// The time of the answer.
         var due: ContinuousClock.Instant
     }
 
     private struct State {
         var refusals: [Read: Refusal] = [:]
-        /// No refusal is older than this.
+        /// A lower bound of the refusals' times.
         var oldest = 0
         var answers: [Answer] = []
         var isStopping = false
     }
 
-    /// Number of refusals of the same read that are answered at once, if each follows the last one within a second.
+    /// The number of refusals of the same read answered at once, if each follows the last one within a second.
     private static let answeredAtOnce = 32
     private static let successionMilliseconds = 1000
     private static let delay = Duration.milliseconds(20)
-    /// Refused reads that are remembered. If more than these are running, each further one is delayed.
+    /// The most refused reads remembered. If all of them are running, each further one is delayed.
     static let memory = 4096
 
     private let state = Monitor(State())
@@ -76,7 +76,7 @@ final class RepeatedRefusals: Sendable {
     /// Makes `run` answer the remaining requests at once, and end.
     func stop() { state.update { $0.isStopping = true } }
 
-    /// Gives the delayed answers, in order, until `stop`. The body of a thread.
+    /// Sends the delayed answers, in order, until `stop`. Runs on a thread of its own.
     func run() {
         while let answer = state.next({ state in
             if !state.answers.isEmpty { return .item(state.answers.removeFirst()) }

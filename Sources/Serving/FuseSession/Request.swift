@@ -14,10 +14,10 @@ struct Request {
 
     var fileSystem: any LockableFileSystem { server.fileSystem }
 
-    /// Runs a callback's body. An error that it throws is the reply.
+    /// Runs a callback's body. If it throws an error, the error is the reply.
     /// - Parameters:
-    ///   - object: the object of the request, or the directory whose names it concerns.
-    ///   - isUse: true if the request counts as use of the mount, which delays the lock of an idle one.
+    /// - object: the object of the request, or the directory whose names it concerns.
+    /// - isUse: true if the request counts as use of the mount, which delays the lock or unmount of an idle one.
     @inline(__always)
     static func serve(
         _ raw: fuse_req_t?, _ operation: StaticString, _ object: fuse_ino_t, isUse: Bool = true,
@@ -58,7 +58,7 @@ struct Request {
         }
     }
 
-    /// The caller, as owner of a new object. Gives this thread, which has a umask of its own, the caller's umask.
+    /// Returns the caller, as owner of a new object. Sets this thread's own umask to the caller's.
     func creator() -> Caller {
         let context = fuse_req_ctx(raw).pointee
         server.worker.setCreationMask(context.umask)
@@ -93,14 +93,14 @@ struct Request {
         try fileSystem.checkAccess(NodeID(id), mask, isOpening: true)
     }
 
-    /// Checks a change of a `user.*` attribute, if the kernel does not (xattr_permission in fs/xattr.c). The store does so only for
-    /// those that it has.
+    /// Checks a change of a `user.*` attribute, if the kernel does not (xattr_permission in fs/xattr.c). The store
+    /// checks only changes of its own attributes.
     func checkSettingAttribute(_ id: fuse_ino_t, _ name: [UInt8]) throws(StoreError) {
         if server.kernelChecks || !name.starts(with: "user.".utf8) { return }
         try fileSystem.checkAccess(NodeID(id), W_OK, isOpening: false)
     }
 
-    /// Must be called after a change of permissions that the kernel does not notice if it does not check them.
+    /// Reports changed permissions to a kernel that does not check them, and so would not notice the change.
     func permissionsHaveChanged(_ id: fuse_ino_t) {
         if server.kernelChecks { return }
         let status = try? fileSystem.attributes(NodeID(id))
@@ -114,13 +114,13 @@ struct Request {
         try dropSetID(id)
     }
 
-    /// Clears the set-id bits where the kernel never asks for it: fallocate(2), copy_file_range(2).
+    /// Clears the set-id bits in calls for which the kernel never asks for it: fallocate(2), copy_file_range(2).
     func dropSetIDUnlessRoot(_ id: fuse_ino_t) throws(StoreError) {
         if fuse_req_ctx(raw).pointee.uid != 0 { try dropSetID(id) }
     }
 
-    /// True if the caller may clear set-id bits without writing. The kernel refuses other callers, except in chown(2)
-    /// with neither owner nor group, which reaches us as a SETATTR of nothing.
+    /// Returns true if the caller may clear set-id bits without writing. The kernel refuses other callers, except in
+    /// chown(2) with neither owner nor group, which reaches us as a SETATTR of nothing.
     func mayClearSetID(_ id: fuse_ino_t) throws(StoreError) -> Bool {
         let uid = fuse_req_ctx(raw).pointee.uid
         if uid == 0 { return true }
@@ -128,8 +128,8 @@ struct Request {
     }
 
     /// Clears the set-group-ID bit after an access ACL was set, if the kernel asks for it (FUSE_SETXATTR_EXT). The
-    /// daemon has the right to keep the bit, but the caller does not. The kernel holds the inode's lock, so nobody
-    /// changes the mode in between.
+    /// daemon has the right to keep the bit, but the caller does not. The mode cannot change in between, because the
+    /// kernel holds the inode's lock.
     func clearSetGroupIDIfAsked(_ id: fuse_ino_t) throws(StoreError) {
         guard linux_fuse_kills_setgid(server.worker.setxattrFlags) != 0 else { return }
         let mode = try fileSystem.attributes(NodeID(id)).st_mode
@@ -143,7 +143,7 @@ struct Request {
         try fileSystem.dropSetID(NodeID(id)) { caller(withGroups: true) }
     }
 
-    /// Answers a read that failed, with a delay if the kernel repeats the same read again and again.
+    /// Answers a failed read, with a delay if the kernel repeats the same read again and again.
     func refuse(read id: fuse_ino_t, at offset: off_t, _ error: StoreError) throws(StoreError) {
         let thread = UInt32(bitPattern: fuse_req_ctx(raw).pointee.pid)
         let read = RepeatedRefusals.Read(thread: thread, node: id, offset: Int64(offset))
@@ -161,7 +161,7 @@ struct Request {
         fuse_reply_attr(raw, &attributes, lifetime)
     }
 
-    /// The lifetime, in seconds, of names that the kernel links in a directory.
+    /// Returns the lifetime, in seconds, of names that the kernel links in a directory.
     func lifetimeOfNames(in directory: fuse_ino_t) -> Double {
         let thread = UInt32(bitPattern: fuse_req_ctx(raw).pointee.pid)
         return server.lifetimes.ofNames(in: directory, thread: thread, server.worker.linkedNames)
@@ -171,7 +171,7 @@ struct Request {
         fuse_reply_buf(raw, bytes.baseAddress?.assumingMemoryBound(to: CChar.self), bytes.count)
     }
 
-    /// Replies as getxattr(2): the value's size if `size` is 0, ERANGE if it is too small.
+    /// Replies as getxattr(2): with the value's size if `size` is 0, and with ERANGE if `size` is too small.
     func reply(attribute value: [UInt8], size: Int) throws(StoreError) {
         if size == 0 {
             fuse_reply_xattr(raw, value.count)
@@ -194,7 +194,7 @@ struct Request {
     }
 }
 
-/// The bytes of a name or link target from the kernel.
+/// Returns the bytes of a name or link target from the kernel.
 func bytes(_ text: UnsafePointer<CChar>?) -> [UInt8] {
     guard let text else { return [] }
     return [UInt8](UnsafeRawBufferPointer(start: text, count: strlen(text)))

@@ -7,43 +7,43 @@ internal import Synchronization
 /// thread.
 ///
 /// If several workers wait at /dev/fuse, the kernel wakes another one for each request. A program that waits for each
-/// reply gains nothing from that, and pays for a wake on another core. So a single worker serves it and the others rest,
-/// until more programs send requests or a request takes long.
+/// reply gains nothing from this, and pays for a wake on another core. So a single worker serves it and the others
+/// rest, until more programs send requests or a request takes long.
 final class WorkerScheduler: Sendable {
     /// Interval, in nanoseconds, between checks for a blocked single worker.
     private static let watchInterval: Int64 = 1_000_000
-    /// Number of checks without a new request after which the checks stop until one comes.
+    /// The number of checks without a new request after which the checks stop until one comes.
     private static let quietChecks = 4
 
     /// The address of the single worker's semaphore. 0 if all workers serve.
     private let single = Atomic<UInt>(0)
     private let resting = Mutex<[Semaphore]>([])
     private let isDismissed = Atomic<Bool>(false)
-    /// Requests that single workers have received and answered.
+    /// The requests received and answered by single workers.
     private let began = Atomic<UInt64>(0)
     private let ended = Atomic<UInt64>(0)
     private let isWatching = Atomic<Bool>(false)
     private let watchWake = Semaphore()
     private let arrivals = Mutex(Arrivals())
-    /// Number of times that a worker has become the single one.
+    /// The number of times that a worker has become the single one.
     let followed = Atomic<UInt64>(0)
 
     private static func number(_ wake: Semaphore) -> UInt {
         UInt(bitPattern: Unmanaged.passUnretained(wake).toOpaque())
     }
 
-    /// True if the worker with this semaphore is the single one.
+    /// Returns true if the worker with this semaphore is the single one.
     func isSingle(_ wake: Semaphore) -> Bool { single.load(ordering: .sequentiallyConsistent) == Self.number(wake) }
 
-    /// Notes a request.
+    /// Counts a request.
     /// - Parameter isReadAhead: true if the kernel may send the next one without waiting for the reply.
-    /// - Returns: nil if another worker is here now, which means that several programs send requests.
+    /// - Returns: nil if another worker is here now, because several programs then send requests, or if `client` is 0.
     func received(from client: UInt32, isReadAhead: Bool, at time: Int) -> Arrival? {
         if client == 0 { return nil }
         return arrivals.withLockIfAvailable { $0.received(from: client, isReadAhead: isReadAhead, at: time) }
     }
 
-    /// Makes all other workers rest when they have served their requests. Returns false if there is a single worker already.
+    /// Makes all other workers rest after their requests. Returns false if there is already a single worker.
     @discardableResult
     func beginSingle(_ wake: Semaphore) -> Bool {
         if isDismissed.load(ordering: .sequentiallyConsistent) { return false }
@@ -63,19 +63,19 @@ final class WorkerScheduler: Sendable {
         for wake in woken { wake.post() }
     }
 
-    /// Rests while another worker is the single one, until that ends or a signal comes. Returns false if there was
-    /// no need to rest.
+    /// Rests while another worker is the single one, until that ends or a signal comes. Returns false if there was no
+    /// need to rest.
     func restIfNotNeeded(_ wake: Semaphore) -> Bool {
         let current = single.load(ordering: .sequentiallyConsistent)
         if current == 0 || current == Self.number(wake) { return false }
         resting.withLock { $0.append(wake) }
-        // It may have ended just before.
+        // The other worker may have become an ordinary one just before.
         if single.load(ordering: .sequentiallyConsistent) != 0 { wake.wait() }
         resting.withLock { resting in resting.removeAll { $0 === wake } }
         return true
     }
 
-    /// The single worker has received a request.
+    /// Counts a request received by the single worker.
     func singleBegan() {
         began.add(1, ordering: .sequentiallyConsistent)
         if !isWatching.load(ordering: .sequentiallyConsistent),
@@ -85,7 +85,7 @@ final class WorkerScheduler: Sendable {
         }
     }
 
-    /// The same worker has answered that request. It may no longer be the single one.
+    /// Counts the answer to that request. Its worker may no longer be the single one.
     func singleEnded() { ended.add(1, ordering: .sequentiallyConsistent) }
 
     /// Makes all workers serve from now on, and ends `watch`.
@@ -95,9 +95,9 @@ final class WorkerScheduler: Sendable {
         watchWake.post()
     }
 
-    /// Makes all workers serve again if the single one is blocked, for example on a disk that does not answer, and a
-    /// request waits or none has come for a while. Sleeps without a timer while there are no requests. The body of a
-    /// thread, until `dismiss`.
+    /// Makes all workers serve again if the single one is blocked, for example on a disk that does not answer, while a
+    /// request waits, or while none has come for a while. Sleeps without a timer while there are no requests. Runs on a
+    /// thread of its own, until `dismiss`.
     /// - Parameter isRequestThere: must not wait.
     func watch(_ isRequestThere: () -> Bool) {
         var seen: UInt64 = 0
@@ -114,7 +114,7 @@ final class WorkerScheduler: Sendable {
             quiet = now == seen ? quiet + 1 : 0
             seen = now
             guard quiet >= Self.quietChecks else { continue }
-            // The checks stop now, so no check would find the next request waiting.
+            // The checks stop now, so they would not find the next request waiting.
             if ended.load(ordering: .sequentiallyConsistent) != now { endSingle() }
             stopChecks(since: now)
         }
@@ -131,19 +131,19 @@ final class WorkerScheduler: Sendable {
 
 /// A request among those of all workers.
 struct Arrival {
-    /// Its sender. Unknown if the kernel has read ahead for a while: a program whose next request comes before the reply is
-    /// served sooner by several workers.
+    /// The sender. Unknown if the kernel has read ahead for a while, because several workers sooner serve a program
+    /// whose next request comes before the reply.
     let client: UInt32
-    /// Number of requests that the client has sent since another one sent one.
+    /// The number of requests from this client since another client sent one.
     let run: Int
-    /// Where a single worker should wait for the next one.
+    /// The placement of a single worker that waits for the next request.
     let placement: PlacementTrial.Placement
 }
 
-/// The requests of all workers, in the order in which they came.
+/// The requests of all workers, in the order of their arrival.
 private struct Arrivals {
-    /// Number of consecutive requests with which the kernel reads ahead until they count. A program that reads one file after
-    /// the other waits for most of its requests.
+    /// The number of consecutive read-ahead requests that are ignored, because a program that reads one file after the
+    /// other waits for most of its requests.
     private static let readAheadLimit = 16
 
     private var trial = PlacementTrial()
@@ -169,7 +169,7 @@ struct WorkerSchedule {
     private var affinity = ClientAffinity()
     /// True if the worker has received the current request as the single one.
     private(set) var isSingle = false
-    /// Number of requests that the client has sent since another one sent one. 0 if unknown.
+    /// The number of requests from the client since another one sent one. 0 if unknown.
     private var run = 0
     /// The client's thread, from `linux_fuse_thread` or `Arrival`.
     private var client: UInt32 = 0
@@ -184,10 +184,10 @@ struct WorkerSchedule {
     /// Calls `WorkerScheduler.restIfNotNeeded` with this worker.
     func restIfNotNeeded() -> Bool { scheduler.restIfNotNeeded(wake) }
 
-    /// The worker has received a request.
+    /// Counts a request received by the worker.
     /// - Parameters:
-    ///   - request: as the kernel sent it.
-    ///   - time: now, in nanoseconds of CLOCK_MONOTONIC.
+    /// - request: the request, as sent by the kernel.
+    /// - time: the current time, in nanoseconds of CLOCK_MONOTONIC.
     mutating func began(_ request: UnsafeRawBufferPointer, at time: Int) {
         let (start, size) = (request.baseAddress, request.count)
         client = linux_fuse_thread(start, size)
@@ -206,7 +206,7 @@ struct WorkerSchedule {
         }
     }
 
-    /// Waits a little for the next request, without sleeping, if that is worth it.
+    /// Waits a little for the next request, without sleeping, if this saves time.
     /// - Parameter isRequestThere: must not wait.
     func poll(_ isRequestThere: () -> Bool) {
         guard isSingle, affinity.polls else { return }
@@ -214,8 +214,8 @@ struct WorkerSchedule {
         while !isRequestThere(), monotonicNanoseconds() < end {}
     }
 
-    /// The worker has answered it. Returns true if it now is the single one.
-    /// - Parameter time: now, in nanoseconds of CLOCK_MONOTONIC.
+    /// Counts the worker's answer. Returns true if the worker has now become the single one.
+    /// - Parameter time: the current time, in nanoseconds of CLOCK_MONOTONIC.
     mutating func ended(at time: Int) -> Bool {
         if isSingle { scheduler.singleEnded() }
         finished = time
