@@ -1,5 +1,5 @@
-/// The plaintext kept by the kernel and the workers for a mount. The lock thread calls these functions, holding only
-/// locks that requests do without. Results are failures, one line each for people.
+/// The plaintext kept by the kernel and the workers for a mount. The lock thread and its tasks call these functions,
+/// holding only locks that requests do without. Results are failures, one line each for people.
 package protocol KernelCaches: Sendable {
     /// Drops the pages that failed writes have left in the kernel.
     func dropUnwritten() -> [String]

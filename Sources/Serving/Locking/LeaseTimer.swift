@@ -6,16 +6,16 @@ package import VaultCrypto
 
 /// Calls a function when a lease ends or may have changed, and sleeps until then (timerfd_create(2)). Any thread.
 ///
-/// An absolute timer of CLOCK_REALTIME follows changes of that clock. The timer of CLOCK_BOOTTIME is needed in case it is
-/// set back. Both include suspend, which a condition variable's timeout does not.
+/// An absolute timer of CLOCK_REALTIME follows changes of that clock. A second timer, of CLOCK_BOOTTIME, still fires if
+/// the clock is set back. Both include suspend, unlike a condition variable's timeout.
 final class LeaseTimer: Sendable {
     private let wall, boot: Descriptor
     private let waker: Waker
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Parameters:
-    ///   - changes: the lease's.
-    ///   - onEnd: called on the timer's thread, once or twice for each `set`, and whenever `changes` is readable.
+    /// - changes: the lease's descriptor.
+    /// - onEnd: called on the timer's thread, once or twice for each `set`, and whenever `changes` is readable.
     /// - Throws: the error of timerfd_create(2), eventfd(2) or pthread_create(3).
     init(changes: Descriptor?, onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
         wall = Descriptor(owning: try retrying { linux_timer(CLOCK_REALTIME) })
@@ -27,14 +27,14 @@ final class LeaseTimer: Sendable {
         thread.withLock { $0 = made }
     }
 
-    /// Calls the function at `end`, at once if that has passed. Nil cancels it.
+    /// Sets the end at which the function is called, at once if it has passed. Nil cancels the call.
     func set(_ end: LeaseEnd?) {
-        // This fails only for times before 1970. Zero would disarm.
+        // This fails only for times before 1970. Zero would disarm the timer.
         _ = linux_timer_set(wall.fd, end.map { max(1, $0.wall) } ?? 0)
         _ = linux_timer_set(boot.fd, end.map { max(1, $0.boot) } ?? 0)
     }
 
-    /// Ends the thread. The function is not called after that.
+    /// Ends the thread. The function is not called afterwards.
     func stop() {
         waker.wake()
         thread.withLock { $0.take()?.join() }
@@ -45,16 +45,16 @@ final class LeaseTimer: Sendable {
         let others = [wall, boot, changes].compactMap { $0?.fd }
         var entries = ([waker.fd] + others).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         while poll(&entries, nfds_t(entries.count), -1) < 0 {}
-        // An event of inotify(7) fits.
+        // The buffer has room for an event of inotify(7).
         var buffer = [UInt8](repeating: 0, count: 4096)
         for fd in others { read(fd, &buffer, buffer.count) }
         return entries[0].revents == 0
     }
 }
 
-/// The lease of a mount. All calls except `saveTime` come from the lock thread.
+/// The lease of a mount. Any thread: the lock thread calls some functions on threads of their own.
 package protocol LeaseKeeper: Sendable {
-    /// Its end. Nil if it never ends.
+    /// The end of the lease. Nil if it never ends.
     var end: LeaseEnd? { get }
     /// Reads the vault for a renewal, a change or a revocation, and returns true if the lease has ended.
     func hasEnded() -> Bool
@@ -70,17 +70,17 @@ package protocol LeaseKeeper: Sendable {
 package struct LeaseEnd: Sendable, Equatable {
     /// CLOCK_REALTIME, in milliseconds.
     package let wall: Int64
-    /// CLOCK_BOOTTIME, in milliseconds. It includes suspend, and cannot be set.
+    /// CLOCK_BOOTTIME, in milliseconds. This clock includes suspend, and cannot be set.
     package let boot: Int64
 
     package init(wall: Int64, boot: Int64) { (self.wall, self.boot) = (wall, boot) }
 }
 
-/// A user's secret in the form that the file system needs.
+/// A user's secret in the file system's own form.
 package struct UnlockSecret: Sendable {
-    /// The master key, if this is a vault.
+    /// The secret's bytes, for a vault its master key.
     package let bytes: SecretBytes
-    /// Called when the keys are restored. The lease is then that of the opened slot.
+    /// Called when the keys are restored. From then on the lease is that of the opened slot.
     package let whenRestored: @Sendable () -> Void
 
     package init(_ bytes: SecretBytes, whenRestored: @escaping @Sendable () -> Void = {}) {

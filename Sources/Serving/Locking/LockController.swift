@@ -6,16 +6,16 @@ package import Logging
 internal import Synchronization
 internal import SystemPackage
 
-/// Locks and unlocks one mount. Collects the triggers and handles them one at a time on a thread of its own, which holds
-/// no lock that a request needs. Any thread may call.
+/// Locks and unlocks one mount. Collects the triggers and handles them one at a time on a thread of its own, which
+/// holds only locks that requests do without. Any thread may call.
 package final class LockController: Sendable {
-    /// Called with the receipt, and whether the mount was locked before.
+    /// Called with the receipt, and with true if the mount was already locked.
     package typealias LockReply = @Sendable (LockReceipt, _ already: Bool) -> Void
-    /// Called with true if the mount was not locked.
+    /// Called with true if the mount was already unlocked.
     package typealias UnlockReply = @Sendable (Result<Bool, UnlockRefusal>) -> Void
-    /// Returns the secret that the file system's `restoreKeys` takes: of a vault, the master key.
+    /// Returns the secret for the file system's `restoreKeys`: for a vault, the master key.
     package typealias SecretSource = @Sendable () throws(UnlockRefusal) -> UnlockSecret
-    /// Requests a secret from elsewhere and returns at once. `give` may be called with it at any later time.
+    /// Requests a secret from elsewhere and returns at once. `give` may be called with the secret at any later time.
     package typealias SecretWanted = @Sendable (_ give: @escaping @Sendable (@escaping SecretSource) -> Void) -> Void
 
     enum Job: Sendable {
@@ -39,22 +39,22 @@ package final class LockController: Sendable {
 
     struct ClosedFile {
         let inode: UInt64
-        /// Wipes its keys, unless it was opened again.
+        /// Wipes the file's keys, unless it was opened again.
         let forgetKeys: @Sendable () -> Void
     }
 
     struct Queue {
         var jobs: [Job] = []
-        /// A lock file may have changed.
+        /// True if a lock file may have changed.
         var isPoked = false
         var watchFailure: String?
         /// True if the lease must save the time again, because the mount has been used.
         var isToSaveTime = false
         var isStopping = false
-        /// True once the thread takes no more jobs.
+        /// True once the thread refuses further jobs.
         var isEnded = false
 
-        /// True if it holds a reason to lock, lock files not considered.
+        /// True if the queue contains a reason to lock, apart from lock files.
         var asksToLock: Bool { isStopping || watchFailure != nil || jobs.contains(where: \.isLock) }
     }
 
@@ -71,17 +71,17 @@ package final class LockController: Sendable {
     private let storeWork = Monitor<[StoreUse]>([])
     /// True while a thread waits to lock again.
     private let isToLockAgain = Atomic<Bool>(false)
-    /// Time of the last announced refusal, and the number of refusals until then.
+    /// The time of the last announced refusal, and the number of refusals until then.
     private let announced = Mutex((milliseconds: 0, count: UInt64(0)))
     private let published: Mutex<LockStatus>
     private let thread = Mutex<BackgroundThread?>(nil)
     private let leaseTimer = Mutex<LeaseTimer?>(nil)
-    /// Interval at which a mount in use saves the time.
+    /// The interval at which a used mount saves the time.
     private static let millisecondsBetweenSaves = 3_600_000
     /// The error returned for requests that arrive after `stop()`.
     package static let stopped = "the vault is being unmounted"
 
-    /// - Parameter secretWanted: called each time that only a secret is missing and no unlock is in progress.
+    /// - Parameter secretWanted: called each time that an unlock lacks only the secret and none is in progress.
     package init(
         fileSystem: any LockableFileSystem, options: LockOptions, lease: (any LeaseKeeper)? = nil,
         caches: any KernelCaches, logger: Logger, secretWanted: SecretWanted? = nil,
@@ -116,40 +116,40 @@ package final class LockController: Sendable {
         loop.begin()
         let start = Mutex(loop)
         let made = try BackgroundThread {
-            // On Linux this affects the calling thread and the threads it creates. A purge competes with programs that retry
-            // constantly. Without the right to do this, the priority stays.
+            // On Linux this affects the calling thread and the threads it creates. A purge competes with programs that
+            // retry constantly, so raise the priority. Without the right to do so, it stays.
             setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, -20)
             start.withLock { $0.run() }
         }
         thread.withLock { $0 = made }
     }
 
-    /// Ends the thread and answers all pending locks and unlocks. Every caller returns only when the thread has ended,
-    /// because the session may be released after that.
+    /// Ends the thread and answers all pending locks and unlocks. Every caller waits until the thread has ended,
+    /// because the session may be released afterwards.
     package func stop() {
         queue.update { $0.isStopping = true }
         thread.withLock { thread in
             guard let running = thread.take() else { return }
             running.join()
             leaseTimer.withLock { $0.take() }?.stop()
-            // Once, and before any caller returns, because then the vault's writer lock is released.
+            // Save the time once, and before any caller returns, because the vault's writer lock is released then.
             _ = bounded { [lease] in lease?.saveTime() }
         }
     }
 
-    /// Makes the lock controller look again at `end`. Nil cancels it.
+    /// Makes the lock controller check the lease again at `end`. Nil cancels the check.
     func watchLease(until end: LeaseEnd?) { leaseTimer.withLock { $0?.set(end) } }
 
-    /// Saves the time at the first use after an interval. An unused mount does not wake.
+    /// Saves the time at the first use after an interval, so an unused mount does not wake.
     func saveTimeAtNextUse() {
         fileSystem.gate.callAtActivity(after: Self.millisecondsBetweenSaves) { [weak self] in
             self?.queue.update { $0.isToSaveTime = true }
         }
     }
 
-    /// Locks. Calls `reply` when that is done, or at once if the mount was locked. Returns false, without a reply, if the
-    /// controller is stopped and the mount was not locked: the keys end with the process.
-    /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`, also if the mount is locked already.
+    /// Locks. Calls `reply` afterwards, or at once if the mount is already locked. Returns false, without a reply, if
+    /// the controller is stopped and the mount was not locked. The keys then end with the process.
+    /// - Parameter forgetsKeys: true to treat the keys as with the policy `forget`, even during another lock.
     @discardableResult
     package func lock(
         _ reason: LockReason, forgetsKeys: Bool = false, reply: @escaping LockReply = { _, _ in }
@@ -161,7 +161,7 @@ package final class LockController: Sendable {
         return true
     }
 
-    /// Unlocks if no other reason remains. Without `secret` this succeeds only if none is needed.
+    /// Unlocks if other reasons are absent. Without `secret` this succeeds only if none is needed.
     package func unlock(secret: SecretSource? = nil, reply: @escaping UnlockReply = { _ in }) {
         if !post(.unlock(secret, reply)) { reply(.failure(.failed(Self.stopped))) }
     }
@@ -194,12 +194,12 @@ package final class LockController: Sendable {
 
     // MARK: Events from requests
 
-    /// A request was refused. Never blocks.
+    /// Counts a refused request. Never blocks.
     package func refused() {
         let unreported = announced.withLock { announced -> UInt64 in
-            // Inside the mutex, so that of two threads the later one has the later count.
+            // Read both inside the mutex, so that of two threads the later one has the later count.
             let (count, milliseconds) = (fileSystem.counters.refusedRequests.total, monotonicMilliseconds())
-            // At most one event a second, because programs may retry constantly.
+            // Announce at most one event a second, because programs may retry constantly.
             guard milliseconds - announced.milliseconds >= 1000 else { return 0 }
             defer { announced = (milliseconds, count) }
             return count - announced.count
@@ -207,19 +207,19 @@ package final class LockController: Sendable {
         if unreported > 0 { announce(.denied(count: unreported)) }
     }
 
-    /// No file is open for writing any more. Never blocks.
+    /// Reports that the last file open for writing was closed. Never blocks.
     package func noWriterLeft() {
         if isInGrace.load(ordering: .sequentiallyConsistent) { queue.update { _ in } }
     }
 
-    /// The last handle of a file was closed during a lock that leaves the file available only while it is open.
+    /// Purges a file whose last handle was closed during a lock, if the lock leaves it available only while it is open.
     /// - Parameter forgetKeys: wipes the file's keys, unless it was opened again.
     package func closed(inode: UInt64, forgetKeys: @escaping @Sendable () -> Void) {
         let file = ClosedFile(inode: inode, forgetKeys: forgetKeys)
         queue.update { queue in
-            // Many are purged together.
+            // Purge many files together.
             if case .purge(var files) = queue.jobs.last {
-                // Taken out first, so that the array is not copied.
+                // Remove the job first, so that the array is not copied.
                 queue.jobs.removeLast()
                 files.append(file)
                 queue.jobs.append(.purge(files))
@@ -231,7 +231,7 @@ package final class LockController: Sendable {
 
     func publish(_ change: (inout LockStatus) -> Void) { published.withLock { change(&$0) } }
 
-    /// Adds a job. Returns false, and keeps nothing of it, if the thread takes no more jobs.
+    /// Adds a job. Returns false, and keeps nothing of it, if the thread refuses further jobs.
     func post(_ job: Job) -> Bool {
         queue.update { queue in
             if !queue.isEnded { queue.jobs.append(job) }
@@ -248,11 +248,11 @@ package final class LockController: Sendable {
     }
 }
 
-/// Work that may wait for the vault's store. It runs on other threads, and the lock thread waits for it with a timeout.
+/// Work that may wait for the vault's store. Other threads run it, and the lock thread waits for it with a timeout.
 extension LockController {
-    /// Kinds of such work.
+    /// The kinds of such work.
     enum StoreUse {
-        /// Wipes keys. It must have ended before an unlock restores them.
+        /// Wipes keys, and must have ended before an unlock restores them.
         case wiping
         /// Tries a secret, or restores keys.
         case unlocking
@@ -263,17 +263,18 @@ extension LockController {
         case other
     }
 
-    /// True if some of it that may have keys is still in progress after that time.
+    /// Returns true if work that may have keys is still in progress after this time.
     func isStoreSilent(afterMilliseconds milliseconds: Int = 0) -> Bool {
         let end = ContinuousClock.now + .milliseconds(milliseconds)
         return storeWork.wait(until: end) { $0.allSatisfy { $0 == .checking || $0 == .naming } ? () : nil } == nil
     }
 
-    /// True while such work is in progress, even if it was given up.
+    /// Returns true while such work is in progress, even after its caller has given up.
     func isInProgress(_ use: StoreUse) -> Bool { storeWork.access { $0.contains(use) } }
 
-    /// Runs `body`. Returns nil after the deadline, or when `isEnough` returns true for the queue. `body` then continues.
-    /// - Parameter deadline: that of `storeTimeoutMilliseconds` unless given.
+    /// Runs `body`. Returns nil after the deadline, or when `isEnough` returns true for the queue. `body` then
+    /// continues.
+    /// - Parameter deadline: nil for `storeDeadline`.
     func bounded<Result: Sendable>(
         until deadline: ContinuousClock.Instant? = nil, as use: StoreUse = .other,
         unless isEnough: (Queue) -> Bool = { _ in false },
@@ -286,7 +287,7 @@ extension LockController {
     var storeDeadline: ContinuousClock.Instant { .now + .milliseconds(options.storeTimeoutMilliseconds) }
 
     /// Does the same as `bounded`, for an unlock. If a lock is requested meanwhile, the unlock gets the time that a
-    /// lock may take. So no receipt reports a locked vault while the unlock still runs, unless it takes longer.
+    /// lock may take. So a receipt reports a locked vault only after the unlock has ended or timed out.
     func boundedUnlocking<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
         let deadline = ContinuousClock.now + .milliseconds(milliseconds)
         let task = begin(as: .unlocking, body)
@@ -296,7 +297,7 @@ extension LockController {
         return nil
     }
 
-    /// Locks again when the requests and the work that wait for the store have ended, to purge what is left.
+    /// Locks again when the requests and the work waiting for the store have ended, to purge the rest.
     func lockAgainLater() {
         guard !isToLockAgain.exchange(true, ordering: .sequentiallyConsistent) else { return }
         let waiting = try? BackgroundThread { [weak self, storeWork, gate = fileSystem.gate] in
@@ -310,7 +311,7 @@ extension LockController {
         waiting.detach()
     }
 
-    /// True if the queue holds a reason to lock.
+    /// Returns true if the queue contains a reason to lock.
     func asksToLock(_ queue: Queue) -> Bool { queue.asksToLock || (queue.isPoked && hasLockFile) }
 
     /// Starts `body` on a thread of its own.
@@ -325,7 +326,7 @@ extension LockController {
 }
 
 /// A task that may wait for the vault's store, on a thread of its own. Callers wait for it at the lock controller's
-/// queue, and so see new jobs. Any thread.
+/// queue, and so notice new jobs. Any thread.
 final class StoreTask<Result: Sendable>: Sendable {
     private struct Body {
         let run: @Sendable () -> Result
@@ -344,7 +345,7 @@ final class StoreTask<Result: Sendable>: Sendable {
         self.queue = queue
         let body = Mutex<Body?>(Body(run: body))
         let run = { @Sendable [self] in
-            // Both may hold an unlock's secret. Nothing of it may remain once a task that was given up has ended.
+            // Task and result may hold an unlock's secret, so drop both once an abandoned task has ended.
             var result = body.withLock { $0.take() }?.run()
             if isAbandoned.load(ordering: .acquiring) { result = nil }
             linux_scrub_thread()
@@ -355,7 +356,7 @@ final class StoreTask<Result: Sendable>: Sendable {
         if let thread = try? BackgroundThread(run) { thread.detach() } else { run() }
     }
 
-    /// The result. Nil if it is not available in time, or when `isEnough` returns true for the queue. The task continues.
+    /// Waits for the result. Nil at the deadline, or when `isEnough` returns true for the queue. The task continues.
     func wait(
         until deadline: ContinuousClock.Instant, unless isEnough: (LockController.Queue) -> Bool = { _ in false }
     ) -> Result? {

@@ -2,20 +2,20 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 
-/// The gate that every request passes. It holds the lock state and knows which requests are in progress. Any thread.
+/// The gate for all requests. It holds the lock state and knows which requests are in progress. Any thread.
 ///
 /// A worker sets its `InFlight` mark before it reads the state. The lock thread changes the state before it reads the
 /// marks. So `drain` waits for every request that has seen "unlocked".
 package final class LockGate: Sendable {
     package enum State: UInt8, Sendable {
         case unlocked, locking, locked
-        /// An unlock has begun: no write request is refused any more, and all others still are.
+        /// An unlock has begun: all write requests pass from now on, but the others are still refused.
         case opening
-        /// The same without a lock before it: a lock file was gone before the lock thread saw it, so only requests were
-        /// refused, and nothing was wiped.
+        /// The same without a lock before it: a lock file disappeared before the lock thread saw it, so requests were
+        /// refused, but nothing was wiped.
         case reopening
 
-        /// The name in `status`. "locked" promises that nothing is left in memory.
+        /// The name in `status`. "locked" promises that memory is purged.
         var text: String {
             switch self {
             case .opening: "locked"
@@ -25,7 +25,7 @@ package final class LockGate: Sendable {
         }
     }
 
-    /// One worker's mark: a request is in progress.
+    /// One worker's mark, set while a request is in progress.
     package final class InFlight: Sendable {
         /// Odd while a request is in progress. Only its worker changes it.
         fileprivate let steps = Atomic<UInt64>(0)
@@ -34,19 +34,19 @@ package final class LockGate: Sendable {
     private let current = Atomic<UInt8>(State.unlocked.rawValue)
     private let unlockedOnce = Atomic<Bool>(true)
     private let marks = Monitor<[InFlight]>([])
-    /// Number of `drain` calls in progress.
+    /// The number of `drain` calls in progress.
     private let drains = Atomic<Int>(0)
     private let lastActivity = Atomic<Int>(0)
     private let hasExpired = Atomic<Bool>(false)
-    /// Time in milliseconds of CLOCK_MONOTONIC. The first activity after it calls `onAlarm`.
+    /// A time in milliseconds of CLOCK_MONOTONIC. The first activity after it calls `onAlarm`.
     private let alarm = Atomic<Int>(.max)
     private let onAlarm = Observer<Void>()
-    /// Every request checks them.
+    /// The lock files, which every request checks.
     package let lockFiles: LockFiles
-    /// With a grace, requests pass until the lock thread locks.
+    /// True if there is a grace, in which requests pass until the lock thread locks.
     private let letsPassInGrace: Bool
     private let onSighting = Observer<Void>()
-    /// True from the first sighting of a lock file until the lock thread has looked, and locks or opens the gate again.
+    /// True from the first sighting of a lock file until the lock thread has checked it, and locks or reopens the gate.
     private let isSighted = Atomic<Bool>(false)
 
     package init(_ options: LockOptions = LockOptions()) {
@@ -62,10 +62,10 @@ package final class LockGate: Sendable {
         return state
     }
 
-    /// True once the vault has been unlocked: the class `until-first-unlock` is available.
+    /// True once the vault has been unlocked, so that the class `until-first-unlock` is available.
     package var hasBeenUnlocked: Bool { unlockedOnce.load(ordering: .acquiring) }
 
-    /// Called by the lock controller alone.
+    /// Sets the state. Called only by the lock controller.
     package func enter(_ state: State) {
         switch state {
         case .unlocked: unlockedOnce.store(true, ordering: .releasing)
@@ -75,20 +75,20 @@ package final class LockGate: Sendable {
         current.store(state.rawValue, ordering: .sequentiallyConsistent)
     }
 
-    /// For a vault that is locked when it is mounted. Call before the first request.
+    /// Locks the vault at the mount. Call it before the first request.
     package func beLockedFromTheStart() {
         unlockedOnce.store(false, ordering: .releasing)
         enter(.locked)
     }
 
-    /// True if a request may proceed. Also checks the lock files, because the watch may be late.
+    /// Returns true if a request may proceed. Also checks the lock files, because the watch may be late.
     @inline(__always)
     package func isUnlocked() -> Bool {
         guard current.load(ordering: .sequentiallyConsistent) == State.unlocked.rawValue else { return false }
         return lockFiles.all.isEmpty || lockFilesLetPass()
     }
 
-    /// True if a write request may proceed, as `isUnlocked` says, or because an unlock has begun.
+    /// Returns true if a write request may proceed, either as `isUnlocked` says, or because an unlock has begun.
     package func admitsWrites() -> Bool {
         guard state == .opening || state == .reopening else { return isUnlocked() }
         return lockFiles.all.isEmpty || lockFilesLetPass()
@@ -100,7 +100,7 @@ package final class LockGate: Sendable {
     /// True if the lease has ended. Then a lock leaves no class available.
     package var isExpired: Bool { hasExpired.load(ordering: .acquiring) }
 
-    /// Called by the lock controller alone.
+    /// Called only by the lock controller.
     func setExpired(_ expired: Bool) { hasExpired.store(expired, ordering: .releasing) }
 
     // MARK: Lock files
@@ -114,24 +114,24 @@ package final class LockGate: Sendable {
         return letsPassInGrace
     }
 
-    /// Called by the lock controller when no lock file is there. True if requests are refused because of one that was:
-    /// then the gate must be opened as at an unlock.
+    /// Returns true if requests are refused because of a former lock file, so that the gate must be opened as at an
+    /// unlock. Called by the lock controller when all lock files are absent.
     func refusesForNothing() -> Bool {
         if letsPassInGrace { isSighted.store(false, ordering: .sequentiallyConsistent) }
         return isSighted.load(ordering: .sequentiallyConsistent)
     }
 
-    /// Calls `body` when a request finds a lock file.
+    /// Sets the function to call when a request finds a lock file.
     func whenSighted(_ body: @escaping @Sendable () -> Void) { onSighting.set(body) }
 
-    /// The files that lock now, and their states.
+    /// Returns the files that lock now, and their states.
     func lockingFiles() -> [(file: LockFile, state: LockFileState)] {
         lockFiles.all.map { ($0, $0.check()) }.filter { $0.1.isLocked }
     }
 
     // MARK: Requests in progress
 
-    /// A mark for a worker thread.
+    /// Returns a mark for a worker thread.
     package func register() -> InFlight {
         let inFlight = InFlight()
         marks.update { $0.append(inFlight) }
@@ -149,7 +149,7 @@ package final class LockGate: Sendable {
         inFlight.steps.store(inFlight.steps.load(ordering: .relaxed) | 1, ordering: .sequentiallyConsistent)
     }
 
-    /// Marks the end of a request, or that a lock need not wait for it. May be called twice.
+    /// Marks the end of a request, or of a lock's need to wait for it. May be called twice.
     @inline(__always)
     package func leave(_ inFlight: InFlight) {
         let steps = inFlight.steps.load(ordering: .relaxed)
@@ -159,7 +159,7 @@ package final class LockGate: Sendable {
     }
 
     /// Waits until every request in progress has left, or until the deadline.
-    /// - Returns: the number of requests that have not left.
+    /// - Returns: the number of requests still inside.
     @discardableResult
     package func drain(until deadline: ContinuousClock.Instant? = nil) -> Int {
         drains.add(1, ordering: .sequentiallyConsistent)
@@ -183,13 +183,13 @@ package final class LockGate: Sendable {
     /// Marks the mount as used.
     @inline(__always)
     package func markActivity() {
-        // At most a tick late (clock_gettime(2)), at a tenth of the cost.
+        // This clock is at most a tick late (clock_gettime(2)), at a tenth of the cost.
         let milliseconds = nanoseconds(of: CLOCK_MONOTONIC_COARSE) / 1_000_000
         lastActivity.store(milliseconds, ordering: .relaxed)
         if milliseconds >= alarm.load(ordering: .relaxed) { ring() }
     }
 
-    /// Calls `body` once, at the first activity after that time, on the request's thread.
+    /// Calls `body` once, at the first activity after this time, on the request's thread.
     func callAtActivity(after milliseconds: Int, _ body: @escaping @Sendable () -> Void) {
         onAlarm.set(body)
         alarm.store(monotonicMilliseconds() + milliseconds, ordering: .releasing)
@@ -200,6 +200,6 @@ package final class LockGate: Sendable {
         onAlarm.notify()
     }
 
-    /// Time of the last request, in milliseconds of CLOCK_MONOTONIC.
+    /// The time of the last request, in milliseconds of CLOCK_MONOTONIC.
     package var lastActivityMilliseconds: Int { lastActivity.load(ordering: .relaxed) }
 }

@@ -8,15 +8,15 @@ package enum LockPolicy: String, CaseIterable, Codable, Sendable {
     case forget
 }
 
-/// When and how a mount locks.
+/// The settings of a mount's lock.
 package struct LockOptions: Codable, Sendable {
     package var lockFiles: [LockFile]
     package var policy: LockPolicy
-    /// Time that programs with files open for writing get to finish.
+    /// The time in which programs with files open for writing can finish.
     package var graceMilliseconds: Int
-    /// Time without a request after which the mount locks. Nil: never.
+    /// The time without a request after which the mount locks. Nil for never.
     package var idleMilliseconds: Int?
-    /// Time that a lock waits for requests that wait for the store.
+    /// The time for which a lock waits for requests stuck in the store.
     package var storeTimeoutMilliseconds = 10_000
 
     package init(
@@ -32,7 +32,7 @@ package struct LockOptions: Codable, Sendable {
 
 /// The reason of a lock. The raw values are those of the control socket.
 package enum LockReason: String, Codable, Sendable, CaseIterable {
-    /// A lock file exists, or looking for it fails.
+    /// A lock file exists, or checking for it fails.
     case lockFile = "lock-file"
     /// A lock file's directory was removed or replaced, or can no longer be watched.
     case lockDirectory = "lock-directory"
@@ -49,8 +49,8 @@ package enum LockEvent: Sendable {
     case willUnlock, didUnlock
     /// The number of requests refused since the last such event.
     case denied(count: UInt64)
-    /// Damage was found.
+    /// A request, or work in the background, has found damage.
     case integrityError(Damage)
-    /// A part of the vault does not work. At the end of the mount: not everything that was written is known to be in place.
+    /// A part of the vault does not work. At the end of the mount: some written data may not be in place.
     case problem(String, isAtEnd: Bool)
 }

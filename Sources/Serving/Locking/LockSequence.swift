@@ -3,7 +3,7 @@ internal import FileSystem
 internal import Glibc
 internal import Logging
 
-/// The steps of a lock, in order. Each closes a race that the one before leaves open. Runs on the lock thread.
+/// The steps of a lock, in order. Each closes a race left open by the one before. Runs on the lock thread.
 struct LockSequence {
     private let controller: LockController
     private let policy: LockPolicy
@@ -11,15 +11,15 @@ struct LockSequence {
     private let started = ContinuousClock.now
     /// True once a wait for the store has timed out.
     private var isStoreSilent = false
-    /// True if a program has not taken over names in time.
+    /// True if a program has not received its names in time.
     private var areNamesLeft = false
     /// True if making written data durable has timed out.
     private var isDurabilityUnknown = false
     /// The dropped inodes, each before the directory that contains it.
     private var inodes: [UInt64] = []
-    /// Timeout once the store has not answered.
+    /// The timeout once the store is silent.
     private static let silentStoreTimeoutMilliseconds = 1000
-    /// Time for making written data durable, if the store goes on answering.
+    /// The time for making written data durable, if the store goes on answering.
     private static let sealTimeout = Duration.seconds(60)
     static let reason = ": the vault's store does not answer; that is done when it does"
     private static let namesLeft =
@@ -33,7 +33,7 @@ struct LockSequence {
         receipt.reasons = reasons.map(\.rawValue)
     }
 
-    /// - Parameter everything: true to forget, with the policy `forget`, also the keys that it usually leaves.
+    /// - Parameter everything: true to forget, with the policy `forget`, also the usually remaining keys.
     mutating func run(forgettingEverything everything: Bool) -> LockReceipt {
         let writtenBack = fileSystem.counters.writtenBackBytes.total
         // From here on requests are refused, except for dirty mapped pages that the kernel writes back.
@@ -41,11 +41,11 @@ struct LockSequence {
         case .unlocked, .reopening:
             fileSystem.gate.enter(.locking)
             fileSystem.beginArrivals()
-        // An unlock that could not be finished.
+        // An earlier unlock could not be finished.
         case .opening: fileSystem.gate.enter(.locking)
         case .locking, .locked: break
         }
-        // A late reply would fill a cache that has been purged.
+        // Wait for the requests first, because a late reply would fill a purged cache.
         step("requests") { $0.waitForRequests() }
         step("names") { $0.dropNames() }
         step("inodes") { $0.dropInodes() }
@@ -64,7 +64,7 @@ struct LockSequence {
         return receipt
     }
 
-    /// Purges files whose last handles were closed while their class is locked. They are not opened again before the unlock.
+    /// Purges files whose last handles were closed while their class is locked. They stay closed until the unlock.
     func purge(_ files: [LockController.ClosedFile]) {
         guard fileSystem.gate.state == .locked else { return }
         guard
@@ -84,7 +84,7 @@ struct LockSequence {
 
     // MARK: A store that does not answer
 
-    /// The timeout of a step that may wait for the store, short once that has not answered.
+    /// The timeout of a step that may wait for the store, short once the store is silent.
     private var timeout: Duration {
         .milliseconds(
             isStoreSilent ? Self.silentStoreTimeoutMilliseconds : controller.options.storeTimeoutMilliseconds)
@@ -92,7 +92,7 @@ struct LockSequence {
 
     /// Runs `body`, which may wait for the store, until the timeout. Then returns nil and adds `unpurged` to the
     /// receipt.
-    /// - Parameter progress: a number that grows while the store answers. Each growth begins the timeout again.
+    /// - Parameter progress: returns a number that grows while the store answers. Each growth begins the timeout again.
     private mutating func bounded<Result: Sendable>(
         as use: LockController.StoreUse = .other, _ unpurged: String?, progress: () -> UInt64 = { 0 },
         _ body: @escaping @Sendable () -> Result
@@ -110,7 +110,7 @@ struct LockSequence {
     }
 
     private mutating func waitForRequests() {
-        // Work that an earlier lock or unlock began may still have keys.
+        // The work of an earlier lock or unlock may still have keys.
         isStoreSilent = controller.isStoreSilent(afterMilliseconds: Self.silentStoreTimeoutMilliseconds)
         let left = fileSystem.gate.drain(until: controller.storeDeadline)
         guard left > 0 else { return }
@@ -125,8 +125,8 @@ struct LockSequence {
     }
 
     private mutating func dropNames() {
-        // Names are dropped when the programs have taken over their replies. One may get no processor, which must not
-        // keep the keys from being wiped.
+        // Names are dropped once the programs have received their replies. One of them may get no processor time, but
+        // the keys must still be wiped.
         let task = controller.begin(as: .naming) { [controller, fileSystem] in
             controller.caches.dropNames { fileSystem.knownNames() }
         }
@@ -168,9 +168,8 @@ struct LockSequence {
         for failure in failures ?? [] { receipt.fail(failure) }
     }
 
-    /// Waits for the workers that `wipeWorkers` has left in fsync(2) or the like, because their buffers may hold
-    /// plaintext of an earlier request. It is the last step: the seals have waited for the same disk, so usually no
-    /// worker is left.
+    /// Waits for the workers left by `wipeWorkers` in fsync(2) or the like, because their buffers may hold plaintext of
+    /// an earlier request. It comes last, because the seals have waited for the same disk, so usually all have wiped.
     private mutating func awaitWipedWorkers() {
         let left = controller.caches.awaitWipedWorkers(until: .now + timeout)
         guard left > 0 else { return }
@@ -184,21 +183,21 @@ struct LockSequence {
         let progress = { [fileSystem] in fileSystem.counters.filesSealed.total }
         let seal: Void? = bounded(nil, progress: progress) { [controller, fileSystem] in
             fileSystem.sealEverything()
-            // Needs a key that `forgetKeys` may wipe.
+            // Save the time now, because it needs a key that `forgetKeys` may wipe.
             controller.lease?.saveTime()
         }
         isDurabilityUnknown = seal == nil
-        // After the keys are wiped, no file is sealed before the unlock. A silent store must not keep the keys, so this does not
-        // count as a wait for it.
+        // Once the keys are wiped, files stay unsealed until the unlock, so put them in place now. A silent store must
+        // not keep the keys, so this does not count as a wait for it.
         if policy == .forget, !isStoreSilent, fileSystem.unsealedFiles.withKeys > 0 {
             _ = controller.bounded { [fileSystem] in fileSystem.sealClosed() }
         }
         receipt.filesSealed = fileSystem.counters.filesSealed.total - before
     }
 
-    /// Finds out what is not durable. After the keys are wiped, because the store may not answer.
+    /// Finds out what is not durable, after the keys are wiped, because the store may not answer.
     private mutating func findMissing() {
-        // An earlier one may still wait.
+        // An earlier check may still wait.
         let check: Void? =
             controller.isInProgress(.checking)
             ? nil
@@ -215,7 +214,7 @@ struct LockSequence {
                 + "you unmount")
     }
 
-    /// Wipes keys. Not while a request waits for the store, because it still uses its keys.
+    /// Wipes keys, unless a request waits for the store, because it still uses its keys.
     private mutating func forgetKeys(_ everything: Bool) {
         guard !isStoreSilent else { return receipt.fail("keys" + Self.reason) }
         let forgotten = bounded(as: .wiping, "keys") { [fileSystem] in fileSystem.forgetKeys(everything: everything) }

@@ -12,26 +12,26 @@ struct LockThread {
     private var reasons: Set<LockReason> = []
     private var limiter = UnlockLimiter()
     private var waiting: [LockController.LockReply] = []
-    /// Each includes the ones before it.
+    /// The keys wiped so far. Each case includes the ones before it.
     enum Keys: Int {
         case present
         case forgotten
-        /// Also those that other locks leave, after the end of a lease.
+        /// Also the keys that other locks leave are wiped, after the end of a lease.
         case ended
     }
 
-    /// A secret that is missing, and nothing else.
+    /// The state of a secret, if an unlock lacks nothing else.
     enum MissingSecret {
         case none
         /// `secretWanted` was called.
         case wanted
-        /// The one that was given could not be tried or used.
+        /// The given secret could not be tried or used.
         case failed
     }
 
     private var keys = Keys.present
     private var missing = MissingSecret.none
-    /// True if this lock forgets the keys whatever the mount's policy is.
+    /// True if this lock forgets the keys in spite of the mount's policy.
     private var isToForget = false
     private var receipt: LockReceipt
 
@@ -43,7 +43,7 @@ struct LockThread {
         receipt = LockReceipt(policy: controller.options.policy)
     }
 
-    /// Locks at the mount if there is a reason. Call before the first request.
+    /// Locks at the mount if there is a reason. Call it before the first request.
     mutating func begin() {
         checkLockFiles()
         checkLease()
@@ -62,7 +62,7 @@ struct LockThread {
                 reasons.insert(.lockDirectory)
             }
             if isIdle() { reasons.insert(.idle) }
-            // `checkLease` reads the vault, and a lock must not wait for that.
+            // `checkLease` reads the vault, and a lock must not wait for this.
             let isAsked = queue.jobs.contains(where: \.isLock)
             let isToLock = gate.state == .unlocked && (isAsked || !reasons.isEmpty)
             if !isToLock { checkLease() }
@@ -87,7 +87,7 @@ struct LockThread {
             else {
                 return nil
             }
-            // Leave jobs after an unlock in the queue, where the unlock finds a lock that came in the meantime.
+            // Leave jobs after an unlock in the queue, where the unlock finds a lock requested meanwhile.
             let end = queue.jobs.firstIndex(where: \.isUnlock).map { $0 + 1 } ?? queue.jobs.endIndex
             var removed = queue
             removed.jobs = Array(queue.jobs[..<end])
@@ -107,8 +107,8 @@ struct LockThread {
         return monotonicMilliseconds() >= gate.lastActivityMilliseconds + idle
     }
 
-    /// Updates the reasons from the lock files. A changed directory stays a reason until an unlock accepts the directory
-    /// that is there then.
+    /// Updates the reasons from the lock files. A changed directory stays a reason until an unlock accepts the current
+    /// one.
     private mutating func checkLockFiles() {
         let states = gate.lockingFiles()
         reasons.remove(.lockFile)
@@ -118,7 +118,7 @@ struct LockThread {
         publishReasons()
     }
 
-    /// Adds the end of the lease to the reasons. It stays until a secret opens a slot that has not expired.
+    /// Adds the end of the lease to the reasons. It stays until a secret opens an unexpired slot.
     private mutating func checkLease(graceEnd: ContinuousClock.Instant? = nil) {
         if let lease = controller.lease, !reasons.contains(.expired), hasEnded(lease, graceEnd: graceEnd) {
             controller.logger.notice("the slot that opened the vault has expired: locked")
@@ -128,13 +128,13 @@ struct LockThread {
         watchLease()
     }
 
-    /// Returns whether the lease has ended. If the store does not answer, the last known state counts.
-    /// - Parameter graceEnd: the end of the grace that is running.
+    /// Returns true if the lease has ended. If the store does not answer, the last known state counts.
+    /// - Parameter graceEnd: the end of the current grace.
     private func hasEnded(_ lease: any LeaseKeeper, graceEnd: ContinuousClock.Instant?) -> Bool {
         guard let graceEnd else {
             return controller.bounded(unless: controller.asksToLock) { lease.hasEnded() } ?? lease.isOver
         }
-        // Do not ask a store that does not answer again at each event.
+        // Do not ask a silent store again at each event.
         if controller.isStoreSilent() { return lease.isOver }
         let fileSystem = controller.fileSystem
         let hasEnded = controller.bounded(
@@ -187,12 +187,12 @@ struct LockThread {
             LockSequence(controller, reasons: [], policy: keys == .present ? .refuse : .forget).purge(files)
         case .lockAgain:
             if gate.state == .locked { lock() }
-            // Only now, because earlier the store would still not answer.
+            // Reset this only now, because earlier the store would still not answer.
             if missing == .failed { missing = .none }
         }
     }
 
-    /// Locks if there is a reason. Unlocks if there is none and no secret is missing.
+    /// Locks if there is a reason. Unlocks if there is none and the secret is not missing.
     private mutating func lockOrUnlock() {
         while true {
             if !reasons.isEmpty && gate.state == .unlocked {
@@ -207,7 +207,7 @@ struct LockThread {
             }
             checkLockFiles()
         }
-        // A lock file that is gone before it was looked at has locked requests, and nothing else.
+        // A lock file removed before this thread saw it has only made requests fail, so open the gate again.
         if gate.state == .unlocked, !gate.refusesForNothing() || openGate() { controller.fileSystem.endArrivals() }
         publishReasons()
         for reply in waiting { reply(receipt, false) }
@@ -215,7 +215,7 @@ struct LockThread {
         wantSecret()
     }
 
-    /// Requests a secret, once, if nothing else is missing.
+    /// Requests a secret, once, if an unlock lacks nothing else.
     private mutating func wantSecret() {
         guard reasons.isEmpty, gate.state == .locked, needsSecret else {
             missing = .none
@@ -228,7 +228,7 @@ struct LockThread {
 
     // MARK: Locking
 
-    /// Announces the lock and waits for the grace. Returns false if the reasons have ended in the meantime.
+    /// Announces the lock and waits for the grace. Returns false if the reasons have ended meanwhile.
     private mutating func waitForGrace() -> Bool {
         let grace = controller.options.graceMilliseconds
         announce(.willLock(sortedReasons, graceMilliseconds: grace))
@@ -301,11 +301,11 @@ struct LockThread {
 }
 
 extension LockThread {
-    /// Time to read the slots and try a secret on them.
+    /// The time for reading the slots and trying a secret on them.
     private static let unlockTimeoutMilliseconds = 120_000
     private static let overtaken = "a lock was asked for meanwhile"
 
-    /// Unlocks. Returns true if the vault was unlocked already.
+    /// Unlocks. Returns true if the vault was already unlocked.
     mutating func unlock(_ secret: LockController.SecretSource?) throws(UnlockRefusal) -> Bool {
         if gate.state == .unlocked { return true }
         try refuseWhileBusy()
@@ -328,7 +328,7 @@ extension LockThread {
         throw .lockFile(seen.map { $0.file.path.string }, reason: first.file.describe(first.state))
     }
 
-    /// Accepts the directories that are there now as those of the lock files.
+    /// Accepts the current directories as those of the lock files.
     private mutating func rearm() throws(UnlockRefusal) {
         guard reasons.contains(.lockDirectory) else { return }
         for file in controller.options.lockFiles {
@@ -370,8 +370,8 @@ extension LockThread {
         try withinTimeout { () throws(UnlockRefusal) in try fileSystem.restoreKeys(secret) }
     }
 
-    /// Runs `body`, which reads the store. After a timeout, or if a lock was requested meanwhile, `body` may still restore
-    /// keys. The receipt says so until another lock has wiped them.
+    /// Runs `body`, which reads the store. After a timeout, or if a lock was requested meanwhile, `body` may still
+    /// restore keys. The receipt reports this until another lock has wiped them.
     private mutating func withinTimeout<Value: Sendable>(
         _ body: @escaping @Sendable () throws(UnlockRefusal) -> Value
     ) throws(UnlockRefusal) -> Value {
@@ -405,7 +405,7 @@ extension LockThread {
         return true
     }
 
-    /// Makes the kernel find directories again whose lookups were refused.
+    /// Makes the kernel find directories again after it was refused their lookups.
     private func attachDirectories() {
         let isAll = receipt.names == "invalidated"
         let paths = controller.bounded(unless: controller.asksToLock) { [fileSystem = controller.fileSystem] in
@@ -417,8 +417,8 @@ extension LockThread {
         if isDone { controller.fileSystem.attachedDirectories() }
     }
 
-    /// Lets requests pass. At first only writes: no more of them are refused, so none leaves pages in the kernel while
-    /// those of refused ones are dropped. If that does not end in time, locks again and returns false.
+    /// Lets requests pass, at first only writes. New writes then leave no pages in the kernel while those of refused
+    /// writes are dropped. If this takes too long, locks again and returns false.
     private mutating func openGate() -> Bool {
         gate.enter(gate.state == .unlocked ? .reopening : .opening)
         let failures = controller.bounded { [caches = controller.caches] in caches.dropUnwritten() }
@@ -433,7 +433,7 @@ extension LockThread {
         return false
     }
 
-    /// Returns false if the mount stays locked.
+    /// Opens the gate and announces the unlock. Returns false if the mount stays locked.
     private mutating func finishUnlock() -> Bool {
         announce(.willUnlock)
         guard openGate() else { return false }

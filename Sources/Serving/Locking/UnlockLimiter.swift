@@ -1,12 +1,12 @@
-/// Limits guessing of secrets through the control socket. Each wrong secret doubles the wait before the next is tried, up
-/// to a minute. That allows about 1,440 guesses a day, for any number of connections.
+/// Limits guessing of secrets through the control socket. Each wrong secret doubles the wait before the next try, up to
+/// a minute. So about 1,440 guesses a day are possible, over any number of connections.
 struct UnlockLimiter {
     private static let longestWait = 60
 
     private var failures = 0
     private var notBefore: ContinuousClock.Instant?
 
-    /// Seconds until another secret may be tried. 0 if it may be tried now.
+    /// Returns the seconds until another secret may be tried. 0 for now.
     func wait(at now: ContinuousClock.Instant) -> Int {
         guard let notBefore, now < notBefore else { return 0 }
         return Int((notBefore - now).components.seconds) + 1

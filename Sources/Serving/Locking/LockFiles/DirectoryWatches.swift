@@ -2,27 +2,27 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// inotify(7) watches on all directories on the way to the lock files. One thread.
+/// The inotify(7) watches on all directories on the paths of the lock files. One thread.
 struct DirectoryWatches {
-    /// The reaction that an event needs.
+    /// The reaction required by an event.
     enum Effect: Comparable {
         case nothing
         /// A lock file may have appeared or disappeared.
         case check
-        /// The way to a lock file may have changed. The watches must be set again.
+        /// The path of a lock file may have changed, so the watches must be set again.
         case arm
     }
 
-    /// A directory on the way to a lock file.
+    /// A directory on the path of a lock file.
     private struct Level {
         let directory: FilePath
-        /// The name of the next directory, in the last level that of the lock file.
+        /// The name of the next directory or, in the last level, of the lock file.
         let entry: [UInt8]
     }
 
     private struct Directory {
         var mask: UInt32
-        /// Names of the next directories in it.
+        /// The names of the next directories in it.
         var childNames: [[UInt8]] = []
 
         mutating func merge(_ other: Self) {
@@ -31,8 +31,8 @@ struct DirectoryWatches {
         }
     }
 
-    /// Events of a directory itself: moved, removed, mode or ACL changed. The kernel also reports attribute changes of its
-    /// children.
+    /// The events of a directory itself: moved, removed, mode or ACL changed. The kernel also reports attribute changes
+    /// of its children.
     private static let changesOfItself = UInt32(IN_MOVE_SELF | IN_DELETE_SELF | IN_ATTRIB)
     private static let changesOfEntries = UInt32(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)
 
@@ -42,7 +42,7 @@ struct DirectoryWatches {
     private let chains: [[Level]]
     private var directories: [Int32: Directory] = [:]
 
-    /// - Parameter paths: absolute. `arm` returns false for one that leads through a link.
+    /// - Parameter paths: absolute. For a path through a link, `arm` returns false.
     init(_ inotify: Descriptor, to paths: [FilePath]) {
         self.inotify = inotify
         chains = paths.map { path in
@@ -77,7 +77,7 @@ struct DirectoryWatches {
             let header = MemoryLayout<inotify_event>.size
             while rest.count >= header {
                 let event = rest.loadUnaligned(as: inotify_event.self)
-                // Padded with NULs. Empty if the event is about the directory itself.
+                // The name is padded with NULs. It is empty if the event is about the directory itself.
                 let name = rest.dropFirst(header).prefix(Int(event.len)).prefix { $0 != 0 }
                 strongest = max(strongest, effect(of: event, name))
                 rest = rest.dropFirst(header + Int(event.len))
@@ -91,18 +91,17 @@ struct DirectoryWatches {
         guard let directory = directories[event.wd] else {
             // The kernel has ended this watch, or `arm` has.
             if event.mask & UInt32(IN_IGNORED) != 0 { return .nothing }
-            // Of a directory that was on the path while `arm` explored it, and then another one was there. Or of a watch that
-            // has failed.
+            // The event is of a directory that was replaced while `arm` explored the path, or of a failed watch.
             inotify_rm_watch(fd, event.wd)
             return .arm
         }
-        // Includes IN_UNMOUNT, and IN_IGNORED: the kernel has ended the watch.
+        // This includes IN_UNMOUNT, and IN_IGNORED, by which the kernel reports the end of the watch.
         if name.isEmpty || directory.childNames.contains(where: name.elementsEqual) { return .arm }
-        // Also for another name: on FAT, or in a directory that ignores case, it may be a lock file's in another spelling.
+        // Check for other names too, which may be a lock file's in another spelling (FAT, a directory ignoring case).
         return .check
     }
 
-    /// Sets the watches for the directories as they are now. Later changes give events.
+    /// Sets the watches for the current directories. Later changes give events.
     /// - Returns: false if some directory could not be watched, or may change without an event.
     mutating func arm() -> Bool {
         var isComplete = true
@@ -131,9 +130,10 @@ struct DirectoryWatches {
         return isComplete
     }
 
-    /// The deepest existing directory reports its entries, among them the lock file or the missing next directory. The one
-    /// above reports removals, because a removed directory gives no event of its own while somebody has it open. Those
-    /// above cannot be removed before it, and report only their own changes. So a busy /tmp costs nothing.
+    /// Returns the events of a level. The deepest existing directory reports its entries, among them the lock file or
+    /// the missing next directory. The one above reports removals, because an open directory's removal gives no event
+    /// of its own. Those above can only be removed after it, and report their own changes only. So a busy /tmp costs
+    /// nothing.
     private static func mask(levelsBelow: Int) -> UInt32 {
         switch levelsBelow {
         case 0: changesOfItself | changesOfEntries
@@ -142,8 +142,8 @@ struct DirectoryWatches {
         }
     }
 
-    /// Watches all entries of each directory before it looks for the next one, so that no change is missed.
-    /// - Returns: the number of levels that exist.
+    /// Watches all entries of each directory before it looks for the next one, so that every change gives an event.
+    /// - Returns: the number of existing levels.
     private func explore(_ levels: [Level], found: inout Set<Int32>, isComplete: inout Bool) -> Int {
         for (index, level) in levels.enumerated() {
             do throws(StoreError) {
@@ -151,12 +151,12 @@ struct DirectoryWatches {
             } catch .system(.noSuchFileOrDirectory) {
                 return index
             } catch .system(.notDirectory) {
-                // Possibly a link, which leads elsewhere.
+                // It may be a link, which leads elsewhere.
                 isComplete = false
                 return index
             } catch {
-                // EACCES (a directory that this user may search but not read) or ENOSPC (too many watches). Continue below
-                // it.
+                // Continue below a directory that this user may search but not read (EACCES), or after too many watches
+                // (ENOSPC).
                 isComplete = false
             }
         }
@@ -167,7 +167,7 @@ struct DirectoryWatches {
         _ directory: Directory, at path: FilePath, among armed: [Int32: Directory]
     ) throws(StoreError) -> Int32 {
         let watch = try watch(path, for: directory.mask)
-        // The same directory by another path (a bind mount). This call has replaced the first mask.
+        // Another path leads to the same directory (a bind mount), and this call has replaced its first mask.
         guard let other = armed[watch] else { return watch }
         return try self.watch(path, for: directory.mask | other.mask)
     }

@@ -8,13 +8,13 @@ package import SystemPackage
 package final class LockFile: @unchecked Sendable {
     // @unchecked: `init` writes the two pointers and their targets, and `deinit` frees them.
 
-    /// Absolute. May lead through links: they are followed at each look, so one that is switched makes the directory
-    /// another.
+    /// The absolute path. It may lead through links. Each check follows them, so a switched link leads to another
+    /// directory.
     package let path: FilePath
-    /// The directory that contains it.
+    /// The directory of the lock file.
     package let directory: FilePath
 
-    /// The directory's path for a look at it.
+    /// The directory's path for checks.
     private let looked: FilePath
     private let cPath, cDirectory: UnsafeMutablePointer<CChar>
 
@@ -26,7 +26,7 @@ package final class LockFile: @unchecked Sendable {
     /// True if this user owned the directory at the last check. Locked during all of `rearm`.
     private let isOurs: Mutex<Bool>
 
-    /// Makes the path absolute, checks the directory and remembers it. Never follows the last component.
+    /// Makes the path absolute, checks the directory and remembers it. The last component is never followed.
     /// - Throws: if the directory cannot be examined, or other users can write in it.
     package init(path given: FilePath) throws(LockFileError) {
         guard let name = given.lastComponent, name.kind == .regular else {
@@ -34,7 +34,7 @@ package final class LockFile: @unchecked Sendable {
         }
         let isThroughLink: Bool
         (directory, isThroughLink) = try Self.absolute(given.removingLastComponent())
-        // A link that is itself the directory's path is followed, but none that takes the directory's place later.
+        // Follow a link that is itself the directory's path, but not one that takes the directory's place later.
         looked = isThroughLink ? directory.appending(".") : directory
         path = directory.appending(name)
         let identity = try Self.identifySafe(directory, at: looked)
@@ -44,7 +44,7 @@ package final class LockFile: @unchecked Sendable {
         isOurs = Mutex(identity.owner == geteuid())
         cPath = Self.copy(path)
         cDirectory = Self.copy(looked)
-        // It would lock for ever.
+        // Such a name would lock for ever.
         guard check() != .unknown(.fileNameTooLong) else {
             throw LockFileError("lock file \(path.string): the name is too long")
         }
@@ -55,12 +55,12 @@ package final class LockFile: @unchecked Sendable {
         free(cDirectory)
     }
 
-    /// Looks at the path, then at its directory, with two system calls. Allocates and locks nothing.
+    /// Checks the path, then its directory, with two system calls. Allocates and locks nothing.
     ///
-    /// The order matters. The path also does not exist if the directory was replaced a moment before. The later look at
-    /// the directory detects that. In the other order, a directory replaced between the two looks would count as
-    /// unlocked. Two calls cannot detect a directory that is moved away before the first and back before the second. The
-    /// next look finds the lock file in it.
+    /// The order matters. The path also does not exist if the directory was replaced a moment before, which the later
+    /// check of the directory detects. In the other order, a directory replaced between the two checks would count as
+    /// unlocked. Two calls cannot detect a directory that is moved away before the first and back before the second,
+    /// but the next check finds the lock file in it.
     package func check() -> LockFileState {
         var status = stat()
         guard Self.retrying({ fstatat(AT_FDCWD, cPath, &status, AT_SYMLINK_NOFOLLOW) }) == -1 else { return .present }
@@ -74,9 +74,9 @@ package final class LockFile: @unchecked Sendable {
         return failure == ENOENT ? .absent : .unknown(Errno(rawValue: failure))
     }
 
-    /// Makes the directory again if it no longer exists and was this user's. Checks it as `init` does, and remembers it
-    /// from now on. Only for an explicit unlock.
-    /// - Throws: as `init`. The remembered directory then stays.
+    /// Makes a missing directory again if it was this user's. Checks it as `init` does, and remembers it from now on.
+    /// Only for an explicit unlock.
+    /// - Throws: the errors of `init`. The former directory then stays remembered.
     package func rearm() throws(LockFileError) {
         try isOurs.withLock { (isOurs) throws(LockFileError) in
             // The check below reports ENOENT better.
@@ -91,7 +91,7 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    /// A line for people.
+    /// Returns a line for people.
     package func describe(_ state: LockFileState) -> String {
         switch state {
         case .absent: "no lock file \(path.string)"
@@ -106,9 +106,9 @@ package final class LockFile: @unchecked Sendable {
             && birth.load(ordering: .relaxed) == identity.birth
     }
 
-    /// The numbers that tell the directory at `path` from another one in its place. ext4 gives the inode number of a removed
-    /// directory to the next one made, so device and inode are not enough.
-    /// - Throws: if it is no directory, or not safe.
+    /// Returns the numbers that distinguish the directory at `path` from another one in its place. Device and inode are
+    /// not enough, because ext4 gives the inode number of a removed directory to the next one made.
+    /// - Throws: if it is not a directory, or not safe.
     private static func identifySafe(
         _ path: FilePath, at looked: FilePath
     ) throws(LockFileError) -> linux_file_identity {
@@ -121,17 +121,17 @@ package final class LockFile: @unchecked Sendable {
         guard found.owner == geteuid() || found.owner == 0 else {
             throw .unsafe(path, "it belongs to user \(found.owner)")
         }
-        // With an ACL the group bits are its mask, so no named user or group has more rights (acl(5)).
+        // With an ACL the group bits are its mask, so named users and groups have no more rights (acl(5)).
         guard found.mode & (S_IWGRP | S_IWOTH) == 0 else {
             throw .unsafe(path, "others can write in it (mode \(String(found.mode & 0o7777, radix: 8)))")
         }
         return found
     }
 
-    /// Sets a directory's access time to what it is. If the directory is in a lower layer of an overlay, the first
-    /// change gives it another birth time, and perhaps another inode number (Documentation/filesystems/overlayfs.rst,
-    /// "Inode properties"). That must not be the making of the lock file. Only the owner may do this, so for another
-    /// user's directory it has no effect.
+    /// Sets a directory's access time to its current value. If the directory is in a lower layer of an overlay, the
+    /// first change gives it another birth time, and perhaps another inode number
+    /// (Documentation/filesystems/overlayfs.rst, "Inode properties"). The making of the lock file must not be this
+    /// first change. For another user's directory this has no effect, because only the owner may do it.
     private static func copyUp(_ path: FilePath) {
         path.withPlatformString { path in
             var status = stat()
@@ -141,7 +141,7 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    /// FUSE and network file systems can return EINTR, which means nothing for the file.
+    /// Repeats a call after EINTR, which FUSE and network file systems can return, whatever the file is.
     private static func retrying(_ call: () -> Int32) -> Int32 {
         while true {
             let result = call()
@@ -149,15 +149,15 @@ package final class LockFile: @unchecked Sendable {
         }
     }
 
-    /// The absolute path of a directory, and whether it leads through a link. Without one it has no `.` and `..`, which
-    /// may lead elsewhere after a link.
+    /// Returns the absolute path of a directory, and true if it leads through a link. Otherwise it is free of `.` and
+    /// `..`, which may lead elsewhere after a link.
     private static func absolute(_ directory: FilePath) throws(LockFileError) -> (FilePath, isThroughLink: Bool) {
         let resolved = try resolve(directory.isEmpty ? "." : directory)
         let absolute = directory.isAbsolute ? directory : try resolve(".").pushing(directory)
         return absolute.lexicallyNormalized() == resolved ? (resolved, false) : (absolute, true)
     }
 
-    /// realpath(3).
+    /// Calls realpath(3).
     private static func resolve(_ path: FilePath) throws(LockFileError) -> FilePath {
         guard let resolved = path.withPlatformString({ realpath($0, nil) }) else {
             throw LockFileError(errno, checking: path)
@@ -174,13 +174,13 @@ package final class LockFile: @unchecked Sendable {
 
 /// The result of `LockFile.check`. Every state except `absent` locks.
 package enum LockFileState: Equatable, Sendable {
-    /// Nothing exists there, and its directory is unchanged.
+    /// The file is missing, and its directory is unchanged.
     case absent
     /// Something exists there: a file, a directory, a dangling link.
     case present
-    /// Its directory was removed or replaced.
+    /// The directory was removed or replaced.
     case parentChanged
-    /// The look failed, for example with EACCES or EIO.
+    /// The check failed, for example with EACCES or EIO.
     case unknown(Errno)
 
     package var isLocked: Bool { self != .absent }
@@ -200,14 +200,14 @@ package struct LockFileError: Error, Equatable, Sendable, CustomStringConvertibl
         }
     }
 
-    /// Other users could make and remove files in the directory.
+    /// Returns the error for a directory in which other users could make and remove files.
     fileprivate static func unsafe(_ path: FilePath, _ reason: String) -> Self {
         Self("directory \(path.string) of the lock file is not safe: \(reason)")
     }
 }
 
 extension LockFile: Codable {
-    /// Checks the directory again, and remembers it as it is now.
+    /// Checks the directory again, and remembers it in its current state.
     package convenience init(from decoder: any Decoder) throws { try self.init(path: FilePath(from: decoder)) }
 
     package func encode(to encoder: any Encoder) throws { try path.encode(to: encoder) }

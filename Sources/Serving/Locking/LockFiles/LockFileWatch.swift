@@ -3,21 +3,21 @@ internal import LinuxSystem
 internal import Synchronization
 package import SystemPackage
 
-/// Reports when lock files appear or disappear, and tells `LockFiles` when requests need not look. Its thread looks at all
-/// of them if something on the way to one has changed, and sleeps otherwise. If inotify(7) does not report every change, it
-/// looks every 50 ms. Any thread.
+/// Reports when lock files appear or disappear, and informs `LockFiles` when requests need not check them. Its thread
+/// checks all of them after each change on the path of one, and sleeps otherwise. If inotify(7) does not report every
+/// change, it checks them every 50 ms. Any thread.
 package final class LockFileWatch: Sendable {
     package enum Report: Equatable, Sendable {
         /// The state of each file, in their order.
         case checked([LockFileState])
-        /// The watch has ended. Treat the files as present. A new watch may be started.
+        /// The watch has ended. The receiver must treat the files as present, and may start a new watch.
         case failed(Errno)
     }
 
     fileprivate let files: LockFiles
     fileprivate let onChange: @Sendable (Report) -> Void
     fileprivate let system: WatchSystem
-    /// Readable if something is requested.
+    /// Readable if there is a request for the thread.
     fileprivate let waker: Waker
     fileprivate let isStopping = Atomic(false)
     fileprivate let isRefreshing = Atomic(false)
@@ -25,7 +25,7 @@ package final class LockFileWatch: Sendable {
 
     /// Starts the thread, which ends at `stop`.
     /// - Parameter onChange: called on the watch's thread, first with the state at the start, then at each change. The
-    ///   watch looks at nothing while it runs. It must not call `stop`.
+    ///   watch checks nothing until it returns. It must not call `stop`.
     /// - Throws: the error of eventfd(2) or pthread_create(3).
     package convenience init(files: LockFiles, onChange: @escaping @Sendable (Report) -> Void) throws(LockFileError) {
         try self.init(files: files, system: WatchSystem(), onChange: onChange)
@@ -45,13 +45,13 @@ package final class LockFileWatch: Sendable {
         }
     }
 
-    /// Makes the thread look and report, even if nothing has changed. Call it also after `LockFile.rearm`.
+    /// Makes the thread check and report, even without a change. Call it also after `LockFile.rearm`.
     package func refresh() {
         isRefreshing.store(true, ordering: .releasing)
         waker.wake()
     }
 
-    /// Ends the thread and waits for it. No report comes after that.
+    /// Ends the thread and waits for it. This also ends the reports.
     package func stop() {
         isStopping.store(true, ordering: .releasing)
         waker.wake()
@@ -59,11 +59,11 @@ package final class LockFileWatch: Sendable {
     }
 }
 
-/// The kernel's interfaces that a watch uses. Tests leave some out.
+/// The kernel's interfaces used by a watch. Tests omit some.
 struct WatchSystem: Sendable {
     /// Reports each change of the mount table to poll(2): proc_pid_mountinfo(5).
     var mountTable = "/proc/self/mountinfo"
-    /// poll(2). The timeout is in milliseconds, −1 for none.
+    /// Calls poll(2). The timeout is in milliseconds, −1 for none.
     var poll: @Sendable (_ descriptors: inout [pollfd], _ timeout: Int32) -> Int32 = { descriptors, timeout in
         Glibc.poll(&descriptors, nfds_t(descriptors.count), timeout)
     }
@@ -78,7 +78,7 @@ private struct WatchLoop {
 
     private typealias Effect = DirectoryWatches.Effect
 
-    /// Time between two looks if not every change gives an event.
+    /// The time between two checks if some changes give no event.
     private static let intervalMilliseconds: Int32 = 50
 
     private let watch: LockFileWatch
@@ -112,13 +112,13 @@ private struct WatchLoop {
         let (awaited, isRefreshing) = try awaitEffect()
         let effect = isComplete ? awaited : max(awaited, .check)
         guard effect > .nothing else { return }
-        // First, because others wait for the report.
+        // Check first, because others wait for the report.
         let isChanged = check(reportsAnyway: false)
         guard effect == .arm || (isChanged && !isComplete) else { return }
         arm(reportsAnyway: isRefreshing)
     }
 
-    /// Sets the watches, then looks, because something may have changed before.
+    /// Sets the watches, then checks the files, because one may have changed before.
     private mutating func arm(reportsAnyway: Bool) {
         isComplete = (directories?.arm() ?? false) && mountTable != nil
         check(reportsAnyway: reportsAnyway)
@@ -167,7 +167,7 @@ private struct WatchLoop {
         do throws(StoreError) {
             return try directories?.readEvents() ?? .nothing
         } catch {
-            // Look at intervals from now on.
+            // From now on, check at intervals.
             directories = nil
             return .arm
         }

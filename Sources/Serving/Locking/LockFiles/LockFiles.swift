@@ -4,22 +4,22 @@ internal import Synchronization
 
 /// The lock files of a mount. Each request checks them. Any thread.
 ///
-/// While the watch is quiet, a request only asks if an inotify(7) event waits, in 0.25 µs. A look at a missing file takes
-/// 0.6 µs on ext4 and 1.8 µs on tmpfs, which remembers no missing names (simple_lookup in fs/libfs.c). The kernel queues the
-/// event before the call returns that makes the file (fsnotify_create in include/linux/fsnotify.h), so every later request
-/// finds it. A mount or an unmount gives no event: until the watch has noticed it, a lock file that it shows does not count.
-/// Nor do changes that a file system makes by itself (`zfs rollback`), or that are made in a layer of a mounted overlay, which
-/// is not allowed (Documentation/filesystems/overlayfs.rst).
+/// While the watch is quiet, a request only asks if an inotify(7) event waits, in 0.25 µs. A check of a missing file
+/// takes 0.6 µs on ext4 and 1.8 µs on tmpfs, which remembers no missing names (simple_lookup in fs/libfs.c). The kernel
+/// queues the event before the call that makes the file returns (fsnotify_create in include/linux/fsnotify.h), so every
+/// later request finds it. A mount or an unmount gives no event, so a lock file shown by it counts only once the watch
+/// has noticed it. A file system's own changes (`zfs rollback`) do not count either, nor forbidden changes in a layer
+/// of a mounted overlay (Documentation/filesystems/overlayfs.rst).
 package final class LockFiles: Sendable {
     package let all: [LockFile]
-    /// The events that the watch reads. Nil if inotify is unavailable (EMFILE, ENOSYS). Open as long as requests may come.
+    /// The events for the watch. Nil if inotify is unavailable (EMFILE, ENOSYS). Open as long as requests may come.
     let inotify: Descriptor?
-    /// True if the watch has found all files absent, and no event that it has read since says otherwise.
+    /// True if the watch has found all files absent, and has read no event since that says otherwise.
     private let isQuiet = Atomic(false)
 
     package convenience init(_ files: [LockFile]) { self.init(files, hasInotify: !files.isEmpty) }
 
-    /// For tests.
+    /// Makes lock files with or without inotify, for tests.
     init(_ files: [LockFile], hasInotify: Bool) {
         all = files
         guard hasInotify, let fd = try? retrying({ inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) }) else {
@@ -29,17 +29,17 @@ package final class LockFiles: Sendable {
         inotify = Descriptor(owning: fd)
     }
 
-    /// True if one of them locks. Allocates and locks nothing.
+    /// True if one of the files locks. Allocates and locks nothing.
     package var doLock: Bool { !areQuiet && all.contains { $0.check().isLocked } }
 
-    /// The order matters: the watch ends the quiet before it takes an event out of the queue. So if no event is found because
-    /// the watch has just taken it, the quiet is found to have ended.
+    /// True if the files need no check. The order matters: the watch ends the quiet before it takes an event out of the
+    /// queue. So if the event is missing because the watch has just taken it, the quiet has already ended.
     var areQuiet: Bool {
         var size: Int32 = 0
         guard let inotify, ioctl(inotify.fd, UInt(FIONREAD), &size) == 0, size == 0 else { return false }
         return isQuiet.load(ordering: .sequentiallyConsistent)
     }
 
-    /// For the watch, before it reads events, and when it has seen what they mean.
+    /// Sets the quiet. Called by the watch before it reads events, and once it has handled them.
     func setQuiet(_ quiet: Bool) { isQuiet.store(quiet, ordering: .sequentiallyConsistent) }
 }
