@@ -1,19 +1,19 @@
 internal import LinuxSystem
 
-/// The members of one object, taken one by one. `refuseRest` refuses the others.
+/// The members of one object, removed one by one. `refuseRest` refuses the others.
 package struct JSONMembers<Failure: JSONFailure> {
     /// The start of error messages: "vaultfs.json" or "vaultfs.json: slot at 2".
     package let context: String
     private var members: [[UInt8]: StrictJSON]
 
-    /// The members of the object that `bytes` spell as strict JSON.
+    /// Parses the members of an object from `bytes`, which must be strict JSON.
     ///
-    /// Refuses what other readers accept or read differently: duplicate keys, `1.0` and `1e0` for an integer, a byte
-    /// order mark. A MAC does not protect bytes that two readers understand differently.
+    /// Refuses everything that other readers accept or read differently: duplicate keys, `1.0` and `1e0` for an
+    /// integer, a byte order mark. A MAC does not protect bytes if two readers understand them differently.
     /// - Parameters:
     ///   - context: the start of error messages, such as "vaultfs.json".
-    ///   - maximumSize: in bytes.
-    /// - Throws: `Failure(malformed:)`, which names the context and the place.
+    /// - maximumSize: the size limit in bytes.
+    /// - Throws: `Failure(malformed:)`, which names the context and the position.
     package init(parsing bytes: [UInt8], context: String, maximumSize: Int) throws(Failure) {
         let value = try JSONParser<Failure>.parse(bytes, context: context, maximumSize: maximumSize)
         try self.init(value, context: context)
@@ -26,13 +26,13 @@ package struct JSONMembers<Failure: JSONFailure> {
         self.members = members
     }
 
-    /// The error for a defect of these members.
+    /// Returns the error for a defect of these members.
     package func error(_ text: String) -> Failure { Failure(malformed: "\(context): \(text)") }
 
-    /// The value of `key`, without removing it; nil if there is none.
+    /// Returns the value of `key` without removing it. Nil if it is missing.
     package func peek(_ key: String) -> StrictJSON? { members[Array(key.utf8)] }
 
-    /// The value of `key`, which must exist.
+    /// Removes and returns the value of `key`, which must exist.
     /// - Throws: `Failure(malformed:)`, which names the context and the key.
     package mutating func remove(_ key: String) throws(Failure) -> StrictJSON {
         guard let value = members.removeValue(forKey: Array(key.utf8)) else { throw error("no \(key)") }
@@ -61,7 +61,7 @@ package struct JSONMembers<Failure: JSONFailure> {
         return value
     }
 
-    /// An integer inside `range`.
+    /// Removes and returns an integer inside of `range`.
     /// - Throws: `Failure(malformed:)`, which names the context and the key.
     package mutating func removeInteger(_ key: String, in range: ClosedRange<Int>) throws(Failure) -> Int {
         let value = try removeInteger(key)
@@ -71,7 +71,7 @@ package struct JSONMembers<Failure: JSONFailure> {
         return value
     }
 
-    /// Exactly `count` bytes in canonical base64url.
+    /// Removes and returns exactly `count` bytes from canonical base64url.
     /// - Throws: `Failure(malformed:)`, which names the context and the key.
     package mutating func removeBytes(_ key: String, count: Int) throws(Failure) -> [UInt8] {
         guard let bytes = Base64.url.decode(try removeString(key)), bytes.count == count else {

@@ -1,6 +1,6 @@
 internal import LinuxSystem
 
-/// A value of strict JSON. Strings are UTF-8 bytes: `String` compares by canonical equivalence, under which two
+/// A value of strict JSON. Strings are UTF-8 bytes, because `String` compares by canonical equivalence, under which two
 /// different keys can be equal.
 package enum StrictJSON: Equatable {
     case object([[UInt8]: StrictJSON])
@@ -18,7 +18,7 @@ package protocol JSONFailure: Error {
 
 /// A recursive descent parser.
 struct JSONParser<Failure: JSONFailure> {
-    /// The deepest nesting of objects and arrays. vaultfs.json needs 4. It bounds the recursion.
+    /// The deepest nesting of objects and arrays. vaultfs.json needs 4. The limit bounds the recursion.
     private static var maximumDepth: Int { 16 }
     private static var digits: ClosedRange<UInt8> { UInt8(ascii: "0")...UInt8(ascii: "9") }
 
@@ -26,8 +26,8 @@ struct JSONParser<Failure: JSONFailure> {
     private var position = 0
     private let context: String
 
-    /// The value that `bytes` spell. White space may surround it.
-    /// - Throws: a failure that names the offset of the wrong byte, counted from 0.
+    /// Returns the value spelled by `bytes`. White space may surround it.
+    /// - Throws: a failure with the offset of the wrong byte, counted from 0.
     static func parse(_ bytes: [UInt8], context: String, maximumSize: Int) throws(Failure) -> StrictJSON {
         guard bytes.count <= maximumSize else {
             throw Failure(malformed: "\(context): \(bytes.count) bytes are more than \(maximumSize)")
@@ -101,7 +101,7 @@ struct JSONParser<Failure: JSONFailure> {
         position += 1
     }
 
-    /// `0|[1-9][0-9]*`, within 64 bits.
+    /// Parses an integer within 64 bits: `0|[1-9][0-9]*`
     private mutating func integer() throws(Failure) -> UInt64 {
         let digits = bytes[position...].prefix { Self.digits.contains($0) }
         guard digits.count == 1 || digits.first != UInt8(ascii: "0") else { throw error("a zero leads an integer") }
@@ -143,7 +143,7 @@ struct JSONParser<Failure: JSONFailure> {
         throw error("ends inside a string")
     }
 
-    /// The bytes of the escape sequence after its backslash.
+    /// Returns the bytes of the escape sequence after its backslash.
     private mutating func escaped() throws(Failure) -> [UInt8] {
         guard let byte = next else { throw error("ends inside a string") }
         position += 1
@@ -159,7 +159,7 @@ struct JSONParser<Failure: JSONFailure> {
         }
     }
 
-    /// The character after `\u`: one unit, or a surrogate pair in two escapes.
+    /// Returns the character after `\u`: one unit, or a surrogate pair in two escapes.
     private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
         var code = try escapedUnit()
         if (0xD800..<0xDC00).contains(code), bytes[position...].starts(with: "\\u".utf8) {
