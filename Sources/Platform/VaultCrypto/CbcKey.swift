@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// An AES key that somebody else's CBC chains were encrypted with: 16, 24 or 32 bytes. Any thread.
+/// The AES key of CBC chains encrypted by another program: 16, 24 or 32 bytes. Any thread.
 package final class CbcKey: Sendable {
     private static let lastIdentity = Atomic<UInt64>(0)
 
@@ -9,7 +9,7 @@ package final class CbcKey: Sendable {
     /// Recognises the same key after it was forgotten.
     private let digest: SecretBytes
 
-    /// Throws `.invalidInput` if the key is not of 16, 24 or 32 bytes.
+    /// Throws `.invalidInput` if the key does not have 16, 24 or 32 bytes.
     package init(_ bytes: SecretBytes) throws(CryptoError) {
         guard [16, 24, 32].contains(bytes.count) else { throw .invalidInput("an AES key of \(bytes.count) bytes") }
         currentIdentity = Atomic(Self.newIdentity())
@@ -20,20 +20,20 @@ package final class CbcKey: Sendable {
     /// The size in bytes.
     package var size: Int { bytes.count }
 
-    /// Tells this key from all others in this process, and from itself before it was last forgotten, so that a
-    /// decryptor that still has its schedule does not use it again. 0 while it is forgotten.
+    /// A number that distinguishes this key from all others in this process, and from itself before it was last
+    /// forgotten, so that a decryptor with the old schedule does not use it again. 0 while the key is forgotten.
     package var identity: UInt64 { currentIdentity.load(ordering: .acquiring) }
 
     package var isForgotten: Bool { identity == 0 }
 
-    /// Zeroes the key in place. A running ``CbcDecryptor`` goes on to the end of its run, and keeps the schedule until
-    /// its thread calls ``CbcDecryptor/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
+    /// Zeroes the key in place. A running ``CbcDecryptor`` continues to the end of its run, and keeps the schedule
+    /// until its thread calls ``CbcDecryptor/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         currentIdentity.store(0, ordering: .releasing)
         bytes.forget()
     }
 
-    /// Restores the forgotten key from a fresh copy. Returns false, and changes nothing, if that is another key.
+    /// Restores the forgotten key from a fresh copy. Returns false, and changes nothing, if `other` is another key.
     package func refill(from other: CbcKey) -> Bool {
         guard size == other.size, digest.hasSameBytes(as: other.digest) else { return false }
         currentIdentity.store(0, ordering: .releasing)
@@ -45,22 +45,22 @@ package final class CbcKey: Sendable {
     private static func newIdentity() -> UInt64 { lastIdentity.add(1, ordering: .relaxed).newValue }
 }
 
-/// Decrypts parts of CBC chains (NIST SP 800-38A section 6.2), whole AES blocks without a look at padding.
+/// Decrypts parts of CBC chains (NIST SP 800-38A section 6.2) in whole AES blocks, without examining the padding.
 ///
-/// One per thread: not `Sendable`. It keeps the schedule of the key last used. For each part only the initial vector is
-/// given. Nothing is allocated per part.
+/// One per thread: not `Sendable`. It keeps the schedule of the last key, so each part needs only its initial vector,
+/// and no allocation.
 package final class CbcDecryptor {
     private let library: Library
     private var context: CipherContext
-    /// The key size that `context` is for.
+    /// The key size of `context`, in bytes.
     private var keySize = 32
-    /// The identity of the key whose schedule `context` has, or 0.
+    /// The identity of the key whose schedule is in `context`, or 0.
     private(set) var keyIdentity: UInt64 = 0
 
-    /// AES blocks decrypted so far.
+    /// The number of AES blocks decrypted so far.
     package private(set) var blocksDecrypted: UInt64 = 0
 
-    /// A decryptor without a key. Throws `.library` if libcrypto has no memory.
+    /// Makes a decryptor without a key. Throws `.library` if libcrypto lacks memory.
     package init() throws(CryptoError) {
         library = try Library.loaded()
         context = try CipherContext(library.aesCBC(keySize: 32), encrypts: false)
@@ -78,8 +78,8 @@ package final class CbcDecryptor {
     ///
     /// - Parameters:
     ///   - ciphertext: whole blocks.
-    ///   - vector: 16 bytes: the ciphertext block before, or the chain's own initial vector.
-    ///   - plaintext: exactly as large. It may be `ciphertext`, but must not overlap it otherwise.
+    /// - vector: 16 bytes: the preceding ciphertext block, or the chain's own initial vector.
+    /// - plaintext: exactly as large. It may be `ciphertext`, but must not overlap it otherwise.
     /// - Throws: `.invalidInput` for other sizes, `.keyForgotten`, `.library`.
     package func decrypt(
         _ ciphertext: UnsafeRawBufferPointer, vector: UnsafeRawPointer, key: CbcKey,
@@ -96,9 +96,9 @@ package final class CbcDecryptor {
         blocksDecrypted &+= UInt64(size / 16)
     }
 
-    /// Sets the key schedule, unless it is that of `key` already. Throws `.keyForgotten`.
+    /// Sets the key schedule, unless it is already that of `key`. Throws `.keyForgotten`.
     private func use(_ key: CbcKey) throws(CryptoError) {
-        // Read before the key is: were it forgotten and put back meanwhile, the next use sets it once more.
+        // Read this before the key: if the key is forgotten and restored meanwhile, the next use sets it once more.
         let identity = key.identity
         guard identity != 0 else { throw .keyForgotten }
         guard identity != keyIdentity else { return }

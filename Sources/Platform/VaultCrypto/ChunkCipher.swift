@@ -3,23 +3,23 @@ internal import COpenSSL
 /// Encrypts and authenticates chunks (file format: "A file"): AES-256-CBC with residual block termination, and
 /// Poly1305-AES over the ciphertext and the chunk's index.
 ///
-/// One per thread: not `Sendable`. It keeps the schedules of the keys last used. For each chunk only the initial
-/// vector is given. Nothing is allocated per chunk.
+/// One per thread: not `Sendable`. It keeps the schedules of the last keys, so each chunk needs only its initial
+/// vector, and no allocation.
 package final class ChunkCipher {
     let chainDecryption, chainEncryption: CipherContext
-    /// AES of single blocks under the cipher key: residues, and chains in lockstep.
+    /// AES of single blocks under the cipher key, for residues, and for chains in lockstep.
     let blockEncryption: CipherContext
-    /// AES of single blocks under the MAC key: the one-time half of the authenticator's key.
+    /// AES of single blocks under the MAC key, for the one-time half of the authenticator's key.
     let maskEncryption: CipherContext
     let authenticator: Poly1305Context
     let scratch: ChunkScratch
     var unusedVectorBytes = 0
     private var keyIdentity: UInt64 = 0
 
-    /// AES blocks decrypted so far, residues included.
+    /// The number of AES blocks decrypted so far, including residues.
     package internal(set) var blocksDecrypted: UInt64 = 0
 
-    /// A cipher without keys. Throws `.library` if libcrypto or the kernel has no memory.
+    /// Makes a cipher without keys. Throws `.library` if libcrypto or the kernel lacks memory.
     package init() throws(CryptoError) {
         let library = try Library.loaded()
         chainDecryption = try CipherContext(library.aesCBC(keySize: 32), encrypts: false)
@@ -43,9 +43,9 @@ package final class ChunkCipher {
         scratch.wipeKeys()
     }
 
-    /// Sets the key schedules, unless they are those of `keys` already. Throws `.keyForgotten`.
+    /// Sets the key schedules, unless they are already those of `keys`. Throws `.keyForgotten`.
     func use(_ keys: ChunkKeys) throws(CryptoError) {
-        // Read before the keys are: were they forgotten and put back meanwhile, the next use sets them once more.
+        // Read this before the keys: if they are forgotten and restored meanwhile, the next use sets them once more.
         let identity = keys.identity
         guard identity != 0 else { throw .keyForgotten }
         guard identity != keyIdentity else { return }
@@ -61,8 +61,8 @@ package final class ChunkCipher {
         keyIdentity = identity
     }
 
-    /// Writes the tag of `message` under a nonce of 16 bytes, which no other message under these keys has: Poly1305-AES
-    /// over message ‖ LE64(first half of the nonce).
+    /// Writes the tag of `message` under a nonce of 16 bytes, which must be unique under these keys: Poly1305-AES over
+    /// message ‖ LE64(first half of the nonce).
     /// - Throws: `.keyForgotten`, `.library`.
     package func authenticate(
         _ message: UnsafeRawBufferPointer, nonce: (UInt64, UInt64), keys: ChunkKeys,
@@ -75,7 +75,7 @@ package final class ChunkCipher {
         try authenticate(message.bytes, chunkIndex: nonce.0, maskPosition: 0, into: destination)
     }
 
-    /// AES(macKey; IV) of up to `maskCount` records, in one call, into the scratch's masks.
+    /// Computes AES(macKey; IV) of up to `maskCount` records, in one call, into the scratch's masks.
     func makeMasks(_ records: RawSpan, recordSize: Int, count: Int) throws(CryptoError) {
         let masks = scratch.masks
         for position in 0..<count {
@@ -95,8 +95,8 @@ package final class ChunkCipher {
         try authenticator.authenticate(ciphertext, trailer: chunkIndex, key: scratch.authenticatorKey, into: tag)
     }
 
-    /// Residual block termination, the same both ways: XORs fewer than 16 bytes with the start of AES(cipherKey;
-    /// `previous`), `previous` the last ciphertext block or, without one, the IV.
+    /// Terminates with the residual block, the same both ways: XORs fewer than 16 bytes with the start of
+    /// AES(cipherKey; `previous`). `previous` is the last ciphertext block or, if there is none, the IV.
     func transformResidue(
         _ input: UnsafeRawPointer, size: Int, previous: UnsafeRawPointer, into output: UnsafeMutableRawPointer
     ) throws(CryptoError) {
@@ -110,7 +110,7 @@ package final class ChunkCipher {
     }
 }
 
-/// One AES block, as the XORs take it.
+/// One AES block, in the form for XORs.
 typealias Block = SIMD2<UInt64>
 
 extension ChunkCipher {
@@ -118,8 +118,8 @@ extension ChunkCipher {
     ///
     /// - Parameters:
     ///   - plaintext: chunks of `chunkSize`, the last one possibly shorter.
-    ///   - records: exactly 32 bytes a chunk more than `plaintext`; must not overlap it.
-    /// - Throws: `.invalidInput` if the sizes do not belong together, `.library`. The records are then worthless.
+    /// - records: exactly 32 bytes a chunk larger than `plaintext`. Must not overlap it.
+    /// - Throws: `.invalidInput` if the sizes do not match, `.keyForgotten`, `.library`. The records are useless then.
     package func encrypt(
         _ plaintext: UnsafeRawBufferPointer, firstChunkIndex: UInt64, chunkSize: Int, keys: ChunkKeys,
         into records: UnsafeMutableRawBufferPointer
@@ -131,8 +131,8 @@ extension ChunkCipher {
             plaintext, shape: shape, firstChunkIndex: firstChunkIndex, keys: keys, into: records)
     }
 
-    /// The part of ``encrypt(_:firstChunkIndex:chunkSize:keys:into:)`` that is determined by its input: the IVs are in
-    /// the records already.
+    /// Does the deterministic part of ``encrypt(_:firstChunkIndex:chunkSize:keys:into:)``: the IVs are already in the
+    /// records.
     func encryptUnderPlacedVectors(
         _ plaintext: UnsafeRawBufferPointer, shape: ChunkShape, firstChunkIndex: UInt64, keys: ChunkKeys,
         into records: UnsafeMutableRawBufferPointer
@@ -179,8 +179,8 @@ extension ChunkCipher {
 
     /// Advances the chains of the first `lanes` chunks over the bytes `start..<end` of each, whole blocks.
     ///
-    /// A CBC chain is serial, each block waiting for the one before it, and leaves most of an AES unit idle. So several
-    /// chains advance in lockstep, one block of each to a call. A single chain runs in libcrypto's own loop.
+    /// A CBC chain is serial, so it leaves most of an AES unit idle while each block waits for the one before it. So
+    /// several chains advance in lockstep, one block of each to a call. A single chain runs in libcrypto's own loop.
     private func advance(
         _ plaintext: UnsafeRawPointer, chunkSize: Int, lanes: Int, from start: Int, to end: Int,
         into records: UnsafeMutableRawPointer
@@ -223,7 +223,7 @@ extension ChunkCipher {
             into: record + previous + ChunkShape.vectorSize)
     }
 
-    /// Takes 16 random bytes out of the pool, drawn many at a time: a call of the generator costs a microsecond.
+    /// Takes 16 random bytes out of a pool, because each call of the generator costs a microsecond.
     private func drawVector(into vector: UnsafeMutableRawPointer) throws(CryptoError) {
         let pool = scratch.vectorPool
         guard let base = pool.baseAddress else { return }
@@ -231,7 +231,7 @@ extension ChunkCipher {
             try SecureRandom.fill(pool)
             unusedVectorBytes = pool.count
         }
-        // Counted down first, and overwritten: no vector is taken twice.
+        // Count them first, and overwrite them afterwards, so that no vector is used twice.
         unusedVectorBytes -= ChunkShape.vectorSize
         let drawn = base + unusedVectorBytes
         vector.storeBytes(of: drawn.load(as: Block.self), as: Block.self)
@@ -245,8 +245,8 @@ extension ChunkCipher {
     /// - Parameters:
     ///   - records: IV (16) ‖ ciphertext (n) ‖ tag (16) for each chunk. n is `chunkSize` except for the last.
     ///   - plaintext: must not overlap `records`.
-    /// - Returns: how many leading records verified. These, and no others, were decrypted.
-    /// - Throws: `.invalidInput` if the sizes do not belong together, `.library`.
+    /// - Returns: the number of leading records that verified. Only these were decrypted.
+    /// - Throws: `.invalidInput` if the sizes do not match, `.keyForgotten`, `.library`.
     package func decrypt(
         _ records: UnsafeRawBufferPointer, firstChunkIndex: UInt64, chunkSize: Int, keys: ChunkKeys,
         into plaintext: UnsafeMutableRawBufferPointer
@@ -284,8 +284,8 @@ extension ChunkCipher {
         let residue = size % ChunkShape.blockSize
         let chained = size - residue
         if chained > 0 {
-            // Once a CBC context has decrypted the IV as if it were ciphertext, it is what the next block is XORed
-            // with. That saves 70 ns over EVP_DecryptInit_ex2, of the 1000 that a chunk of 4 KiB takes.
+            // Let the CBC context decrypt the IV as if it were ciphertext, because it then XORs the next block with the
+            // IV. That saves 70 ns over EVP_DecryptInit_ex2, of the 1000 for a chunk of 4 KiB.
             try chainDecryption.transform(record.extracting(first: ChunkShape.vectorSize), into: scratch.block)
             let blocks = record.extracting(ChunkShape.vectorSize..<(ChunkShape.vectorSize + chained))
             try chainDecryption.transform(blocks, into: plaintext)
@@ -293,7 +293,7 @@ extension ChunkCipher {
         if residue > 0 {
             try record.withUnsafeBytes { (bytes) throws(CryptoError) in
                 guard let start = bytes.baseAddress else { return }
-                // The IV precedes the ciphertext, so the block before the residue is right in either case.
+                // The IV precedes the ciphertext, so `previous` is right with and without a block before the residue.
                 let previous = start + chained
                 try transformResidue(
                     previous + ChunkShape.blockSize, size: residue, previous: previous, into: plaintext + chained)

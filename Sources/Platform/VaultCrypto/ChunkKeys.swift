@@ -7,7 +7,7 @@ package final class ChunkKeys: Sendable {
     private let currentIdentity: Atomic<UInt64>
     let cipherKey, macKey, macR: SecretBytes
 
-    /// Takes a cipher key and a MAC key of 32 bytes each, and Poly1305's r, of 16.
+    /// Makes keys from a cipher key and a MAC key of 32 bytes each, and Poly1305's r, of 16.
     package init(cipherKey: SecretBytes, macKey: SecretBytes, macR: SecretBytes) {
         precondition(
             cipherKey.count == 32 && macKey.count == 32 && macR.count == 16,
@@ -18,12 +18,12 @@ package final class ChunkKeys: Sendable {
         self.macR = macR
     }
 
-    /// Tells these keys from all others in this process, and from themselves before they were last forgotten, so that a
-    /// cipher that still has their schedules does not use them again. 0 while they are forgotten.
+    /// A number that distinguishes these keys from all others in this process, and from themselves before they were
+    /// last forgotten, so that a cipher with the old schedules does not use them again. 0 while they are forgotten.
     package var identity: UInt64 { currentIdentity.load(ordering: .acquiring) }
 
-    /// Zeroes the keys in place. A running ``ChunkCipher`` goes on to the end of its run, and keeps the schedules until
-    /// its thread calls ``ChunkCipher/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
+    /// Zeroes the keys in place. A running ``ChunkCipher`` continues to the end of its run, and keeps the schedules
+    /// until its thread calls ``ChunkCipher/forgetKeys()``. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         currentIdentity.store(0, ordering: .releasing)
         for key in [cipherKey, macKey, macR] { key.forget() }

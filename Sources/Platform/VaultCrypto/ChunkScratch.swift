@@ -2,11 +2,11 @@ internal import COpenSSL
 
 /// The working memory of one ``ChunkCipher``: one locked allocation, cut into parts once.
 struct ChunkScratch: ~Copyable {
-    /// How many one-time keys of the authenticator are made in one call.
+    /// The number of the authenticator's one-time keys made in one call.
     static let maskCount = 32
-    /// How many CBC chains advance together. Sixteen would gain 4 % for long runs.
+    /// The number of CBC chains that advance together. Sixteen would gain 4 % for long runs.
     static let laneCount = 8
-    /// For 4 MiB in chunks of 4 KiB. A call of the generator takes a getpid(2) or two.
+    /// Enough for 4 MiB in chunks of 4 KiB. A call of the generator takes a getpid(2) or two.
     private static let vectorPoolSize = 16 << 10
 
     private let slot: SecretSlot

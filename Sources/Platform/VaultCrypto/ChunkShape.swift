@@ -1,6 +1,6 @@
-/// How a run of chunks lies in memory: all but the last full, plaintexts contiguous and records contiguous.
+/// The layout of a run of chunks in memory: all but the last full, plaintexts contiguous and records contiguous.
 struct ChunkShape {
-    /// The IV and the tag around a chunk's ciphertext (file format: "A file").
+    /// The size of IV and tag around a chunk's ciphertext (file format: "A file").
     static let recordOverhead = 32
     static let vectorSize = 16
     static let tagSize = 16
@@ -25,7 +25,7 @@ struct ChunkShape {
         lastSize = count == 0 ? 0 : plaintextSize - (count - 1) * chunkSize
     }
 
-    /// The plaintext and ciphertext size of a chunk of this run.
+    /// Returns the plaintext and ciphertext size of a chunk of this run.
     @inline(__always)
     func size(_ position: Int) -> Int { position == count - 1 ? lastSize : chunkSize }
 }

@@ -1,13 +1,13 @@
 internal import COpenSSL
 
-/// One EVP_CIPHER_CTX without padding, and its owner. Not for two threads at once.
+/// One EVP_CIPHER_CTX without padding, and its owner. One thread at a time.
 ///
-/// A structure that cannot be copied rather than a class: no reference counting on the path of a chunk.
+/// It is a noncopyable structure instead of a class, because reference counting would slow down each chunk.
 struct CipherContext: ~Copyable {
     private let handle, algorithm: OpaquePointer
     private let encrypts: Bool
 
-    /// A context without a key for an algorithm of ``Library``.
+    /// Makes a context without a key for an algorithm of ``Library``.
     init(_ algorithm: OpaquePointer, encrypts: Bool) throws(CryptoError) {
         guard let handle = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
         self.handle = handle
@@ -15,7 +15,7 @@ struct CipherContext: ~Copyable {
         self.encrypts = encrypts
     }
 
-    /// A context with the key schedule of another one, which no thread changes meanwhile (EVP_CIPHER_CTX_copy).
+    /// Makes a context with the key schedule of another one, which must not change meanwhile (EVP_CIPHER_CTX_copy).
     init(copying other: borrowing CipherContext) throws(CryptoError) {
         guard let handle = EVP_CIPHER_CTX_new() else { throw .failed("EVP_CIPHER_CTX_new") }
         guard EVP_CIPHER_CTX_copy(handle, other.handle) == 1 else {
@@ -34,7 +34,7 @@ struct CipherContext: ~Copyable {
         try key.withKey { (bytes) throws(CryptoError) in try setKey(bytes) }
     }
 
-    /// The same for the bytes of a key.
+    /// Does the same for the bytes of a key.
     func setKey(_ key: UnsafeRawBufferPointer) throws(CryptoError) {
         let keyed = withUnsafeBytes(of: Block.zero) { vector in
             EVP_CipherInit_ex2(
@@ -79,7 +79,7 @@ struct CipherContext: ~Copyable {
     }
 }
 
-/// One EVP_MAC_CTX for Poly1305 (RFC 8439 section 2.5), and its owner. Not for two threads at once.
+/// One EVP_MAC_CTX for Poly1305 (RFC 8439 section 2.5), and its owner. One thread at a time.
 struct Poly1305Context: ~Copyable {
     static let keySize = 32
     static let tagSize = 16
@@ -92,9 +92,9 @@ struct Poly1305Context: ~Copyable {
 
     deinit { EVP_MAC_CTX_free(handle) }
 
-    /// Overwrites the key of a message that failed half-way. A finished message leaves nothing of its key.
+    /// Overwrites the key of a message that failed half-way. After a finished message the key is already wiped.
     func forgetKey() {
-        // A MAC context has no reset. With this key and without a message nothing can fail.
+        // A MAC context has no reset. With this key and an empty message, these calls cannot fail.
         withUnsafeTemporaryAllocation(byteCount: Self.keySize, alignment: 16) { zeros in
             zeros.initializeMemory(as: UInt8.self, repeating: 0)
             let bytes = zeros.bindMemory(to: UInt8.self).baseAddress
@@ -106,7 +106,7 @@ struct Poly1305Context: ~Copyable {
 
     /// Writes the 16-byte tag of `message` ‖ LE64(`trailer`) under the one-time key r ‖ s of 32 bytes.
     ///
-    /// libcrypto clamps r, and wipes the key and the state as it gives the tag.
+    /// libcrypto clamps r, and wipes the key and the state when it returns the tag.
     @inline(__always)
     func authenticate(
         _ message: RawSpan, trailer: UInt64, key: UnsafeRawPointer, into tag: UnsafeMutableRawPointer

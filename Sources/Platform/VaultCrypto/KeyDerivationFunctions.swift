@@ -2,13 +2,13 @@ internal import COpenSSL
 
 /// scrypt (RFC 7914), for passphrases.
 package enum Scrypt {
-    /// The most memory that a derivation may take: 1 GiB.
+    /// The most memory for the table, and again for the lanes, of a derivation: 1 GiB.
     private static let maximumMemory: UInt64 = 1 << 30
 
-    /// `count` bytes derived with cost N = 2^`logN`, block size `r` and parallelism `p`. Any thread. Slow by design.
+    /// Derives `count` bytes with cost N = 2^`logN`, block size `r` and parallelism `p`. Any thread. Slow by design.
     ///
-    /// Throws `.invalidInput` for parameters that RFC 7914 excludes and if 128·N·r is over 1 GiB. The format's own
-    /// bounds are narrower and are the caller's.
+    /// Throws `.invalidInput` for parameters out of range, and if 128·N·r or 128·p·r is over 1 GiB, `.keyForgotten`,
+    /// and `.library`, also for other parameters excluded by RFC 7914. The caller checks the format's narrower bounds.
     package static func derive(
         passphrase: SecretBytes, salt: [UInt8], logN: Int, r: Int, p: Int, count: Int
     ) throws(CryptoError) -> SecretBytes {
@@ -16,7 +16,7 @@ package enum Scrypt {
             throw .invalidInput("scrypt parameters logN \(logN), r \(r), p \(p), \(count) bytes")
         }
         let n = UInt64(1) << UInt64(logN)
-        // No product overflows: the factors are at most 2^30, 2^20 and 2^7.
+        // The products cannot overflow, because the factors are at most 2^30, 2^20 and 2^7.
         let tableMemory = n * UInt64(r) * 128
         let laneMemory = UInt64(p) * UInt64(r) * 128
         guard tableMemory <= maximumMemory, laneMemory <= maximumMemory else {
@@ -39,7 +39,7 @@ package enum Scrypt {
 
 /// HKDF-SHA256 (RFC 5869): extract, then expand.
 package enum Hkdf {
-    /// `count` bytes (1…8160) derived from a secret that is not empty. Any thread.
+    /// Derives `count` bytes (1…8160) from a secret that is not empty. Any thread.
     /// - Throws: `.invalidInput` for an empty secret or another count, `.keyForgotten`, `.library`.
     package static func derive(
         secret: SecretBytes, salt: [UInt8], info: [UInt8], count: Int

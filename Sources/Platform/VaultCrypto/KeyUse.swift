@@ -1,11 +1,11 @@
 internal import Glibc
 internal import Synchronization
 
-/// Counts the users of a key, so that it is forgotten only when it has none, and not used afterwards.
+/// Counts the users of a key, so that it is forgotten only without users, and not used afterwards.
 ///
 /// One atomic addition to enter and one to leave. Any thread. ``close()`` and ``reopen()``: one thread at a time.
 struct KeyUse: ~Copyable {
-    /// This bit is set while the key is forgotten. The bits below count the users.
+    /// The bit set while the key is forgotten. The bits below it count the users.
     private static let closed: UInt64 = 1 << 63
     private let state = Atomic<UInt64>(0)
 
@@ -20,7 +20,7 @@ struct KeyUse: ~Copyable {
 
     func leave() { state.subtract(1, ordering: .releasing) }
 
-    /// Refuses users from now on and waits for those within: microseconds, since none of them waits for anything.
+    /// Refuses users from now on and waits for the current ones: microseconds, because they never wait themselves.
     func close() {
         state.bitwiseOr(Self.closed, ordering: .acquiringAndReleasing)
         while state.load(ordering: .acquiring) != Self.closed { sched_yield() }

@@ -8,16 +8,16 @@ final class Library: @unchecked Sendable {
         do throws(CryptoError) { return .success(try Library()) } catch { return .failure(error) }
     }()
 
-    /// The one instance. Always fails if libcrypto lacks an algorithm.
+    /// Returns the one instance. Always fails if libcrypto lacks an algorithm.
     static func loaded() throws(CryptoError) -> Library { try shared.get() }
 
     /// AES in CBC mode, by the size of its key in bytes.
     private let aesCBC: [Int: OpaquePointer]
     let aes256ECB, aes256CTR, poly1305, sha256, hkdf, scrypt: OpaquePointer
-    /// An EVP_MAC_CTX for HMAC-SHA256 under a key of no importance, to be copied: naming the digest for each
-    /// message would fetch it each time.
+    /// An EVP_MAC_CTX for HMAC-SHA256 under an arbitrary key. Each message copies it, because naming the digest anew
+    /// would fetch it each time.
     let hmacTemplate: OpaquePointer
-    /// Those there are: a libcrypto that is held to FIPS lacks MD5, which only old files need.
+    /// The available digests. A libcrypto restricted to FIPS lacks MD5, which only old files need.
     private let digests: [OpenSSLDigest: OpaquePointer]
 
     private init() throws(CryptoError) {
@@ -45,13 +45,13 @@ final class Library: @unchecked Sendable {
         ERR_clear_error()
     }
 
-    /// AES in CBC mode with a key of 16, 24 or 32 bytes. Throws `.invalidInput` for other sizes.
+    /// Returns AES in CBC mode with a key of 16, 24 or 32 bytes. Throws `.invalidInput` for other sizes.
     func aesCBC(keySize: Int) throws(CryptoError) -> OpaquePointer {
         guard let found = aesCBC[keySize] else { throw .invalidInput("an AES key of \(keySize) bytes") }
         return found
     }
 
-    /// Throws `.library` if libcrypto does not have it.
+    /// Throws `.library` if libcrypto lacks the digest.
     func digest(_ digest: OpenSSLDigest) throws(CryptoError) -> OpaquePointer {
         guard let found = digests[digest] else { throw .library(operation: "EVP_MD_fetch \(digest.rawValue)") }
         return found

@@ -7,15 +7,16 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
     /// PBKDF2 with HMAC (RFC 8018 section 5.2): `-pbkdf2`, 10,000 iterations by default.
     case pbkdf2(OpenSSLDigest, iterations: Int)
 
-    /// How many bytes of salt such a file has (PKCS5_SALT_LEN), if it has one.
+    /// The number of bytes of salt in such a file (PKCS5_SALT_LEN), if it has one.
     package static let saltSize = 8
-    /// How often PBKDF2 may iterate: at most some minutes.
+    /// The possible numbers of PBKDF2's iterations, for at most some minutes.
     package static let iterations = 1...100_000_000
     private static let vectorSize = 16
 
-    /// A key of `keySize` bytes (16, 24 or 32) and an initial vector of 16. Any thread. Slow by design with PBKDF2.
+    /// Derives a key of `keySize` bytes (16, 24 or 32) and an initial vector of 16. Any thread. PBKDF2 is slow by
+    /// design.
     ///
-    /// Throws `.invalidInput` for other sizes and counts, `.keyForgotten`, `.library` if libcrypto does not do the
+    /// Throws `.invalidInput` for other sizes and counts, `.keyForgotten`, and `.library` if libcrypto lacks the
     /// digest.
     package func derive(
         passphrase: SecretBytes, salt: [UInt8], keySize: Int
@@ -29,7 +30,7 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
             try passphrase.withKey { (passphrase) throws(CryptoError) in
                 switch self {
                 case .bytesToKey(let digest):
-                    // The function always reads that many bytes, unless it gets none (-nosalt).
+                    // The function always reads this many bytes, unless it gets none (-nosalt).
                     guard salt.isEmpty || salt.count == Self.saltSize else {
                         throw .invalidInput("a salt of \(salt.count) bytes for EVP_BytesToKey")
                     }
@@ -55,7 +56,7 @@ package enum OpenSSLKeyDerivation: Codable, Equatable, Sendable {
     }
 }
 
-/// The digests that `openssl enc -md` is used with, by the names it gives them.
+/// The digests of `openssl enc -md`, by the names used there.
 package enum OpenSSLDigest: String, CaseIterable, Codable, Sendable {
     case md5, sha1, sha224, sha256, sha384, sha512
 }

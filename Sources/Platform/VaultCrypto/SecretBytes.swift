@@ -1,18 +1,18 @@
 internal import COpenSSL
 
-/// Secret bytes in the memory of ``SecretMemory``, wiped when the last reference goes, or forgotten in place before.
+/// Secret bytes in the memory of ``SecretMemory``, wiped with the last reference, or forgotten in place before.
 ///
-/// `@unchecked Sendable`: after the initialiser the bytes change only while `use` is closed, when no thread reads
-/// them, and they are freed by the last owner only.
+/// `@unchecked Sendable`: after the initialiser the bytes change only while `use` is closed, so that threads cannot
+/// read them, and only the last owner frees them.
 package final class SecretBytes: @unchecked Sendable {
-    /// How many bytes there are.
+    /// The number of bytes.
     package let count: Int
     private let slot: SecretSlot
     private let use = KeyUse()
 
     /// Makes `count` bytes, zero until `fill` has written them.
     ///
-    /// Throws what `fill` throws, or `.library` if the kernel gives no memory.
+    /// Throws the errors of `fill`, `.library` if the kernel has no memory, and `.invalidInput` for a negative count.
     package init(count: Int, _ fill: (UnsafeMutableRawBufferPointer) throws(CryptoError) -> Void) throws(CryptoError) {
         guard count >= 0 else { throw .invalidInput("a secret of \(count) bytes") }
         let slot = try SecretMemory.allocate(count: count)
@@ -38,7 +38,7 @@ package final class SecretBytes: @unchecked Sendable {
 
     deinit { SecretMemory.deallocate(slot) }
 
-    /// `count` bytes from the private random generator (RAND_priv_bytes).
+    /// Returns `count` bytes from the private random generator (RAND_priv_bytes).
     /// - Throws: `.library` if the generator fails or there is no memory.
     package static func random(count: Int) throws(CryptoError) -> SecretBytes {
         try SecretBytes(count: count) { (bytes) throws(CryptoError) in
@@ -48,7 +48,7 @@ package final class SecretBytes: @unchecked Sendable {
 
     /// Calls `body` with the bytes, which are valid only until it returns. Any thread.
     ///
-    /// Traps if they are forgotten: to continue with zeros as a key would be worse.
+    /// Traps if the bytes are forgotten, because continuing with zeros as a key would be worse.
     /// - Throws: the error of `body`.
     package func withUnsafeBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         guard use.enter() else { preconditionFailure("internal error: use of a forgotten secret") }
@@ -56,24 +56,24 @@ package final class SecretBytes: @unchecked Sendable {
         return try body(UnsafeRawBufferPointer(start: slot.base, count: count))
     }
 
-    /// The same for an operation that can fail. Throws `.keyForgotten`.
+    /// Does the same for an operation that can fail. Throws `.keyForgotten`.
     func withKey<R>(_ body: (UnsafeRawBufferPointer) throws(CryptoError) -> R) throws(CryptoError) -> R {
         guard use.enter() else { throw .keyForgotten }
         defer { use.leave() }
         return try body(UnsafeRawBufferPointer(start: slot.base, count: count))
     }
 
-    /// True if the bytes were forgotten and not put back.
+    /// True if the bytes were forgotten and not restored.
     package var isForgotten: Bool { use.isClosed }
 
-    /// Zeroes the bytes in place, for as long as nothing puts them back. Waits for those who are within
-    /// ``withUnsafeBytes(_:)``, so not from there. This and ``refill(from:)``: one thread at a time.
+    /// Zeroes the bytes in place, until `refill` restores them. Waits for threads inside of ``withUnsafeBytes(_:)``, so
+    /// it must not be called there. This and ``refill(from:)``: one thread at a time.
     package func forget() {
         use.close()
         OPENSSL_cleanse(slot.base, slot.capacity)
     }
 
-    /// Puts bytes in place that are those of before. `other` is another secret of the same size.
+    /// Restores the former bytes in place, from another secret of the same size.
     package func refill(from other: SecretBytes) {
         precondition(other !== self && other.count == count, "internal error: \(other.count) bytes for \(count)")
         use.close()
@@ -83,7 +83,7 @@ package final class SecretBytes: @unchecked Sendable {
         use.reopen()
     }
 
-    /// True if the bytes are the same, compared in constant time (CRYPTO_memcmp).
+    /// Returns true if the bytes are the same, compared in constant time (CRYPTO_memcmp).
     package func hasSameBytes(as other: SecretBytes) -> Bool {
         guard count == other.count else { return false }
         return withUnsafeBytes { own in
@@ -91,7 +91,7 @@ package final class SecretBytes: @unchecked Sendable {
         }
     }
 
-    /// The bytes of two secrets. Throws `.keyForgotten`.
+    /// Returns the bytes of two secrets, one after the other. Throws `.keyForgotten`.
     package static func joined(_ first: SecretBytes, _ second: SecretBytes) throws(CryptoError) -> SecretBytes {
         try SecretBytes(count: first.count + second.count) { (result) throws(CryptoError) in
             try first.withKey { result.copyMemory(from: $0) }
@@ -99,7 +99,7 @@ package final class SecretBytes: @unchecked Sendable {
         }
     }
 
-    /// A copy of the bytes in `range`, which must lie within `0..<count`.
+    /// Returns a copy of the bytes in `range`, which must lie within `0..<count`.
     package func subrange(_ range: Range<Int>) -> SecretBytes {
         precondition(range.lowerBound >= 0 && range.upperBound <= count, "internal error: \(range) of \(count) bytes")
         return withUnsafeBytes { SecretBytes(copying: UnsafeRawBufferPointer(rebasing: $0[range])) }

@@ -2,13 +2,13 @@ internal import CLinux
 internal import COpenSSL
 internal import Synchronization
 
-/// The protection of the memory that holds secrets. Later cases are weaker.
+/// The protection of the memory for secrets. Later cases are weaker.
 package enum SecretMemoryKind: String, Codable, Sendable {
-    /// memfd_secret(2): not in the kernel's own map of memory, out of reach of ptrace(2), never swapped out.
+    /// memfd_secret(2): missing in the kernel's own map of memory, out of reach of ptrace(2), never swapped out.
     case memfdSecret = "memfd_secret"
     /// mlock(2): never swapped out.
     case locked = "mlock"
-    /// Neither: it may reach swap.
+    /// Neither, so it may reach swap.
     case unlocked = "swappable"
 }
 
@@ -17,17 +17,17 @@ package enum SecretMemoryKind: String, Codable, Sendable {
 /// `@unchecked Sendable`: it is an address and a size. The owner synchronises access to the memory.
 struct SecretSlot: @unchecked Sendable {
     let base: UnsafeMutableRawPointer
-    /// Bytes at `base` that the owner may use: the count asked for, rounded up.
+    /// The usable bytes at `base`: the requested count, rounded up.
     let capacity: Int
 }
 
-/// Hands out zeroed memory for secrets, of the best kind that the kernel gives: memfd_secret(2), else anonymous memory
-/// that is locked, else (RLIMIT_MEMLOCK) not locked. None of it is in core dumps or in a forked child. Any thread.
+/// Provides zeroed memory for secrets, of the best kind available: memfd_secret(2), else locked anonymous memory, else
+/// (RLIMIT_MEMLOCK) unlocked memory. Core dumps and forked children get none of it. Any thread.
 ///
-/// Of system calls, those that pin pages fail on memfd_secret memory (EFAULT): replies to /dev/fuse, O_DIRECT,
-/// vmsplice. Those that copy, as read(2) and send(2) do, work. Keys are small and many, because each open file has
-/// some. Slabs are mapped and cut into pages of equal slots. A page of 32-byte slots holds 128 keys. Returned slots are
-/// wiped and reused. Slabs are kept.
+/// System calls that pin pages fail on memfd_secret memory (EFAULT): replies to /dev/fuse, O_DIRECT, vmsplice. Those
+/// that copy, such as read(2) and send(2), work. Keys are small and many, because each open file has some, so slabs are
+/// mapped and cut into pages of equal slots. A page of 32-byte slots holds 128 keys. Returned slots are wiped and
+/// reused. Slabs are kept.
 package enum SecretMemory {
     private static let reservedSize = 1 << 20
     private static let slabSize = 65536
@@ -35,10 +35,10 @@ package enum SecretMemory {
     private static let slotSizes = [32, 64, 128, 256]
 
     private struct State: @unchecked Sendable {
-        /// Heads of the lists of free slots, one per slot size. A free slot's first word is the address of the next
+        /// The heads of the lists of free slots, one per slot size. A free slot's first word is the address of the next
         /// one.
         var free: [UnsafeMutableRawPointer?] = [nil, nil, nil, nil]
-        /// The part of the newest slab that is not yet cut into slots.
+        /// The part of the newest slab not yet cut into slots.
         var uncut: UnsafeMutableRawPointer?
         var uncutSize = 0
         var weakestKind = SecretMemoryKind.memfdSecret
@@ -46,14 +46,14 @@ package enum SecretMemory {
     }
     private static let state = Mutex(State())
 
-    /// The weakest kind that any secret of this process has lain in so far.
+    /// The weakest kind of memory for secrets of this process so far.
     package static var kind: SecretMemoryKind { state.withLock { $0.weakestKind } }
 
     /// False once a secret had to lie in memory that may be swapped out (mlock(2), RLIMIT_MEMLOCK).
     package static var allLocked: Bool { kind != .unlocked }
 
-    /// Takes 1 MiB of the best kind available, the keys of some 5,000 open files, before caches and buffers use
-    /// up what this process may lock (RLIMIT_MEMLOCK). If that is too much, memory is taken as keys arrive.
+    /// Reserves 1 MiB of the best kind available, for the keys of some 5,000 open files, before caches and buffers use
+    /// up the memory that this process may lock (RLIMIT_MEMLOCK). If that is too much, memory is mapped as keys arrive.
     /// Call it once, before the first secret.
     package static func reserve() {
         state.withLock { state in
@@ -63,11 +63,11 @@ package enum SecretMemory {
         }
     }
 
-    /// From now on memory is at most locked: for tests that look for secrets through /proc/self/mem, which does not
-    /// show memfd_secret memory, so that they would find none in any case.
+    /// Stops the use of memfd_secret for tests that look for secrets through /proc/self/mem, where such memory is
+    /// missing, so that they would never find any. Later memory is at most locked.
     static func renounceMemfdSecret() { state.withLock { $0.usesMemfdSecret = false } }
 
-    /// A zeroed slot of at least `count` bytes. Throws `.library` if the kernel gives no memory.
+    /// Returns a zeroed slot of at least `count` bytes. Throws `.library` if the kernel has no memory.
     static func allocate(count: Int) throws(CryptoError) -> SecretSlot {
         let slot = state.withLock { state -> SecretSlot? in
             guard let sizeClass = slotSizes.firstIndex(where: { count <= $0 }) else {

@@ -2,7 +2,7 @@ internal import COpenSSL
 
 /// Random bytes from libcrypto's generator (RAND_bytes) for salts, ids and initial vectors, which are not secret.
 package enum SecureRandom {
-    /// Fills the buffer. Any thread. Throws `.library` if the generator has no entropy.
+    /// Fills the buffer. Any thread. Throws `.library` if the generator fails, `.invalidInput` for 2 GiB or more.
     package static func fill(_ buffer: UnsafeMutableRawBufferPointer) throws(CryptoError) {
         guard let size = Int32(exactly: buffer.count) else {
             throw .invalidInput("\(buffer.count) random bytes in one call")
@@ -11,7 +11,7 @@ package enum SecureRandom {
         guard RAND_bytes(buffer.baseAddress, size) == 1 else { throw .failed("RAND_bytes") }
     }
 
-    /// `count` random bytes. Any thread.
+    /// Returns `count` random bytes. Any thread.
     /// - Throws: `.library` if the generator fails, `.invalidInput` for a negative count.
     package static func bytes(count: Int) throws(CryptoError) -> [UInt8] {
         guard count >= 0, let size = Int32(exactly: count) else { throw .invalidInput("\(count) random bytes") }
@@ -20,7 +20,7 @@ package enum SecureRandom {
         return bytes
     }
 
-    /// A random integer, all 64 bits of it. Any thread.
+    /// Returns a random integer, with all 64 bits random. Any thread.
     /// - Throws: `.library` if the generator fails.
     package static func integer() throws(CryptoError) -> UInt64 {
         var value: UInt64 = 0

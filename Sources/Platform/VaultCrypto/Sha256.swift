@@ -2,7 +2,7 @@ internal import COpenSSL
 
 /// SHA-256 (FIPS 180-4).
 package enum Sha256 {
-    /// The 32-byte digest of `message` (EVP_Digest). Any thread.
+    /// Returns the 32-byte digest of `message` (EVP_Digest). Any thread.
     /// - Throws: `.library`.
     package static func digest(_ message: [UInt8]) throws(CryptoError) -> [UInt8] {
         let algorithm = try Library.loaded().sha256
@@ -14,7 +14,7 @@ package enum Sha256 {
         return digest
     }
 
-    /// The same for a secret. Neither it nor its digest leaves locked memory. Throws `.keyForgotten` too.
+    /// Does the same for a secret, which stays in locked memory, and so does its digest. Throws `.keyForgotten` too.
     package static func digest(_ secret: SecretBytes) throws(CryptoError) -> SecretBytes {
         let algorithm = try Library.loaded().sha256
         return try SecretBytes(count: 32) { (output) throws(CryptoError) in
@@ -30,7 +30,7 @@ package enum Sha256 {
 
 /// HMAC-SHA256 (RFC 2104).
 package enum HmacSha256 {
-    /// The 32-byte authenticator of `message` under `key`, which is not empty. Any thread.
+    /// Returns the 32-byte authenticator of `message` under `key`, which must not be empty. Any thread.
     /// - Throws: `.invalidInput` for an empty key, `.keyForgotten`, `.library`.
     package static func authenticate(_ message: [UInt8], key: SecretBytes) throws(CryptoError) -> [UInt8] {
         guard key.count > 0 else { throw .invalidInput("an empty HMAC key") }
@@ -48,8 +48,8 @@ package enum HmacSha256 {
     }
 }
 
-/// True if two byte strings are equal, compared in a time that depends only on their lengths (CRYPTO_memcmp). Any
-/// thread.
+/// Returns true if two byte strings are equal, compared in a time that depends only on their lengths (CRYPTO_memcmp).
+/// Any thread.
 package func equalInConstantTime(_ a: [UInt8], _ b: [UInt8]) -> Bool {
     a.count == b.count && CRYPTO_memcmp(a, b, a.count) == 0
 }

@@ -2,18 +2,18 @@ internal import COpenSSL
 
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
-/// It is made here of AES-CBC and AES-CTR. OpenSSL 3.0 has it too, but one of its contexts does a single message. There,
-/// setting a key takes twice as long (3.7 µs), and a name a sixth longer (1.9 µs).
+/// It is built here from AES-CBC and AES-CTR. OpenSSL 3.0 has it too, but one of its contexts serves a single message.
+/// Setting a key takes twice as long there (3.7 µs), and a name a sixth longer (1.9 µs).
 ///
-/// `@unchecked Sendable`: the keyed contexts are only ever copied from (EVP_CIPHER_CTX_copy). They and the subkeys are
-/// changed only while `use` is closed, when no thread reads them.
+/// `@unchecked Sendable`: the keyed contexts are only copied (EVP_CIPHER_CTX_copy). They and the subkeys change only
+/// while `use` is closed, so that threads cannot read them.
 package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of V, which precedes the ciphertext.
     package static let tagSize = 16
     /// The size in bytes of a key.
     package static let keySize = 64
 
-    /// Derived from the first half of the key, by CMAC and S2V.
+    /// The keys derived from the first half of the key, by CMAC and S2V.
     private struct Subkeys {
         /// K1 and K2 of CMAC, for a message of whole blocks and for any other (NIST SP 800-38B section 6.1).
         var whole = Block.zero, padded = Block.zero
@@ -24,10 +24,10 @@ package final class SivCipher: @unchecked Sendable {
     /// CBC encryption under the first half of the key, for CMAC, and CTR under the second.
     private let chain, stream: CipherContext
     private var subkeys = Subkeys()
-    /// Entered for each message, so that no copy of a key outlives ``forget()``.
+    /// Entered for each message, so that copies of a key end before ``forget()`` returns.
     private let use = KeyUse()
 
-    /// A cipher under a 64-byte key. Throws `.invalidInput` for any other size, `.keyForgotten`.
+    /// Makes a cipher under a 64-byte key. Throws `.invalidInput` for any other size, `.keyForgotten`, `.library`.
     package init(key: SecretBytes) throws(CryptoError) {
         let library = try Library.loaded()
         chain = try CipherContext(library.aesCBC(keySize: 32), encrypts: true)
@@ -37,8 +37,8 @@ package final class SivCipher: @unchecked Sendable {
 
     deinit { wipeSubkeys() }
 
-    /// Wipes the key schedules in place, and waits for the messages under way to be done: from then on every message
-    /// throws `.keyForgotten`. This and ``rekey(_:)``: one thread at a time.
+    /// Wipes the key schedules in place, after waiting for the current messages. From then on every message throws
+    /// `.keyForgotten`. This and ``rekey(_:)``: one thread at a time.
     package func forget() {
         use.close()
         chain.forgetKey()
@@ -46,7 +46,7 @@ package final class SivCipher: @unchecked Sendable {
         wipeSubkeys()
     }
 
-    /// Makes this a cipher under a 64-byte key again. Throws as the initialiser, and is then without a key.
+    /// Sets a 64-byte key again. Throws as the initialiser, and the cipher is then without a key.
     package func rekey(_ key: SecretBytes) throws(CryptoError) {
         forget()
         try setKey(key)
@@ -66,7 +66,7 @@ package final class SivCipher: @unchecked Sendable {
         subkeys.start = try encrypted(subkeys.whole)
     }
 
-    /// AES of one block under the first half of the key.
+    /// Returns AES of one block under the first half of the key.
     private func encrypted(_ block: Block) throws(CryptoError) -> Block {
         let copy = try CipherContext(copying: chain)
         var block = block
@@ -77,16 +77,16 @@ package final class SivCipher: @unchecked Sendable {
         return block
     }
 
-    /// V ‖ C for a plaintext, with one S2V component for each item of `associatedData`, in order. Any thread.
+    /// Returns V ‖ C for a plaintext, with one S2V component for each item of `associatedData`, in order. Any thread.
     ///
-    /// Throws `.invalidInput` for an empty plaintext and for an empty item, see ``refuseEmpty(_:_:)``.
+    /// Throws `.invalidInput` for an empty plaintext or item (``refuseEmpty(_:_:)``), `.keyForgotten`, `.library`.
     package func encrypt(_ plaintext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         try plaintext.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
             try encrypt(UnsafeRawBufferPointer(bytes), associatedData)
         }
     }
 
-    /// The plaintext of V ‖ C. Any thread. Throws `.doesNotAuthenticate` if key, data or order of data differ.
+    /// Returns the plaintext of V ‖ C. Any thread. Throws `.doesNotAuthenticate` if key, data or order of data differ.
     package func decrypt(_ ciphertext: [UInt8], associatedData: [[UInt8]]) throws(CryptoError) -> [UInt8] {
         guard ciphertext.count > Self.tagSize else { throw .doesNotAuthenticate }
         var plaintext = [UInt8](repeating: 0, count: ciphertext.count - Self.tagSize)
@@ -153,7 +153,7 @@ package final class SivCipher: @unchecked Sendable {
         return try body()
     }
 
-    /// S2V of the data and the plaintext (RFC 5297 section 2.4).
+    /// Returns S2V of the data and the plaintext (RFC 5297 section 2.4).
     private func vector(of plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> Block {
         let chain = try CipherContext(copying: chain)
         var sum = subkeys.start
@@ -166,14 +166,14 @@ package final class SivCipher: @unchecked Sendable {
         return try mac(plaintext, combinedWith: sum, with: chain)
     }
 
-    /// CMAC (NIST SP 800-38B section 6.2) of a message that is not empty. With `sum`, of what S2V makes of the two: of
-    /// `message` xorend `sum`, or of the double of `sum` XOR the padded message if that is shorter than a block.
+    /// Returns CMAC (NIST SP 800-38B section 6.2) of a message that is not empty, or with `sum`, of S2V's combination
+    /// of both: `message` xorend `sum`, or for less than a block, the double of `sum` XOR the padded message.
     private func mac(
         _ message: UnsafeRawBufferPointer, combinedWith sum: Block? = nil, with chain: borrowing CipherContext
     ) throws(CryptoError) -> Block {
         let size = Self.tagSize
         let whole = (message.count + size - 1) / size * size
-        // It is encrypted in place, so nothing of the message stays there.
+        // The message is encrypted in place, so nothing of it stays there.
         return try withUnsafeTemporaryAllocation(byteCount: whole, alignment: size) {
             (blocks) throws(CryptoError) -> Block in
             blocks.copyMemory(from: message)
@@ -185,7 +185,7 @@ package final class SivCipher: @unchecked Sendable {
             var subkey = isPadded ? subkeys.padded : subkeys.whole
             if let sum {
                 if message.count < size {
-                    // A whole block by now.
+                    // The padded message is now a whole block.
                     subkey = subkeys.whole ^ sum.doubled
                 } else {
                     blocks.combine(sum, at: message.count - size)
@@ -206,7 +206,7 @@ package final class SivCipher: @unchecked Sendable {
         }
     }
 
-    /// CTR from the vector, two bits of which are cleared (RFC 5297 section 2.5).
+    /// Applies CTR from the vector, with two of its bits cleared (RFC 5297 section 2.5).
     private func applyStream(
         _ vector: Block, to input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
@@ -219,7 +219,7 @@ package final class SivCipher: @unchecked Sendable {
         try stream.transform(from, into: to, size: input.count)
     }
 
-    /// The format has neither an empty plaintext nor empty data, with which OpenSSL 3.0 is wrong without an error.
+    /// Refuses empty plaintext and data, which the format lacks, and OpenSSL 3.0 handles wrongly without an error.
     private func refuseEmpty(_ plaintextSize: Int, _ data: [[UInt8]]) throws(CryptoError) {
         guard plaintextSize > 0 else { throw .invalidInput("an empty plaintext for AES-256-SIV") }
         guard Int32(exactly: plaintextSize) != nil else {
@@ -233,8 +233,8 @@ package final class SivCipher: @unchecked Sendable {
 }
 
 extension Block {
-    /// The product with x in GF(2^128), the bytes being a polynomial from its highest coefficient on ("dbl", RFC 5297
-    /// section 2.3). In constant time.
+    /// The product with x in GF(2^128), where the bytes are a polynomial from its highest coefficient on ("dbl", RFC
+    /// 5297 section 2.3). In constant time.
     fileprivate var doubled: Block {
         let (high, low) = (UInt64(bigEndian: x), UInt64(bigEndian: y))
         return Block((high << 1 | low >> 63).bigEndian, (low << 1 ^ (high >> 63) &* 0x87).bigEndian)

@@ -2,12 +2,12 @@ internal import COpenSSL
 
 /// X25519 (RFC 7748). Any thread.
 package enum X25519 {
-    /// Bytes of a private key, a public key, and a shared secret.
+    /// The bytes of a private key, a public key, and a shared secret.
     package static let size = 32
     private static let name = "X25519"
 
-    /// The public key of a private key, which is any 32 bytes.
-    /// - Throws: `.keyForgotten`, `.library`.
+    /// Returns the public key of a private key, which is any 32 bytes.
+    /// - Throws: `.keyForgotten`, `.library`, `.invalidInput` for another size.
     package static func publicKey(of privateKey: SecretBytes) throws(CryptoError) -> [UInt8] {
         let key = try load(privateKey)
         defer { EVP_PKEY_free(key) }
@@ -19,8 +19,8 @@ package enum X25519 {
         return result
     }
 
-    /// The secret that the owners of two key pairs share. Throws `.doesNotAuthenticate` if the public key is one of the few that
-    /// give a secret of zeros (RFC 7748, section 6.1), and `.invalidInput` if it does not have 32 bytes.
+    /// Returns the shared secret of two key pairs' owners. Throws `.doesNotAuthenticate` for one of the few public keys
+    /// that give a secret of zeros (RFC 7748, section 6.1), and `.invalidInput` unless both keys have 32 bytes.
     package static func sharedSecret(
         _ privateKey: SecretBytes, _ publicKey: [UInt8]
     ) throws(CryptoError) -> SecretBytes {
