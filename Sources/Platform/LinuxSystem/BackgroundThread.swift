@@ -12,12 +12,12 @@ package final class BackgroundThread: @unchecked Sendable {
         init(_ run: @escaping @Sendable () -> Void) { self.run = run }
     }
 
-    /// - Parameter blocksSignals: if true, the thread receives no signals. If false, it inherits the caller's mask.
+    /// - Parameter blocksSignals: true to let the thread receive no signals. Otherwise it inherits the caller's mask.
     /// - Throws: pthread_create(3)'s error.
     package init(blocksSignals: Bool = false, _ run: @escaping @Sendable () -> Void) throws(StoreError) {
         var (all, before) = (sigset_t(), sigset_t())
         if blocksSignals {
-            // The thread inherits the mask, so no signal reaches it before it runs.
+            // The thread inherits this mask, so signals cannot reach it even before it runs.
             sigfillset(&all)
             pthread_sigmask(SIG_SETMASK, &all, &before)
         }
@@ -47,8 +47,8 @@ private func backgroundThreadMain(_ argument: UnsafeMutableRawPointer?) -> Unsaf
     return nil
 }
 
-/// Runs `body`, which may block on storage, on a thread of its own. Returns nil if it has not ended in time. It then
-/// continues, and its result is dropped. Any thread.
+/// Runs `body`, which may block on storage, on a thread of its own, or here if none can be started. Returns nil if it
+/// has not ended in time. It then continues, and its result is dropped. Any thread.
 package func withinTime<Result: Sendable>(milliseconds: Int, _ body: @escaping @Sendable () -> Result) -> Result? {
     let outcome = Monitor<Result?>(nil)
     guard

@@ -1,6 +1,6 @@
-/// Base64 (RFC 4648), from memory to memory: a library's encoder could leave copies of secrets behind.
+/// Base64 (RFC 4648), from memory to memory, because a library's encoder could leave copies of secrets behind.
 ///
-/// `decode` accepts only what `encode` writes, so a value has one spelling.
+/// `decode` accepts only the output of `encode`, so a value has one spelling.
 package struct Base64: Sendable {
     /// RFC 4648 §4, with padding.
     package static let standard = Base64(lastDigits: "+/", isPadded: true)
@@ -22,16 +22,16 @@ package struct Base64: Sendable {
 
     package func isDigit(_ character: UInt8) -> Bool { values[Int(character)] != 0xFF }
 
-    /// The number of digits that `bytes` begins with.
+    /// Returns the number of digits at the beginning of `bytes`.
     package func digitCount(atStartOf bytes: [UInt8]) -> Int {
         values.withUnsafeBufferPointer { values in bytes.firstIndex { values[Int($0)] == 0xFF } ?? bytes.count }
     }
 
-    /// The number of characters that encode `count` bytes.
+    /// Returns the number of characters in the encoding of `count` bytes.
     package func encodedCount(_ count: Int) -> Int { isPadded ? (count + 2) / 3 * 4 : (count * 4 + 2) / 3 }
 
-    /// The number of bytes that `count` digits (without padding) encode. Meaningless for 4k + 1
-    /// digits, which no encoding has.
+    /// Returns the number of bytes encoded by `count` digits (without padding). Meaningless for the impossible count of
+    /// 4k + 1 digits.
     package func decodedCount(_ count: Int) -> Int { count / 4 * 3 + count % 4 * 3 / 4 }
 
     /// Fills `target`, of `encodedCount` bytes.
@@ -52,7 +52,7 @@ package struct Base64: Sendable {
         }
     }
 
-    /// Fills `target`. Returns false if `digits`, without padding, do not encode exactly that many bytes.
+    /// Fills `target`. Returns false unless `digits`, without padding, encode exactly its number of bytes.
     package func decode(_ digits: some Sequence<UInt8>, into target: UnsafeMutableRawBufferPointer) -> Bool {
         var (group, bits): (UInt32, UInt32) = (0, 0)
         var next = 0
@@ -68,11 +68,11 @@ package struct Base64: Sendable {
             next += 1
             group &= 1 << bits - 1
         }
-        // Bits that are left over must be zero, and fewer than a digit.
+        // The remaining bits must be zero, and fewer than a digit.
         return next == target.count && group == 0 && bits < 6
     }
 
-    /// `prefix` followed by the encoded `bytes`, in one allocation.
+    /// Returns `prefix` followed by the encoded `bytes`, in one allocation.
     package func encode(_ bytes: [UInt8], after prefix: [UInt8] = []) -> [UInt8] {
         let count = prefix.count + encodedCount(bytes.count)
         return [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
@@ -83,10 +83,10 @@ package struct Base64: Sendable {
         }
     }
 
-    /// The bytes that digits without padding encode. Nil if they are not exactly what `encode` writes.
+    /// Returns the bytes encoded by digits without padding. Nil unless they are exactly the output of `encode`.
     package func decode(_ digits: [UInt8]) -> [UInt8]? { decode(digits[...]) }
 
-    /// The bytes that digits without padding encode. Nil if they are not exactly what `encode` writes.
+    /// Returns the bytes encoded by digits without padding. Nil unless they are exactly the output of `encode`.
     package func decode(_ digits: ArraySlice<UInt8>) -> [UInt8]? {
         let count = decodedCount(digits.count)
         var isValid = false

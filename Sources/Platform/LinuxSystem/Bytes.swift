@@ -1,5 +1,5 @@
 extension Array where Element == UInt8 {
-    /// The array's bytes, with typed throws, which `withUnsafeBytes` lacks.
+    /// Calls `body` with the array's bytes, with typed throws, which `withUnsafeBytes` lacks.
     @inlinable
     package func withBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
@@ -7,7 +7,7 @@ extension Array where Element == UInt8 {
         try withUnsafeBufferPointer { (buffer) throws(Failure) -> Result in try body(UnsafeRawBufferPointer(buffer)) }
     }
 
-    /// The array's bytes, mutable, with typed throws.
+    /// Calls `body` with the array's bytes, mutable, with typed throws.
     @inlinable
     package mutating func withMutableBytes<Result, Failure: Error>(
         _ body: (UnsafeMutableRawBufferPointer) throws(Failure) -> Result
@@ -19,7 +19,7 @@ extension Array where Element == UInt8 {
 }
 
 extension UnsafeRawBufferPointer {
-    /// The bytes of `range` as a buffer that starts at index 0. Does not copy.
+    /// Returns the bytes of `range` as a buffer with indices from 0, without copying.
     @inlinable @inline(__always)
     package func slice(_ range: some RangeExpression<Int>) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: self[range])
@@ -30,7 +30,7 @@ extension UnsafeMutableRawBufferPointer {
     @inlinable @inline(__always)
     package static var empty: UnsafeMutableRawBufferPointer { UnsafeMutableRawBufferPointer(start: nil, count: 0) }
 
-    /// The bytes of `range` as a buffer that starts at index 0. Does not copy.
+    /// Returns the bytes of `range` as a buffer with indices from 0, without copying.
     @inlinable @inline(__always)
     package func slice(_ range: some RangeExpression<Int>) -> UnsafeMutableRawBufferPointer {
         UnsafeMutableRawBufferPointer(rebasing: self[range])

@@ -2,9 +2,9 @@ internal import CLinux
 package import Glibc
 package import SystemPackage
 
-/// posix_spawn(3) and waitpid(2). Any thread.
+/// Child processes by posix_spawn(3) and waitpid(2). Any thread.
 package enum ChildProcess {
-    /// How a child ended.
+    /// The end of a child.
     package enum Outcome: Equatable, CustomStringConvertible {
         case exited(Int32)
         case killed(signal: Int32)
@@ -17,14 +17,14 @@ package enum ChildProcess {
         }
     }
 
-    /// POSIX_SPAWN_SETSID of <spawn.h>, which Swift's Glibc does not show.
+    /// POSIX_SPAWN_SETSID of <spawn.h>, which Swift's Glibc lacks.
     private static let newSession: Int16 = 0x80
 
-    /// Starts a program with default signals.
+    /// Starts a program with the default action for SIGPIPE and all signals unblocked.
     /// - Parameters:
     ///   - arguments: all of them, the name first. Bytes without NUL.
     ///   - environment: `NAME=value`, bytes without NUL. Nil for this process's.
-    ///   - descriptors: pairs of our descriptor and its number in the child, which gets no others but stdio.
+    /// - descriptors: pairs of our descriptor and its number in the child, which otherwise gets only stdio.
     /// - Throws: errno of fcntl(2) or posix_spawn(3).
     package static func spawn(
         path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
@@ -69,7 +69,7 @@ package enum ChildProcess {
         return child
     }
 
-    /// Calls `body` with C strings, ended by NULL, as posix_spawn(3) needs them.
+    /// Calls `body` with C strings, ended by NULL, as required by posix_spawn(3).
     private static func withCStrings(
         _ strings: [[UInt8]], _ body: (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>) -> Int32
     ) -> Int32 {
@@ -82,13 +82,13 @@ package enum ChildProcess {
         }
     }
 
-    /// waitpid(2) for one child.
+    /// Waits for one child (waitpid(2)).
     package static func wait(for child: pid_t) -> Outcome {
         var status: Int32 = 0
         while waitpid(child, &status, 0) == -1 {
             guard errno == EINTR else { return .exited(-1) }
         }
-        // WIFSIGNALED, WEXITSTATUS of <sys/wait.h>, which are macros.
+        // WIFSIGNALED and WEXITSTATUS of <sys/wait.h> are macros.
         let signal = status & 0x7F
         return signal == 0 ? .exited((status >> 8) & 0xFF) : .killed(signal: signal)
     }

@@ -5,8 +5,8 @@ internal import SystemPackage
 /// One run of a shell command, with its output. One thread.
 package struct CommandRun {
     package enum Mode {
-        /// In this process's session, with its stderr, and its stdin if there is no other input: it may ask a person. The
-        /// output of processes that the command leaves behind belongs to it.
+        /// In this process's session, with its stderr, and its stdin if there is no other input, so the command may ask
+        /// the user. Its output includes that of processes left behind by the command.
         case interactive
         /// In a session of its own. Its process group is killed at the limit, or when the signal comes.
         case background(limit: Duration, stopSignal: Waker)
@@ -15,16 +15,16 @@ package struct CommandRun {
     package enum End: Equatable {
         case ended(ChildProcess.Outcome)
         case tooLong, tooMuch, cancelled
-        /// A process that an interactive command left behind keeps its output open.
+        /// A process left behind by an interactive command keeps its output open.
         case leftOpen
     }
 
-    /// Capacity of the bytes for stderr. They keep the first half. The second serves to read and drop the rest.
+    /// The capacity for stderr, in bytes. The first half is kept. The second serves to read and drop the rest.
     package static let errorSize = 8192
-    /// Timeout for the end of a killed command, in milliseconds. A command that is blocked in the kernel, on a dead server
+    /// The timeout for the end of a killed command, in milliseconds. A command blocked in the kernel, on a dead server
     /// or on our own mount, can take any time.
     private static let killTimeout = 1000
-    /// The longest time between the end of an interactive command and that of its output, in milliseconds.
+    /// The longest time between the end of an interactive command and the end of its output.
     private static let leftOpenTimeout = Duration.seconds(5)
 
     private let mode: Mode
@@ -33,10 +33,10 @@ package struct CommandRun {
     /// Nil for an interactive command, whose stderr is ours.
     private let errorPipe: Descriptor?
 
-    /// Starts `/bin/sh -c command`. It gets no descriptors but stdio.
+    /// Starts `/bin/sh -c command`, which gets only stdio as descriptors.
     /// - Parameters:
-    ///   - environment: nil for that of this process.
-    ///   - input: its stdin.
+    /// - environment: nil for that of this process.
+    /// - input: the command's stdin.
     /// - Throws: the error of pipe2(2), posix_spawn(3) or pidfd_open(2).
     package init(
         _ command: [UInt8], _ mode: Mode, environment: [[UInt8]]? = nil, input: Descriptor? = nil
@@ -73,7 +73,7 @@ package struct CommandRun {
         (outputPipe, errorPipe) = (output.read, errors.read)
     }
 
-    /// Both ends are close-on-exec. Reads do not block.
+    /// Makes a pipe with both ends close-on-exec. Reads do not block.
     private static func pipe() throws(StoreError) -> (read: Descriptor, write: Descriptor) {
         var ends: [Int32] = [-1, -1]
         try retrying { linux_pipe(&ends) }
@@ -82,11 +82,11 @@ package struct CommandRun {
         return (read, write)
     }
 
-    /// Reads the output until the command ends, or kills it, at too much output too. On return the child is reaped, or will
-    /// be when the kernel releases it.
+    /// Reads the output until the command ends, or kills it, also after too much output. On return the child is reaped,
+    /// or will be when the kernel releases it.
     /// - Parameters:
-    ///   - output: for stdout. The run ends as `tooMuch` when it is full.
-    ///   - errors: for the stderr of a command in the background, of `errorSize` bytes.
+    /// - output: receives stdout. The run ends as `tooMuch` when it is full.
+    /// - errors: receives the stderr of a command in the background, of `errorSize` bytes.
     /// - Throws: `.system` with errno, after the command was killed.
     package func finish(output: WipedBytes, errors: WipedBytes) throws(StoreError) -> End {
         do throws(StoreError) {
@@ -101,8 +101,8 @@ package struct CommandRun {
         return .ended(ChildProcess.wait(for: child))
     }
 
-    /// Returns nil when the child has ended and its output is read. Does not wait for the end of the pipes of a command in
-    /// the background, which a process that the child left behind can keep open.
+    /// Returns nil when the child has ended and its output is read. For a command in the background, does not wait for
+    /// the end of the pipes, because a process left behind by the child can keep them open.
     private func follow(_ output: WipedBytes, _ errors: WipedBytes) throws(StoreError) -> End? {
         var deadline: ContinuousClock.Instant?
         var stop: Int32 = -1
@@ -119,9 +119,9 @@ package struct CommandRun {
             if let left, left <= .zero { return stop < 0 ? .leftOpen : .tooLong }
             _ = try retrying { poll(&polled, nfds_t(polled.count), left?.pollTimeout ?? -1) }
             if polled[1].revents != 0 { return .cancelled }
-            // Before the pipes are read: at its end, all output of the child is in them.
+            // Check this before the pipes are read, because all output of an ended child is already in them.
             let hasEnded = polled[0].revents != 0
-            // Remove a pipe at its end, because it would stay readable.
+            // Remove an ended pipe, because it would stay readable.
             if polled[2].revents != 0, try hasOutputEnded(output) { polled[2].fd = -1 }
             if polled[3].revents != 0, try haveErrorsEnded(errors) { polled[3].fd = -1 }
             if output.isFull { return .tooMuch }
@@ -134,7 +134,7 @@ package struct CommandRun {
         }
     }
 
-    /// Reads all output that is there. Returns true at its end.
+    /// Reads all present output. Returns true at its end.
     private func hasOutputEnded(_ output: WipedBytes) throws(StoreError) -> Bool {
         var count: Int?
         repeat {
@@ -149,8 +149,8 @@ package struct CommandRun {
         return try Self.readNow(errorPipe, into: errors, keeping: Self.errorSize / 2) == 0
     }
 
-    /// read(2), which does not block. Keeps the bytes up to a total of `limit`. Returns 0 at the end of the pipe, and nil
-    /// if there is nothing to read now.
+    /// Reads without blocking (read(2)). Keeps the bytes up to a total of `limit`. Returns 0 at the end of the pipe,
+    /// and nil if there is nothing to read now.
     private static func readNow(
         _ pipe: Descriptor, into bytes: WipedBytes, keeping limit: Int
     ) throws(StoreError) -> Int? {
@@ -166,7 +166,7 @@ package struct CommandRun {
         return count
     }
 
-    /// Kills the child, or its group, and reaps it. Until it is reaped, no other process gets its number.
+    /// Kills the child, or its group, and reaps it. Other processes cannot get its number before it is reaped.
     private func killAll() {
         kill(errorPipe == nil ? child : -child, SIGKILL)
         var polled = pollfd(fd: childEnd.fd, events: Int16(POLLIN), revents: 0)
@@ -176,7 +176,7 @@ package struct CommandRun {
             return
         }
         let child = child
-        // If there is no thread, the child stays a zombie until this process ends. That is better than blocking here.
+        // If no thread can be started, the child stays a zombie until this process ends. Blocking would be worse.
         try? BackgroundThread { _ = ChildProcess.wait(for: child) }.detach()
     }
 }

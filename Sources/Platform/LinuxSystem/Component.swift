@@ -1,12 +1,12 @@
 internal import SystemPackage
 
 /// One component of a path: the name of an entry in a directory. It leads nowhere else, because it has no slash and is
-/// neither `.` nor `..`. The calls on a directory's entries (`Descriptor+Entries.swift`) have no other names, so
-/// neither a name from the store nor one that vaultfs puts together leads through a link that somebody has planted.
+/// neither `.` nor `..`. The calls on a directory's entries (DirectoryEntries.swift) accept only such names, so neither
+/// a name from the store nor one made by vaultfs leads through a planted link.
 package struct Component: Hashable, Sendable {
     package let bytes: [UInt8]
 
-    /// - Throws: `EINVAL` for bytes that are not one component.
+    /// - Throws: `EINVAL` unless the bytes are one component.
     @inlinable
     package init(_ bytes: [UInt8]) throws(StoreError) {
         guard Self.isOne(bytes) else { throw .refused(.invalidArgument) }
@@ -15,26 +15,26 @@ package struct Component: Hashable, Sendable {
 
     private init(joining bytes: [UInt8]) { self.bytes = bytes }
 
-    /// Returns true for a name that a directory's entry can have, whatever its length.
+    /// Returns true for a possible name of a directory's entry, whatever its length.
     @inlinable
     package static func isOne(_ bytes: [UInt8]) -> Bool {
         let (slash, dot) = (UInt8(ascii: "/"), UInt8(ascii: "."))
-        // Two dots at most: `.`, `..`, and no bytes at all.
+        // This excludes `.`, `..`, and an empty name.
         if bytes.count <= 2 && bytes.allSatisfy({ $0 == dot }) { return false }
         return bytes.allSatisfy { $0 != slash && $0 != 0 }
     }
 
-    /// A number's 16 hexadecimal digits.
+    /// Makes the 16 hexadecimal digits of a number.
     package init(hexadecimal number: UInt64) { self.init(joining: Array(Hexadecimal.encode(number).utf8)) }
 
-    /// A component that has this one's bytes first.
+    /// Returns a component with the bytes of both, this one's first.
     package static func + (first: Component, second: Component) -> Component {
         Component(joining: first.bytes + second.bytes)
     }
 }
 
 extension Component: ExpressibleByStringLiteral {
-    /// Only for literals, which have no slash.
+    /// Makes a component from a literal, which must not have a slash.
     package init(stringLiteral text: StaticString) {
         let bytes = text.withUTF8Buffer { Array($0) }
         precondition(Self.isOne(bytes), "not one component")

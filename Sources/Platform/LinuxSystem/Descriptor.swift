@@ -2,7 +2,7 @@ internal import CLinux
 package import Glibc
 package import SystemPackage
 
-/// Owns one file descriptor: closes it when the last reference goes. Any thread.
+/// The owner of one file descriptor, which it closes when its last reference is released. Any thread.
 package final class Descriptor: Sendable {
     package let fd: Int32
 
@@ -10,21 +10,21 @@ package final class Descriptor: Sendable {
 
     deinit { close(fd) }
 
-    /// open(2) of a path, following links, always close-on-exec.
+    /// Opens a path (open(2)), following links, always close-on-exec.
     /// - Throws: `.system` with errno.
     package convenience init(path: FilePath, flags: Int32, mode: mode_t = 0) throws(StoreError) {
         self.init(owning: try retrying { path.withPlatformString { open($0, flags | O_CLOEXEC, mode) } })
     }
 
-    /// Opens the same inode again with other flags. Works for a file without a name.
-    /// Uses /proc/self/fd, whose links do not depend on a path on disk.
+    /// Opens the same inode again with other flags, even without a name: the links of /proc/self/fd do not depend on a
+    /// path on disk.
     /// - Throws: `.system` with errno.
     package func reopened(flags: Int32) throws(StoreError) -> Descriptor {
         let path = "/proc/self/fd/\(fd)"
         return Descriptor(owning: try retrying { open(path, flags | O_CLOEXEC) })
     }
 
-    /// fstat(2).
+    /// Returns the status of the file (fstat(2)).
     /// - Throws: `.system` with errno.
     package func status() throws(StoreError) -> stat {
         var result = stat()
@@ -32,19 +32,19 @@ package final class Descriptor: Sendable {
         return result
     }
 
-    /// access(2) of this object, which may be pinned with O_PATH, with the effective user's rights.
+    /// Checks access to this object, which may be pinned with O_PATH, with the effective user's rights (access(2)).
     package func checkAccess(_ mask: Int32) throws(StoreError) { try retrying { linux_check_access(fd, mask) } }
 
-    /// Drops what the kernel has of the file, so that later reads ask the store. Pages with unwritten data stay.
+    /// Drops the kernel's pages of the file, so that later reads ask the store. Pages with unwritten data stay.
     package func dropPages() { _ = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) }
 
-    /// Drops it if another machine may have written the file since it was read. Opening the file does not do that
+    /// Drops the pages if another machine may have written the file since it was read. Opening the file is not enough
     /// everywhere: ceph-fuse has the kernel keep the pages then (FOPEN_KEEP_CACHE; seen on 16.2). Costs nothing on a
     /// local file system.
-    /// - Parameter status: of this file, from fstat(2).
+    /// - Parameter status: the file's, from fstat(2).
     package func dropOldPages(_ status: stat) { if FileSystemType.isRemote(self, status) { dropPages() } }
 
-    /// pread(2) until `buffer` is full or the file ends. Returns the number of bytes read.
+    /// Reads until `buffer` is full or the file ends (pread(2)). Returns the number of bytes read.
     /// - Throws: `.system` with errno.
     package func read(at ciphertextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int
     {
@@ -58,7 +58,7 @@ package final class Descriptor: Sendable {
         return done
     }
 
-    /// preadv(2) of consecutive bytes until all buffers are full or the file ends. Returns the number of bytes read.
+    /// Reads consecutive bytes until all buffers are full or the file ends (preadv(2)). Returns their number.
     /// - Throws: `.system` with errno.
     package func read(
         at ciphertextOffset: UInt64, before: UnsafeMutableRawBufferPointer, into buffer: UnsafeMutableRawBufferPointer,
@@ -70,7 +70,7 @@ package final class Descriptor: Sendable {
                 preadv(fd, $0.assumingMemoryBound(to: iovec.self).baseAddress, 3, off_t(ciphertextOffset))
             }
         }
-        // A signal can end it early, in any buffer.
+        // A signal can end the call early, in any buffer.
         var start = 0
         func complete(_ buffer: UnsafeMutableRawBufferPointer) throws(StoreError) {
             defer { start += buffer.count }
@@ -87,7 +87,7 @@ package final class Descriptor: Sendable {
         iovec(iov_base: buffer.baseAddress, iov_len: buffer.count)
     }
 
-    /// pwrite(2) of all of `buffer`. On failure some leading part may have been written.
+    /// Writes all of `buffer` (pwrite(2)). On failure some leading part may have been written.
     /// - Throws: `.system` with errno.
     package func write(_ buffer: UnsafeRawBufferPointer, at ciphertextOffset: UInt64) throws(StoreError) {
         var done = 0
@@ -100,13 +100,13 @@ package final class Descriptor: Sendable {
         }
     }
 
-    /// ftruncate(2).
+    /// Cuts or extends the file (ftruncate(2)).
     /// - Throws: `.system` with errno.
     package func truncate(to ciphertextSize: UInt64) throws(StoreError) {
         try retrying { ftruncate(fd, off_t(ciphertextSize)) }
     }
 
-    /// fdatasync(2), or fsync(2) with the metadata.
+    /// Syncs the data (fdatasync(2)), or also the metadata (fsync(2)).
     /// - Throws: `.system` with errno.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         try retrying { dataOnly ? fdatasync(fd) : fsync(fd) }
@@ -114,7 +114,7 @@ package final class Descriptor: Sendable {
 }
 
 extension Descriptor {
-    /// pread(2) of up to `count` bytes.
+    /// Reads up to `count` bytes (pread(2)).
     /// - Throws: `.system` with errno.
     package func read(at offset: UInt64, count: Int) throws(StoreError) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
@@ -123,14 +123,14 @@ extension Descriptor {
         return bytes
     }
 
-    /// pwrite(2) of all bytes.
+    /// Writes all bytes (pwrite(2)).
     /// - Throws: `.system` with errno.
     package func write(_ bytes: [UInt8], at offset: UInt64) throws(StoreError) {
         try bytes.withBytes { (bytes) throws(StoreError) in try write(bytes, at: offset) }
     }
 
-    /// read(2) to the end, from the current position. Nil if there are more than `limit` bytes.
-    /// Works for files of /proc, whose size is 0.
+    /// Reads to the end, from the current position (read(2)). Returns nil if there are more than `limit` bytes. Works
+    /// for files of /proc, whose size is 0.
     /// - Throws: `.system` with errno.
     package func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
         var bytes: [UInt8] = []

@@ -1,11 +1,11 @@
 internal import CLinux
 package import Glibc
 
-/// The calls on a directory's entries, with a descriptor and one component (openat(2) and its kind). No other file
-/// calls them, which `scripts/lint` checks. A path of a person, on the command line or in a link, goes through
+/// The calls on a directory's entries, with a descriptor and one component (openat(2) and its kind). Only this file
+/// contains them, as `scripts/lint` checks. A path from a user, on the command line or in a link, goes through
 /// `Descriptor(path:)`.
 extension Descriptor {
-    /// openat(2) of one entry of `directory`, never following a link, always close-on-exec.
+    /// Opens one entry of `directory` (openat(2)), never following a link, always close-on-exec.
     /// - Throws: `.system` with errno.
     package convenience init(
         at directory: Descriptor, _ entry: Component, flags: Int32, mode: mode_t = 0
@@ -14,7 +14,7 @@ extension Descriptor {
         self.init(owning: try retrying(entry.bytes) { openat(directory.fd, $0, flags, mode) })
     }
 
-    /// Opens this directory once more, with a position of its own. With O_TMPFILE makes a file without a name in it.
+    /// Opens this directory once more, with a position of its own. With O_TMPFILE, makes an unnamed file in it.
     /// - Throws: `.system` with errno.
     package func openedAgain(flags: Int32, mode: mode_t = 0) throws(StoreError) -> Descriptor {
         Descriptor(owning: try retrying { openat(fd, ".", flags | O_CLOEXEC, mode) })
@@ -26,13 +26,13 @@ extension Descriptor {
         try openedAgain(flags: O_RDONLY | O_DIRECTORY)
     }
 
-    /// Opens the directory that this one is in.
+    /// Opens the directory above this one.
     /// - Throws: `.system` with errno.
     package func parent(flags: Int32) throws(StoreError) -> Descriptor {
         Descriptor(owning: try retrying { openat(fd, "..", flags | O_DIRECTORY | O_CLOEXEC) })
     }
 
-    /// fstatat(2) of one entry of this directory, not following a link.
+    /// Returns the status of one entry of this directory, not following a link (fstatat(2)).
     /// - Throws: `.system` with errno.
     package func status(of entry: Component) throws(StoreError) -> stat {
         var result = stat()
@@ -40,8 +40,8 @@ extension Descriptor {
         return result
     }
 
-    /// The same. On bindfs and mergerfs the kernel takes each name of a file for a file of its own, and for a second
-    /// remembers the size from before a change under another name. So asks the store about a file with several names.
+    /// Returns the current status of an entry. On bindfs and mergerfs, each name of a file is a file of its own to the
+    /// kernel, which for a second misses changes under another name. So this asks the store if there are several.
     /// - Throws: `.system` with errno.
     package func currentStatus(of entry: Component) throws(StoreError) -> stat {
         let known = try status(of: entry)
@@ -50,7 +50,7 @@ extension Descriptor {
         return try status(of: entry)
     }
 
-    /// fstat(2), which asks the store in the same way.
+    /// Returns the current status of this file (fstat(2)), and asks the store in the same way.
     /// - Throws: `.system` with errno.
     package func currentStatus() throws(StoreError) -> stat {
         let known = try status()
@@ -59,19 +59,19 @@ extension Descriptor {
         return try status()
     }
 
-    /// Makes the kernel forget the attributes that it remembers of an entry.
+    /// Makes the kernel forget the remembered attributes of an entry.
     /// - Throws: `.system` with errno.
     package func refreshStatus(of entry: Component) throws(StoreError) {
         try retrying(entry.bytes) { linux_refresh_status(fd, $0) }
     }
 
-    /// readlinkat(2): the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX).
+    /// Returns the target of a symbolic link in this directory, at most 4096 bytes of it (PATH_MAX; readlinkat(2)).
     /// - Throws: `.system` with errno.
     package func linkTarget(of entry: Component) throws(StoreError) -> [UInt8] {
         try linkTarget(named: entry.bytes)
     }
 
-    /// The target of the symbolic link that this O_PATH descriptor has pinned.
+    /// Returns the target of the symbolic link pinned by this O_PATH descriptor.
     /// - Throws: `.system` with errno.
     package func linkTarget() throws(StoreError) -> [UInt8] { try linkTarget(named: []) }
 
@@ -90,14 +90,14 @@ extension Descriptor {
 // MARK: - Changes
 
 extension Descriptor {
-    /// mkdirat(2).
+    /// Makes a directory (mkdirat(2)).
     /// - Throws: `.system` with errno.
     package func makeDirectory(_ entry: Component, mode: mode_t) throws(StoreError) {
         try retrying(entry.bytes) { mkdirat(fd, $0, mode) }
     }
 
-    /// symlinkat(2).
-    /// - Parameter target: stored as it is, without a NUL.
+    /// Makes a symbolic link (symlinkat(2)).
+    /// - Parameter target: stored unchanged. Must not have a NUL.
     /// - Throws: `.system` with errno.
     package func makeLink(_ entry: Component, to target: [UInt8]) throws(StoreError) {
         try withCString(target) { (target) throws(StoreError) in
@@ -105,13 +105,13 @@ extension Descriptor {
         }
     }
 
-    /// mknodat(2) of a fifo, a socket or a device.
+    /// Makes a fifo, a socket or a device (mknodat(2)).
     /// - Throws: `.system` with errno.
     package func makeNode(_ entry: Component, mode: mode_t, device: dev_t) throws(StoreError) {
         try retrying(entry.bytes) { mknodat(fd, $0, mode, device) }
     }
 
-    /// linkat(2) of an entry of this directory, not following a link.
+    /// Makes a hard link to an entry of this directory, not following a link (linkat(2)).
     /// - Throws: `.system` with errno.
     package func link(_ entry: Component, to directory: Descriptor, as newEntry: Component) throws(StoreError) {
         try withCString(entry.bytes) { (old) throws(StoreError) in
@@ -119,15 +119,15 @@ extension Descriptor {
         }
     }
 
-    /// Gives an open file a name in `directory`. AT_EMPTY_PATH needs a capability (linkat(2)), the kernel's own link
-    /// does not.
+    /// Gives an open file a name in `directory`. Uses the kernel's own link, because AT_EMPTY_PATH needs a capability
+    /// (linkat(2)).
     /// - Throws: `.system` with errno.
     package func linkFile(to directory: Descriptor, as entry: Component) throws(StoreError) {
         let path = "/proc/self/fd/\(fd)"
         try retrying(entry.bytes) { linkat(AT_FDCWD, path, directory.fd, $0, AT_SYMLINK_FOLLOW) }
     }
 
-    /// renameat2(2) of an entry of this directory.
+    /// Renames an entry of this directory (renameat2(2)).
     /// - Parameter flags: 0, RENAME_NOREPLACE or RENAME_EXCHANGE, which some stores lack (`EINVAL`).
     /// - Throws: `.system` with errno.
     package func rename(
@@ -138,14 +138,14 @@ extension Descriptor {
         }
     }
 
-    /// unlinkat(2) of anything but a directory.
+    /// Removes anything but a directory (unlinkat(2)).
     /// - Throws: `.system` with errno.
     package func remove(_ entry: Component) throws(StoreError) { try retrying(entry.bytes) { unlinkat(fd, $0, 0) } }
 
-    /// The same. Best effort.
+    /// Removes an entry as far as possible, ignoring errors.
     package func removeQuietly(_ entry: Component) { try? remove(entry) }
 
-    /// unlinkat(2) of an empty directory.
+    /// Removes an empty directory (unlinkat(2)).
     /// - Throws: `.system` with errno.
     package func removeDirectory(_ entry: Component) throws(StoreError) {
         try retrying(entry.bytes) { unlinkat(fd, $0, AT_REMOVEDIR) }
@@ -157,14 +157,14 @@ extension Descriptor {
         try retrying(entry.bytes) { utimensat(fd, $0, times, AT_SYMLINK_NOFOLLOW) }
     }
 
-    /// The same of this object, which may be pinned with O_PATH.
+    /// Sets the access and the modification time of this object, which may be pinned with O_PATH.
     /// - Throws: `.system` with errno.
     package func setTimes(_ times: [timespec]) throws(StoreError) {
         try retrying { utimensat(fd, "", times, linux_AT_EMPTY_PATH) }
     }
 
-    /// fchownat(2) of this object, which may be pinned with O_PATH.
-    /// - Parameter uid: .max leaves the user, `gid` the group.
+    /// Sets the owner of this object, which may be pinned with O_PATH (fchownat(2)).
+    /// - Parameter uid: .max keeps the current user, and so for `gid` the group.
     /// - Throws: `.system` with errno.
     package func setOwner(_ uid: uid_t, _ gid: gid_t) throws(StoreError) {
         try retrying { fchownat(fd, "", uid, gid, linux_AT_EMPTY_PATH) }

@@ -1,19 +1,19 @@
 internal import CLinux
 internal import Glibc
 
-/// Reads a backing directory with getdents64(2), keeping the store's own offsets. One thread at a time.
+/// A reader of a backing directory (getdents64(2)), which keeps the store's own offsets. One thread at a time.
 package struct DirectoryReader {
     package struct Entry {
-        /// `.` and `..` too, which are no components.
+        /// The name, also of `.` and `..`, which are not components.
         package var name: [UInt8]
         package var inode: UInt64
-        /// DT_*, as the store gives it.
+        /// The type, one of DT_*, as reported by the store.
         package var type: UInt8
-        /// The offset of the next entry, as telldir(3) returns it.
+        /// The offset of the next entry, as of telldir(3).
         package var nextOffset: Int64
 
-        /// The name. Nil for `.` and `..`.
-        /// - Throws: `.damaged` for a name with a slash, which the kernel lets no file system have.
+        /// Returns the name. Nil for `.` and `..`.
+        /// - Throws: `.damaged` for a name with a slash, which the kernel forbids to file systems.
         package func component() throws(StoreError) -> Component? {
             if let component = try? Component(name) { return component }
             if !name.isEmpty, name.allSatisfy({ $0 == UInt8(ascii: ".") }) { return nil }
@@ -26,11 +26,11 @@ package struct DirectoryReader {
     package let directory: Descriptor
     private var buffer: [UInt8] = []
     private var position = 0
-    /// The offset of the next entry, as telldir(3) returns it.
+    /// The offset of the next entry, as of telldir(3).
     package private(set) var offset: Int64 = 0
-    /// The type of the entry that was read last: DT_*, as the store gives it.
+    /// The type of the last entry, one of DT_*, as reported by the store.
     package private(set) var type = UInt8(DT_UNKNOWN)
-    /// `position` and `offset` of the entry that was read last, which is still in the buffer.
+    /// `position` and `offset` of the last entry, which is still in the buffer.
     private var last: (position: Int, offset: Int64) = (0, 0)
 
     /// - Parameter directory: open for reading, at its beginning.
@@ -47,11 +47,11 @@ package struct DirectoryReader {
         last = (position, offset)
     }
 
-    /// Puts back the entry that was read last, so `next` returns it again. Not twice, nor after the end or a `seek`.
+    /// Puts back the last entry, so that `next` returns it again. Not twice, nor after the end or a `seek`.
     package mutating func putBack() { (position, offset) = last }
 
-    /// The name of the next entry other than `.` and `..`. Nil at the end.
-    /// - Throws: `.system` with errno; `.damaged` for a name with a slash, which the kernel lets no file system have.
+    /// Returns the name of the next entry other than `.` and `..`. Nil at the end.
+    /// - Throws: `.system` with errno; `.damaged` for a name with a slash, which the kernel forbids to file systems.
     package mutating func next() throws(StoreError) -> Component? {
         while let entry = try nextWithDots() {
             if let component = try entry.component() { return component }
@@ -59,7 +59,7 @@ package struct DirectoryReader {
         return nil
     }
 
-    /// The next entry, including `.` and `..`. Nil at the end.
+    /// Returns the next entry, including `.` and `..`. Nil at the end.
     /// - Throws: `.system` with errno.
     package mutating func nextWithDots() throws(StoreError) -> Entry? {
         if position >= buffer.count {
@@ -86,10 +86,10 @@ package struct DirectoryReader {
         return entry
     }
 
-    /// getdents64(2). Empty at the end.
+    /// Reads the next entries (getdents64(2)). Empty at the end.
     private func fill() throws(StoreError) -> [UInt8] {
         var result: Result<Int, StoreError> = .success(0)
-        // Most directories are small: zeros in the whole buffer cost more than the call.
+        // Most directories are small, so zeroing the whole buffer would cost more than the call.
         let bytes = [UInt8](unsafeUninitializedCapacity: Self.bufferSize) { bytes, count in
             result = Result { () throws(StoreError) in
                 try retrying { linux_getdents64(directory.fd, bytes.baseAddress, bytes.count) }

@@ -1,8 +1,8 @@
 internal import CLinux
 internal import SystemPackage
 
-/// The extended attributes of one pinned inode, by the kernel's own link to its descriptor, because the *xattr calls
-/// take no O_PATH descriptor. Any thread.
+/// The extended attributes of one pinned inode, through the kernel's own link to its descriptor, because the *xattr
+/// calls refuse O_PATH descriptors. Any thread.
 package struct ExtendedAttributes {
     private static let largestValue = 64 << 10  // XATTR_SIZE_MAX and XATTR_LIST_MAX, limits.h
     private static let commonValue = 1 << 10
@@ -14,7 +14,7 @@ package struct ExtendedAttributes {
         path = "/proc/self/fd/\(descriptor.fd)"
     }
 
-    /// getxattr(2).
+    /// Returns an attribute's value (getxattr(2)).
     /// - Throws: `.system` with errno.
     package func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         try withCString(name) { (name) throws(StoreError) -> [UInt8] in
@@ -22,7 +22,7 @@ package struct ExtendedAttributes {
         }
     }
 
-    /// getxattr(2), with one call for a value that is not large. Nil if there is no such attribute.
+    /// Returns an attribute's value, with one call unless it is large (getxattr(2)). Nil if the attribute is missing.
     /// - Throws: `.system` with errno.
     package func valueIfPresent(of name: [UInt8]) throws(StoreError) -> [UInt8]? {
         do throws(StoreError) {
@@ -35,20 +35,20 @@ package struct ExtendedAttributes {
         } catch .system(.noData) { return nil }
     }
 
-    /// listxattr(2).
+    /// Returns the names of all attributes (listxattr(2)).
     /// - Throws: `.system` with errno.
     package func names() throws(StoreError) -> [[UInt8]] {
         try Self.read { linux_listxattr(path, $0?.assumingMemoryBound(to: CChar.self), $1) }
             .split(separator: 0).map { Array($0) }
     }
 
-    /// True if there are none but `user.*`.
+    /// Returns true if all attributes are `user.*`.
     /// - Throws: `.system` with errno.
     package func areOnlyUser() throws(StoreError) -> Bool {
         try Self.areOnlyUser { linux_listxattr(path, $0, $1) }
     }
 
-    /// The same of an entry of a directory, not following a link.
+    /// Does the same for an entry of a directory, not following a link.
     /// - Throws: `.system` with errno.
     package static func areOnlyUser(of entry: Component, in directory: Descriptor) throws(StoreError) -> Bool {
         try withCString(entry.bytes) { (entry) throws(StoreError) in
@@ -61,19 +61,19 @@ package struct ExtendedAttributes {
             return try read { list($0?.assumingMemoryBound(to: CChar.self), $1) }
                 .split(separator: 0).allSatisfy { $0.starts(with: "user.".utf8) }
         } catch .system(.notSupported) {
-            // The store has no attributes. The kernel would refuse access if it got this error for an ACL (fuse_get_acl in
-            // fs/fuse/acl.c).
+            // The store has no attributes. If the kernel got this error for an ACL, it would refuse access
+            // (fuse_get_acl in fs/fuse/acl.c).
             return true
         }
     }
 
-    /// The same. Empty if the store has no extended attributes.
+    /// Returns the names of all attributes. Empty if the store has no extended attributes.
     /// - Throws: `.system` with errno.
     package func namesIfSupported() throws(StoreError) -> [[UInt8]] {
         do throws(StoreError) { return try names() } catch .system(.notSupported) { return [] }
     }
 
-    /// Calls `call`, which takes a buffer and its size, first for the size of the result, which is nearly always small.
+    /// Calls `call` with a buffer and its size, first to get the size of the result, which is nearly always small.
     private static func read(_ call: (UnsafeMutableRawPointer?, Int) -> Int) throws(StoreError) -> [UInt8] {
         let size = try retrying { call(nil, 0) }
         if size == 0 { return [] }
@@ -96,24 +96,24 @@ package struct ExtendedAttributes {
         return bytes
     }
 
-    /// setxattr(2). If it fails, the attribute is as before.
+    /// Sets an attribute (setxattr(2)). If this fails, puts the old value back as far as possible.
     /// - Throws: `.system` with errno.
     package func set(_ name: [UInt8], _ value: [UInt8], flags: Int32) throws(StoreError) {
         if flags & linux_XATTR_CREATE != 0 { return try set(name, value, flags: flags, replacing: nil) }
         let old: [UInt8]?
         do throws(StoreError) { old = try valueIfPresent(of: name) } catch {
-            // Nothing is known that could be put back.
+            // Without the old value, nothing can be put back.
             return try call(name, value, flags: flags)
         }
         try set(name, value, flags: flags, replacing: old)
     }
 
-    /// Does the same.
-    /// - Parameter old: the value before. Nil if there is no such attribute.
+    /// Does the same, with a known old value.
+    /// - Parameter old: the value before. Nil if the attribute was missing.
     /// - Throws: `.system` with errno.
     package func set(_ name: [UInt8], _ value: [UInt8], flags: Int32, replacing old: [UInt8]?) throws(StoreError) {
         do throws(StoreError) { try call(name, value, flags: flags) } catch {
-            // These are answers about the flags.
+            // These errors are answers about the flags, and change nothing.
             if error != .system(.fileExists), error != .system(.noData) { putBack(name, old) }
             throw error
         }
@@ -123,9 +123,9 @@ package struct ExtendedAttributes {
         try retrying(name) { linux_setxattr(path, $0, value, value.count, flags) }
     }
 
-    /// Undoes what a failed call has done: on a full disk ntfs-3g leaves an attribute without a value, where other
-    /// stores change nothing. If the old value cannot be put back, what is left stays: it is damage that a reader
-    /// notices, not a silent loss.
+    /// Undoes the effect of a failed call: on a full disk ntfs-3g leaves an attribute without a value, where other
+    /// stores change nothing. If the old value cannot be put back, the remains stay, because readers notice this
+    /// damage, but not a silent loss.
     private func putBack(_ name: [UInt8], _ old: [UInt8]?) {
         do throws(StoreError) {
             if try valueIfPresent(of: name) == old { return }
@@ -135,7 +135,7 @@ package struct ExtendedAttributes {
         }
     }
 
-    /// removexattr(2).
+    /// Removes an attribute (removexattr(2)).
     /// - Throws: `.system` with errno.
     package func remove(_ name: [UInt8]) throws(StoreError) { try retrying(name) { linux_removexattr(path, $0) } }
 }

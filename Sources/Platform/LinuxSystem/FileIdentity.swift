@@ -1,13 +1,13 @@
 package import Glibc
 
-/// Device and inode number (stat(2)). Unique while the file has a name or is open: ext4 reuses inode numbers at once.
+/// Device and inode number (stat(2)). Unique only while the file has a name or is open (ext4 reuses numbers at once).
 public struct FileIdentity: Hashable, Sendable {
     package let device, inode: UInt64
 
     package init(_ status: stat) { (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino)) }
 }
 
-/// A file's identity, size and times (stat(2)). Two equal stamps mean that nobody has written to the file in between.
+/// A file's identity, size and times (stat(2)). Two equal stamps mean that the file was not written in between.
 package struct FileStamp: Hashable, Sendable {
     package let identity: FileIdentity
     package let size: Int64

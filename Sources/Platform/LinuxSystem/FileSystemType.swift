@@ -35,29 +35,29 @@ package struct FileSystemType: Hashable, Sendable {
         + [0xFF53_4D42, 0xFE53_4D42, 0x00C3_6400, 0x0102_1997, 0x5346_414F, 0x0BD0_0BD0, 0x0116_1970, 0x7461_636F]
         .map { FileSystemType($0) }
 
-    /// True if a directory has one device and one inode number while it is open, by whatever mount it is reached. In Btrfs a
-    /// snapshot has a device of its own.
+    /// True if a directory has one device and one inode number while it is open, through whatever mount it is reached.
+    /// In Btrfs a snapshot has a device of its own.
     package var hasLocalIdentities: Bool { Self.local.contains(self) }
 
-    /// True if another machine keeps the file system's locks, or may, so that a lock can be lost while it is held.
+    /// True if another machine keeps the file system's locks, or may, so that a held lock can be lost.
     package var isRemote: Bool { Self.remote.contains(self) }
 
-    /// The devices that were asked about: true for one with a remote file system.
+    /// The devices examined so far: true for one with a remote file system.
     private static let remoteDevices = Mutex<[dev_t: Bool]>([:])
 
-    /// True if an open file is on a remote file system. Asks the kernel once for each device.
-    /// - Parameter status: of the file, from fstat(2).
+    /// Returns true if an open file is on a remote file system. Asks the kernel once for each device.
+    /// - Parameter status: the file's, from fstat(2).
     static func isRemote(_ file: Descriptor, _ status: stat) -> Bool {
         if let known = remoteDevices.withLock({ $0[status.st_dev] }) { return known }
-        // Not under the mutex: a server may not answer.
+        // Ask without holding the mutex, because a server may not answer.
         let isRemote = FileSystemType(of: file).isRemote
         remoteDevices.withLock { $0[status.st_dev] = isRemote }
         return isRemote
     }
 
-    /// True if files have no modes of their own: mount options decide who can read them.
+    /// True if files have no modes of their own, so that mount options decide who can read them.
     package var isModeless: Bool { Self.modeless.contains(self) }
 
-    /// True if inotify reports every change, because no other machine makes any. False if the type is unknown.
+    /// True if inotify reports every change, because changes come only from this machine. False if the type is unknown.
     package var reportsAllChanges: Bool { Self.local.contains(self) || Self.otherLocal.contains(self) }
 }

@@ -1,11 +1,11 @@
 package import Glibc
 
-/// The answer to a thread that asks for its next item of work. Not an optional of an optional, whose inner nil the compiler
-/// makes of any nil that it meets.
+/// The answer to a thread that asks for its next item of work. An optional of an optional would not do, because the
+/// compiler turns any nil into the inner one.
 package enum Next<Item> {
     case item(Item)
     case wait
-    /// Until this time at most.
+    /// Wait, but only until this time.
     case waitUntil(ContinuousClock.Instant)
     case end
 }
@@ -50,7 +50,7 @@ package final class Monitor<State: ~Copyable>: @unchecked Sendable {
         return try body(&state)
     }
 
-    /// Reads the state, or changes a part that no thread waits for. Wakes no thread: that costs more than most
+    /// Reads the state, or changes a part for which no thread waits. Wakes no thread, because this costs more than most
     /// requests.
     /// - Throws: the error of `body`.
     package func access<Result, Failure: Error>(
@@ -61,7 +61,7 @@ package final class Monitor<State: ~Copyable>: @unchecked Sendable {
         return try body(&state)
     }
 
-    /// Reads the state, if no other thread has the mutex. Else returns nil.
+    /// Accesses the state, if no other thread has the mutex. Otherwise returns nil.
     package func accessIfAvailable<Result>(_ body: (inout State) -> Result) -> Result? {
         guard pthread_mutex_trylock(mutex) == 0 else { return nil }
         defer { pthread_mutex_unlock(mutex) }
@@ -109,7 +109,7 @@ package final class Monitor<State: ~Copyable>: @unchecked Sendable {
 }
 
 extension ContinuousClock.Instant {
-    /// The same time of CLOCK_MONOTONIC, if the machine does not sleep before.
+    /// The same time of CLOCK_MONOTONIC, provided that the machine does not sleep before.
     fileprivate var monotonic: timespec {
         let end = monotonicNanoseconds() + Int((self - .now) / .nanoseconds(1))
         return timespec(tv_sec: end / 1_000_000_000, tv_nsec: end % 1_000_000_000)
@@ -117,19 +117,19 @@ extension ContinuousClock.Instant {
 }
 
 extension Duration {
-    /// The timeout for poll(2): milliseconds, rounded up.
+    /// The timeout for poll(2), in milliseconds. It is never too short.
     package var pollTimeout: Int32 {
         Int32(clamping: max(0, components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000 + 1))
     }
 }
 
-/// CLOCK_MONOTONIC in milliseconds (clock_gettime(2)).
+/// Returns CLOCK_MONOTONIC in milliseconds (clock_gettime(2)).
 package func monotonicMilliseconds() -> Int { monotonicNanoseconds() / 1_000_000 }
 
-/// CLOCK_MONOTONIC in nanoseconds (clock_gettime(2)).
+/// Returns CLOCK_MONOTONIC in nanoseconds (clock_gettime(2)).
 package func monotonicNanoseconds() -> Int { nanoseconds(of: CLOCK_MONOTONIC) }
 
-/// A clock's time in nanoseconds (clock_gettime(2)).
+/// Returns a clock's time in nanoseconds (clock_gettime(2)).
 package func nanoseconds(of clock: clockid_t) -> Int {
     var now = timespec()
     clock_gettime(clock, &now)

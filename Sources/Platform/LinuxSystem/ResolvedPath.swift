@@ -9,7 +9,7 @@ extension FilePath {
         }
     }
 
-    /// The path of an entry of the directory at this path.
+    /// Returns the path of an entry of the directory at this path.
     package func appending(entry: LinuxSystem.Component) -> FilePath {
         let slash = UInt8(ascii: "/")
         return FilePath(bytes: bytes + (bytes.last == slash ? [] : [slash]) + entry.bytes)
@@ -19,10 +19,10 @@ extension FilePath {
     package var bytes: [UInt8] { withPlatformString { Array(UnsafeRawBufferPointer(start: $0, count: strlen($0))) } }
 }
 
-/// Absolute paths without links, as the kernel spells them.
+/// Absolute paths without links, in the kernel's spelling.
 package enum ResolvedPath {
-    /// realpath(3).
-    /// - Throws: its errno.
+    /// Resolves a path (realpath(3)).
+    /// - Throws: errno of realpath(3).
     package static func of(_ path: FilePath) throws(Errno) -> FilePath {
         let resolved = path.withPlatformString { realpath($0, nil) }
         guard let resolved else { throw currentErrno() }
@@ -30,7 +30,7 @@ package enum ResolvedPath {
         return FilePath(platformString: resolved)
     }
 
-    /// The same for a mountpoint, without access to the mount there, which may be dead or hang.
+    /// Resolves a mountpoint's path, without access to the mount there, which may be dead or hang.
     /// - Throws: errno of realpath(3) for the directory above.
     package static func ofMountpoint(_ path: FilePath) throws(Errno) -> FilePath {
         guard let name = path.lastComponent, name.kind == .regular else { return try of(path) }
@@ -40,14 +40,14 @@ package enum ResolvedPath {
 }
 
 extension Descriptor {
-    /// The path that the kernel has for an open directory (proc_pid_fd(5)).
+    /// Returns the kernel's path of an open directory (proc_pid_fd(5)).
     /// - Throws: `.system` with errno.
     package func kernelPath() throws(StoreError) -> FilePath {
         let descriptors = try Descriptor(path: "/proc/self/fd", flags: O_RDONLY | O_DIRECTORY)
         return FilePath(bytes: try descriptors.linkTarget(of: Component(Array("\(fd)".utf8))))
     }
 
-    /// True if this directory is `other` or somewhere below it.
+    /// Returns true if this directory is `other` or somewhere below it.
     /// - Throws: `.system` with errno.
     package func isInside(_ other: Descriptor) throws(StoreError) -> Bool {
         let wanted = FileIdentity(try other.status())

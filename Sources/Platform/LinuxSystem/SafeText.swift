@@ -1,7 +1,7 @@
 package import SystemPackage
 
-/// Bytes of a path, a URI or a command's output as a message may show them: at most `limit` bytes, with invalid UTF-8
-/// repaired, and control characters and marks of the writing direction replaced by `?`. Hostile bytes then cannot
+/// Returns bytes of a path, a URI or a command's output in a form for messages: at most `limit` bytes, with invalid
+/// UTF-8 repaired, and control characters and marks of the writing direction replaced by `?`. Hostile bytes then cannot
 /// control a terminal or add a line to a log.
 package func shown(_ bytes: some Collection<UInt8>, limit: Int = 256) -> String {
     let text = String(decoding: bytes.prefix(limit), as: UTF8.self).withoutControlCharacters
@@ -9,7 +9,7 @@ package func shown(_ bytes: some Collection<UInt8>, limit: Int = 256) -> String 
 }
 
 extension FilePath {
-    /// The path as a message may show it. Like ``shown(_:limit:)``, but not shortened.
+    /// The path in a form for messages. Like ``shown(_:limit:)``, but not shortened.
     package var shown: String { string.withoutControlCharacters }
 }
 

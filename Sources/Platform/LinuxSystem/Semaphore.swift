@@ -1,7 +1,7 @@
 internal import CLinux
 internal import Glibc
 
-/// A counting semaphore (sem_overview(7)). Unlike a condition variable, a signal interrupts its wait. Any thread.
+/// A counting semaphore (sem_overview(7)). Signals interrupt its wait, unlike a condition variable's. Any thread.
 package final class Semaphore: @unchecked Sendable {
     // @unchecked: a sem_t is thread-safe, and only `init` writes the pointer.
     private let semaphore: UnsafeMutablePointer<sem_t>
@@ -18,14 +18,14 @@ package final class Semaphore: @unchecked Sendable {
 
     package func post() { sem_post(semaphore) }
 
-    /// Returns false if it would have to wait.
+    /// Takes one count. Returns false instead of waiting.
     package func tryWait() -> Bool { sem_trywait(semaphore) == 0 }
 
-    /// Returns false if a signal interrupted the wait.
+    /// Waits. Returns false if a signal interrupted the wait.
     @discardableResult
     package func wait() -> Bool { sem_wait(semaphore) == 0 }
 
-    /// Returns false if the time ran out or a signal interrupted the wait.
+    /// Waits. Returns false if the time ran out or a signal interrupted the wait.
     /// - Parameter nanoseconds: the timeout, less than a second.
     package func wait(nanoseconds: Int64) -> Bool { linux_semaphore_wait(semaphore, nanoseconds) == 0 }
 }

@@ -2,10 +2,10 @@ package import SystemPackage
 
 /// Paths in command lines that a message offers for pasting.
 extension FilePath {
-    /// The path as a shell reads it.
+    /// The path, quoted for a shell.
     package var quotedForShell: String {
         let text = shown
-        // It would be taken for an option.
+        // The shell's command would mistake this path for an option.
         if text.hasPrefix("-") { return FilePath("./").appending(components).quotedForShell }
         let plain = text.utf8.allSatisfy { byte in
             switch byte {

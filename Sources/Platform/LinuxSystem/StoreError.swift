@@ -1,15 +1,15 @@
 internal import Glibc
 package import SystemPackage
 
-/// An error of the backing store. System calls throw it instead of `Errno` because typed throws do not convert, and
+/// An error of the backing store. System calls throw it instead of `Errno`, because typed throws do not convert and
 /// nearly all callers can fail for the other reasons too.
 package enum StoreError: Error, Equatable, Sendable {
     /// A system call failed.
     case system(Errno)
-    /// vaultfs itself refuses, or it has reported this failure before: the store has not failed.
+    /// vaultfs itself refuses, or has already reported this failure, so the store has not failed.
     case refused(Errno)
-    /// A system call failed for lack of something: space, descriptors, the right, an answer. Nothing is damaged, and nothing was
-    /// changed. The text says what failed and what to do.
+    /// A system call failed for lack of something: space, descriptors, permission, an answer. Nothing is damaged or
+    /// changed. The text names the failure and the remedy.
     case unavailable(Errno, String)
     /// Stored bytes do not authenticate or break the format. The text names the object and the reason.
     case damaged(String)
@@ -43,6 +43,6 @@ package enum StoreError: Error, Equatable, Sendable {
 }
 
 extension Errno {
-    /// True if the store has no room: its disk is full, or the user's or the directory's part of it (a quota).
+    /// True if the store has no room: the disk is full, or the quota of the user or the directory is used up.
     package var isNoSpace: Bool { self == .noSpace || self == .diskQuotaExceeded }
 }

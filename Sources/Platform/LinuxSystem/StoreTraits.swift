@@ -2,40 +2,40 @@ internal import CLinux
 package import Glibc
 internal import SystemPackage
 
-/// Abilities of the file system that a vault is on, found by trying them (`init(probing:entry:)`). They are never written into
-/// the vault, which may move. Nil for what is unknown: nothing is tried on a store that is only read, or that is full.
+/// The abilities of a vault's file system, found by trying them (`init(probing:entry:)`). They are never written into
+/// the vault, which may move. Nil means unknown: a full store, or one that is only read, is not tried.
 package struct StoreTraits: Codable, Equatable, Sendable {
     /// The locks of fcntl(2).
     package enum Locks: String, Codable, Sendable {
         case none, advisory
-        /// A file with a lock cannot be read by another descriptor (SMB).
+        /// A locked file cannot be read by another descriptor (SMB).
         case mandatory
     }
 
-    /// rename(2) over an open file works. SMB refuses it.
+    /// True if rename(2) over an open file works. SMB refuses it.
     package var replacesOpenFiles: Bool?
-    /// A directory that is not empty can be renamed, and read then. Object stores may refuse it.
+    /// True if a non-empty directory can be renamed, and then read. Object stores may refuse it.
     package var renamesDirectories: Bool?
-    /// A file's bytes can be overwritten in place. Object stores may refuse it.
+    /// True if a file's bytes can be overwritten in place. Object stores may refuse it.
     package var overwritesInPlace: Bool?
     package var locks: Locks?
-    /// chmod(2) has an effect.
+    /// True if chmod(2) has an effect.
     package var keepsModes: Bool?
-    /// Files can have `user.*` attributes.
+    /// True if files can have `user.*` attributes.
     package var keepsUserAttributes: Bool?
-    /// Also false if each name of a file has an inode number of its own (unionfs-fuse).
+    /// True if hard links work. False if each name of a file has an inode number of its own (unionfs-fuse).
     package var makesHardLinks: Bool?
     package var makesSymbolicLinks: Bool?
-    /// A renamed file keeps its inode number.
+    /// True if a renamed file keeps its inode number.
     package var keepsInodeNumbers: Bool?
-    /// The times of files are multiples of this number of nanoseconds. Nil also if the store ignores times that are set.
+    /// The nanoseconds of which file times are multiples. Nil also if the store ignores set times.
     package var timeGrain: Int?
-    /// Bytes of the longest entry that a directory can have, at most 255.
+    /// The longest possible entry of a directory, in bytes, at most 255.
     package var longestEntry: Int?
 
     package init() {}
 
-    /// The traits that need no change to find out.
+    /// Finds the traits that need no change.
     package init(reading directory: Descriptor) {
         var space = statvfs()
         if (try? retrying { fstatvfs(directory.fd, &space) }) != nil, space.f_namemax > 0 {
@@ -47,7 +47,7 @@ package struct StoreTraits: Codable, Equatable, Sendable {
 // MARK: - The probe
 
 extension StoreTraits {
-    /// The beginning of the name of the probe's directory. Only a killed probe leaves it.
+    /// The beginning of the name of the probe's directory. Only a killed probe leaves one behind.
     package static let prefix: Component = "vaultfs.tmp.probe-"
     private static let maximumEntry = 255
     private static let file: Component = "file"
@@ -57,11 +57,11 @@ extension StoreTraits {
     private static let movedDirectory: Component = "moved-directory"
     private static let attribute = Array("user.vaultfs.probe".utf8)
     private static let content = Array("probe".utf8)
-    /// Nanoseconds of which file times are multiples, on all file systems that are known.
+    /// The nanoseconds of which file times are multiples, on all known file systems.
     private static let grains = [1, 100, 1000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000]
 
-    /// Tries everything in a temporary directory inside of `directory`, whose times stay. Some forty calls without a sync.
-    /// - Parameter entry: a name that begins with `prefix` and that nothing has.
+    /// Tries everything in a temporary directory in `directory`, whose times stay. Some forty calls without a sync.
+    /// - Parameter entry: an unused name that begins with `prefix`.
     package init(probing directory: Descriptor, entry: Component) {
         self.init(reading: directory)
         let before = try? directory.status()
@@ -71,16 +71,16 @@ extension StoreTraits {
             try? probeFile(inside)
         }
         Self.remove(entry, from: directory)
-        // SMB removes a file that could not be replaced when it is closed, which its client may do later.
+        // SMB removes a file that could not be replaced only when it is closed, and its client may close it later.
         for _ in 1...20 where replacesOpenFiles == false && (try? directory.status(of: entry)) != nil {
             usleep(100_000)
             Self.remove(entry, from: directory)
         }
-        // Best effort: only the owner may set them.
+        // Only the owner may set the times, so ignore errors.
         if let before { futimens(directory.fd, [before.st_atim, before.st_mtim]) }
     }
 
-    /// Removes what a probe has left, if `entry` is that. Best effort.
+    /// Removes the remains of a probe, if `entry` is one. Ignores errors.
     package static func remove(_ entry: Component, from root: Descriptor) {
         guard entry.starts(with: prefix),
             let inside = try? Descriptor(at: root, entry, flags: O_RDONLY | O_DIRECTORY)
@@ -95,7 +95,7 @@ extension StoreTraits {
         try? root.removeDirectory(entry)
     }
 
-    /// The entries of `longestEntry`.
+    /// Returns the entries made by `longestEntry`.
     private static func longNames(in directory: Descriptor) -> [Component] {
         var reader = DirectoryReader(directory)
         var names: [Component] = []
@@ -117,7 +117,7 @@ extension StoreTraits {
         return try Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY)
     }
 
-    /// True if `body` succeeds and returns true. Any error is an ability that the store lacks.
+    /// Returns true if `body` succeeds and returns true. Any error means that the store lacks the ability.
     private static func succeeds(_ body: () throws(StoreError) -> Bool) -> Bool {
         do throws(StoreError) { return try body() } catch { return false }
     }
@@ -146,7 +146,7 @@ extension StoreTraits {
         try directory.rename(entry, to: directory, as: moved)
         keepsInodeNumbers = try directory.status(of: moved).st_ino == number
         try Self.makeFile(entry, in: directory)
-        // The last step: after a refusal SMB lets nothing have the name.
+        // Try this last, because after a refusal SMB lets nothing have the name.
         replacesOpenFiles = withExtendedLifetime(file) {
             (try? directory.rename(entry, to: directory, as: moved)) != nil
         }
@@ -174,7 +174,7 @@ extension StoreTraits {
         return try retrying(attribute) { linux_getxattr(path, $0, nil, 0) } == content.count
     }
 
-    /// The grain that explains the time which a file has after another one was set. Nil if the store ignores it.
+    /// Returns the grain that explains a file's time after another one was set. Nil if the store ignores it.
     private static func timeGrain(of file: Descriptor) throws(StoreError) -> Int? {
         let second = 1_000_000_000
         let set = timespec(tv_sec: 1_234_567_891, tv_nsec: 123_456_789)
@@ -199,17 +199,17 @@ extension StoreTraits {
         guard let inner, (try? Self.makeFile(Self.file, in: inner)) != nil else { return }
         renamesDirectories = Self.succeeds { () throws(StoreError) in
             try directory.rename(Self.directory, to: directory, as: Self.movedDirectory)
-            // An rclone mount renames it, and then cannot read what it has not uploaded yet.
+            // An rclone mount can rename the directory, but then cannot read files before their upload.
             let moved = try Descriptor(at: directory, Self.movedDirectory, flags: O_RDONLY | O_DIRECTORY)
             let file = try Descriptor(at: moved, Self.file, flags: O_RDONLY)
             return try file.read(at: 0, count: Self.content.count) == Self.content
         }
     }
 
-    /// Makes files with long names, to find out if statvfs(3) was right. EncFS and eCryptfs have shorter names than the store below.
+    /// Makes files with long names, to check statvfs(3): EncFS and eCryptfs have shorter names than the store below.
     private static func longestEntry(in directory: Descriptor, atMost most: Int) -> Int? {
         if hasRoom(for: most, in: directory) { return most }
-        // hasRoom(for: high) is false.
+        // Here `hasRoom(for: high)` is false.
         var (low, high) = (0, most)
         while high - low > 1 {
             let middle = (low + high) / 2
@@ -234,7 +234,7 @@ extension timespec {
             return
         }
         let seconds = grain / second
-        // Also downwards before 1970.
+        // Round downwards also before 1970.
         tv_sec -= (tv_sec % seconds + seconds) % seconds
         tv_nsec = 0
     }

@@ -1,7 +1,7 @@
 internal import Glibc
 package import SystemPackage
 
-/// Calls a function that returns −1 and sets errno. Repeats the call if a signal interrupts it.
+/// Calls a function that returns −1 and sets errno on failure. Repeats the call if a signal interrupts it.
 /// - Throws: `StoreError.system` with errno.
 @discardableResult
 package func retrying<Result: FixedWidthInteger>(_ call: () -> Result) throws(StoreError) -> Result {
@@ -13,7 +13,7 @@ package func retrying<Result: FixedWidthInteger>(_ call: () -> Result) throws(St
     }
 }
 
-/// The same for a call that takes a NUL-terminated C string. `bytes` must hold no NUL.
+/// Does the same for a call with a NUL-terminated C string. `bytes` must not have a NUL.
 /// - Throws: `.system` with errno.
 @discardableResult
 package func retrying<Result: FixedWidthInteger>(
@@ -22,11 +22,11 @@ package func retrying<Result: FixedWidthInteger>(
     try withCString(bytes) { (string) throws(StoreError) in try retrying { call(string) } }
 }
 
-/// errno of this thread's last failed call.
+/// Returns errno of this thread's last failed call.
 package func currentErrno() -> Errno { Errno(rawValue: errno) }
 
-/// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). If it fails, a leading part
-/// may have been written.
+/// Writes all of `bytes` to a file, pipe or terminal at its current position (write(2)). On failure, a leading part may
+/// have been written.
 /// - Throws: `.system` with errno.
 package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
     var rest = bytes[...]
@@ -37,7 +37,7 @@ package func writeAll(_ bytes: [UInt8], to fd: Int32) throws(StoreError) {
     }
 }
 
-/// Calls `body` with `bytes` as a NUL-terminated C string, on the stack if it is short. `bytes` must hold no NUL.
+/// Calls `body` with `bytes` as a NUL-terminated C string, on the stack if it is short. `bytes` must not have a NUL.
 /// - Throws: the error of `body`.
 @inlinable
 package func withCString<Result, Failure: Error>(
@@ -52,8 +52,8 @@ package func withCString<Result, Failure: Error>(
     }
 }
 
-/// The number of files that one part of a process may keep open: an eighth of the process's limit (RLIMIT_NOFILE), 8 to
-/// `most`.
+/// Returns the number of files that one part of a process may keep open: an eighth of the process's limit
+/// (RLIMIT_NOFILE), 8 to `most`.
 package func shareOfOpenFiles(atMost most: Int) -> Int {
     var files = rlimit()
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0 else { return 8 }

@@ -5,14 +5,14 @@ internal import Glibc
 package final class Waker: Sendable {
     private let descriptor: Descriptor
 
-    /// - Throws: eventfd(2)'s error.
+    /// - Throws: the error of eventfd(2).
     package init() throws(StoreError) { descriptor = Descriptor(owning: try retrying { linux_eventfd() }) }
 
     /// Readable from `wake` to `clear`.
     package var fd: Int32 { descriptor.fd }
 
     package func wake() {
-        // Fails only if the counter is full. Then the descriptor is readable already.
+        // This fails only if the counter is full, and then the descriptor is already readable.
         var one: UInt64 = 1
         write(fd, &one, 8)
     }

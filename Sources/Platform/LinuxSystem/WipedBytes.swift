@@ -1,7 +1,7 @@
 internal import Glibc
 
-/// The bytes of a secret on their way to secret memory. Zeroed when the last reference goes. They are filled in place: growing
-/// would leave copies. One thread at a time.
+/// The bytes of a secret on their way to secret memory. Zeroed when the last reference is released. They are filled in
+/// place, because growing would leave copies. One thread at a time.
 package final class WipedBytes {
     private var storage: [UInt8]
     package private(set) var count = 0
@@ -17,7 +17,7 @@ package final class WipedBytes {
     package var isEmpty: Bool { count == 0 }
     package var isFull: Bool { count == storage.count }
 
-    /// Lets `body` append bytes. It returns their number, and so does this function.
+    /// Lets `body` append bytes. Returns their number, which `body` returns.
     /// - Throws: the error of `body`.
     @discardableResult
     package func fill<E: Error>(_ body: (UnsafeMutableRawBufferPointer) throws(E) -> Int) throws(E) -> Int {
@@ -39,10 +39,10 @@ package final class WipedBytes {
 
     package func hasSameBytes(as other: WipedBytes) -> Bool { storage[..<count] == other.storage[..<other.count] }
 
-    /// Calls `body` with an array of exactly the bytes. They are wiped afterwards.
+    /// Calls `body` with an array of exactly the bytes, which `deinit` zeroes.
     /// - Throws: the error of `body`.
     package func withBytes<R, E: Error>(_ body: ([UInt8]) throws(E) -> R) throws(E) -> R {
-        // In place: the array keeps its memory, and deinit wipes all of it.
+        // This happens in place, so the array keeps its memory, and `deinit` zeroes these bytes.
         storage.removeSubrange(count...)
         return try body(storage)
     }

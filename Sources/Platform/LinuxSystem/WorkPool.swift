@@ -1,11 +1,11 @@
-/// Work that several threads share. The newest item runs first, so a tree is walked in depth and few items are queued.
+/// Work shared by several threads. The newest item runs first, so a tree is walked in depth and few items are queued.
 /// Any thread.
 package final class WorkPool<Work: Sendable>: Sendable {
     private struct State {
         var waiting: [Work] = []
-        /// Threads with an item. The run ends if this is 0 and the queue is empty.
+        /// The number of threads with an item. The run ends if this is 0 and the queue is empty.
         var working = 0
-        /// Threads that have not ended.
+        /// The number of threads that have not ended.
         var running = 0
         var isStopped = false
     }
@@ -31,10 +31,10 @@ package final class WorkPool<Work: Sendable>: Sendable {
     /// Drops all queued work. Running items end normally.
     package func stop() { state.update { $0.isStopped = true } }
 
-    /// Runs `first` and all work offered meanwhile. Returns when none is left.
+    /// Runs `first` and all work offered meanwhile. Returns when all is done.
     /// - Parameters:
-    ///   - bodies: one thread runs each.
-    ///   - whileWaiting: called on this thread, several times a second.
+    /// - bodies: each one runs on a thread of its own.
+    /// - whileWaiting: called on this thread, several times a second.
     /// - Throws: pthread_create(3)'s error if no thread can be started.
     package func run(_ first: Work, _ bodies: [@Sendable (Work) -> Void], whileWaiting: () -> Void) throws(StoreError) {
         state.update { state in
