@@ -7,8 +7,9 @@ package enum Scrypt {
 
     /// Derives `count` bytes with cost N = 2^`logN`, block size `r` and parallelism `p`. Any thread. Slow by design.
     ///
-    /// Throws `.invalidInput` for parameters out of range, and if 128·N·r or 128·p·r is over 1 GiB, `.keyForgotten`,
-    /// and `.library`, also for other parameters excluded by RFC 7914. The caller checks the format's narrower bounds.
+    /// Throws `.invalidInput` for parameters out of range, or if 128·N·r or 128·p·r is over 1 GiB. Throws
+    /// `.keyForgotten`, and `.library`, also for other parameters excluded by RFC 7914. The caller checks the format's
+    /// narrower bounds.
     package static func derive(
         passphrase: SecretBytes, salt: [UInt8], logN: Int, r: Int, p: Int, count: Int
     ) throws(CryptoError) -> SecretBytes {

@@ -9,7 +9,7 @@ struct ControlLoop {
     private let handler: ControlServer.Handler
     private var connections: [ControlConnection] = []
     private var lastNumber: UInt64 = 0
-    /// The time at which to accept again. Set while descriptors are used up, because the loop would spin.
+    /// The time at which to accept again. Set if descriptors run out, when the ready listener would make the loop spin.
     private var acceptsFrom: ContinuousClock.Instant?
     /// The time at which to check the socket's name. Set while the name may have been removed.
     private var renewsAt: ContinuousClock.Instant?

@@ -49,7 +49,7 @@ final class ControlSocket: Sendable {
         }
     }
 
-    /// True if clients find no socket under the name. Another daemon's socket counts: the mountpoint is now its.
+    /// True if clients find no socket under the name. Another daemon's counts, because it then has the mountpoint.
     var isMissing: Bool {
         let now = try? RuntimeDirectory(existing: directory.path, user: geteuid())
         return now?.inode(of: name) == nil

@@ -3,7 +3,7 @@ package import VaultCrypto
 /// The protection of keys and plaintext in the daemon's memory. `vaultfs status --json` documents the names of the
 /// fields. All are optional, because the daemon may be of another version.
 package struct MemoryProtection: Codable, Equatable, Sendable {
-    /// The memory of the block cache and the workers' buffers. Never memfd_secret, because the kernel uses it too.
+    /// The memory of the block cache and the workers' buffers. Never memfd_secret: the kernel reads and writes it.
     package enum Cache: String, Sendable {
         case locked = "mlock"
         case unlocked = "swappable"

@@ -135,6 +135,7 @@ final class Daemon: Sendable {
     }
 
     /// Starts the control socket once the mount has answered, because clients with its status may rely on the mount.
+    /// Earlier clients wait.
     private func startControl() {
         do throws(ControlError) {
             try control?.start(handler: reporter.answer)

@@ -124,7 +124,7 @@ private final class LockWatch: Sendable {
     }
 
     /// Makes the first watch, or one after a failure. Otherwise refreshes it, because an unlock may accept other
-    /// directories.
+    /// directories as those of the lock files.
     func renew() {
         let controller = state.withLock { state -> LockController? in
             defer { state.isNeeded = false }

@@ -31,7 +31,7 @@ package final class NodeTable<Item: TableNode>: Sendable {
     package func id(of node: Item) -> NodeID { NodeID(node.id) }
 
     /// Returns the node for an object found under a name, and counts one lookup.
-    /// - Parameter isNew: true if the object was just made, so that it differs from every removed one.
+    /// - Parameter isNew: true if the object was just made, so it cannot be a known one that is losing its last name.
     package func intern(_ status: stat, parent: Item, entry: Component, isNew: Bool = false) -> Item {
         let key = FileIdentity(status)
         let kind = status.st_mode & S_IFMT

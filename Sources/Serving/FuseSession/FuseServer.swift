@@ -141,8 +141,8 @@ final class FuseServer: Sendable {
 
     /// Runs a worker thread.
     func work(_ session: OpaquePointer) {
-        // The store applies the caller's umask to new files, so each thread needs a umask of its own (umask(2)).
-        // Otherwise callers' umasks would mix.
+        // New files need the caller's umask. Without CLONE_FS this thread has a umask of its own (umask(2)). Otherwise
+        // callers' umasks would mix.
         guard linux_unshare_fs() == 0 else { return logger.critical("unshare: \(currentErrno())") }
         asWorker { worker in
             (worker.workspace as? any SharingWorkerBuffers)?.helper = helper

@@ -66,7 +66,7 @@ extension FuseSession: KernelCaches {
         guard freesInodes else { return [] }
         return stride(from: 0, to: inodes.count, by: Self.share).compactMap { start in
             let error = Self.free(inodes[start..<min(start + Self.share, inodes.count)], session)
-            // ENOENT: the kernel does not know an inode yet: the reply to its lookup was sent just before the lock.
+            // ENOENT: the kernel does not know an inode yet, as the reply to its lookup was sent just before the lock.
             // ENODEV: the mount no longer exists.
             if [0, ENOENT, ENODEV].contains(error) { return nil }
             return "names and attributes of closed files: \(Errno(rawValue: error))"
