@@ -8,7 +8,7 @@ DECLARATION = re.compile(
     r"(?:func\s+(?P<name>[^\s(<]+)|(?P<init>init\??))(?=(?P<rest>[^{}]*))", re.MULTILINE)
 PROTOCOL = re.compile(r"^(?:package|public) protocol [^{]*\{\n(?P<body>[\s\S]*?)^\}", re.MULTILINE)
 # Words with which a docstring says when a function throws, or what.
-SAYS = re.compile(r"\b(?:throw(?:s|ing)?|rethrows|fail(?:s|ed|ure|ures)?|errors?|refuse[sd]?|errno)\b|\bE[A-Z]{3,}\b", re.IGNORECASE)
+SAYS = re.compile(r"(?i:\b(?:throw(?:s|ing)?|rethrows|fail(?:s|ed|ure|ures)?|errors?|refuse[sd]?|errno)\b)|\bE[A-Z]{3,}\b")
 
 
 # Encodable and Decodable, of the standard library.

@@ -33,6 +33,7 @@ package final class Descriptor: Sendable {
     }
 
     /// Checks access to this object, which may be pinned with O_PATH, with the effective user's rights (access(2)).
+    /// - Throws: `.system` with errno, such as `EACCES`.
     package func checkAccess(_ mask: Int32) throws(StoreError) { try retrying { linux_check_access(fd, mask) } }
 
     /// Drops the kernel's pages of the file, so that later reads ask the store. Pages with unwritten data stay.

@@ -105,6 +105,7 @@ extension VaultFileSystem {
 
     /// open(2) of an existing file. The kernel has checked the permissions.
     /// - Parameter caller: with its groups if `flags` contain O_TRUNC.
+    /// - Throws: `.locked`; `.damaged`; the error of `Store.admitChange` for writing; `.system` with errno.
     package func open(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
     ) throws(StoreError) -> FileHandle {

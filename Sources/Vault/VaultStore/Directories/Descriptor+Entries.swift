@@ -113,6 +113,7 @@ extension Descriptor {
     }
 
     /// Opens the directory of a path below this one, entry by entry, following no link. Also returns the last entry.
+    /// - Throws: `.system` with errno, `EINVAL` for an empty path.
     package func locate(_ path: [UInt8]) throws(StoreError) -> (Descriptor, Component) {
         var entries: [Component] = []
         for entry in path.split(separator: UInt8(ascii: "/")) { entries.append(try Component(Array(entry))) }
@@ -149,6 +150,7 @@ extension Descriptor {
     }
 
     /// Returns true if this directory has neither the entry of a sidecar nor a conflict copy of this entry.
+    /// - Throws: `.system` with errno.
     package func isSidecarOrphaned(_ sidecar: Component) throws(StoreError) -> Bool {
         guard let entry = EntryName.entry(ofSidecar: sidecar), try statusIfPresent(of: entry) == nil else {
             return false

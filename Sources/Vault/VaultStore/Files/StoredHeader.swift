@@ -37,6 +37,7 @@ package struct StoredHeader {
     }
 
     /// The file id in the header, not authenticated: 8 bytes at 8, little-endian (FileFormat, File header).
+    /// - Throws: errno of fstat(2) and pread(2).
     package static func unprovenFileID(of descriptor: Descriptor) throws(StoreError) -> UInt64 {
         descriptor.dropOldPages(try descriptor.status())
         return try start(of: descriptor)[8...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }

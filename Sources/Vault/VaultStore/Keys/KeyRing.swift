@@ -214,6 +214,7 @@ extension KeyRing {
     }
 
     /// Makes a record for a new directory of the current epoch. Returns it with the directory's keys.
+    /// - Throws: `.locked` if the key of the class is forgotten.
     package func makeRecord(
         _ protectionClass: ProtectionClass, isRoot: Bool = false
     ) throws(StoreError) -> (bytes: [UInt8], keys: DirectoryKeys) {

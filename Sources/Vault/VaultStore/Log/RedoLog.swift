@@ -149,9 +149,9 @@ package final class RedoLog: Sendable {
     func keepingUndoSpace<Result>(
         of fileID: UInt64, _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
-        try change(for: fileID, { () throws(StoreError) in }) { (log, _) throws(StoreError) in
-            try log.beginGrowth() ? .done : .full
-        }
+        try change(
+            for: fileID, { () throws(StoreError) in },
+            { (log, _) throws(StoreError) in try log.beginGrowth() ? .done : .full })
         defer { writing.access { $0.endGrowth() } }
         return try body()
     }

@@ -70,6 +70,7 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
     package func willChange() { isChanged.withLock { $0 = true } }
 
     /// Returns the `vaultfs.tmp.*` of this directory, except those of a change of slots.
+    /// - Throws: `.system` with errno.
     package func leftovers() throws(StoreError) -> [Component] {
         try descriptor.allEntries().filter(OpenDirectory.isLeftover)
     }

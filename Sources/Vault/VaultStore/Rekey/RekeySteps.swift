@@ -124,6 +124,7 @@ package struct RekeySteps: Sendable {
     }
 
     /// Opens the directory at a path of backing entries from the vault's root. Follows no link.
+    /// - Throws: `.damaged`; `.locked`; `.system` with errno.
     package func directory(at path: some Sequence<Component>) throws(StoreError) -> RekeyDirectory {
         var directory = try RekeyDirectory(root.openedForReading(), keyRing)
         for entry in path { directory = try directory.inner(entry) }

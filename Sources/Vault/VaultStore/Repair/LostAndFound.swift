@@ -105,6 +105,7 @@ package struct LostAndFound {
 
     /// Moves an object with a name of vaultfs's own here, even if it does not authenticate. Keeps the content of a file
     /// or the target of a link in a file, a directory with a new record, and any other object as it is.
+    /// - Throws: `.system` with errno, and the errors of making an entry.
     package func keep(_ entry: Component, from directory: Descriptor, as name: [UInt8]) throws(StoreError) {
         guard let status = try directory.statusIfPresent(of: entry) else { return }
         switch status.st_mode & S_IFMT {
@@ -160,6 +161,7 @@ package struct LostAndFound {
 
     /// Keeps a list of the objects about to be moved here, durably. A line has an entry, a tab, and the name here.
     /// Omits entries that cannot be a name's.
+    /// - Throws: as `keep`.
     package func list(_ moves: [(path: [UInt8], name: [UInt8])], as name: [UInt8]) throws(StoreError) {
         let spellable = Set(Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./".utf8))
         var bytes: [UInt8] = []
@@ -205,6 +207,7 @@ package struct LostAndFound {
 extension LostAndFound {
     /// Gives a directory without a record a new one, so that the next repair recognises it as one of this vault, even
     /// if this repair is interrupted.
+    /// - Throws: `.locked`; `.system` with errno.
     package func mark(_ entry: Component, in parent: Descriptor) throws(StoreError) {
         let directory = try parent.inner(entry)
         if try directory.statusIfPresent(of: OpenDirectory.recordEntry) == nil {

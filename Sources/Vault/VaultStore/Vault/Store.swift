@@ -8,7 +8,7 @@ package import VaultFormat
 
 /// The backing store of one mounted vault, with the rights of those who use it. Any thread.
 package final class Store: Sendable {
-    /// What all users of a backing store share.
+    /// The parts that the stores for a vault and for the conflict copies in it share.
     private struct Backing: Sendable {
         let root: Descriptor
         let keyRing: KeyRing
