@@ -191,7 +191,7 @@ import Testing
 
     @Test("Problems are bounded, and so is the depth of directories")
     func bounds() throws {
-        let source = try HlsSource()
+        let source = try HlsSource(maximumSegments: 10_000)
         let missing = playlist((0..<100).map { "#EXTINF:1,\nmissing\($0)" }.joined(separator: "\n"))
         for number in 0..<40 { try source.write("\(number).m3u8", missing) }
         let deep = (0..<140).map { _ in "d" }.joined(separator: "/")
