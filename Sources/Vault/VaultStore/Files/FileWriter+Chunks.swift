@@ -131,14 +131,14 @@ extension FileWriter {
         }
         // Both threads have ended when `share` returns, and only one at a time finishes a batch.
         nonisolated(unsafe) let data = data
-        let (file, destiny) = (parts, piece.destiny)
+        let (parts, destiny) = (parts, piece.destiny)
         return try withUnsafeMutablePointer(to: &self) { (writer) throws(StoreError) in
             nonisolated(unsafe) let writer = writer
             let batches = (count + offset + batchSize - 1) / batchSize
             let (done, error) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
                 let range = range(index)
                 let plaintext = data.slice(range)
-                _ = try file.records.encrypt(
+                _ = try parts.records.encrypt(
                     plaintext, first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize),
                     chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
             } finish: { (index, workspace) throws(StoreError) in
@@ -147,7 +147,7 @@ extension FileWriter {
                     first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), plaintext: data.slice(range),
                     isWhole: true, destiny: destiny)
                 try writer.pointee.put(
-                    batch, length: max(file.length, start + UInt64(range.upperBound)), workspace)
+                    batch, length: max(parts.length, start + UInt64(range.upperBound)), workspace)
             }
             if done == 0, let error { throw error }
             return done == batches ? count : range(done).lowerBound

@@ -162,7 +162,7 @@ package final class RedoLog: Sendable {
     // MARK: Status
 
     /// Number of files with entries that are not in place.
-    var files: Int { writing.access { $0.backlog.targets.count } }
+    var fileCount: Int { writing.access { $0.backlog.targets.count } }
 
     /// Bytes of entries that are not in place.
     package var usedSize: UInt64 { writing.access { $0.area.used } }
@@ -179,10 +179,10 @@ package final class RedoLog: Sendable {
         let memory = files.reduce(entries * MemoryLayout<LoggedEntry>.stride) { sum, file in
             sum + file.indexMemory
         }
-        let statistics = LogStatistics(
+        let current = LogStatistics(
             size: size, used: used, indexMemory: memory, checkpoints: checkpoints.withLock { $0 })
-        lastStatistics.withLock { $0 = statistics }
-        return statistics
+        lastStatistics.withLock { $0 = current }
+        return current
     }
 
     /// The file with entries that has this id. A second object of it would not know of them.
