@@ -170,7 +170,7 @@ import VaultFormat
         let workspace = try Workspace(layout: vault.layout)
         #expect(throws: StoreError.system(.ioError)) {
             try store.log.append(
-                entry, in: workspace.logEntry, of: file, file.anyDescriptor, reserving: {}, { _, _, _ in })
+                entry, in: workspace.logEntry, of: file, file.anyDescriptor, reserving: {}, { _, _ in })
         }
     }
 
