@@ -4,16 +4,16 @@ internal import Synchronization
 
 /// The attributes of a backing file, which writes of its header and checkpoints change and restore. Any thread.
 package struct BackingAttributes: ~Copyable, Sendable {
-    /// Held while they are changed, or kept while the backing file is written.
+    /// Held while they are changed, or while the backing file is written and they must stay.
     let lock = Mutex<Void>(())
-    /// Called around a write of the header that programs must not notice: before it with the backing file's stat(2),
-    /// which programs must see until the second call, and after it, when the times are restored, with the new one.
+    /// Called before and after a write of the header that programs must not notice. First with the backing file's
+    /// stat(2), which programs must see until the second call. Then, with the times restored, also with the new one.
     package let onHiddenWrite = Observer<(before: stat, after: stat?)>()
 
     private static let capabilityName = Array("security.capability".utf8)
 
-    /// The file capability, which a write of the header removes. A file that cannot be executed may have one too,
-    /// because an import sets the mode last.
+    /// Returns the file capability, which a write of the header removes. A file without execute permission may have one
+    /// too, because an import sets the mode last.
     static func capability(of writer: Descriptor) -> [UInt8]? {
         try? ExtendedAttributes(writer).value(of: capabilityName)
     }

@@ -17,7 +17,7 @@ struct BackingSync {
             let made = parts.syncs.writes.load(ordering: .acquiring)
             let failures = parts.syncs.failures.load(ordering: .acquiring)
             let isRewritten = synced.handledFailures != failures
-            // Attributes are not counted.
+            // An fsync(2) is never omitted, because changes of attributes are not counted.
             if dataOnly && made == synced.writes && !isRewritten { return }
             do throws(StoreError) {
                 if isRewritten {
@@ -38,7 +38,7 @@ struct BackingSync {
             (synced.writes, synced.handledFailures) = (made, failures)
             guard isRewritten else { return }
             store.durability.removeDoubtful(file)
-            // Data that the kernel had dropped is durable as something else now.
+            // Where the kernel had dropped data, something else is durable now.
             let lost = try file.writing.withLock { (writer) throws(StoreError) in try writer.firstLostChunk() }
             if let lost { file.lose(lost..<(lost + 1)) }
         }
@@ -46,8 +46,8 @@ struct BackingSync {
 }
 
 extension FileWriter {
-    /// Reads what was written in place since the durable length, and writes it again. Linux may drop pages whose writeback
-    /// failed, or take them for clean (PostgreSQL wiki, Fsync Errors).
+    /// Reads what was written in place since the durable length, and writes it again. After a failed writeback Linux
+    /// may drop the pages, or take them for clean (PostgreSQL wiki, Fsync Errors).
     fileprivate mutating func rewriteDoubtful() throws(StoreError) {
         guard isOpen else { return }
         let floor = layout.chunkIndex(ofPlaintextOffset: header.isSealed ? length : header.length)
@@ -59,7 +59,7 @@ extension FileWriter {
         }
     }
 
-    /// The first chunk after the durable length that does not verify: its data was lost by a failed sync.
+    /// Returns the first unverified chunk after the durable length. A failed sync has lost its data.
     fileprivate func firstLostChunk() throws(StoreError) -> UInt64? {
         parts.hasKeys && !header.isSealed ? try TornTail(parts: parts).firstChunk(header) : nil
     }

@@ -4,8 +4,8 @@ internal import Synchronization
 internal import VaultCrypto
 internal import VaultFormat
 
-/// The records of one file's chunks: runs of them are read, in place or from the log, decrypted and encrypted. No policy: what a
-/// record that does not verify means is the file's matter. Any thread; a workspace is of one.
+/// The records of one file's chunks: reads runs of them, in place or from the log, decrypts and encrypts. It has no
+/// policy: the file decides about a record that does not verify. Any thread, but each needs a workspace of its own.
 package struct ChunkRecords: ~Copyable, Sendable {
     /// The file's name in the block cache.
     let token: UInt64
@@ -17,7 +17,7 @@ package struct ChunkRecords: ~Copyable, Sendable {
     let counters: Counters
     package let log = FileLog()
     let changes = ChangeCounter()
-    /// Counts the cuts of the file. The log forgets records that are cut off, while older ones are still in place.
+    /// Counts the cuts of the file. After a cut the log forgets the removed records, but older ones are still in place.
     let cuts = ChangeCounter()
     /// The header's sparse flag: an all-zero record reads as zeros.
     let isSparse: Atomic<Bool>
@@ -35,15 +35,15 @@ package struct ChunkRecords: ~Copyable, Sendable {
         protectionClass = Atomic(header.protectionClass)
     }
 
-    /// Adopts what the header says now. Called by the file's writer.
+    /// Adopts the current header. Called by the file's writer.
     func adopt(_ header: FileHeader) {
         fileID.store(header.fileID, ordering: .releasing)
         isSparse.store(header.isSparse, ordering: .releasing)
         protectionClass.store(header.protectionClass, ordering: .releasing)
     }
 
-    /// Reads the records of adjacent chunks. Returns the number of bytes that are in place. Records that the file is too short
-    /// for neither verify nor pass for a hole.
+    /// Reads the records of adjacent chunks. Returns the number of bytes in place. Fills the rest so that these records
+    /// neither verify nor look like holes.
     @discardableResult
     func read(_ first: UInt64, into records: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int {
         try counters.storeTime.time { () throws(StoreError) in
@@ -89,7 +89,7 @@ package struct ChunkRecords: ~Copyable, Sendable {
         return UnsafeRawBufferPointer(records)
     }
 
-    /// The records of a batch that was encrypted into the workspace, with `size` bytes of plaintext.
+    /// Returns the records of a batch of `size` bytes of plaintext, encrypted into the workspace before.
     static func encrypted(_ size: Int, chunks: Int, _ workspace: Workspace) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(workspace.records.slice(..<(size + chunks * ChunkLayout.recordOverhead)))
     }

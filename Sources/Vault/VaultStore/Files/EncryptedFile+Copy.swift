@@ -5,8 +5,8 @@ internal import VaultFormat
 
 /// Copies of whole files, and comparisons with plain ones.
 extension EncryptedFile {
-    /// Copies the whole content into an empty file with keys of its own. Holes stay holes. The copy is sealed. The caller
-    /// makes it durable before it gets a name.
+    /// Copies the whole content into an empty file with keys of its own, and seals the copy. Holes stay holes. The
+    /// caller makes the copy durable before it gets a name.
     /// - Parameter onBytes: called with the size of each piece. If it throws, the copy ends.
     /// - Throws: `.damaged` if any chunk does not verify.
     package func copyContents(
@@ -50,7 +50,7 @@ extension EncryptedFile {
         }
     }
 
-    /// Chunks whose records are zeros stay holes, even if the store does not report them as holes.
+    /// Writes a piece of the copy. Chunks with zero records stay holes, even if the store reports them as data.
     private func copyPiece(
         _ piece: UnsafeRawBufferPointer, at offset: UInt64, to copy: EncryptedFile, _ workspace: Workspace
     ) throws(StoreError) {

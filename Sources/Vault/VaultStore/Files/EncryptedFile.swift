@@ -6,7 +6,7 @@ package import VaultFormat
 
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
-/// `parts` is what any thread may use. Whoever changes the file goes through `writing`.
+/// Any thread may use `parts`. All changes of the file go through `writing`.
 package final class EncryptedFile: Sendable {
     package let parts: FileParts
     let writing: Mutex<FileWriter>
@@ -18,9 +18,9 @@ package final class EncryptedFile: Sendable {
     package var token: UInt64 { parts.token }
     /// The plaintext length in bytes.
     package var length: UInt64 { parts.length }
-    /// True while the log has changes that are not in place.
+    /// True while the log has changes not yet in place.
     package var isLogged: Bool { parts.isLogged }
-    /// True while a handle has the file open. It will be closed once more then.
+    /// True while a handle has the file open, so that a close is still to come.
     package var isBusy: Bool { parts.isBusy }
     var store: Store { parts.store }
     var layout: ChunkLayout { parts.layout }
@@ -48,7 +48,8 @@ package final class EncryptedFile: Sendable {
 
     /// Opens a backing file: authenticates its header and checks the sealed length.
     /// - Parameter descriptor: of a regular file, open for reading.
-    /// - Throws: `.damaged` if the header does not authenticate, or if the file is under 128 bytes or shorter than sealed.
+    /// - Throws: `.damaged` if the header does not authenticate, or if the file is shorter than 128 bytes or than
+    ///   sealed.
     package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         try proving(descriptor, in: store) { (mustCheck) throws(StoreError) in
             try open(descriptor, in: store, cutsTornTail: mustCheck)
@@ -78,16 +79,15 @@ package final class EncryptedFile: Sendable {
         return FileIdentity(own) == FileIdentity(other)
     }
 
-    /// Takes over the changes that a read-only store has found in the log.
+    /// Takes over the changes found in the log by a read-only store.
     private func adoptLoggedChanges() {
         guard let found = store.foundChanges?.current, let backingSize = try? reader.status().st_size else { return }
         writing.withLock { $0.adopt(found, UInt64(clamping: backingSize)) }
     }
 
-    /// Opens a backing file and truncates it to nothing. Its length may be anything, and so may a header under 128 bytes.
+    /// Opens a backing file of any length and truncates it to nothing. Replaces a header under 128 bytes by a new one.
     /// - Parameter descriptor: open for reading and writing.
-    /// - Throws: `.locked` without the keys; `.damaged` for a header of 128 bytes that does not authenticate;
-    ///   `.system` with errno.
+    /// - Throws: `.locked` without the keys; `.damaged` if a full header does not authenticate; `.system` with errno.
     package static func openTruncated(
         _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
     ) throws(StoreError) -> EncryptedFile {
@@ -111,7 +111,8 @@ package final class EncryptedFile: Sendable {
         }
     }
 
-    /// Runs `body`, which cuts off a torn tail if it gets true, or writes the file's content anew. Nobody looks for one then.
+    /// Runs `body`, which opens the file. With true, it must cut off a torn tail or write the content anew, because
+    /// later opens do not check the tail again.
     private static func proving(
         _ descriptor: Descriptor, in store: Store, _ body: (Bool) throws(StoreError) -> EncryptedFile
     ) throws(StoreError) -> EncryptedFile {
@@ -131,7 +132,7 @@ package final class EncryptedFile: Sendable {
         return file
     }
 
-    /// The reason of an error about a file that is shorter or longer than its sealed header says.
+    /// Returns the reason of an error about a file that is shorter or longer than its sealed header says.
     package static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
         "it should be \(expected) bytes long, \(length) are there"
     }
@@ -139,8 +140,7 @@ package final class EncryptedFile: Sendable {
     // MARK: Reading
 
     /// Reads plaintext. Returns the number of bytes read, which is less than asked for only at the end of the file.
-    /// - Parameter isAhead: true if the block cache may have the range because of `readAhead`. It is then not needed there
-    ///   any more.
+    /// - Parameter isAhead: true if `readAhead` may have put the range into the block cache. It need not stay there.
     /// - Throws: `.damaged` if a chunk of the range does not verify.
     package func read(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
@@ -149,8 +149,8 @@ package final class EncryptedFile: Sendable {
         try FileReader(file: self).read(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace)
     }
 
-    /// Decrypts at most one batch of the chunks from this offset on into the block cache. Returns its end, or `.max` at
-    /// the end of the file. Nil if another machine may change it, or the keys were wiped.
+    /// Decrypts at most one batch of chunks, from this offset on, into the block cache. Returns its end, or `.max` at
+    /// the end of the file. Nil if another machine may change the file, or if the keys were wiped.
     /// - Throws: `.damaged`; `.locked` without the keys; `.system` with errno.
     package func readAhead(at plaintextOffset: UInt64, workspace: Workspace) throws(StoreError) -> UInt64? {
         try FileReader(file: self).readAhead(at: plaintextOffset, workspace)
@@ -173,8 +173,8 @@ package final class EncryptedFile: Sendable {
     }
 
     /// Checks, when an open file is opened again, that its name still leads to it.
-    /// - Parameter fresh: the file that the name leads to, just opened.
-    /// - Throws: `ESTALE` if that is another file with the same inode number.
+    /// - Parameter fresh: a new descriptor of the file to which the name leads.
+    /// - Throws: `ESTALE` if this is another file with the same inode number.
     package func confirm(_ fresh: Descriptor) throws(StoreError) { try FollowedFile(file: self).confirm(fresh) }
 
     /// Takes over changes of another machine, if `status`, from fstat(2), shows any.
@@ -185,8 +185,8 @@ package final class EncryptedFile: Sendable {
 
     /// Writes plaintext. Returns the number of bytes written, which is less than given only if the store took no more.
     /// After a crash every chunk is either old or new.
-    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`; `.damaged`
-    ///   for chunks that are read first.
+    /// - Throws: the error of `Store.admitChange`; `EFBIG`, and `.system` with errno, such as `ENOSPC`; `.damaged` if a
+    ///   chunk that must be read first does not verify.
     package func write(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -221,7 +221,7 @@ package final class EncryptedFile: Sendable {
         }
     }
 
-    /// Makes sure that there is a descriptor for writing.
+    /// Opens the file for writing, unless it is open.
     /// - Parameter evenIfClosed: as for `FileWriter.prepare`.
     /// - Throws: the error of `Store.admitChange`; `.system` with errno.
     package func prepareForWriting(evenIfClosed: Bool = false) throws(StoreError) {
@@ -234,9 +234,9 @@ package final class EncryptedFile: Sendable {
     /// True if the file was opened for writing.
     package var hasWriter: Bool { writing.withLock { $0.isOpen } }
 
-    /// Marks the file in its header, before it gets a second name. Its times stay. The log knows a file by its id, and a copy of
-    /// a vault that keeps no hard links (rsync without -H, Syncthing) makes several files of such a file, all with its id
-    /// (FileFormat, Header-8).
+    /// Marks the file in its header before it gets a second name. Its times stay. The log knows a file by its id, but a
+    /// copy of a vault without hard links (rsync without -H, Syncthing) makes several files with its id (FileFormat,
+    /// Header-8).
     /// - Throws: `EROFS`, and errors of writing the header.
     package func markLinked() throws(StoreError) {
         try store.admitChange()
@@ -245,16 +245,16 @@ package final class EncryptedFile: Sendable {
 
     // MARK: Syncs and seals
 
-    /// fsync(2) or fdatasync(2): earlier writes are durable, in place or in the log.
-    /// - Throws: `.system` with errno. All handles of the file report it then.
+    /// Does fsync(2) or fdatasync(2): makes earlier writes durable, in place or in the log.
+    /// - Throws: `.system` with errno. All handles of the file then report it.
     package func synchronize(dataOnly: Bool) throws(StoreError) {
         let descriptor = writing.withLock { writer in
             writer.beginSync()
             return writer.descriptor
         }
         do throws(StoreError) {
-            // Readers on other machines see only what is in place. A time that a program has set is not in the log. A
-            // checkpoint that is running already sets it after its sync, so the file is synced after this.
+            // Readers on other machines see only what is in place, and the log lacks a time set by a program. Sync the
+            // file after the checkpoint, because one that is running already sets such a time only after its own sync.
             if isLogged && store.isShared || !dataOnly && parts.records.log.hasSetTime {
                 try store.log.checkpoint(.fsync(fileID))
             }
@@ -262,7 +262,7 @@ package final class EncryptedFile: Sendable {
             let sequence = parts.records.log.lastSequence
             if sequence > 0 { try store.log.synchronize(through: sequence) }
         } catch {
-            // fsync(2) reports an error only once for a descriptor. All handles of the file must report it.
+            // fsync(2) reports an error only once for a descriptor, but all handles of the file must report it.
             parts.syncs.report()
             throw error
         }
@@ -285,25 +285,25 @@ package final class EncryptedFile: Sendable {
     /// True if the header authenticates the length. It does so only for durable data.
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
 
-    /// The length in a sealed header that the file is shorter than. Nil if it is not.
+    /// The length in a sealed header, if the file is shorter. Nil otherwise.
     var missedLength: UInt64? {
         let header = writing.withLock { $0.header }
         return header.isSealed && length < header.length ? header.length : nil
     }
 
-    /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark` was taken,
-    /// if the log has changes of the file, or if its keys are wiped.
-    /// - Parameter isDurable: chunks and size are on disk already (syncfs). Else they are synced first.
+    /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark`, if
+    /// the log has changes of the file, or if its keys are wiped.
+    /// - Parameter isDurable: true if chunks and size are on disk already (syncfs). Otherwise they are synced first.
     func seal(ifStill mark: UInt64, isDurable: Bool) throws(StoreError) -> Bool {
-        // A sync of the whole store proves nothing after one that has failed.
+        // A sync of the whole store proves nothing after a failed one.
         if !isDurable || parts.syncs.isDoubtful { try synchronize(dataOnly: true) }
         return try writing.withLock { (writer) throws(StoreError) -> Bool in try writer.seal(ifStill: mark) }
     }
 
-    /// Makes what a growing file has durable, and writes its length into the header.
+    /// Makes the content of a growing file durable, and writes its length into the header.
     func writeDurableLength() throws(StoreError) {
         guard try reader.status().st_nlink > 0 else { return }
-        // It may have been sealed meanwhile.
+        // Another thread may have sealed the file meanwhile.
         guard let seals = writing.withLock({ $0.sealsBeforeAwaited() }) else { return }
         defer { writing.withLock { if $0.header.sealCounter == seals { $0.awaitedLength = nil } } }
         try synchronize(dataOnly: true)
@@ -318,7 +318,7 @@ package final class EncryptedFile: Sendable {
     /// False from `forgetKeys` until `restoreKeys`.
     package var hasKeys: Bool { parts.hasKeys }
 
-    /// Wipes the keys of a file that stays open. Waits for a running writer or seal.
+    /// Wipes the keys, but leaves the file open. Waits for a running writer or seal.
     package func forgetKeys() { writing.withLock { _ in keys.forget() } }
 
     /// Derives the keys again from the header on disk. Its secret is the same as before, or does not authenticate.
@@ -335,18 +335,18 @@ package final class EncryptedFile: Sendable {
     /// Wraps the file secret under another class's key with one write of the header, durable on return. Chunks, seal
     /// and times stay (FileFormat, File header). Writes nothing if the file has that class.
     /// - Throws: `EROFS`; `.damaged` if the class key does not open the wrap. Also throws if the new header cannot be
-    ///   made durable. Then the file has the new class.
+    ///   made durable, although the file then has the new class.
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
         try store.admitChange()
         let isChanged = try writing.withLock { (writer) throws(StoreError) -> Bool in
             try writer.rewrap { $0.protectionClass == newClass ? nil : newClass }
         }
-        // Not under the lock, so that programs can write.
+        // Sync without the lock, so that programs can write meanwhile.
         if isChanged { try synchronize(dataOnly: true) }
     }
 
-    /// Wraps the secret of a file that was made while the vault was locked under its class key, if it is not yet. Best effort: the
-    /// file can be read all the same.
+    /// Wraps the secret of a file made in a locked vault under its class key, unless it is already. Best effort,
+    /// because the file can be read all the same.
     package func replaceInboxWrap() {
         if store.isReadOnly { return }
         writing.withLock { writer in

@@ -1,15 +1,15 @@
 package import Synchronization
 internal import VaultFormat
 
-/// The plaintext length of an open file, in bytes. Readers need no lock; whoever changes it holds the file's write lock.
+/// The plaintext length of an open file, in bytes. Readers need no lock, but a change needs the file's write lock.
 package struct FileLength: ~Copyable, Sendable {
-    /// By the backing size, or by the log.
+    /// Length in bytes: from the backing file's size or, while the log has an exact length, from the log.
     private let whole: Atomic<UInt64>
     private let proven: Atomic<UInt64>
-    /// The length by the backing size, if a read-only store ends the file before that. Else 0.
+    /// The length by the backing size, if a read-only store ends the file earlier. Otherwise 0.
     let stored = Atomic<UInt64>(0)
-    /// True since the file was cut to the length that its header authenticates. No program asked for that, so the kernel
-    /// still has the old size.
+    /// True since the file was cut to its sealed length, or its torn tail was cut off. The kernel still has the old
+    /// size, because the cut was not a program's request.
     package let isCutBack = Atomic<Bool>(false)
     /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
     let lastCheck = Atomic<Int>(0)
@@ -28,7 +28,7 @@ package struct FileLength: ~Copyable, Sendable {
 
     func setAuthentic(_ length: UInt64) { proven.store(length, ordering: .releasing) }
 
-    /// Sets both, by a header that was read.
+    /// Sets both lengths, the authentic one by a header that was read.
     func set(_ length: UInt64, by header: FileHeader) {
         set(length)
         setAuthentic(header.authenticLength(of: length))

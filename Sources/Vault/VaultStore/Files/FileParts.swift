@@ -5,7 +5,7 @@ package import LinuxSystem
 package import Synchronization
 internal import VaultFormat
 
-/// The parts of an open file that any thread may use, without its write lock. Each has a lock of its own, or is atomic.
+/// The parts of an open file for any thread, without the write lock. Each has a lock of its own, or is atomic.
 package final class FileParts: Sendable {
     let store: Store
     package let records: ChunkRecords
@@ -40,16 +40,16 @@ package final class FileParts: Sendable {
     /// rest with zeros.
     package var hasUnsealedTail: Bool { authenticLength < length }
 
-    /// True while the log has changes that are not in place.
+    /// True while the log has changes not yet in place.
     var isLogged: Bool { !records.log.isEmpty }
 
-    /// True while a handle has the file open. It will be closed once more then.
+    /// True while a handle has the file open, so that a close is still to come.
     var isBusy: Bool { openHandles.load(ordering: .acquiring) > 0 }
 
     /// False from `forgetKeys` until `restoreKeys`.
     var hasKeys: Bool { !keys.isForgotten }
 
-    /// Runs `body`, a read for a request, and counts it if it meets damage. Its parts and retries may meet it several times.
+    /// Runs `body`, a read for a request, and counts damage once, although parts and retries may meet it again.
     @inline(__always)
     func countingDamage<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         do throws(StoreError) { return try body() } catch {
@@ -61,8 +61,8 @@ package final class FileParts: Sendable {
 
 /// The backing file's attributes, which writes of its header and checkpoints change and restore.
 extension FileParts {
-    /// Runs `body`, which writes to the backing file, and restores the attributes that this changes. Programs see those of
-    /// before until it is done.
+    /// Runs `body`, which writes to the backing file, then restores its attributes. Until then programs see the former
+    /// ones.
     /// - Parameters:
     ///   - writer: of the backing file.
     ///   - before: the attributes to restore. Nil for the current ones.
@@ -77,29 +77,29 @@ extension FileParts {
             notify?((before, nil))
             defer { notify?((before, (try? writer.status()) ?? before)) }
             try body(before)
-            // A change may have been logged meanwhile.
+            // Another thread may have logged a change meanwhile.
             let shown = records.log.shownStatus(before)
             do throws(StoreError) { try BackingAttributes.restore(writer, shown, capability) } catch {
-                // They are nothing that must last then, and a store that goes by names cannot set them.
+                // An unlinked file's attributes need not last, and a store that goes by names cannot set them.
                 guard writer.hasNoName else { throw error }
             }
         }
     }
 
-    /// Runs `body`, which changes the backing file's mode, owner, times or attributes, while no seal is running. A seal
-    /// would restore the old ones.
+    /// Runs `body`, which changes the backing file's mode, owner, times or attributes, and excludes seals meanwhile,
+    /// because a seal would restore the old ones.
     /// - Throws: the error of `body`.
     package func excludingHiddenWrites<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try attributes.lock.withLock { (_) throws(StoreError) -> Result in try body() }
     }
 
-    /// Changes the backing file's attributes except the length, inside `excludingHiddenWrites`. Its modification time is changed
-    /// when the log has no changes of the file any more (`FileLog.setTime`).
+    /// Changes the backing file's attributes except the length, inside `excludingHiddenWrites`. While the log has
+    /// changes of the file, the modification time waits there (`FileLog.setTime`).
     /// - Parameter pinned: any descriptor of the backing file.
     /// - Throws: `.system` with errno.
     package func apply(_ changes: AttributeChanges, to pinned: Descriptor) throws(StoreError) {
         guard let time = changes.modificationTime, isLogged else { return try changes.apply(to: pinned, kind: S_IFREG) }
-        // Checks the right to set it, and changes ctime.
+        // Check the right to set it, and change ctime.
         var others = changes
         others.modificationTime = try pinned.status().st_mtim
         try others.apply(to: pinned, kind: S_IFREG)
@@ -108,8 +108,8 @@ extension FileParts {
         if !records.log.setTime(resolved) { try changes.apply(to: pinned, kind: S_IFREG) }
     }
 
-    /// Runs `body`, which reads the backing file's attributes, while no seal and no checkpoint is running. Both take
-    /// some away for a while. Returns nil if one is running, without waiting for it.
+    /// Runs `body`, which reads the backing file's attributes, while neither a seal nor a checkpoint is running,
+    /// because both take some away for a while. Returns nil at once if one is running.
     /// - Throws: the error of `body`.
     package func unlessHiddenWrite<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result? {
         try attributes.lock.withLockIfAvailable { (_) throws(StoreError) -> Result in try body() }

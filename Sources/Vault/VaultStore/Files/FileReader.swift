@@ -4,8 +4,8 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// Reads plaintext for requests. A record that does not verify while a writer was running is read again. Reads take the write
-/// lock only if writers disturb them several times in succession.
+/// Reads plaintext for requests. If a record does not verify while a writer is running, reads it again. A read takes
+/// the write lock only after writers have disturbed it several times in succession.
 struct FileReader {
     let file: EncryptedFile
 
@@ -14,9 +14,9 @@ struct FileReader {
     private var layout: ChunkLayout { parts.layout }
     private var runs: RunReader { RunReader(parts: parts) }
 
-    /// Requests of more chunks than this bypass the block cache, where they would only replace what random reads use.
+    /// Maximum number of chunks of a request in the block cache. Larger ones would only replace what random reads use.
     private static let largestCachedRun = 16
-    /// Number of times that a record is read again while writers are running, before writers are locked out.
+    /// Number of attempts to read a run while writers are running, before writers are locked out.
     private static let maximumRetries = 3
 
     /// Does `EncryptedFile.read`.
@@ -50,8 +50,8 @@ struct FileReader {
         return read == 0 ? .max : start + UInt64(read)
     }
 
-    /// Reads by the known length.
-    /// - Parameter mayCache: false for data that another machine writes. It is read again each time.
+    /// Reads up to the known length.
+    /// - Parameter mayCache: false for another machine's data, which is read again each time.
     private func readKnown(
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false, mayCache: Bool,
         _ workspace: Workspace
@@ -67,7 +67,7 @@ struct FileReader {
         let chunkSize = UInt64(layout.chunkSize)
         let chunks = Int((plaintextOffset + UInt64(count) - 1) / chunkSize - plaintextOffset / chunkSize) + 1
         let isCached = mayCache && chunks <= Self.largestCachedRun
-        // After the first chunk that is missing, those after it are, too.
+        // Once one chunk is missing, so are those after it.
         var mayBeCached = isCached || isAhead
         var done = isCached || isAhead ? 0 : try readBeside(at: plaintextOffset, into: wanted, workspace)
         while done < count {
@@ -78,7 +78,7 @@ struct FileReader {
             } else {
                 mayBeCached = isCached
                 let read = try readRun(at: offset, into: rest, isCached: isCached, workspace)
-                // The file has been cut while it was read.
+                // The file was cut during the read.
                 if read == 0 { return done }
                 done += read
             }
@@ -87,7 +87,7 @@ struct FileReader {
     }
 
     /// Reads the whole batches of a large range by the worker and the helper at the same time.
-    /// - Returns: the number of bytes read. What follows them is left to the worker, also if it is damaged or was cut.
+    /// - Returns: the number of bytes read. The worker continues after them, even if the rest is damaged or was cut.
     private func readBeside(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -123,8 +123,7 @@ struct FileReader {
         return count
     }
 
-    /// Reads a run of adjacent chunks that are not cached with one pread(2), at most one batch. Returns the number of
-    /// bytes read.
+    /// Reads a run of adjacent uncached chunks with one pread(2), at most one batch. Returns the number of bytes read.
     private func readRun(
         at plaintextOffset: UInt64, into wanted: UnsafeMutableRawBufferPointer, isCached: Bool, _ workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -142,7 +141,7 @@ struct FileReader {
         for _ in 0..<Self.maximumRetries {
             let seen = parts.changes.value
             if try runs.tryRun(first, run, skipped, destination, isCached ? seen : nil, workspace) { return count }
-            // Without a running writer, it is damage.
+            // Without a running writer, this is damage.
             if parts.changes.value == seen && !ChangeCounter.isChanging(seen) { break }
         }
         return try file.writing.withLock { (_) throws(StoreError) -> Int in

@@ -2,12 +2,12 @@ package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
-/// Repairs a file without losing anything that authenticates. It corrects the end of the file and the header's length. Chunks
-/// that do not verify stay. Opening for writing and sealing take the same steps, so that they can deal with the state that a
-/// kill leaves.
+/// Repairs a file and keeps everything that authenticates. It corrects the end of the file and the header's length.
+/// Chunks that do not verify stay. The steps are those of opening for writing and of sealing, which can handle the
+/// state left by a kill.
 package enum FileRepair {
-    /// Durable on return, and the times stay.
-    /// - Parameter descriptor: of the backing file, open for reading. Nobody else has it open.
+    /// Repairs the file durably, and keeps its times.
+    /// - Parameter descriptor: of the backing file, open for reading. Only the caller has the file open.
     /// - Throws: `.damaged` if the header does not authenticate; `.system`.
     package static func run(_ descriptor: Descriptor, in store: Store) throws(StoreError) {
         let before = try descriptor.status()
@@ -22,10 +22,10 @@ package enum FileRepair {
         try file.synchronize(dataOnly: false)
     }
 
-    /// Opens a file that may be shorter than its sealed header says. Such a file is sealed at the length that is left.
+    /// Opens a file of any length. A file shorter than its sealed header says is sealed at its remaining length.
     private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
         let rest = try EncryptedFile(descriptor, in: store)
-        // Left longer here also after an unclean end, so that the first writer keeps the tail.
+        // Leave the file longer here, also after an unclean end, because the first writer keeps the tail.
         if rest.parts.hasUnsealedTail { return try .open(descriptor, in: store, cutsTornTail: false) }
         if rest.missedLength != nil {
             try rest.writing.withLock { (writer) throws(StoreError) in try writer.sealRest() }

@@ -1,38 +1,38 @@
 internal import LinuxSystem
 package import Synchronization
 
-/// Which writes to a backing file are durable (FileFormat: Store-9). Any thread.
+/// The number of writes to a backing file, and of the durable ones (FileFormat: Store-9). Any thread.
 package struct FileSyncs: ~Copyable, Sendable {
     struct Synced {
-        /// Number of writes to the backing file that are durable.
+        /// Number of durable writes to the backing file.
         var writes: UInt64 = 0
-        /// Number of failed syncs since which the data was written again.
+        /// Number of failed syncs whose data was written again.
         var handledFailures = 0
     }
 
-    /// Counts the writes to the backing file. Each is counted when it has been made.
+    /// Number of completed writes to the backing file.
     let writes: Atomic<UInt64>
-    /// Held during a sync, so that nobody returns before it is over.
+    /// Held during a sync, so that a second caller returns only when it is over.
     let synced = Mutex(Synced())
-    /// Number of syncs that have failed, also those of a checkpoint. The kernel may have dropped what it could not write, and
-    /// returns the error only once, so another sync proves nothing.
+    /// Number of failed syncs, also in checkpoints. The kernel may have dropped what it could not write, but returns
+    /// the error only once, so another sync proves nothing.
     let failures = Atomic<Int>(0)
-    /// The header that was written last, as bytes. Nil if none was. Held while a header is written.
+    /// The bytes of the last written header. Nil before the first. Held while a header is written.
     let writtenHeader = Mutex<[UInt8]?>(nil)
     /// True if chunks were lost with the log since the file was opened.
     let hasLostChunks = Atomic<Bool>(false)
-    /// Number of times that written data could not be made durable. Each handle reports a new one.
+    /// Number of failures to make written data durable. Each handle reports a new one.
     package let reports = Atomic<Int>(0)
 
     init(hasUnknownWrites: Bool) { writes = Atomic(hasUnknownWrites ? 1 : 0) }
 
-    /// True if a sync has failed, and what it should have made durable was not written again since.
+    /// True after a failed sync, until its data was written again.
     var isDoubtful: Bool { synced.withLock { $0.handledFailures != failures.load(ordering: .acquiring) } }
 
-    /// Counts a write, which has been made. The next sync covers it.
+    /// Counts a completed write. The next sync covers it.
     func countWrite() { writes.add(1, ordering: .acquiringAndReleasing) }
 
-    /// Writes the last header again, which a failed sync may have dropped. Needs no key, and no lock that a checkpoint may wait for.
+    /// Writes the last header again, which a failed sync may have dropped. Takes only a leaf lock, and needs no key.
     func rewriteHeader(_ writer: Descriptor) throws(StoreError) {
         try writtenHeader.withLock { (written) throws(StoreError) in
             if let written { try writer.write(written, at: 0) }

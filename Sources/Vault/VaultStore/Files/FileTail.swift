@@ -3,13 +3,13 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// The chunks of a file past some offset that verify, whatever length its header has. For one thread.
+/// The verified chunks of a file past some offset, whatever length its header has. For one thread.
 final class FileTail {
     private let parts: FileParts
     /// Plaintext offset.
     private let start: UInt64
     private let reading, writing: Workspace
-    /// Plaintext of one chunk of the copy, and how much of it there is.
+    /// Plaintext of one chunk of the copy, and its number of bytes so far.
     private let block: UnsafeMutableRawBufferPointer
     private var filled = 0
     /// The chunk of the file in which the block begins.
@@ -17,7 +17,7 @@ final class FileTail {
 
     private var layout: ChunkLayout { parts.layout }
     private var firstChunk: UInt64 { start / UInt64(layout.chunkSize) }
-    /// Where in a chunk of the file a chunk of the copy begins.
+    /// Offset in a chunk of the file at which a chunk of the copy begins.
     private var skipped: Int { Int(start % UInt64(layout.chunkSize)) }
 
     init(of parts: FileParts, from start: UInt64) throws(StoreError) {
@@ -28,8 +28,8 @@ final class FileTail {
         block = reading.reply.slice(..<parts.layout.chunkSize)
     }
 
-    /// Copies it to a file in `lost+found`, durably, before it is cut off (FileFormat, Store-33). A header that is older than
-    /// the data, restored by a person or by a disk, has a former length.
+    /// Copies the tail to a file in `lost+found`, durably, before it is cut off (FileFormat, Store-33). The header may
+    /// be older than the data, restored by a person or by a disk, and so have a former length.
     func keep() throws(StoreError) {
         guard try exists() else { return }
         let name = LostObject.digits(of: parts.fileID) + ".tail"
@@ -38,7 +38,7 @@ final class FileTail {
         }
     }
 
-    /// True if any of it verifies.
+    /// True if any part of the tail verifies.
     private func exists() throws(StoreError) -> Bool {
         var chunk = firstChunk
         while let found = try next(from: chunk) {
@@ -48,11 +48,11 @@ final class FileTail {
         return false
     }
 
-    /// Writes it to an empty file, from its beginning on. Chunks that do not verify become zeros.
+    /// Writes the tail to an empty file, from its beginning on. Chunks that do not verify become zeros.
     private func copy(to copy: EncryptedFile) throws(StoreError) {
         var chunk = firstChunk
         while let found = try next(from: chunk) {
-            // Chunks of the copy begin inside chunks of the file. Whole ones are written, so that none is written twice.
+            // Chunks of the copy begin inside chunks of the file. Collect whole ones, to write each only once.
             if found.chunk > firstChunk {
                 try put(0..<min(skipped, found.size), in: found.chunk - 1, at: layout.chunkSize - skipped, copy)
             }
@@ -99,7 +99,7 @@ final class FileTail {
         return nil
     }
 
-    /// The first chunk after this one that has data in the store. A hole may be as large as a file can be.
+    /// Returns the first chunk after this one with data in the store. Skips holes, which may have any size.
     private func nextData(after chunk: UInt64) throws(StoreError) -> UInt64? {
         do throws(StoreError) {
             let data = try SparseMap(parts: parts).offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA)

@@ -6,23 +6,24 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// Where the records of a write go. After a crash every chunk is either old or new: an existing chunk is written to the log,
-/// a new one in place, or to the log if that needs fewer syncs or the log has the file's length.
+/// The destination of a write's records. After a crash every chunk is either old or new, because existing chunks go to
+/// the log, and new ones in place. The log also gets new ones if this needs fewer syncs, or if it has the file's
+/// length.
 private enum Destiny {
     case log
-    /// With the file's length, which the log has.
+    /// The log, in entries with the file's length, because the log has that already.
     case logWithLength
     case pastEnd
 }
 
-/// A part of a write that has one destiny: existing chunks, new ones, or both if they are logged together.
+/// A part of a write with one destiny: existing chunks, new ones, or both if they are logged together.
 private struct WritePiece {
     /// Plaintext offsets.
     let range: Range<UInt64>
     let destiny: Destiny
 }
 
-/// Chunks that are put at once, from the records in a workspace.
+/// Chunks put at once, from the records in a workspace.
 private struct Batch {
     let first: UInt64
     let plaintext: UnsafeRawBufferPointer
@@ -32,7 +33,7 @@ private struct Batch {
 }
 
 extension FileWriter {
-    /// Leaves room for the records' overhead in a 64-bit file size.
+    /// The maximum plaintext length. It leaves room for the records' overhead in a 64-bit file size.
     static let largestLength = UInt64(Int64.max) / 2
 
     /// Does `EncryptedFile.write`.
@@ -78,7 +79,7 @@ extension FileWriter {
         return done
     }
 
-    /// The leading part of a write that has one destiny.
+    /// Returns the leading part of a write with one destiny.
     private mutating func nextPiece(of range: Range<UInt64>) throws(StoreError) -> WritePiece {
         let chunkSize = UInt64(layout.chunkSize)
         let first = range.lowerBound / chunkSize
@@ -91,7 +92,7 @@ extension FileWriter {
         return WritePiece(range: range.lowerBound..<min(range.upperBound, existing * chunkSize), destiny: .log)
     }
 
-    /// True if the log has the file's length. Makes a checkpoint if much was logged since.
+    /// Returns true if the log has the file's length. If much was logged with it, makes a checkpoint and returns false.
     private mutating func isLengthLogged() throws(StoreError) -> Bool {
         guard parts.records.log.hasLength else {
             growth.lengthIsInPlace()
@@ -102,8 +103,9 @@ extension FileWriter {
         return false
     }
 
-    /// The size of the leading part of a piece that two threads write: whole chunks, and also a last and partial one that ends
-    /// the file. A partial chunk among existing ones is read first, by the worker. 0 if it is too small.
+    /// Returns the size of the leading part of a piece for two threads: whole chunks, and a partial last one that ends
+    /// the file. The worker alone writes a partial chunk among existing ones, after reading it. 0 if the part is too
+    /// small.
     private func sharedSize(of piece: WritePiece, _ workspace: Workspace) -> Int {
         let chunkSize = layout.chunkSize
         guard workspace.helper != nil, piece.range.count >= RequestHelper.smallestShared,
@@ -114,8 +116,8 @@ extension FileWriter {
         return count >= RequestHelper.smallestShared ? count : 0
     }
 
-    /// Writes a part of a piece by the worker and the helper. Both encrypt batches at the same time, and put one after the other,
-    /// so an interrupted write leaves what it leaves if the worker is alone.
+    /// Writes a part of a piece by the worker and the helper. Both encrypt batches at the same time, but put one after
+    /// the other, so an interrupted write leaves the same as with the worker alone.
     /// - Returns: the number of bytes written.
     private mutating func write(
         _ data: UnsafeRawBufferPointer, of piece: WritePiece, _ helper: RequestHelper, _ workspace: Workspace
@@ -124,7 +126,7 @@ extension FileWriter {
         let count = data.count
         let start = piece.range.lowerBound
         let batchSize = workspace.batchChunks * chunkSize
-        // The first batch is half as large, so that it is put sooner, while the next ones are encrypted.
+        // Halve the first batch, so that it is put early, while the next ones are encrypted.
         let offset = workspace.batchChunks / 2 * chunkSize
         let range: @Sendable (Int) -> Range<Int> = {
             max(0, $0 * batchSize - offset)..<min(count, ($0 + 1) * batchSize - offset)
@@ -154,7 +156,7 @@ extension FileWriter {
         }
     }
 
-    /// Writes the leading part of `data`, the rest of a piece, that lies in one batch of chunks. Returns its size.
+    /// Writes as much of `data`, the rest of a piece, as one batch of chunks holds. Returns its size.
     private mutating func writeBatch(
         _ data: UnsafeRawBufferPointer, of piece: WritePiece, _ workspace: Workspace
     ) throws(StoreError) -> Int {
@@ -180,7 +182,7 @@ extension FileWriter {
         return given.count
     }
 
-    /// Puts a batch where it is to go, and then lets readers see it.
+    /// Puts a batch at its destination, then lets readers see it.
     private mutating func put(_ batch: Batch, length newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
         let chunks = (batch.plaintext.count + layout.chunkSize - 1) / layout.chunkSize
         let encrypted = ChunkRecords.encrypted(batch.plaintext.count, chunks: chunks, workspace)
@@ -200,7 +202,7 @@ extension FileWriter {
                 let chunk = batch.first + UInt64(index)
                 let start = index * layout.chunkSize
                 let end = min(start + layout.chunkSize, batch.plaintext.count)
-                // A partial last chunk too: the next append then need not read it.
+                // Keep a partial last chunk too, so that the next append need not read it.
                 if batch.isWhole && end - start == layout.chunkSize {
                     parts.store.cache.remove(file: parts.token, chunk: chunk)
                 } else {
@@ -210,8 +212,8 @@ extension FileWriter {
         }
     }
 
-    /// Puts together the batch's plaintext if the data covers its first or last chunk only in part. The rest is read
-    /// from disk.
+    /// Assembles the batch's plaintext if the data covers its first or last chunk only in part, with the rest from
+    /// disk.
     private func assemble(
         _ data: UnsafeRawBufferPointer, at plaintextOffset: UInt64, region: Range<UInt64>, oldLength: UInt64,
         _ workspace: Workspace
@@ -244,8 +246,8 @@ extension FileWriter {
 
     // MARK: Past the end
 
-    /// Makes sure, before a chunk is written past the end, that a power cut cannot leave it there without the current
-    /// last chunk. Until then the durable tail's old record ends the file.
+    /// Makes the entry for a replaced last chunk durable before a chunk is written past the end. Otherwise a power cut
+    /// could leave the new chunk after the tail's old record, which ends the file until then.
     mutating func beginGrowth() throws(StoreError) {
         switch growth.tail {
         case .free: break
@@ -261,15 +263,15 @@ extension FileWriter {
     private mutating func writePastEnd(_ encrypted: UnsafeRawBufferPointer, first: UInt64) throws(StoreError) {
         guard case .free = growth.tail else { preconditionFailure("growth begins before new chunks are written") }
         let start = layout.recordOffset(ofChunk: first)
-        // A write past the end that fails makes ext4 drop all space there, also that of records which the log has
-        // (ext4_truncate_failed_write in fs/ext4/truncate.h, seen on 6.1). fallocate(2) fails without that.
+        // A failed write past the end makes ext4 drop all space there, also that of logged records
+        // (ext4_truncate_failed_write in fs/ext4/truncate.h, seen on 6.1). A failed fallocate(2) does not.
         if parts.isLogged { try reserveAhead(start..<(start + UInt64(encrypted.count))) }
         do throws(StoreError) {
             try descriptor.write(encrypted, at: start)
         } catch {
-            // Only bytes past the old end were written. They are removed again.
+            // Only bytes past the old end were written. Remove them again.
             _ = try? descriptor.truncate(to: start)
-            // This frees space that was allocated for more.
+            // The cut also frees space allocated for more.
             space.free()
             throw error
         }
@@ -280,11 +282,11 @@ extension FileWriter {
 
     // MARK: The log
 
-    /// Appends an entry of a change. `workspace.records` begins with its body, if it has one.
+    /// Appends an entry of a change. If it has a body, `workspace.records` begins with that.
     /// - Parameters:
     ///   - exactLength: the file's length from then on, if the log has it.
-    ///   - undoes: true if it takes back a growth.
-    /// - Throws: `ENOSPC` if the records have no space in place, `EFBIG` if the store cannot have a file that large.
+    ///   - undoes: true if the entry takes back a growth.
+    /// - Throws: `ENOSPC` if the records have no space in place, `EFBIG` if the store cannot have so large a file.
     mutating func append(
         _ kind: LogEntry.Kind, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0, exactLength: UInt64?,
         undoes: Bool = false, _ workspace: Workspace
@@ -300,14 +302,14 @@ extension FileWriter {
     }
 }
 
-/// Space for records that are not there yet: a checkpoint must not run out of space for what was acknowledged.
+/// Space for logged records, reserved first: a checkpoint must not run out of space for acknowledged writes.
 extension FileWriter {
-    /// Space that is allocated at once for a file whose growth is logged, or four times what is written if that is more.
+    /// Bytes allocated at once for a file whose growth is logged, or four times the written size if that is more.
     private static let reservedAhead: UInt64 = 128 << 10
-    /// The size of a file that every store can have, in bytes.
+    /// A file size possible in every store, in bytes.
     private static let anyStoreHas = UInt64(Int32.max)
 
-    /// Makes sure that the store can put an entry in place, before it is appended.
+    /// Reserves what an entry needs in place, before it is appended: space, and a file size that the store can have.
     private mutating func reserve(for entry: LogEntry) throws(StoreError) {
         if entry.isExact { try admitSize(layout.backingSize(ofPlaintextLength: entry.length)) }
         guard entry.kind == .records else { return }
@@ -320,7 +322,7 @@ extension FileWriter {
         }
     }
 
-    /// Makes sure that records past the end have space, and a few that may follow them.
+    /// Reserves space for records past the end, and for a few that may follow them.
     private mutating func reserveAhead(_ range: Range<UInt64>) throws(StoreError) {
         let releases = parts.records.log.spaceReleases.load(ordering: .acquiring)
         if space.reaches(range.upperBound, releases: releases) { return }
@@ -332,7 +334,7 @@ extension FileWriter {
         space.allocated(upTo: end, releases: releases)
     }
 
-    /// Makes sure that records have space. KEEP_SIZE: the length stays.
+    /// Reserves space for records. KEEP_SIZE: the length stays.
     /// - Throws: `ENOSPC`, `EDQUOT`, `EFBIG`.
     private func reserve(_ range: Range<UInt64>) throws(StoreError) {
         do throws(StoreError) {
@@ -347,8 +349,8 @@ extension FileWriter {
         }
     }
 
-    /// Makes sure that the store can have a file of this size: lseek(2) compares it with that of the largest (s_maxbytes in
-    /// fs/read_write.c). A FUSE store does not tell its own.
+    /// Checks that the store can have a file of this size: lseek(2) compares it with the maximum (s_maxbytes in
+    /// fs/read_write.c). A FUSE store does not report its own maximum.
     /// - Throws: `EFBIG`.
     private func admitSize(_ size: UInt64) throws(StoreError) {
         if size <= Self.anyStoreHas { return }

@@ -20,7 +20,7 @@ extension FileWriter {
         } else if newLength < length || newLength == 0 && parts.isLogged {
             try shrink(to: newLength, workspace)
         } else if parts.isLogged {
-            // POSIX: the times change even then. ctime is the backing file's.
+            // POSIX: the times change even then. The backing file has ctime, so change it there.
             try? SparseMap(parts: parts).punchPastEnd(descriptor)
             parts.records.log.raiseTime()
         } else {
@@ -36,7 +36,7 @@ extension FileWriter {
 
     // MARK: Longer
 
-    /// Runs `body`, which extends the file. If it fails, the file has its former length again: the log keeps space for that.
+    /// Runs `body`, which extends the file. If it fails, restores the former length, for which the log keeps space.
     mutating func growing<Result>(
         _ workspace: Workspace, _ body: (inout FileWriter) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
@@ -54,7 +54,7 @@ extension FileWriter {
         let oldLength = length
         let chunkSize = UInt64(layout.chunkSize)
         let chunkEnd = (oldLength + chunkSize - 1) / chunkSize * chunkSize
-        // A partial last record is written as encrypted zeros: one that is zero was torn.
+        // Write a partial last record as encrypted zeros, because a zero one counts as torn.
         let holeEnd = newLength / chunkSize * chunkSize
         guard newLength - oldLength >= Self.smallestHole, holeEnd > chunkEnd else {
             return try writeZeros(oldLength..<newLength, workspace)
@@ -82,7 +82,7 @@ extension FileWriter {
         try writeZeros(holeEnd..<newLength, workspace)
     }
 
-    /// Cuts off bytes after the last record that are too few for another.
+    /// Cuts off a fragment after the last record, too short for another.
     func cutFragment() throws(StoreError) {
         let end = layout.backingSize(ofPlaintextLength: length)
         if UInt64(clamping: try descriptor.status().st_size) > end { try descriptor.truncate(to: end) }
@@ -111,9 +111,9 @@ extension FileWriter {
 
     // MARK: Shorter
 
-    /// Cuts the file to a shorter length, in the log: until the next checkpoint the backing file keeps its size. A power cut
-    /// must not leave a shortened file without the entry that replaces its last record.
-    /// - Parameter undoes: takes back an extension that failed.
+    /// Cuts the file to a shorter length, in the log. Until the next checkpoint the backing file keeps its size,
+    /// because a power cut must not leave a shortened file without the entry for its last record.
+    /// - Parameter undoes: true to take back a failed extension.
     mutating func shrink(
         to newLength: UInt64, undoes: Bool = false, _ workspace: Workspace
     ) throws(StoreError) {
@@ -135,7 +135,7 @@ extension FileWriter {
         }
     }
 
-    /// Reads the part of the last chunk that a cut to `newLength` leaves. Nil if it leaves none.
+    /// Reads what a cut to `newLength` leaves of the last chunk. Nil if it leaves nothing.
     private func readRest(of newLength: UInt64, _ workspace: Workspace) throws(StoreError) -> UnsafeRawBufferPointer? {
         let last = layout.chunkIndex(ofPlaintextOffset: newLength)
         let piece = workspace.assembly.slice(..<Int(newLength % UInt64(layout.chunkSize)))
@@ -153,16 +153,16 @@ extension FileWriter {
         store.cache.removeAll(file: parts.token, from: last)
     }
 
-    /// Cuts off the torn tail. The file then ends before the first record that does not verify. A sealed file ends at its
-    /// length. Any other record that does not verify stays an error. What is cut is durable on return.
+    /// Cuts off the torn tail, durably. The file then ends before the first record that does not verify. A sealed file
+    /// ends at its length. Any other record that does not verify stays an error.
     ///
-    /// A person who makes a file look so, and the vault's end unclean, has cut it at a chunk boundary, which an unsealed
-    /// file cannot show in any case.
+    /// An attacker can make a file look torn and the vault's end unclean, and thereby cut the file at a chunk boundary.
+    /// An unsealed file cannot show such a cut in any case.
     mutating func cutTornTail() throws(StoreError) {
         let before = length
         try cutTail()
         if length < before { parts.lengths.isCutBack.store(true, ordering: .releasing) }
-        // The end will count as a clean one, and this as looked at.
+        // Sync, because the vault's end will count as clean, so the file will not be checked again.
         if !store.isReadOnly, !header.isSealed { try parts.reader.synchronize(dataOnly: true) }
     }
 
@@ -185,14 +185,14 @@ extension FileWriter {
         applyCut(to: newLength, first)
     }
 
-    /// Cuts a file that is longer than its sealed header says back to the sealed length.
+    /// Cuts a longer file back to the length in its sealed header.
     mutating func cutBack() throws(StoreError) {
         let sealedLength = header.length
         if try isRecordLonger(thanFor: sealedLength) {
             parts.lengths.setAuthentic(.max)
             do throws(StoreError) { return try shrink(to: sealedLength, try Workspace(layout: layout)) } catch {
                 parts.lengths.setAuthentic(sealedLength)
-                // A record that does not verify is not replaced. Reading it stays an error.
+                // Keep a record that does not verify, so that reading it stays an error.
                 guard case .damaged = error else { throw error }
             }
         }
@@ -202,8 +202,7 @@ extension FileWriter {
         parts.lengths.setAuthentic(.max)
     }
 
-    /// True if the last record of a sealed length is still the longer one, which must become the short one that the file ends
-    /// with.
+    /// True if the last record of a sealed length is still a longer one. A cut must replace it by the short one.
     private func isRecordLonger(thanFor sealedLength: UInt64) throws(StoreError) -> Bool {
         let last = layout.chunkIndex(ofPlaintextOffset: sealedLength)
         let n = Int(sealedLength % UInt64(layout.chunkSize))
@@ -213,7 +212,7 @@ extension FileWriter {
         return try !RunReader(parts: parts).decryptStored(last, into: workspace.edge.slice(..<n), workspace)
     }
 
-    /// A read-only store ends a file at the sealed length, whatever the backing file has after it.
+    /// Ends the file at the sealed length in a read-only store, whatever the backing file has after it.
     private mutating func readNoFurther() {
         parts.lengths.stored.store(length, ordering: .releasing)
         applyCut(to: header.length, layout.chunkIndex(ofPlaintextOffset: header.length))
@@ -221,7 +220,7 @@ extension FileWriter {
     }
 }
 
-/// fallocate(2). Each function does the one of `EncryptedFile` with its name.
+/// fallocate(2). Each function implements the one of its name in `EncryptedFile`.
 extension FileWriter {
     mutating func punchHole(_ range: Range<UInt64>, _ workspace: Workspace) throws(StoreError) {
         try prepare()
@@ -233,7 +232,7 @@ extension FileWriter {
 
     mutating func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, _ workspace: Workspace) throws(StoreError) {
         try prepare()
-        // First, because it may fail for lack of space. Punching frees the space, so reserve it again.
+        // Reserve first, because this may fail for lack of space. Punching frees the space, so reserve it again.
         try reserve(range, keepsSize: true, workspace)
         try punch(range.clamped(to: 0..<length), workspace)
         // The hole must be made before space is allocated in it.
@@ -262,12 +261,12 @@ extension FileWriter {
         try growing(workspace) { (writer) throws(StoreError) in try writer.extend(to: range.upperBound, workspace) }
     }
 
-    /// Writes zeros to the parts of chunks at both ends and makes holes of the chunks between.
+    /// Writes zeros to partly covered chunks at both ends, and makes a hole of the chunks between.
     private mutating func punch(_ range: Range<UInt64>, _ workspace: Workspace) throws(StoreError) {
         guard !range.isEmpty else { return }
         let chunkSize = UInt64(layout.chunkSize)
         let firstWhole = (range.lowerBound + chunkSize - 1) / chunkSize
-        // Not a shorter last record: one that is zero was torn.
+        // Exclude a shorter last record, because a zero one counts as torn.
         let endWhole = range.upperBound / chunkSize
         guard firstWhole < endWhole else { return try writeZeros(range, workspace) }
         if range.lowerBound < firstWhole * chunkSize {
@@ -279,7 +278,7 @@ extension FileWriter {
         try SparseMap(parts: parts).punchPastEnd(descriptor)
         try markSparse()
         if parts.records.log.hasMostHoles { try putEverythingInPlace() }
-        // The hole may remove the record that the file ended with.
+        // The hole may remove the file's last record, so the log must have the length.
         let isEnd = parts.isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try parts.changes.during { () throws(StoreError) in
             let exactLength = isEnd || parts.records.log.hasLength ? parts.length : nil

@@ -5,25 +5,25 @@ internal import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
-/// The right to change a file, and the state that this needs: its header, and what is not durable of it. It exists only in the
-/// mutex of its `EncryptedFile`, so whoever can call one of its mutating functions has the write lock. Every change of chunks,
-/// length or header is one of them. The lock is taken before any lock of the log or the cache.
+/// The right to change a file, and the state needed for this: the header, and the changes that are not durable. It
+/// exists only in the mutex of its `EncryptedFile`, so a caller of its mutating functions has the write lock. They make
+/// all changes of chunks, length or header. A thread takes this lock before any lock of the log or the cache.
 struct FileWriter: ~Copyable {
-    /// ARCHITECTURE (The life of a chunk) shows what leads from one to another.
+    /// The state of the header. ARCHITECTURE (The life of a chunk) lists the transitions.
     enum Phase {
-        /// Nobody has opened the file for writing in this process.
+        /// This process has not opened the file for writing.
         case reading(Followed)
         /// Open for writing. The header authenticates the length.
         case sealed
-        /// Open for writing. The header has the durable length, and gets the awaited one when a sync has covered that.
+        /// Open for writing. The header has the durable length, and gets the awaited one once a sync has covered it.
         case unsealed(awaited: UInt64?)
     }
 
-    /// A file that another process may write, when its header was read.
+    /// The state in which a file's header was read, if another process may write the file.
     struct Followed: Equatable {
         /// The stamp of the backing file.
         var stamp: FileStamp?
-        /// The number of the log's changes that were adopted then.
+        /// The number of the log's changes adopted then.
         var logNumber = 0
     }
 
@@ -33,7 +33,7 @@ struct FileWriter: ~Copyable {
     /// The backing file: open for reading only until this process writes the file, and then for both. Either can change
     /// its attributes.
     private(set) var descriptor: Descriptor
-    /// Counts the changes of length, so that a seal notices one since it synced the data.
+    /// Counts the changes of length, so that a seal notices one after its sync.
     private(set) var lengthChanges: UInt64 = 0
     var growth = Growth()
     var space = AllocatedSpace()
@@ -45,10 +45,10 @@ struct FileWriter: ~Copyable {
         descriptor = parts.reader
     }
 
-    /// Called once, before anybody else has the file.
+    /// Sets the writer's file. Called once, before other threads know the file.
     mutating func belong(to owner: EncryptedFile) { self.owner = owner }
 
-    /// The file, for those who know it by its object: the log and the durability thread.
+    /// The file's object, by which the log and the durability thread know the file.
     var file: EncryptedFile {
         guard let owner else { preconditionFailure("internal error: a file's writer without its file") }
         return owner
@@ -66,7 +66,7 @@ struct FileWriter: ~Copyable {
 
     var isUnsealed: Bool { if case .unsealed = phase { true } else { false } }
 
-    /// The durable length that the header will have when a sync has covered it. Nil if no sync was asked for.
+    /// The durable length for the header, once a sync has covered it. Nil without a request for one.
     var awaitedLength: UInt64? {
         get { if case .unsealed(let awaited) = phase { awaited } else { nil } }
         set {
@@ -77,7 +77,7 @@ struct FileWriter: ~Copyable {
         }
     }
 
-    /// The file is open for writing from now on.
+    /// Adopts the descriptor with which the file is open for writing from now on.
     ///
     /// reading → sealed, unsealed
     mutating func open(_ writer: Descriptor) {
@@ -107,10 +107,10 @@ struct FileWriter: ~Copyable {
         parts.records.adopt(header)
     }
 
-    /// Makes sure that the file is open for writing. The first writer of a file that is longer than sealed cuts it back, and
-    /// keeps what verifies.
-    /// - Parameter evenIfClosed: also if the mode denies writing to its owner, this process's user. No program writes
-    ///   with the descriptor.
+    /// Opens the file for writing, unless it is open. The first writer of a file that is longer than sealed cuts it
+    /// back, and keeps verified chunks of its tail.
+    /// - Parameter evenIfClosed: true to open it even if the mode denies writing to its owner, this process's user.
+    ///   Programs do not write with the descriptor.
     /// - Throws: the error of `Store.admitChange`; `.system` with errno.
     @inline(__always)
     mutating func prepare(evenIfClosed: Bool = false) throws(StoreError) {
@@ -120,7 +120,7 @@ struct FileWriter: ~Copyable {
 
     private mutating func open(evenIfClosed: Bool) throws(StoreError) {
         try openedForNow(evenIfClosed: evenIfClosed) { (writer) throws(StoreError) in
-            // Before anything can be written past the sealed length. If this fails, the next caller tries again.
+            // Cut back before anything is written past the sealed length. If this fails, the next caller tries again.
             if writer.parts.hasUnsealedTail {
                 try FileTail(of: writer.parts, from: writer.parts.authenticLength).keep()
                 try writer.cutBack()
@@ -144,9 +144,9 @@ struct FileWriter: ~Copyable {
 
     // MARK: The header
 
-    /// Writes the header with a change: 128 bytes of one page, old or new. If the write fails, the header in memory does
-    /// not change.
-    /// - Parameter isHidden: true if programs must not notice. The backing file's attributes stay.
+    /// Writes the header with a change: 128 bytes of one page, so the disk has the old or the new one. If the write
+    /// fails, the header in memory does not change.
+    /// - Parameter isHidden: true to hide the write from programs: the backing file's attributes stay.
     mutating func writeHeader(isHidden: Bool = false, _ change: (inout FileHeader) -> Void) throws(StoreError) {
         let writer = descriptor
         if isHidden {
@@ -163,8 +163,7 @@ struct FileWriter: ~Copyable {
         adopt(header)
     }
 
-    /// Clears the sealed flag, before the length changes. The header keeps the length up to which the file is durable, so
-    /// that a power cut can be told from damage.
+    /// Clears the sealed flag before the length changes. The durable length stays, to tell a power cut from damage.
     ///
     /// sealed → unsealed
     /// - Parameter floor: the file is about to be cut to this length.
@@ -178,8 +177,8 @@ struct FileWriter: ~Copyable {
         parts.lengths.setAuthentic(.max)
     }
 
-    /// Makes the header authenticate the length, when nothing of the file is in the log and everything is durable, or none of
-    /// it has a name yet.
+    /// Makes the header authenticate the length. The log has nothing of the file, and everything is durable, or the
+    /// file has no name yet.
     ///
     /// sealed, unsealed → sealed
     mutating func seal() throws(StoreError) {
@@ -196,14 +195,14 @@ struct FileWriter: ~Copyable {
     /// Does `EncryptedFile.seal`, once the file is durable.
     mutating func seal(ifStill mark: UInt64) throws(StoreError) -> Bool {
         guard isUnsealed else { return !parts.isLogged }
-        // After a lock has wiped its keys, it is sealed when they are back.
+        // If a lock has wiped the keys, the file is sealed when they are back.
         guard parts.hasKeys, lengthChanges == mark, !parts.isLogged else { return false }
         try store.admitChange()
         let writer = descriptor
         try parts.keepingAttributes(writer) { (before) throws(StoreError) in
             // A file without a name ceases to exist when it is closed.
             if before.st_nlink == 0 { return }
-            // Frees the space that was allocated for more.
+            // Free the space allocated for more.
             let size = UInt64(clamping: before.st_size)
             if space.end > size && !space.isAhead { try writer.truncate(to: size) }
             space.free()
@@ -213,17 +212,17 @@ struct FileWriter: ~Copyable {
         return true
     }
 
-    /// Seals a file that is shorter than its sealed header says at the length that is left.
+    /// Seals a file at its remaining length, because it is shorter than its sealed header says.
     mutating func sealRest() throws(StoreError) {
         try prepare(evenIfClosed: true)
-        // The file's size must be on disk before the header that authenticates it.
+        // Sync first, because the file's size must be on disk before a header authenticates it.
         try descriptor.synchronize(dataOnly: false)
         try seal()
     }
 
-    /// The header's seal counter, if a durable length is awaited.
+    /// Returns the header's seal counter, if a durable length is awaited.
     mutating func sealsBeforeAwaited() -> UInt64? {
-        // A power cut must not make a torn tail of a chunk that was lost.
+        // Await a length after a loss too. Otherwise a recovery would take the lost chunk for a torn tail.
         if case .unsealed(awaited: nil) = phase, parts.syncs.hasLostChunks.load(ordering: .acquiring) {
             awaitedLength = length
         }
@@ -233,7 +232,8 @@ struct FileWriter: ~Copyable {
     /// Writes the awaited length into the header, after a sync.
     ///
     /// unsealed → unsealed
-    /// - Parameter seals: the header's seal counter before the sync. It has not covered what is awaited since a seal.
+    /// - Parameter seals: the header's seal counter before the sync, which does not cover a length awaited since a
+    ///   later seal.
     mutating func writeDurableLength(ifStill seals: UInt64) throws(StoreError) {
         guard let durable = awaitedLength, header.sealCounter == seals, parts.hasKeys, !parts.records.log.hasLength,
             durable > header.length
@@ -256,8 +256,8 @@ struct FileWriter: ~Copyable {
         }
     }
 
-    /// Gives a file that had several names and has one a new id, durably, before the log has an entry of it. Its secret, content
-    /// and times stay.
+    /// Gives a formerly linked file with one name a new id, durably, before the log has an entry of it. Its secret,
+    /// content and times stay.
     private mutating func replaceSharedID() throws(StoreError) {
         guard !parts.isLogged, try descriptor.status().st_nlink == 1 else { return }
         let cipher = try store.keyRing.wrapCipher(of: header)
@@ -271,15 +271,15 @@ struct FileWriter: ~Copyable {
     }
 
     /// Wraps the file secret under the key of a class, with one write of the header.
-    /// - Parameter choose: returns the class. Nil to write nothing.
-    /// - Returns: true if it was written.
+    /// - Parameter choose: returns the class, or nil to write nothing.
+    /// - Returns: true if the header was written.
     mutating func rewrap(_ choose: (FileHeader) -> ProtectionClass?) throws(StoreError) -> Bool {
         guard let newClass = choose(header) else { return false }
         let oldCipher = try store.keyRing.wrapCipher(of: header)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
         let rewrapped = try StoreError.ofFormat(
             header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: parts.keys))
-        // Not `prepare`: the file is not opened for writing, so it must be neither cut back nor sealed.
+        // Do not `prepare`: the file is not opened for writing, so it must be neither cut back nor sealed.
         try openedForNow(evenIfClosed: false) { (writer) throws(StoreError) in
             try writer.writeHeader(isHidden: true) { $0 = rewrapped }
         }
@@ -302,13 +302,14 @@ struct FileWriter: ~Copyable {
         }
     }
 
-    /// Bytes past the durable length that an open after an unclean end may have to verify.
+    /// Bytes past the durable length at which a new one is written. An open after an unclean end may have to verify
+    /// them.
     private static let mostUnproven = 256 << 20
 
-    /// A sync of the file begins.
+    /// Prepares `growth` for a sync of the file.
     mutating func beginSync() { growth.beginSync(partialChunk) }
 
-    /// Puts everything in place, so that the backing file's size is that of the file again.
+    /// Puts everything in place, so that the backing file has the file's length again.
     mutating func putEverythingInPlace() throws(StoreError) {
         try store.log.checkpoint(.change(parts.fileID))
         growth.restart(partialChunk)

@@ -5,8 +5,8 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// A file that another machine may be writing (`Store.followsWriter`). Metadata is read again when it is old. Data that
-/// does not verify is read again, because a record may arrive in several parts over a network.
+/// A file that another machine may be writing (`Store.followsWriter`). Old metadata is read again. So is data that does
+/// not verify, because a record may arrive in several parts over a network.
 package struct FollowedFile {
     let file: EncryptedFile
 
@@ -32,8 +32,8 @@ package struct FollowedFile {
         return try body()
     }
 
-    /// Takes over changes that another machine may have made to the file, unless that was done within the last second. Then
-    /// runs `body`. Retries both while they find damage.
+    /// Takes over another machine's changes to the file, unless the last check is less than a second old. Then runs
+    /// `body`. Retries both while they find damage.
     func upToDate<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         var tries = 0
         return try Self.retryingDamage(in: store, reader: parts.reader) { () throws(StoreError) in
@@ -48,7 +48,7 @@ package struct FollowedFile {
     }
 
     /// Does `EncryptedFile.follow`.
-    /// - Parameter isRetry: also if the status shows no change.
+    /// - Parameter isRetry: true to read the header even if the status shows no change.
     func follow(_ status: stat, isRetry: Bool = false) throws(StoreError) {
         guard store.followsWriter else { return }
         let found = store.foundChanges?.refreshed(isRetry: isRetry)
@@ -68,10 +68,10 @@ package struct FollowedFile {
 }
 
 extension FileWriter {
-    /// Takes over changes of another writer, if `status`, from fstat(2), or the log shows any.
+    /// Takes over another writer's changes, if `status`, from fstat(2), or the log shows any.
     /// - Parameters:
     ///   - found: the changes in the log.
-    ///   - isRetry: also if nothing shows any.
+    ///   - isRetry: true to read the header even if neither shows any.
     fileprivate mutating func follow(
         _ status: stat, _ found: FoundChanges.Found?, isRetry: Bool
     ) throws(StoreError) {
@@ -81,12 +81,13 @@ extension FileWriter {
         do throws(StoreError) {
             header = try StoredHeader(of: parts.reader, keyRing: store.keyRing).header
         } catch .locked {
-            // The key of its class is forgotten. Open handles continue with the known header.
+            // The class key is forgotten, so open handles continue with the known header.
             return
         }
         guard header.fileID == parts.fileID else { throw .system(.staleNFSFileHandle) }
         guard header.sealCounter >= self.header.sealCounter else {
-            // Only raised by writers. A server's copies may differ for a moment.
+            // Writers only raise the counter, but a server's copies may differ for a moment, so report this only after
+            // a retry.
             if isRetry { store.faults.add(.oldState, StoreFaults.olderFile) }
             throw .damaged("header: older than it was")
         }
@@ -101,18 +102,18 @@ extension FileWriter {
         follow(header, now)
     }
 
-    /// Takes over the changes that a read-only store has found in the log.
+    /// Takes over the changes found in the log by a read-only store.
     mutating func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64) {
         var header = header
         adopt(found, backingSize, &header)
         follow(header)
     }
 
-    /// The header, which was just read, becomes the one that fits the changes.
+    /// Makes the header, which was just read, fit the changes.
     private func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ header: inout FileHeader) {
         let sealCounter = header.sealCounter
         let changes = found.changes(of: parts.fileID, sealCounter: sealCounter)
-        // A writer may have sealed the file since the log was read.
+        // Report this only if writers are excluded: one may have sealed the file since the log was read.
         if !store.followsWriter, found.files[parts.fileID]?.outdated(sealCounter) ?? 0 > 0 {
             store.faults.add(.foundLog, LogRecovery.outdated)
         }

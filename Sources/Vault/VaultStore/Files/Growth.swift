@@ -1,12 +1,12 @@
-/// How a file has grown since its last sync: what may be written past its end, and what the log has of it.
+/// The growth of a file since its last sync: the condition for new chunks past its end, and what the log has of it.
 struct Growth {
-    /// The partial last chunk, once a sync may have put it on disk. No chunk may follow it until a whole record has replaced
-    /// it durably: a power cut could otherwise leave a gap in the middle of the file.
+    /// The partial last chunk, once a sync may have put it on disk. No chunk may follow it until a whole record has
+    /// replaced it durably: a power cut could otherwise leave a gap in the middle of the file.
     enum Tail {
         /// New chunks may be written past the end.
         case free
         case durable(UInt64)
-        /// An entry of the log has replaced it. A sync may have begun since, and there may be another one, or none.
+        /// The log's entry `by` has replaced it. A sync may have begun since, with another partial last chunk, or none.
         case replaced(UInt64?, by: UInt64)
 
         fileprivate init(_ partialChunk: UInt64?) {
@@ -22,25 +22,25 @@ struct Growth {
         }
     }
 
-    /// Bytes that are logged, while the log has a file's length, before a checkpoint. Small files that are rewritten stay
-    /// below.
+    /// Maximum number of bytes logged, while the log has a file's length, before a checkpoint. Small rewritten files
+    /// stay below.
     private static let mostLogged = 4 << 20
-    /// Bytes of new chunks that are logged between two syncs, and in one write. A file that grows between frequent syncs
-    /// then needs only those of the log.
+    /// Maximum number of bytes of new chunks logged between two syncs, and in one write. A file that grows between
+    /// frequent syncs then needs only those of the log.
     private static let mostLoggedGrowth = 256 << 10
     private static let largestLoggedGrowth = 64 << 10
 
     private(set) var tail = Tail.free
-    /// Bytes of new chunks that were logged since the last sync.
+    /// Bytes of new chunks logged since the last sync.
     private(set) var loggedBytes = 0
-    /// Bytes that were logged since the log has the file's length.
+    /// Bytes logged since the log has the file's length.
     private(set) var bytesWithLength = 0
 
-    /// True if so much was logged since the log has the file's length that it should be put in place.
+    /// True if enough was logged with the file's length for a checkpoint.
     var isMuchLogged: Bool { bytesWithLength > Self.mostLogged }
 
-    /// True if new chunks should be logged: they are few, and in place they would need a sync first, because the durable
-    /// tail is being replaced.
+    /// True if new chunks should be logged, because they are few, and because in place they would need a sync first:
+    /// the durable tail is being replaced.
     /// - Parameters:
     ///   - first: the first chunk of the write.
     ///   - durableSequence: the log's last durable entry.
@@ -53,7 +53,7 @@ struct Growth {
         }
     }
 
-    /// A sync begins while the file ends with this partial chunk, if it does. It may fail, so an entry is still awaited.
+    /// Counts a partial last chunk as durable, because a sync begins. The sync may fail, so an awaited entry stays so.
     ///
     /// free, durable → free, durable; replaced → replaced
     mutating func beginSync(_ partialChunk: UInt64?) {
@@ -65,7 +65,7 @@ struct Growth {
         loggedBytes = 0
     }
 
-    /// Chunks were logged.
+    /// Counts logged chunks. If the tail is one of them, it is replaced.
     ///
     /// durable, replaced → replaced
     /// - Parameters:
@@ -78,10 +78,10 @@ struct Growth {
         if let chunk = tail.chunk, chunks.contains(chunk) { tail = .replaced(chunk, by: sequence) }
     }
 
-    /// The log does not have the file's length.
+    /// Clears the count, because the log does not have the file's length.
     mutating func lengthIsInPlace() { bytesWithLength = 0 }
 
-    /// The file is durable as it is, or the next checkpoint makes it so, and ends with this partial chunk.
+    /// Begins anew with this partial last chunk. The file is durable as it is, or the next checkpoint makes it so.
     ///
     /// free, durable, replaced → free, durable
     mutating func restart(_ partialChunk: UInt64?) {
@@ -89,7 +89,7 @@ struct Growth {
         bytesWithLength = 0
     }
 
-    /// New chunks may follow: what has replaced the tail is durable.
+    /// Lets new chunks follow, because the tail's replacement is durable.
     ///
     /// free, replaced → free
     mutating func release() {
@@ -98,11 +98,11 @@ struct Growth {
     }
 }
 
-/// Space of the backing file that was allocated for records which are not there yet.
+/// Space of the backing file, allocated for later records.
 struct AllocatedSpace {
-    /// Backing offset up to which it reaches.
+    /// Backing offset of its end.
     private(set) var end: UInt64 = 0
-    /// The value of `FileLog.spaceReleases` then.
+    /// The value of `FileLog.spaceReleases` at the allocation.
     private var releases = 0
     /// True if a program has allocated space after the end, which stays.
     private(set) var isAhead = false
@@ -113,6 +113,6 @@ struct AllocatedSpace {
 
     mutating func allocatedAhead() { isAhead = true }
 
-    /// The space was freed, or will be.
+    /// Forgets the space, which was freed or will be.
     mutating func free() { end = 0 }
 }

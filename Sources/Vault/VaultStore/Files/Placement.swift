@@ -4,12 +4,12 @@ internal import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
-/// Puts logged changes in place, by a checkpoint and after an unclean end (FileFormat: Log-6). It needs the lock of the backing
-/// file's attributes and not that of the writer, because records are copied as they are.
+/// Puts logged changes in place, in a checkpoint and after an unclean end (FileFormat: Log-6). It needs the lock of the
+/// backing file's attributes but not the write lock, because it copies records as they are.
 struct Placement {
     let parts: FileParts
     let changes: LoggedChanges
-    /// The file that has the changes, durably.
+    /// The log's file, which has the changes durably.
     let log: Descriptor
     /// The backing file, for writing.
     let writer: Descriptor
@@ -22,7 +22,7 @@ struct Placement {
     ///   - onFailedSync: called if the backing file cannot be synced.
     func run(before: stat? = nil, onFailedSync: () -> Void) throws(StoreError) {
         try parts.keepingAttributes(writer, before) { (_) throws(StoreError) in
-            // The header, which no longer authenticates the former length, first.
+            // First sync the header, which no longer authenticates the former length.
             if changes.mayFreeSpace {
                 parts.records.log.spaceReleases.add(1, ordering: .acquiringAndReleasing)
                 if parts.syncs.failures.load(ordering: .acquiring) > 0 { try parts.syncs.rewriteHeader(writer) }
@@ -41,7 +41,7 @@ struct Placement {
             try writer.truncate(to: layout.backingSize(ofPlaintextLength: exact.length))
         }
         for hole in changes.holes {
-            // A record that is newer than the hole keeps its space.
+            // A record newer than the hole keeps its space.
             var start = hole.chunks.lowerBound
             let kept = changes.records.keys.filter { hole.chunks.contains($0) }.sorted()
             for end in kept + [hole.chunks.upperBound] {
@@ -79,21 +79,21 @@ struct Placement {
 
 /// After an unclean end.
 extension Placement {
-    /// Puts the changes in place. The caller syncs the backing file. The header may be older than they are: the log is durable
-    /// before the files.
+    /// Puts the changes in place. The caller syncs the backing file. The header may be older than the changes, because
+    /// the log is durable before the files.
     func recover(_ file: EncryptedFile) throws(StoreError) {
         let status = try writer.status()
         let length = changes.length(UInt64(clamping: status.st_size), layout)
         try file.writing.withLock { (writer) throws(StoreError) in try writer.fitHeader(to: changes, length) }
         var before = status
-        // Chunks may have been written past its end since.
+        // Keep a later time, because chunks may have been written past the file's end since.
         if changes.areNewest(status) { before.st_mtim = timespec(nanoseconds: changes.time) }
         try run(before: before, onFailedSync: file.countFailedSync)
     }
 }
 
 extension FileWriter {
-    /// Makes the header fit changes that will be put in place, of a file that has `length` bytes with them.
+    /// Makes the header fit changes before they are put in place. With them the file has `length` bytes.
     fileprivate mutating func fitHeader(to changes: LoggedChanges, _ length: UInt64) throws(StoreError) {
         let isSparse = !changes.holes.isEmpty
         let isOutdated = header.isSealed ? changes.unseal(header, layout) : header.length > length
@@ -109,7 +109,7 @@ extension FileWriter {
                     header.length = min(header.length, length)
                 }
                 header.isSparse = header.isSparse || isSparse
-                // Entries that are put in place now must not be applied once the file is sealed.
+                // Once the file is sealed, the entries put in place now must not be applied again.
                 header.sealCounter = max(header.sealCounter, changes.sealCounter)
                 header.keepLost(changes, length, layout)
             }
@@ -118,7 +118,7 @@ extension FileWriter {
 }
 
 extension FileHeader {
-    /// Raises the durable length past the last lost chunk, which must not be taken for a torn tail.
+    /// Raises the durable length past the last lost chunk, because a recovery must not take that for a torn tail.
     mutating func keepLost(_ changes: LoggedChanges, _ fileLength: UInt64, _ layout: ChunkLayout) {
         guard let lost = changes.lostChunks.last, !isSealed else { return }
         length = max(length, min(fileLength, layout.plaintextOffset(ofChunk: lost + 1)))

@@ -4,7 +4,7 @@ internal import Synchronization
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Reads and decrypts runs of adjacent chunks, without the write lock. A record that does not verify is a hole, is being
+/// Reads and decrypts runs of adjacent chunks without the write lock. A record that does not verify is a hole, is being
 /// written right now, or is damaged. Any thread.
 struct RunReader {
     let parts: FileParts
@@ -12,9 +12,9 @@ struct RunReader {
     private var store: Store { parts.store }
     private var layout: ChunkLayout { parts.layout }
 
-    /// Tries once to read a run. Returns false if a record did not verify or the file ended, and a writer may be the
-    /// cause, and if the file was cut meanwhile.
-    /// - Parameter seen: the change counter when the try began, to fill the cache. Nil bypasses it.
+    /// Tries once to read a run. Returns false if the file was cut meanwhile. Also returns false if a record did not
+    /// verify, or the file ended, and a writer may be the cause.
+    /// - Parameter seen: the change counter when the try began, for filling the cache. Nil bypasses the cache.
     func tryRun(
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
@@ -36,7 +36,7 @@ struct RunReader {
         while position < destination.count {
             let from = chunk == first ? skipped : 0
             let whole = from == 0 ? (destination.count - position) / layout.chunkSize : 0
-            // A chunk of which only a part is wanted, or the file's last and shorter one, is decrypted beside.
+            // Decrypt a partly wanted chunk, or the file's shorter last one, into a buffer of its own.
             let size =
                 whole > 0 ? whole * layout.chunkSize : layout.plaintextSize(ofChunk: chunk, length: length)
             let wanted = min(size - from, destination.count - position)
@@ -56,7 +56,7 @@ struct RunReader {
             chunk += UInt64(max(1, whole))
             recordStart = recordEnd
         }
-        // Else it may have read a record in place that had been replaced long before.
+        // After a cut the log forgets records, so this may have read one in place that was replaced long before.
         return parts.records.cuts.value == cuts && !ChangeCounter.isChanging(cuts)
     }
 
@@ -72,8 +72,8 @@ struct RunReader {
         }
     }
 
-    /// Verifies and decrypts adjacent records. A record that does not verify is a hole, is being written right now,
-    /// or is damaged. Returns false if a writer is running.
+    /// Verifies and decrypts adjacent records. Looks elsewhere for the plaintext of a record that does not verify.
+    /// Returns false if a writer is running.
     func decryptOrSubstitute(
         _ records: UnsafeRawBufferPointer, first: UInt64, into plaintext: UnsafeMutableRawBufferPointer,
         started: UInt64, _ workspace: Workspace
@@ -88,7 +88,8 @@ struct RunReader {
         }
     }
 
-    /// Decrypts the record of a chunk that fills `piece`. Returns false if it is cut short or does not verify.
+    /// Decrypts a chunk's record into `piece`, of the chunk's size. Returns false if it is cut short or does not
+    /// verify.
     func decryptStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
@@ -96,7 +97,7 @@ struct RunReader {
             parts.records.read(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
     }
 
-    /// Finds the plaintext of a record that does not verify elsewhere. Returns false if a writer is running.
+    /// Finds the plaintext of an unverified record elsewhere. Returns false if a writer is running.
     private func substitute(
         for record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, started: UInt64,
         _ workspace: Workspace
@@ -113,8 +114,7 @@ struct RunReader {
         throw .damaged("chunk \(chunk): its data is damaged")
     }
 
-    /// Decrypts the last chunk of the sealed length in a file that is longer. Its record is shorter than the layout of
-    /// the longer file says, but it is still there.
+    /// Decrypts the last chunk of the sealed length in a longer file. Its record is shorter than in the longer layout.
     private func decryptAsSealed(
         _ record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer,
         _ workspace: Workspace
@@ -133,9 +133,9 @@ struct RunReader {
         return try parts.records.decrypt(sealed, first: chunk, into: piece.slice(..<n), workspace.cipher) == 1
     }
 
-    /// Decrypts the last chunk of a file that a read-only store ends at its sealed length (FileFormat, Store-3). Its record
-    /// may be the longer one that the backing size gives. No record of the batch comes after it, so this one can take
-    /// the place of the first.
+    /// Decrypts the last chunk of a file that a read-only store ends at its sealed length (FileFormat, Store-3). Its
+    /// record may be the longer one of the backing size. Reading it overwrites the batch's first record, which does no
+    /// harm because this one is the batch's last.
     private func decryptAsStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
@@ -149,7 +149,7 @@ struct RunReader {
         return true
     }
 
-    /// Reads the first bytes of one chunk, from the block cache if it has them. No writer may be running.
+    /// Reads the first bytes of one chunk, from the block cache if it has them. The caller has the write lock.
     func readStart(
         ofChunk chunk: UInt64, into plaintext: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) {

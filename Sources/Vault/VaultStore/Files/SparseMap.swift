@@ -5,7 +5,7 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// Where a file's backing file has data, and where holes. A hole is one of whole chunks.
+/// The data and the holes of a file's backing file. A hole consists of whole chunks.
 struct SparseMap {
     let parts: FileParts
 
@@ -28,11 +28,11 @@ struct SparseMap {
         }
     }
 
-    /// Makes a hole of a byte past the end, where it changes nothing but the times. Throws `EOPNOTSUPP` if the store cannot make
+    /// Makes a hole of one byte past the end, which changes only the times. Throws `EOPNOTSUPP` in a store without
     /// holes.
     func punchPastEnd(_ writer: Descriptor) throws(StoreError) {
-        // A checkpoint holds this lock while it writes. Else it could make the file longer after the look at its size, and the
-        // hole would be in a record.
+        // A checkpoint holds this lock while it writes. Otherwise it could lengthen the file after its size was read
+        // here, and the hole would hit a record.
         try parts.attributes.lock.withLock { (_) throws(StoreError) in
             let end = Int64(try writer.status().st_size)
             try retrying {
@@ -43,9 +43,8 @@ struct SparseMap {
 
     /// Does `EncryptedFile.seek`, once everything is in place.
     ///
-    /// Everything past the length in a sealed header is data. A program that skips holes must read there and get
-    /// `EIO`. With a hole or ENXIO it would make a longer file without an error, because stat(2) shows the longer
-    /// length.
+    /// Everything past the length in a sealed header is data, because a program that skips holes must read there and
+    /// get `EIO`. With a hole or ENXIO it would make a longer file, as stat(2) shows it, without an error.
     /// - Parameters:
     ///   - plaintextOffset: before `length`.
     ///   - length: of the file.
@@ -84,7 +83,7 @@ struct SparseMap {
                 continue
             }
             if !toHole { return max(plaintextOffset, chunk * chunkSize) }
-            // No record before the next hole of the backing file is a hole.
+            // All records before the next hole of the backing file are data.
             guard let hole = try offset(max(start, data), linux_SEEK_HOLE), hole >= end else {
                 chunk += 1
                 continue
@@ -94,7 +93,7 @@ struct SparseMap {
         return toHole ? length : nil
     }
 
-    /// The first chunk that is not completely in the backing file, which may be too short for the length.
+    /// Returns the first chunk that is not completely in the backing file, which may be too short for the length.
     private func firstMissingChunk(_ length: UInt64) throws(StoreError) -> UInt64 {
         let stored = UInt64(clamping: try parts.reader.status().st_size)
         if stored >= layout.backingSize(ofPlaintextLength: length) { return .max }

@@ -6,10 +6,10 @@ package import VaultFormat
 package struct StoredHeader {
     package let header: FileHeader
     package let keys: FileKeys
-    /// The backing file's size in bytes, when the header was about to be read.
+    /// The backing file's size in bytes, just before the header was read.
     package let backingSize: UInt64
 
-    /// Reads the header from the store and authenticates it. Whatever is read of the file after it is no older.
+    /// Reads the header from the store and authenticates it. Data of the file that is read later is no older.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten; `.system` with errno.
     package init(of descriptor: Descriptor, keyRing: KeyRing) throws(StoreError) {
         let status = try descriptor.status()
@@ -24,7 +24,7 @@ package struct StoredHeader {
         backingSize = UInt64(status.st_size)
     }
 
-    /// True if the header, which is not authenticated here, is not that of a sealed file of the backing file's size.
+    /// False if the header, which is not authenticated here, is sealed and fits the backing file's size.
     static func mayHaveTornTail(_ descriptor: Descriptor, _ layout: ChunkLayout) throws(StoreError) -> Bool {
         let status = try descriptor.status()
         descriptor.dropOldPages(status)
@@ -50,14 +50,14 @@ package struct StoredHeader {
         return start + [UInt8](repeating: 0, count: 16 - start.count)
     }
 
-    /// True if a file's header, not authenticated, says that it was made without its class's key. Needs no key.
+    /// True if a file's header, not authenticated, says that it was made without its class's key. Needs no key itself.
     /// - Throws: `.system` with errno.
     package static func claimsInboxWrap(in directory: Descriptor, _ entry: Component) throws(StoreError) -> Bool {
         try start(of: try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK))[6] == 1
     }
 
-    /// Writes the first header of a file that has none, durably. Owner, mode and times stay. The header is sealed, at
-    /// length 0. It takes one write, and a later open finds the file closed and empty.
+    /// Writes the first header of a file without one, durably. Owner, mode and times stay. The header is sealed, at
+    /// length 0, so one write suffices, and a later open finds the file closed and empty.
     static func make(of pin: Descriptor, class protectionClass: ProtectionClass, in store: Store) throws(StoreError) {
         try store.admitChange()
         let before = try pin.status()

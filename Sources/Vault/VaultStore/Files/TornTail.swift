@@ -1,13 +1,12 @@
 internal import LinuxSystem
 internal import VaultFormat
 
-/// New records past the durable length of an unsealed file that an unclean end may have left on the disk in part, or not at
-/// all.
+/// New records past the durable length of an unsealed file, partly or completely missing after an unclean end.
 struct TornTail {
     let parts: FileParts
 
-    /// The first chunk at or past the header's durable length that does not verify. Nil if there is none, or if it is
-    /// the chunk in which that length ends: such a one is damaged.
+    /// Returns the first chunk past the header's durable length that does not verify. Nil if all verify. Skips the
+    /// chunk in which the length ends, because a fault there is damage.
     func firstChunk(_ header: FileHeader) throws(StoreError) -> UInt64? {
         let layout = parts.layout
         let length = parts.length

@@ -8,9 +8,9 @@ package import VaultFormat
 
 /// The buffers and cipher contexts of one thread. They are made once, so that a request allocates nothing.
 package final class Workspace: SharingWorkerBuffers {
-    /// Bytes of plaintext that are encrypted or decrypted at a time. Their ciphertext stays in the L2 cache.
+    /// Bytes of plaintext encrypted or decrypted at a time. Their ciphertext stays in the L2 cache.
     private static let batchSize = 128 << 10
-    /// The size of the largest read or write that FUSE passes on.
+    /// Bytes of the largest read or write in a FUSE request.
     package static let replySize = 1 << 20
 
     package let cipher: ChunkCipher
@@ -22,7 +22,7 @@ package final class Workspace: SharingWorkerBuffers {
     let logEntry: UnsafeMutableRawBufferPointer
     /// Plaintext of one batch, while it is put together.
     package let assembly: UnsafeMutableRawBufferPointer
-    /// Plaintext of one chunk of which only a part is wanted.
+    /// Plaintext of one partly wanted chunk.
     package let edge: UnsafeMutableRawBufferPointer
     /// Plaintext for the kernel.
     package let reply: UnsafeMutableRawBufferPointer
@@ -51,10 +51,10 @@ package final class Workspace: SharingWorkerBuffers {
         records = logEntry.slice(LogEntry.headSize..<(LogEntry.headSize + recordsSize))
     }
 
-    /// Decrypts adjacent records, the first of which is that of chunk `first`.
-    /// - Parameter onUnverified: called for each record that does not verify, with its chunk and with the plaintext to fill. Returns
-    ///   false to end the scan.
-    /// - Returns: false if it was ended.
+    /// Decrypts adjacent records, beginning with chunk `first`.
+    /// - Parameter onUnverified: called for each record that does not verify, with its chunk and the plaintext to fill.
+    ///   Returns false to end the scan.
+    /// - Returns: false if `onUnverified` has ended the scan.
     /// - Throws: the error of libcrypto; the error of `onUnverified`.
     package func scan(
         _ records: UnsafeRawBufferPointer, first: UInt64, _ layout: ChunkLayout, _ keys: ChunkKeys,
