@@ -3,17 +3,17 @@ package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
 
-/// The changes that a read-only store has found in the log, which it does not put in place. Any thread.
+/// The logged changes found by a read-only store, which does not put them in place. Any thread.
 package final class FoundChanges: Sendable {
     package struct Found: Sendable {
         package var log: Descriptor?
         package var files: [UInt64: LoggedChanges] = [:]
         /// The reason why the log cannot be read.
         package var fault: String?
-        /// Differs from that of earlier changes.
+        /// Differs from the number of earlier changes.
         var number = 0
 
-        /// The changes that apply to a file with this seal counter (FileFormat: Log-11).
+        /// Returns the changes for a file with this seal counter (FileFormat: Log-11).
         func changes(of fileID: UInt64, sealCounter: UInt64) -> LoggedChanges {
             guard let changes = files[fileID], changes.sealCounter >= sealCounter else { return LoggedChanges() }
             return changes
@@ -34,7 +34,7 @@ package final class FoundChanges: Sendable {
     private let isFollowing: Bool
     private let state = Mutex(State())
 
-    /// - Parameter isFollowing: another process may be writing the log.
+    /// - Parameter isFollowing: true if another process may be writing the log.
     package init(_ root: Descriptor, _ keyRing: KeyRing, isFollowing: Bool) {
         (self.root, self.keyRing, self.isFollowing) = (root, keyRing, isFollowing)
         state.withLock { refresh(&$0) }
@@ -42,8 +42,8 @@ package final class FoundChanges: Sendable {
 
     package var current: Found { isFollowing ? refreshed(isRetry: false) : state.withLock { $0.found } }
 
-    /// The current changes, or if another process writes the log, those of at most a second ago.
-    /// - Parameter isRetry: checks again in any case.
+    /// Returns the current changes. If another process writes the log, they may be up to a second old.
+    /// - Parameter isRetry: true to check again in any case.
     package func refreshed(isRetry: Bool) -> Found {
         state.withLock { state in
             if isFollowing && (isRetry || monotonicMilliseconds() - state.lastCheck >= FollowedFile.checkInterval) {
@@ -59,10 +59,10 @@ package final class FoundChanges: Sendable {
         if isFollowing && state.found.number > 0 && stamp == state.stamp { return }
         let number = state.found.number + 1
         do throws(StoreError) {
-            // A header that is being written has a wrong tag for a moment.
+            // Try twice, because the header has a wrong tag for a moment while another process writes it.
             let contents = if isFollowing, let contents = try? readLog() { contents } else { try readLog() }
             if let old = state.header, contents.log?.header?.isOlder(than: old) == true {
-                // The changes stay. The next look reads it again.
+                // Keep the changes. The next refresh reads the log again.
                 state.found.fault = LogRecovery.older
                 return
             }
@@ -86,7 +86,7 @@ package final class FoundChanges: Sendable {
             let isMissing = !isFollowing && WriterLockFile.isUnclean(root)
             return Found(fault: isMissing ? LogRecovery.missing : nil)
         }
-        // A writer that began meanwhile may have made them.
+        // Check again, because a writer may have begun meanwhile and made them.
         if wasClean && WriterLockFile.isClean(root) && !contents.isEmpty {
             return Found(fault: LogRecovery.afterCleanEnd)
         }
@@ -95,7 +95,7 @@ package final class FoundChanges: Sendable {
 }
 
 extension LogHeader {
-    /// True if this is a former header of the same log. A log's entries are only ever put in place.
+    /// True if this is a former header of the same log. Checkpoints only move a log's start forward.
     fileprivate func isOlder(than other: LogHeader) -> Bool {
         salt == other.salt && startSequence < other.startSequence
     }

@@ -2,9 +2,9 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// The log's header, the next entry's number and offset, and the space that the file has. Guarded by the log's `state`.
+/// The log's header, the next entry's number and offset, and the file's space. Guarded by `RedoLog.writing`.
 struct LogArea: Sendable {
-    /// Bytes that are prepared at once, and if there is no space for that.
+    /// Bytes prepared at once, then fewer if the store lacks the space.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
 
     private(set) var header: LogHeader
@@ -12,13 +12,13 @@ struct LogArea: Sendable {
     private(set) var sequence: UInt64 = 1
     /// Offset of the next entry.
     private(set) var offset = LogHeader.areaSize
-    /// Bytes of the entries that are not in place, with the space left free at the end of the log in between.
+    /// Bytes of the entries not yet in place, with the space skipped at the end of the log.
     private(set) var used: UInt64 = 0
-    /// The log is written with zeros up to here, so that a sync need not write the store's metadata.
+    /// Offset up to which the log was filled with zeros, so that a sync need not write the store's metadata.
     private(set) var prepared: UInt64 = 0
-    /// Running growths of files. The log keeps space to take them back.
+    /// Number of running growths of files. The log keeps space to take them back.
     private var growths: UInt64 = 0
-    /// Bytes of the entry that takes a growth back: it has one record.
+    /// Bytes of the entry that takes a growth back, with one record.
     private let undoSize: UInt64
 
     init(size: UInt64, _ layout: ChunkLayout) {
@@ -33,29 +33,29 @@ struct LogArea: Sendable {
 
     var isHalfFull: Bool { used > header.logSize / 2 }
 
-    /// The space that is kept for the entries that take growths back. More growths than the smallest log has room for take it as
-    /// they come.
+    /// The space kept for the entries that take growths back. If the smallest log has no room for that many, they share
+    /// it.
     var undoSpace: UInt64 { undoSpace(growths) }
 
     private func undoSpace(_ growths: UInt64) -> UInt64 { min(growths, 4) * undoSize }
 
-    /// The offset of the next entry. Nil if there is no room for it beside the space that is kept.
+    /// The offset of the next entry. Nil if it has no room beside the kept space.
     /// - Parameters:
-    ///   - undoes: the entry takes a growth back, so it may use the space that is kept for this.
-    ///   - parts: the log counts as a part of it, one of so many.
+    ///   - undoes: true if the entry takes a growth back, so that it may use the kept space.
+    ///   - parts: the entry may use one of so many parts of the log.
     func position(of entry: LogEntry, undoes: Bool, inOneOf parts: UInt64) -> LogHeader.Position? {
         let position = header.position(ofSpace: entry.space, after: offset)
         let isFree = hasRoom(for: position.skipped + entry.space, growths: undoes ? 0 : growths, inOneOf: parts)
         return isFree ? position : nil
     }
 
-    /// True if so many bytes leave the space that is kept, also if the log begins anew between two of its entries.
+    /// True if so many bytes leave the kept space, also if the log begins anew between two of the kept entries.
     private func hasRoom(for space: UInt64, growths: UInt64, inOneOf parts: UInt64 = 1) -> Bool {
         let kept = growths == 0 ? 0 : undoSpace(growths) + undoSize
         return used + space + kept <= (header.logSize - LogHeader.areaSize) / parts
     }
 
-    /// Makes sure that the store has the space of an entry at this position, and of those that take growths back.
+    /// Allocates the store's space for an entry at this position, and for those that take growths back.
     /// - Throws: `ENOSPC`; other errors after which the log cannot be used.
     mutating func prepare(
         _ log: Descriptor, for entry: LogEntry, at position: LogHeader.Position, undoes: Bool
@@ -63,7 +63,7 @@ struct LogArea: Sendable {
         try prepare(log, upTo: position.offset + entry.space + (undoes ? 0 : undoSpace))
     }
 
-    /// Counts an entry that was written at this position.
+    /// Counts an entry written at this position.
     mutating func append(_ entry: LogEntry, at position: LogHeader.Position) {
         sequence += 1
         offset = position.offset + entry.space
@@ -96,7 +96,7 @@ struct LogArea: Sendable {
             } catch {
                 guard error.isNoSpace else { throw error }
                 failure = error
-                // The rest of the space is for files.
+                // Leave the rest of the space to files.
                 try log.truncate(to: start)
             }
         }
@@ -108,7 +108,7 @@ struct LogArea: Sendable {
     /// Begins with the header of a log without entries.
     mutating func begin(_ header: LogHeader) { self.header = header }
 
-    /// The header with which the log begins after its present entries, which a checkpoint has put in place.
+    /// Returns the header with which the log begins after its present entries, all put in place by a checkpoint.
     /// - Parameter salt: of later entries. Nil for the present one.
     func header(afterEntriesWith salt: UInt64?) -> LogHeader {
         var header = header
@@ -122,7 +122,7 @@ struct LogArea: Sendable {
     mutating func free(_ size: UInt64, before header: LogHeader) {
         self.header = header
         used -= size
-        // Begin anew where the store's space is in use already. A reader looks there too.
+        // Begin anew where the file has space already. A reader looks there too.
         if used == 0 { offset = LogHeader.areaSize }
     }
 
@@ -140,7 +140,7 @@ struct LogArea: Sendable {
         self.prepared = prepared
     }
 
-    /// Gives the space beyond `size` back to the store, if the log has no entries and more space than that.
+    /// Gives the space beyond `size` back to the store, if the log is without entries.
     mutating func shrink(_ log: Descriptor, to size: UInt64) throws(StoreError) {
         let size = max(size, LogHeader.areaSize + undoSpace)
         guard used == 0, prepared > size else { return }

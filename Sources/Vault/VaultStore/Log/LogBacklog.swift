@@ -15,29 +15,28 @@ extension [LoggedEntry] {
     var end: UInt64 { last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize }
 }
 
-/// The entries that are not in place, and their files. Guarded by the log's `state`.
+/// The entries not yet in place, and their files. Guarded by `RedoLog.writing`.
 struct LogBacklog {
-    /// A file with entries. It and its descriptor stay open until they are in place.
+    /// A file with entries. It stays open, with its descriptor, until they are in place.
     struct Target {
         let file: any LoggedFile
         let writer: Descriptor
         fileprivate(set) var lastSequence: UInt64
     }
 
-    /// Number of entries at which a checkpoint begins, because each takes memory. No more than twice as many are there.
+    /// Number of entries at which a checkpoint begins, because each takes memory. At most twice as many can exist.
     private static let mostEntries = 1 << 13
 
-    /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. No more than twice as
-    /// many have entries.
+    /// Number of files with entries at which a checkpoint begins, because each keeps its descriptors. At most twice as
+    /// many can have entries.
     private let mostTargets = shareOfOpenFiles(atMost: 1024)
     /// In the order of their numbers.
     private(set) var entries: [LoggedEntry] = []
     /// By the file's id.
     private(set) var targets: [UInt64: Target] = [:]
-    /// The files of which a checkpoint is about to free space. An entry that was appended meanwhile could lose the space that
-    /// it has reserved.
+    /// The files whose space a checkpoint is about to free. An entry appended meanwhile could lose its reserved space.
     private var closed: Set<UInt64> = []
-    /// The files that the last checkpoint could not put in place. They may use half of the log, so that the others can be
+    /// The files that the last checkpoint could not put in place. They may use half of the log, so that others can be
     /// written.
     private var unplaced: Set<UInt64> = []
 
@@ -46,13 +45,14 @@ struct LogBacklog {
 
     func isClosed(_ fileID: UInt64) -> Bool { !closed.isEmpty && closed.contains(fileID) }
 
-    /// The file may use one of so many parts of the log.
+    /// Returns the number of parts of the log, of which the file may use one.
     func parts(for fileID: UInt64) -> UInt64 { !unplaced.isEmpty && unplaced.contains(fileID) ? 2 : 1 }
 
-    /// False if a checkpoint must come first: there are too many entries or files, or another file with this id has entries.
+    /// False if a checkpoint must come first, because of too many entries or files, or entries of another file with
+    /// this id.
     func hasRoom(for fileID: UInt64, of file: any LoggedFile) -> Bool {
         guard entries.count < 2 * Self.mostEntries / Int(parts(for: fileID)) else { return false }
-        // By its position, because retaining what other threads retain costs 0.1 µs each time.
+        // Find its position, because retaining an object that other threads retain costs 0.1 µs each time.
         guard let target = targets.index(forKey: fileID) else { return targets.count < 2 * mostTargets }
         return targets.values[target].file === file
     }
@@ -61,7 +61,7 @@ struct LogBacklog {
     mutating func append(_ logged: LoggedEntry, of file: any LoggedFile, _ writer: Descriptor) {
         entries.append(logged)
         let (fileID, sequence) = (logged.entry.fileID, logged.entry.sequence)
-        // Changed in place, for the same reason.
+        // Change it in place, for the same reason.
         if let target = targets.index(forKey: fileID), targets.values[target].writer === writer {
             targets.values[target].lastSequence = sequence
         } else {
@@ -89,10 +89,10 @@ struct LogBacklog {
 
     mutating func reopen(_ fileIDs: some Sequence<UInt64>) { closed.subtract(fileIDs) }
 
-    /// A checkpoint has left these files as they are.
+    /// Records the files that a checkpoint could not put in place.
     mutating func leave(_ unplaced: Set<UInt64>) { self.unplaced = unplaced }
 
-    /// A checkpoint has put all entries of a former backlog in place.
+    /// Drops all entries of a former backlog, which a checkpoint has put in place.
     mutating func drop(_ former: borrowing LogBacklog, before sequence: UInt64) {
         unplaced = []
         // A new array, so that the memory of many entries is freed.
@@ -100,7 +100,7 @@ struct LogBacklog {
         for (fileID, target) in targets where target.lastSequence < sequence { targets.removeValue(forKey: fileID) }
     }
 
-    /// Removed files are not kept open any more, unless they have got an entry since a former backlog.
+    /// Drops removed files, and so closes them, unless they have got an entry since a former backlog.
     mutating func dropRemoved(_ fileIDs: [UInt64], since former: borrowing LogBacklog) {
         for fileID in fileIDs where targets[fileID]?.lastSequence == former.targets[fileID]?.lastSequence {
             targets.removeValue(forKey: fileID)

@@ -2,15 +2,15 @@ internal import Glibc
 internal import LinuxSystem
 internal import VaultFormat
 
-/// All that a log has: the changes of each file, and the damage (FileFormat: Log-3, Log-10).
+/// The contents of a log: the changes of each file, and the damage (FileFormat: Log-3, Log-10).
 struct LogContents: Sendable {
     let log: Descriptor
-    /// Nil for a log without entries, and if it is damaged.
+    /// Nil for a log without entries, or if the header is damaged.
     private(set) var header: LogHeader?
     private(set) var files: [UInt64: LoggedChanges] = [:]
-    /// Number of entries that were on disk, and cannot be read any more.
+    /// Number of unreadable entries that were on disk.
     private(set) var damagedEntries: UInt64 = 0
-    /// True if only the header's copy could be read. The entries are there then.
+    /// True if only the header's copy could be read. The entries are there all the same.
     private(set) var isHeaderDamaged = false
 
     var isEmpty: Bool { files.isEmpty && damagedEntries == 0 }
@@ -19,12 +19,12 @@ struct LogContents: Sendable {
     /// - Throws: `.damaged` if the file is no log.
     static func read(_ root: Descriptor, _ keyRing: KeyRing) throws(StoreError) -> LogContents? {
         guard let (log, headers) = try RedoLog.openToRead(root) else { return nil }
-        // Nothing is there. After a rekey, the header of such a log may be of a former epoch.
+        // Do not check the header of a log without entries. After a rekey, it may be of a former epoch.
         let hasEntries = try log.status().st_size > off_t(LogHeader.areaSize)
         if !hasEntries { return LogContents(log: log) }
         let start = try log.read(at: 0, count: LogHeader.size)
         for header in headers {
-            // A rekey that was interrupted may have begun with entries of the previous epoch.
+            // An interrupted rekey may have begun with entries of the previous epoch.
             for keys in keyRing.logKeys {
                 let reader = try LogReader(log, header, keys: keys, keyRing.layout)
                 guard try reader.isHeaderAuthentic else { continue }
@@ -42,9 +42,9 @@ struct LogContents: Sendable {
     private init(_ reader: consuming LogReader, _ layout: ChunkLayout) throws(StoreError) {
         log = reader.descriptor
         let (found, gaps) = try Self.entries(&reader)
-        // The newest that an entry knows to have been durable.
+        // The newest entry known to have been durable.
         let durable = found.reduce(0) { max($0, $1.entry.durable) }
-        // The torn tail begins with the first that was not, and is not there.
+        // The torn tail begins with the first later entry that is torn or missing.
         let torn = found.lazy.filter { !$0.isWhole && $0.entry.sequence > durable }.first?.entry.sequence ?? .max
         let missing = gaps.lazy.compactMap { $0.clamped(to: (durable + 1)..<(.max)).first }.first ?? .max
         let tail = min(torn, missing)
@@ -56,7 +56,7 @@ struct LogContents: Sendable {
         }
     }
 
-    /// The entries whose heads are there, in order, and the numbers between them whose heads are not.
+    /// Returns the entries with a head, in order, and the numbers in between without one.
     private static func entries(
         _ reader: inout LogReader
     ) throws(StoreError) -> (found: [LogReader.Found], gaps: [Range<UInt64>]) {
@@ -69,7 +69,7 @@ struct LogContents: Sendable {
                 var left = if let candidates { candidates } else { try reader.possibleEntries(from: sequence)[...] }
                 let later = try entry(after: sequence, &left, &reader)
                 candidates = left
-                // Another process may have written it since.
+                // Another process may have written the entry since.
                 next = try entry(&reader, sequence, at: offset)
                 if next == nil, let later {
                     gaps.append(sequence..<later.entry.sequence)
@@ -82,7 +82,7 @@ struct LogContents: Sendable {
         }
     }
 
-    /// An entry that does not fit before the end of the log is at its beginning.
+    /// Returns the entry at this offset, or at the log's beginning if it did not fit before the end.
     private static func entry(
         _ reader: inout LogReader, _ sequence: UInt64, at offset: UInt64
     ) throws(StoreError) -> LogReader.Found? {
@@ -90,7 +90,7 @@ struct LogContents: Sendable {
         return try reader.entry(at: LogHeader.areaSize, sequence: sequence)
     }
 
-    /// Finds the next entry whose predecessor is missing, by its head.
+    /// Finds the next entry after a missing one, by its head.
     private static func entry(
         after sequence: UInt64, _ candidates: inout ArraySlice<(sequence: UInt64, offset: UInt64)>,
         _ reader: inout LogReader

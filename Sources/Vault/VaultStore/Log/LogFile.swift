@@ -5,9 +5,10 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Opens `vaultfs.log`, which may be anything.
+/// Opens `vaultfs.log`, which may be an object of any kind.
 extension RedoLog {
-    /// Opens the log for reading. Also returns its header, and the copy, as far as they are there. Nil if it is absent or empty.
+    /// Opens the log for reading. Also returns its header and the copy, as far as present. Nil if it is absent or
+    /// empty.
     /// - Throws: `.damaged` if it is no log.
     static func openToRead(_ root: Descriptor) throws(StoreError) -> (descriptor: Descriptor, headers: [LogHeader])? {
         guard let descriptor = try openExisting(root, flags: O_RDONLY) else { return nil }
@@ -59,7 +60,7 @@ extension RedoLog {
         }
     }
 
-    /// The header, and the copy. At least one. Nil for a log that is empty.
+    /// Returns the header and the copy, at least one of them. Nil for an empty log.
     private static func headers(of descriptor: Descriptor) throws(StoreError) -> [LogHeader]? {
         let bytes = try descriptor.read(at: 0, count: LogHeader.size)
         let hasEntries = try descriptor.status().st_size > off_t(LogHeader.areaSize)

@@ -25,13 +25,13 @@ extension LogHeader {
 }
 
 extension LogHeader {
-    /// The offset of an entry, and the bytes that stay free before it.
+    /// The offset of an entry, and the free bytes before it.
     struct Position {
         let offset: UInt64
         let skipped: UInt64
     }
 
-    /// The position of the next entry. One that does not fit below the log's size is at the beginning.
+    /// Returns the position of the next entry, which is the beginning if the entry does not fit below the log's size.
     func position(ofSpace space: UInt64, after offset: UInt64) -> Position {
         offset + space > logSize
             ? Position(offset: Self.areaSize, skipped: logSize - offset) : Position(offset: offset, skipped: 0)

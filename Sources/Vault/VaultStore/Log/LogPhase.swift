@@ -9,13 +9,13 @@ extension RedoLog {
 
     /// The state of the log's file. Each function is one transition in ARCHITECTURE's list.
     enum Phase {
-        /// No file is open. The next entry opens or makes one.
+        /// The file is not open. The next entry opens or makes it.
         case unopened
         case working(OpenLog)
-        /// The store was full after a part of an entry. Its number gives a nonce that must not be used again, so a checkpoint
-        /// changes the salt before the next entry.
+        /// The store was full after a part of an entry. Its number gives a nonce that must not be used again, so a
+        /// checkpoint changes the salt before the next entry.
         case needsSalt(OpenLog)
-        /// Nothing can be acknowledged before a new log begins, for this reason.
+        /// For this reason a new log must begin before anything can be acknowledged.
         case failed(OpenLog, StoreError)
 
         var log: OpenLog? {
@@ -47,7 +47,7 @@ extension RedoLog {
             self = .working(log)
         }
 
-        /// Returns false if the log did not work before, or has no file: the next entry tries to make one.
+        /// Returns false if the log did not work before, or has no file, which the next entry tries to make.
         ///
         /// working, needsSalt → failed
         mutating func fail(_ error: StoreError) -> Bool {

@@ -4,7 +4,7 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import VaultFormat
 
-/// Reads and authenticates single entries of a log, wherever they are. Used by one thread.
+/// Reads and authenticates single entries of a log, at any offset. Used by one thread.
 struct LogReader {
     /// An entry whose head is authentic.
     struct Found {
@@ -19,7 +19,7 @@ struct LogReader {
     private let keys: ChunkKeys
     private let layout: ChunkLayout
     private let cipher: ChunkCipher
-    /// The entry that was read last, and room for a computed tag after the largest one.
+    /// The last entry read, and room for a computed tag after the largest one.
     private var buffer: [UInt8]
 
     init(_ descriptor: Descriptor, _ header: LogHeader, keys: ChunkKeys, _ layout: ChunkLayout) throws(StoreError) {
@@ -40,7 +40,7 @@ struct LogReader {
     /// Offset in `buffer` of a computed tag, and so the size of the largest entry.
     private var largestSize: Int { buffer.count - LogEntry.tagSize }
 
-    /// Runs `body` with the bytes of an entry that was just read, which it may change: head, body and tag.
+    /// Runs `body` with the bytes of an entry just read, which it may change: head, body and tag.
     /// - Throws: the error of `body`.
     mutating func withBytes<Result>(
         of entry: LogEntry, _ body: (UnsafeMutableRawBufferPointer) throws(StoreError) -> Result
@@ -59,8 +59,8 @@ struct LogReader {
         return try isBodyAuthentic(entry)
     }
 
-    /// Reads the entry at an offset. Nil if no entry with this number begins there, or if its head is damaged or cannot be
-    /// read.
+    /// Reads the entry at an offset. Nil if none with this number begins there, or if its head is damaged or
+    /// unreadable.
     mutating func entry(at offset: UInt64, sequence: UInt64) throws(StoreError) -> Found? {
         guard offset < header.logSize, try read(0..<LogEntry.headSize, at: offset), let entry = parsedHead(),
             entry.sequence == sequence, isPossible(entry, at: offset), try isHeadAuthentic(entry)
@@ -70,7 +70,7 @@ struct LogReader {
         return Found(entry: entry, offset: offset, isWhole: isWhole)
     }
 
-    /// Reads a part of the entry at an offset. Returns false if it is not there, or if the disk cannot read it.
+    /// Reads a part of the entry at an offset. Returns false if it is missing, or if the disk cannot read it.
     private mutating func read(_ part: Range<Int>, at offset: UInt64) throws(StoreError) -> Bool {
         let log = descriptor
         return try buffer.withMutableBytes { (bytes) throws(StoreError) in
@@ -96,7 +96,7 @@ struct LogReader {
         return body.isEmpty ? true : try isAuthentic(body, entry.bodyNonce)
     }
 
-    /// Verifies the tag that follows a part of the entry that was read last.
+    /// Verifies the tag after a part of the last entry read.
     private mutating func isAuthentic(_ part: Range<Int>, _ nonce: UInt64) throws(StoreError) -> Bool {
         let end = largestSize
         return try buffer.withMutableBytes { (bytes) throws(StoreError) -> Bool in
@@ -111,7 +111,7 @@ struct LogReader {
 
     // MARK: Searching
 
-    /// The places where the file has what may be heads of entries, by their numbers. They are not authenticated.
+    /// Returns the offsets of possible heads of entries, by their numbers. They are not authenticated.
     /// - Parameter sequence: only of entries from this number on.
     func possibleEntries(from sequence: UInt64) throws(StoreError) -> [(sequence: UInt64, offset: UInt64)] {
         // A log has no more entries than places for them.
@@ -138,7 +138,7 @@ struct LogReader {
         return found.sorted { $0.sequence < $1.sequence }
     }
 
-    /// Reads a part of the file. Where it cannot be read there are zeros, which are no entry. Returns the number of bytes.
+    /// Reads a part of the file. Unreadable bytes become zeros, which are no entry. Returns the number of bytes.
     private func readWithGaps(at offset: UInt64, into bytes: UnsafeMutableRawBufferPointer) throws(StoreError) -> Int {
         if let count = try descriptor.readIfReadable(at: offset, into: bytes) { return count }
         var done = 0
@@ -154,8 +154,8 @@ struct LogReader {
 }
 
 extension Descriptor {
-    /// Reads a part of a log. Nil if the disk cannot read it, although it answers.
-    /// - Throws: any other error than `EIO`, and `EIO` if not even the header can be read.
+    /// Reads a part of a log. Nil if the disk answers, but cannot read the part.
+    /// - Throws: any error except `EIO`, and `EIO` if even the header cannot be read.
     fileprivate func readIfReadable(
         at offset: UInt64, into bytes: UnsafeMutableRawBufferPointer
     ) throws(StoreError) -> Int? {

@@ -3,8 +3,8 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// Puts the entries of a log in place that a killed daemon or a power cut has left, before anything else uses the store
-/// (FileFormat, Log). It can be interrupted at any point: the log stays until everything is in place.
+/// Puts the entries in place that a killed daemon or a power cut has left in a log, before anything else uses the store
+/// (FileFormat, Log). It can be interrupted at any point, because the log stays until everything is in place.
 package struct LogRecovery {
     static let afterCleanEnd =
         "vaultfs.log has entries after a clean end: another program has put it there, and it is not applied"
@@ -33,17 +33,17 @@ package struct LogRecovery {
             + shown.joined(separator: ", ") + (rest > 0 ? " and \(rest) more" : "")
     }
 
-    /// Maximum number of files that are kept open until they are synced together.
+    /// Maximum number of files kept open until they are synced together.
     private static let mostWriters = 256
 
     private let store: Store
     private let log: Descriptor
     private let files: [UInt64: LoggedChanges]
     private var writers: [Descriptor] = []
-    /// The reason why the changes of some file could not be put in place, and how many bytes of records they are.
+    /// The reason why the changes of some file could not be put in place, and the bytes of their records.
     private var lack: (error: StoreError, bytes: UInt64)?
     private var damage: StoreError?
-    /// The files that cannot be as large as their changes need.
+    /// Paths of the files too large for the store with their changes.
     private var tooLarge: [[UInt8]] = []
     private var hasOutdatedEntries = false
     private var isAmbiguous = false
@@ -52,11 +52,11 @@ package struct LogRecovery {
         (self.store, log, files) = (store, contents.log, contents.files)
     }
 
-    /// Puts the changes in place and empties the log. The changes of files that no longer exist are dropped. Notes damage
-    /// among the store's faults, and gives such a log another name.
-    /// - Parameter setsAside: renames an object that is no log, and a log with changes of a damaged file, for a repair.
-    /// - Throws: `.damaged` for such an object and such a file; `.unavailable` if the store lacks what it takes. Nothing is lost
-    ///   then.
+    /// Puts the changes in place and empties the log. Drops the changes of removed files. Adds damage to the store's
+    /// faults, and gives a damaged log another name.
+    /// - Parameter setsAside: true in a repair, to rename an object that is no log, or a log with changes of a damaged
+    ///   file.
+    /// - Throws: `.damaged` for such an object or file; `.unavailable` if the store lacks a resource, without any loss.
     static func run(in store: Store, setsAside: Bool) throws(StoreError) {
         do throws(StoreError) { try recover(in: store, setsAside: setsAside) } catch {
             throw error.unavailable(failure)
@@ -66,7 +66,7 @@ package struct LogRecovery {
     private static func recover(in store: Store, setsAside: Bool) throws(StoreError) {
         let found: LogContents?
         do throws(StoreError) { found = try LogContents.read(store.root, store.keyRing) } catch {
-            // Without a log the vault cannot be written.
+            // A repair sets the damaged log aside, because the vault cannot be written with it.
             guard case .damaged = error, setsAside else { throw error }
             return try DamagedRoot.setLogAside(in: store.root)
         }
@@ -119,7 +119,7 @@ package struct LogRecovery {
     }
 
     /// Puts the changes of each file in place, durably.
-    /// - Throws: the reason why those of some file cannot be.
+    /// - Throws: the reason why the changes of some file cannot be put in place.
     private mutating func putInPlace() throws(StoreError) {
         let found = try LoggedFiles(files, in: store)
         for (fileID, changes) in files.sorted(by: { $0.key < $1.key }) {
@@ -129,7 +129,7 @@ package struct LogRecovery {
             isAmbiguous = isAmbiguous || found.isAmbiguous(fileID)
         }
         try synchronize()
-        // Nothing is given up while more may be put in place.
+        // The lack comes first, because damage lets a repair set the log aside, while more may still be put in place.
         if let lack { throw lack.error.unavailable(Self.failure, needed: lack.bytes) }
         if let damage { throw damage }
     }
@@ -157,7 +157,7 @@ package struct LogRecovery {
         if writers.count == Self.mostWriters { try synchronize() }
     }
 
-    /// True if this process may not write larger files, so that another one may (setrlimit(2)).
+    /// True if a limit of this process forbids larger files, so that another process may write them (setrlimit(2)).
     private static var limitsFileSizes: Bool {
         var limit = rlimit()
         return getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit) != 0 || limit.rlim_cur != .max
@@ -179,10 +179,10 @@ package struct LogRecovery {
 }
 
 extension StoreError {
-    /// The error for a lack of the store or of this machine, with what to do. Any other error stays as it is.
+    /// Returns the error for a lack of the store or of this machine, with advice. Any other error stays as it is.
     /// - Parameters:
     ///   - failure: says what failed.
-    ///   - needed: bytes that the store has no room for.
+    ///   - needed: bytes for which the store has no room.
     func unavailable(_ failure: String, needed: UInt64 = 0) -> StoreError {
         guard case .system(let errno) = self else { return self }
         return .unavailable(errno, "\(failure) (\(errno)): \(Self.advice(errno, needed)), then try again")

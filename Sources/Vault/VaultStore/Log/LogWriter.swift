@@ -3,8 +3,8 @@ internal import LinuxSystem
 internal import VaultCrypto
 internal import VaultFormat
 
-/// The end of the log, where entries are appended, and the entries that are not in place. Its mutating functions are the only
-/// way to change the log, and whoever can call one has the log's lock.
+/// The end of the log, where entries are appended, and the entries not yet in place. Only its mutating functions change
+/// the log, and every caller of them has the log's lock.
 struct LogWriter: ~Copyable {
     /// The log when a checkpoint began.
     struct Snapshot {
@@ -43,7 +43,7 @@ struct LogWriter: ~Copyable {
         let header = try RedoLog.newHeader(size: max(found.logSize, LogHeader.smallestSize(layout)))
         area.begin(header)
         try write(header, to: descriptor)
-        // A log with entries and without their header would be damage.
+        // Sync it, because a log with entries but without their header would be damage.
         try descriptor.synchronize(dataOnly: true)
         let log = RedoLog.OpenLog(descriptor: descriptor, identity: FileIdentity(try descriptor.status()))
         phase.open(log)
@@ -53,7 +53,7 @@ struct LogWriter: ~Copyable {
     /// Appends an entry with one pwrite(2). Returns false if a checkpoint must come first.
     /// - Parameters:
     ///   - undoes, buffer, onAppend: as for `RedoLog.append`.
-    ///   - durable: the last entry that is durable.
+    ///   - durable: number of the last durable entry.
     /// - Throws: `ENOSPC`; other errors after which the log may have a part of the entry.
     mutating func append(
         _ given: LogEntry, undoes: Bool, in buffer: UnsafeMutableRawBufferPointer, of file: any LoggedFile,
@@ -68,12 +68,12 @@ struct LogWriter: ~Copyable {
         var entry = given
         entry.sequence = area.sequence
         entry.durable = min(durable, area.lastSequence)
-        // The coarse clock may be older than the time that the kernel gave the file last.
+        // Do not use the coarse clock, which may be older than the file's last time from the kernel.
         entry.time = UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))
         do throws(StoreError) {
             try write(entry, in: buffer, to: log.descriptor, at: position.offset, salt: area.header.salt)
         } catch {
-            // A part of an entry ends the log. The next one is written over it.
+            // The log now ends with a part of an entry. The next one is written over it.
             if error.isNoSpace { phase.tearEntry() }
             throw error
         }
@@ -117,7 +117,7 @@ struct LogWriter: ~Copyable {
 
     mutating func endGrowth() { area.endGrowth() }
 
-    /// Nothing is acknowledged any more until a new log is there. Returns false if the log did not work before.
+    /// Stops all acknowledgements until a new log is there. Returns false if the log did not work before.
     mutating func fail(_ error: StoreError) -> Bool { phase.fail(error) }
 
     // MARK: Checkpoints
@@ -127,7 +127,7 @@ struct LogWriter: ~Copyable {
         return Snapshot(phase: phase, area: area, backlog: backlog)
     }
 
-    /// Frees the space of all entries of a snapshot, which are in place.
+    /// Frees the space of a snapshot's entries, which are all in place.
     /// - Parameter header: durable, with a new salt if the snapshot needed one.
     mutating func finishCheckpoint(_ former: Snapshot, _ header: LogHeader) {
         if former.phase.needsSalt && phase.needsSalt { phase.useNewSalt() }
@@ -135,7 +135,7 @@ struct LogWriter: ~Copyable {
         backlog.drop(former.backlog, before: former.area.sequence)
     }
 
-    /// A checkpoint has left these files as they are.
+    /// Records the files that a checkpoint could not put in place.
     mutating func leave(_ unplaced: Set<UInt64>) { backlog.leave(unplaced) }
 
     /// Lets entries of files be appended again.
@@ -146,13 +146,13 @@ struct LogWriter: ~Copyable {
     }
 
     /// Gives the space of a log without entries back to the store.
-    /// - Parameter size: bytes that it keeps.
+    /// - Parameter size: bytes that the log keeps.
     mutating func shrink(to size: UInt64) throws(StoreError) {
         guard case .working(let log) = phase else { return }
         try area.shrink(log.descriptor, to: size)
     }
 
-    /// Closes a log without entries, whose file keeps only the header. Nil if it has some, or has no file.
+    /// Closes a log without entries, whose file keeps only the header. Nil if it has entries or lacks a file.
     mutating func end() throws(StoreError) -> Descriptor? {
         guard let log = phase.log?.descriptor, area.used == 0 else { return nil }
         try area.end(log)
@@ -174,7 +174,7 @@ struct LogWriter: ~Copyable {
         phase.renew(log)
         area.renew(header, count: entries.count, end: entries.end, prepared: prepared)
         backlog.replace(by: entries, lastSequences)
-        // The new numbers are durable, or the next new log is made from this one.
+        // The new log is synced. If its name cannot be made durable, the next one is made from it.
         unsynced.forget()
     }
 }

@@ -2,10 +2,10 @@ internal import Glibc
 package import LinuxSystem
 package import VaultFormat
 
-/// The changes of one file that are in the log and not yet in place, later ones instead of earlier ones.
+/// The changes of one file that are in the log and not yet in place. Later ones replace earlier ones.
 package struct LoggedChanges: Sendable {
     package struct Record {
-        /// Offset in the log. Nil if the log had the record, and it is lost.
+        /// Offset in the log. Nil for a lost record.
         var position: UInt64?
         var size: Int
         var sequence: UInt64
@@ -18,10 +18,10 @@ package struct LoggedChanges: Sendable {
 
     /// By chunk.
     package private(set) var records: [UInt64: Record] = [:]
-    /// Chunks that are zeros, unless they have a record. In the order in which they were made.
+    /// Chunks of zeros, except those with a record. In the order of their making.
     package private(set) var holes: [Hole] = []
-    /// The file's exact plaintext length, and the sequence number of the entry that says so. While there is one, the backing
-    /// file's size means nothing.
+    /// The file's exact plaintext length, and the sequence number of its entry. With one, the backing file's size does
+    /// not count.
     package private(set) var exactLength: (length: UInt64, sequence: UInt64)?
     /// The sequence number of the last entry. 0 without one.
     private(set) var lastSequence: UInt64 = 0
@@ -29,7 +29,7 @@ package struct LoggedChanges: Sendable {
     private(set) var time: UInt64 = 0
     /// The seal counter of the file's header when the entries were made.
     package private(set) var sealCounter: UInt64 = 0
-    /// Number of entries of an earlier seal counter than others have. They are not applied.
+    /// Number of entries with an earlier seal counter than others. They are not applied.
     private var outdatedEntries = 0
     private var entries = 0
 
@@ -44,13 +44,13 @@ package struct LoggedChanges: Sendable {
     /// Bytes of the records. As many may be needed in place.
     var recordBytes: UInt64 { records.values.reduce(0) { $0 + UInt64($1.size) } }
 
-    /// Number of entries that do not belong to the state of a file with this seal counter. None of them may be applied.
+    /// Returns the number of entries for an earlier state of a file with this seal counter. They must not be applied.
     package func outdated(_ sealCounter: UInt64) -> Int {
         outdatedEntries + (self.sealCounter < sealCounter ? entries : 0)
     }
 
-    /// False if the times of the backing file show that it was written in place after the last entry. A write sets both
-    /// times. A modification time after the time of change was set by a program.
+    /// False if the backing file's times show a write in place after the last entry. A write sets both times. Only a
+    /// program sets a modification time after the time of change.
     func areNewest(_ backing: stat) -> Bool {
         let modified = backing.st_mtim.nanoseconds
         return modified <= time || modified > backing.st_ctim.nanoseconds
@@ -92,7 +92,8 @@ package struct LoggedChanges: Sendable {
         exactLength = (entry.length, entry.sequence)
     }
 
-    /// Returns false for an entry of an earlier state of the file than those before. A later one replaces them.
+    /// Returns false for an entry of an earlier state of the file than those before. An entry of a later state replaces
+    /// them.
     private mutating func accept(_ entry: LogEntry) -> Bool {
         if entries > 0, entry.sealCounter != sealCounter {
             guard entry.sealCounter > sealCounter else {
@@ -128,10 +129,10 @@ package struct LoggedChanges: Sendable {
         if let exact = exactLength, exact.sequence <= sequence { exactLength = nil }
     }
 
-    /// More holes make each lookup slow.
+    /// Maximum number of holes, because more make each lookup slow.
     static let mostHoles = 256
 
-    /// Where a chunk's record is, if not in place.
+    /// The source of a chunk that is not in place.
     package enum Source {
         case log(Record)
         case hole
@@ -151,14 +152,14 @@ package struct LoggedChanges: Sendable {
         return max(length, layout.plaintextOffset(ofChunk: last) + UInt64(record.size - ChunkLayout.recordOverhead))
     }
 
-    /// True if a file with this sealed header is not sealed any more with these changes (FileFormat, Store-3). They say so, and
-    /// not the size of the backing file, which somebody may have changed.
+    /// True if these changes unseal a file with this sealed header (FileFormat, Store-3). The changes decide, and not
+    /// the size of the backing file, which another program may have changed.
     package func unseal(_ header: FileHeader, _ layout: ChunkLayout) -> Bool {
         exactLength != nil || sealCounter > header.sealCounter
             || length(layout.backingSize(ofPlaintextLength: header.length), layout) > header.length
     }
 
-    /// Makes all records lost ones.
+    /// Marks all records as lost.
     mutating func loseRecords() {
         records = records.mapValues { Record(position: nil, size: $0.size, sequence: $0.sequence) }
     }
@@ -166,7 +167,7 @@ package struct LoggedChanges: Sendable {
     /// Replaces records by those in a log.
     /// - Parameters:
     ///   - records: of adjacent chunks from `first` on.
-    ///   - source: returns where a chunk's record is, and the log. Nil keeps it.
+    ///   - source: returns the source of a chunk, and the log. Nil keeps the record.
     /// - Throws: `.damaged` if the log is too short; errno of pread(2).
     package static func replace(
         _ first: UInt64, in records: UnsafeMutableRawBufferPointer, _ layout: ChunkLayout,
@@ -178,7 +179,7 @@ package struct LoggedChanges: Sendable {
             let slot = records.slice(start..<min(start + layout.recordSize, records.count))
             switch source(chunk) {
             case (.log(let record), let log?)?:
-                // With another size, a writer is running, and the tag does not verify.
+                // The size differs only while a writer is running, and then the tag does not verify.
                 if record.size != slot.count { slot.fill(with: 0xFF) }
                 var part = record
                 part.size = min(slot.count, record.size)
@@ -193,7 +194,7 @@ package struct LoggedChanges: Sendable {
 }
 
 extension Descriptor {
-    /// Reads a record from this log. One that is lost becomes bytes that verify for no chunk.
+    /// Reads a record from this log. A lost one becomes bytes that verify for no chunk.
     /// - Parameter bytes: room for the record.
     func read(_ record: LoggedChanges.Record, into bytes: UnsafeMutableRawBufferPointer) throws(StoreError) {
         guard let position = record.position else { return bytes.fill(with: 0xFF) }

@@ -1,25 +1,25 @@
 internal import LinuxSystem
 
-/// A file that has entries, as the log sees it. Any thread, without the file's write lock, which the caller may hold.
+/// The log's view of a file with entries. Any thread, without the file's write lock, which the caller may hold.
 protocol LoggedFile: AnyObject, Sendable {
-    /// Bytes of memory that the index of the file's entries takes.
+    /// Bytes of memory for the index of the file's entries.
     var indexMemory: Int { get }
 
-    /// Writes changes that are durable in the log to the backing file. Keeps its times. The log syncs it.
+    /// Writes changes to the backing file, but keeps its times. They are durable in the log, which then syncs the file.
     func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError)
 
-    /// Drops changes that are in place, durably.
+    /// Drops changes that are durably in place.
     func drop(through sequence: UInt64)
 
-    /// Takes over the changes in a new log, which has all that are not in place.
+    /// Takes over the changes from a new log, which has all entries that are not in place.
     func relocate(_ changes: LoggedChanges, to log: Descriptor)
 
-    /// Returns true if the file has no name and nobody has it open. Its changes are then dropped.
+    /// Drops the changes if the file has no name and nobody has it open. Returns true if so.
     func abandonIfRemoved() -> Bool
 
-    /// Acknowledged content of these chunks is lost. Called without a lock of the log.
+    /// Records the loss of these chunks' acknowledged content. Called without a lock of the log.
     func lose(_ chunks: Range<UInt64>)
 
-    /// A sync of the backing file has failed.
+    /// Counts a failed sync of the backing file.
     func countFailedSync()
 }

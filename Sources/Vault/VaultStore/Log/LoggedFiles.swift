@@ -4,16 +4,16 @@ internal import LinuxSystem
 internal import SystemPackage
 internal import VaultFormat
 
-/// Finds the files that the changes in a log belong to: a file is its name and its id (FileFormat: Log-5). Others may have copied
-/// backing files, with their ids, to any name in the vault's directory.
+/// The files to which the changes in a log belong. A file is its name and its id (FileFormat: Log-5), because other
+/// programs may have copied backing files, with their ids, to any name in the vault's directory.
 struct LoggedFiles {
-    /// How far an entry's path is one of the vault's. The first one that any file of an id has counts.
+    /// The standing of an entry's path in the vault. Among the files of an id, only those with the best standing count.
     fileprivate enum Standing: Int, Comparable {
         /// Each name of the path authenticates in its directory.
         case named
-        /// Some name of it cannot be checked, because a record or a sidecar is lost.
+        /// Some name cannot be checked, because a record or a sidecar is lost.
         case unproven
-        /// Some name of it is none of its directory's: another program has made it.
+        /// Some name is not one of its directory, because another program has made it.
         case foreign
 
         static func < (one: Standing, other: Standing) -> Bool { one.rawValue < other.rawValue }
@@ -34,13 +34,14 @@ struct LoggedFiles {
         }
     }
 
-    /// A directory on the way from the root. Its keys are needed for few.
+    /// A directory on the way from the root. Its keys are derived on demand, because few are needed.
     private final class Directory: WalkedDirectory {
         let descriptor: Descriptor
-        /// The directory that it is in, and its entry there. Nil for the root.
+        /// Its parent, and its entry there. Nil for the root.
         private let above: (directory: Directory, entry: Component)?
         private let keyRing: KeyRing
-        /// The directory's own standing, and the keys of its names, once they were needed. No keys if the record is damaged.
+        /// The directory's own standing, and the keys of its names, once needed. The keys are nil if the record is
+        /// damaged.
         private var known: (standing: Standing, keys: DirectoryKeys?)?
 
         init(_ descriptor: Descriptor, in above: (Directory, Component)?, _ keyRing: KeyRing) {
@@ -78,8 +79,8 @@ struct LoggedFiles {
         }
     }
 
-    /// Nanoseconds by which the times that the kernel gives to files may be late: a tick of its clock (clock_getres(2)), and on
-    /// a busy virtual machine several (seen).
+    /// Maximum delay, in nanoseconds, of the times that the kernel gives to files: a tick of its clock
+    /// (clock_getres(2)), and on a busy virtual machine several (seen).
     private static let clockDelay: UInt64 = {
         var tick = timespec()
         clock_getres(CLOCK_REALTIME_COARSE, &tick)
@@ -90,7 +91,7 @@ struct LoggedFiles {
     private let keyRing: KeyRing
     private var candidates: [UInt64: [Candidate]] = [:]
 
-    /// Walks the tree.
+    /// Walks the tree and finds the files.
     /// - Throws: the reason why some file may not have been found.
     init(_ changes: [UInt64: LoggedChanges], in store: Store) throws(StoreError) {
         (self.changes, keyRing) = (changes, store.keyRing)
@@ -98,7 +99,7 @@ struct LoggedFiles {
         var walk = BackingWalk(root, includesConflictCopies: true)
         var unseen: StoreError?
         func fail(_ entry: Component?, _ directory: Directory, _ error: StoreError) {
-            // A directory that repeats is refused by the mount too. Other programs' directories may be unreadable.
+            // The mount refuses a repeated directory too. Other programs' directories may be unreadable.
             if case .damaged = error { return }
             if (try? directory.standing(of: entry)) != .foreign { unseen = unseen ?? error }
         }
@@ -108,7 +109,7 @@ struct LoggedFiles {
         if let unseen, changes.keys.contains(where: { files($0).isEmpty }) { throw unseen }
     }
 
-    /// Adds a file that has the id of logged changes.
+    /// Adds a file if it has the id of logged changes.
     private mutating func check(
         _ found: BackingWalk<Directory>.Found, _ walk: borrowing BackingWalk<Directory>
     ) throws(StoreError) {
@@ -117,7 +118,7 @@ struct LoggedFiles {
         let fileID = try StoredHeader.unprovenFileID(of: reader)
         guard let changes = changes[fileID] else { return }
         let standing = try found.directory.standing(of: found.entry)
-        // An older copy of a file that was removed since. A rename sets ctime, from a late clock.
+        // Skip an older copy of a file removed since. A rename would have set ctime, from a late clock.
         if standing == .foreign, found.status.st_ctim.nanoseconds + Self.clockDelay < changes.time { return }
         let identity = FileIdentity(found.status)
         let isKnown = candidates[fileID]?.contains { $0.identity == identity && $0.standing <= standing } ?? false
@@ -127,15 +128,15 @@ struct LoggedFiles {
             Candidate(path: walk.path(of: found.entry), standing: standing, identity: identity, isLinked: isLinked))
     }
 
-    /// The files that the changes of this id belong to. None if the file was removed.
+    /// Returns the files to which the changes of this id belong. Empty if the file was removed.
     func files(_ fileID: UInt64) -> [Candidate] {
         let all = candidates[fileID] ?? []
         guard let best = all.map(\.standing).min() else { return [] }
         return all.filter { $0.standing == best }
     }
 
-    /// True if there are several, and it is unknown to which the changes belong. Copies of a file with several names are no such
-    /// case (FileFormat: Header-8), and copies by other programs are none: the file was probably removed.
+    /// True if there are several, and it is unknown to which the changes belong. Copies of a linked file do not count
+    /// (FileFormat: Header-8), nor do copies by other programs, because the file was probably removed.
     func isAmbiguous(_ fileID: UInt64) -> Bool {
         let files = files(fileID)
         return files.count > 1 && !files.allSatisfy { $0.isLinked || $0.standing == .foreign }
@@ -145,7 +146,7 @@ struct LoggedFiles {
         do throws(StoreError) {
             return try Descriptor(at: directory, entry, flags: O_RDONLY | O_NONBLOCK)
         } catch .system(.permissionDenied) {
-            // A program may have written a file that it has closed to its own user since.
+            // A program may have written the file, and then denied reading to its own user.
             return try Descriptor(at: directory, entry, flags: linux_O_PATH).reopenedForWriting()
         }
     }

@@ -7,13 +7,13 @@ internal import VaultFormat
 
 /// The reason for a checkpoint (ARCHITECTURE: The life of a chunk).
 package enum CheckpointReason {
-    /// The schedule: some time after the last entry, or because the log fills up, does not work, or the store has failed.
+    /// The schedule: entries are some time old, the log fills up or does not work, or the store has failed.
     case due
     /// An entry has no room in the log.
     case fullLog
     /// A request has met a full disk. The log also gives space back.
     case fullDisk
-    /// A change needs the backing file with this id as it will be.
+    /// A change needs the backing file with this id to have all changes.
     case change(UInt64)
     /// SEEK_DATA, SEEK_HOLE: only the store knows the holes of this file.
     case holes(UInt64)
@@ -23,7 +23,7 @@ package enum CheckpointReason {
     case sync
     /// Files are sealed only when they are in place.
     case seals
-    /// Nothing else uses the store. The log's file is also emptied.
+    /// The store has no other user. The log's file is also emptied.
     case end
 
     /// The name in `status`.
@@ -42,10 +42,10 @@ package enum CheckpointReason {
     }
 }
 
-/// The files whose changes a checkpoint could not put in place. The log keeps their entries, and nothing else.
+/// The files whose changes a checkpoint could not put in place. The log keeps only their entries, and newer ones.
 struct UnplacedFiles {
     private(set) var errors: [UInt64: StoreError] = [:]
-    /// The error that was met first. Nil if everything is in place.
+    /// The first error. Nil if everything is in place.
     private(set) var first: StoreError?
 
     var isEmpty: Bool { errors.isEmpty }
@@ -55,11 +55,11 @@ struct UnplacedFiles {
         errors[fileID] = error
     }
 
-    /// The error that concerns the thread which makes a checkpoint. One file's error is no other file's.
+    /// Returns the error that concerns the thread of a checkpoint. It need not know of other files' errors.
     func error(for reason: CheckpointReason) -> StoreError? {
         switch reason {
         case .change(let fileID), .holes(let fileID), .fsync(let fileID): errors[fileID]
-        // The space of any file will do.
+        // Any file's space will do.
         case .fullLog, .fullDisk: nil
         case .due, .sync, .seals, .end: first
         }
@@ -68,20 +68,18 @@ struct UnplacedFiles {
 
 /// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
 extension RedoLog {
-    /// Number of new logs that one checkpoint begins, and of checkpoints for one entry while a file keeps its own, at
-    /// most.
+    /// Maximum number of new logs in one checkpoint, and of checkpoints for one entry while some file's entries stay.
     private static let mostRenewals = 3
 
-    /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because records are copied as they
-    /// are. Takes no lock that the caller may hold for a file.
-    /// - Throws: the store's error, and that of a file which the reason concerns. What is not in place stays in the
-    ///   log.
+    /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because it copies records as
+    /// they are. Takes no lock that the caller may hold for a file.
+    /// - Throws: the store's error, and that of a file concerned by the reason. What is not in place stays in the log.
     package func checkpoint(_ reason: CheckpointReason) throws(StoreError) {
         if let error = try placeFiles(reason).error(for: reason) { throw error }
     }
 
-    /// Does the same, and returns the files that are not in place.
-    /// - Throws: the store's error, which is not that of single files.
+    /// Does the same, and returns the files not in place.
+    /// - Throws: the store's error, but not that of a single file.
     func placeFiles(_ reason: CheckpointReason) throws(StoreError) -> UnplacedFiles {
         checkpoints.withLock { $0[reason.text, default: 0] += 1 }
         let unplaced: UnplacedFiles
@@ -114,7 +112,7 @@ extension RedoLog {
     ///   - fileID: of the entry.
     ///   - tries: number of checkpoints for this entry that have left others in the log.
     ///   - lack: the store's error, if the log cannot become longer.
-    /// - Throws: the store's error; after some tries, that of a file which takes the room.
+    /// - Throws: the store's error; after some tries, that of a file whose entries take the room.
     func makeRoom(for fileID: UInt64, _ tries: inout Int, lack: StoreError? = nil) throws(StoreError) {
         let unplaced = try placeFiles(.fullLog)
         guard let first = unplaced.first else { return }
@@ -122,8 +120,8 @@ extension RedoLog {
         if tries == Self.mostRenewals { throw lack ?? unplaced.errors[fileID] ?? first }
     }
 
-    /// Returns nil if it must be tried again: with the fault noted, if a new log must begin first, and on a full disk
-    /// if removed files have been closed meanwhile.
+    /// Puts everything in place once. Returns nil to be called again: with the log failed, if a new one must begin
+    /// first, and on a full disk after it has closed removed files.
     private func placeAll() throws(StoreError) -> UnplacedFiles? {
         let now = writing.access { $0.beginCheckpoint() }
         guard now.area.used > 0 || now.phase.needsSalt, let log = now.phase.log?.descriptor else {
@@ -137,8 +135,8 @@ extension RedoLog {
         if let first = unplaced.first {
             if isFreed && first.isNoSpace { return nil }
             writing.access { $0.leave(Set(unplaced.errors.keys)) }
-            // The others' entries need not wait, and must not be applied again later. Nor do others wait for a new
-            // salt.
+            // Begin a new log, because the entries in place need not wait, and must not be applied again later. Other
+            // files then need not wait for a new salt either.
             if unplaced.errors.count < files.count || now.phase.needsSalt {
                 try renew { $0.sequence < now.area.sequence && unplaced.errors[$0.fileID] == nil }
             }
@@ -158,7 +156,7 @@ extension RedoLog {
         return UnplacedFiles()
     }
 
-    /// Reads every entry again, and returns the changes of each file. Nil, with the fault noted, if one cannot be read.
+    /// Reads every entry again, and returns the changes of each file. Nil, with the log failed, if one cannot be read.
     private func readBack(
         _ entries: [LoggedEntry], _ log: Descriptor, _ header: LogHeader
     ) throws(StoreError) -> [UInt64: LoggedChanges]? {
@@ -179,19 +177,19 @@ extension RedoLog {
         return files
     }
 
-    /// Puts the changes of each file in place, and makes the files durable that have all of theirs.
-    /// - Returns: the files that have not, or are not durable. True if files without a name are not kept open any more.
+    /// Puts the changes of each file in place, and makes the complete files durable.
+    /// - Returns: the files that are incomplete or not durable. True if some removed files are no longer kept open.
     private func placeAndSync(
         _ files: [UInt64: LoggedChanges], _ backlog: LogBacklog, _ log: Descriptor
     ) -> (unplaced: UnplacedFiles, isFreed: Bool) {
         var changed: [(fileID: UInt64, target: LogBacklog.Target)] = []
         var unplaced = UnplacedFiles()
         var removed: [UInt64] = []
-        // First those that programs wait for.
+        // First the files for which programs wait.
         for (fileID, changes) in files.sorted(by: { $0.value.mayFreeSpace && !$1.value.mayFreeSpace }) {
             guard let target = backlog.targets[fileID] else { continue }
             defer { if changes.mayFreeSpace { reopen(CollectionOfOne(fileID)) } }
-            // Its removal is made durable instead: a power cut could bring the name back.
+            // Make its removal durable instead, because a power cut could bring the name back.
             if usesSyncfs, target.file.abandonIfRemoved() {
                 removed.append(fileID)
                 continue
@@ -201,7 +199,7 @@ extension RedoLog {
                 try target.file.putInPlace(changes, target.writer, from: log)
                 changed.append((fileID, target))
             } catch {
-                // Nobody misses it.
+                // A removed file, which nobody has open, does not need its changes.
                 if !usesSyncfs, target.file.abandonIfRemoved() { continue }
                 unplaced.add(fileID, error)
             }
@@ -234,12 +232,12 @@ extension RedoLog {
                 faults.clear(.placing(fileID))
             }
         }
-        // Others may need their space before the log's start moves.
+        // Drop them now, because other files may need their space before the log's start moves.
         writing.access { $0.dropRemoved(removed, since: backlog) }
         return (unplaced, !removed.isEmpty)
     }
 
-    /// Lets entries of files be appended again, when no space of theirs will be freed.
+    /// Lets entries of these files be appended again, because a checkpoint will not free their space any more.
     private func reopen(_ fileIDs: some Collection<UInt64>) {
         writing.update { log in
             log.reopen(fileIDs)
@@ -249,7 +247,7 @@ extension RedoLog {
 
     /// Makes files durable.
     /// - Parameter onStep: called before each sync.
-    /// - Returns: the errors of those that are not, with their positions in `files`.
+    /// - Returns: the errors of files that are not durable, with their positions in `files`.
     static func synchronizeFiles(
         _ files: [Descriptor], root: Descriptor, usesSyncfs: Bool, onStep: () -> Void = {}
     ) -> [(index: Int, error: StoreError)] {
@@ -258,7 +256,7 @@ extension RedoLog {
         var errors: [(index: Int, error: StoreError)] = []
         for (index, file) in files.enumerated() {
             onStep()
-            // Times too: an fsync(2) has left them to the log, and its entries go.
+            // Sync times too, because an fsync(2) has left them to the log, whose entries will go.
             do throws(StoreError) { try file.synchronizeIfNamed(dataOnly: false) } catch {
                 errors.append((index, error))
             }
@@ -269,12 +267,12 @@ extension RedoLog {
     /// True if a checkpoint for a full disk frees space.
     package var canFreeSpace: Bool { writing.access { $0.area.used > 0 || $0.area.prepared > keptSize } }
 
-    /// Gives most of the log's space back to the store, which has none left.
+    /// Gives most of the log's space back to a full store.
     private func shrink() throws(StoreError) {
         try writing.access { (log) throws(StoreError) in try log.shrink(to: keptSize) }
     }
 
-    /// The size that the log keeps on a full disk, so that files there can be overwritten.
+    /// The log's remaining size on a full disk, so that files there can still be overwritten.
     private var keptSize: UInt64 { LogHeader.smallestSize(layout) }
 
     /// Empties the file of the log.

@@ -5,24 +5,25 @@ internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
-/// A new log, when the old one cannot be trusted any more (FileFormat: Log-14). It gets every entry that is not in place and
-/// can be read back. An entry that cannot costs its own chunks, because memory has the rest.
+/// A new log, begun when the old one can no longer be trusted (FileFormat: Log-14). It gets every readable entry that
+/// is not in place. An unreadable one costs only its own chunks, because memory has the rest.
 extension RedoLog {
     /// Begins a new log if something has failed since the last one began. Everything is durable then.
-    /// - Throws: the store's error. The log works no more than before then.
+    /// - Throws: the store's error. The log then works as little as before.
     package func renewIfNeeded() throws(StoreError) {
-        // A lock does not wait for a checkpoint.
+        // Return at once, because a lock must not wait for a checkpoint.
         guard writing.access({ $0.phase.fault != nil }) else { return }
         try checkpointing.withLock { (_) throws(StoreError) in try renew() }
     }
 
-    /// - Parameter isInPlace: true for an entry that need not be in the new log. Nil if all must be, and only if a new log is
-    ///   needed.
+    /// - Parameter isInPlace: true for an entry that need not be in the new log. Nil if all must be, and only if a new
+    ///   log is needed.
     func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
         // Without a file there is nothing to renew.
         guard writing.access({ $0.phase.log != nil && (isInPlace != nil || $0.phase.fault != nil) }) else { return }
         try admit()
-        // Without the locks that a request takes: it may wait for the store longer than other calls.
+        // Make the file without the locks that requests take, because it may wait for the store longer than other
+        // calls.
         let temporary = try VaultDirectory.temporaryEntry()
         let log = try Descriptor(at: root, temporary, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         let losses: [Loss]
@@ -38,7 +39,7 @@ extension RedoLog {
             throw error
         }
         for loss in losses { loss.file.lose(loss.chunks) }
-        // Only if its name is durable can anything be acknowledged.
+        // The log can acknowledge entries only if its name is durable.
         if let fault = writing.access({ $0.phase.fault }) { throw fault }
         faults.clear(.log)
         schedule.completeRenewal()
@@ -52,7 +53,7 @@ extension RedoLog {
         var header = try Self.newHeader(size: writer.area.header.logSize)
         (header.startSequence, header.startOffset) = (writer.area.sequence, LogHeader.areaSize)
         try writer.write(header, to: log)
-        // Only if the store answers does a failed read mean that an entry is lost.
+        // Make sure that the store answers. Only then does a failed read mean a lost entry.
         try log.synchronize(dataOnly: false)
         var reader = try LogReader(old.descriptor, writer.area.header, keys: keys, layout)
         let kept = writer.backlog.entries.filter { !isInPlace($0.entry) }
@@ -82,7 +83,7 @@ extension RedoLog {
         return losses
     }
 
-    /// Makes a new log as long as it has room for, so that one that is cut is noticed. Returns its size.
+    /// Gives a new log its full size, so that a cut is noticed. Returns the size.
     /// - Parameter kept: space to take growths back, if the disk has it.
     private func prepare(_ log: Descriptor, from end: UInt64, _ kept: UInt64) throws(StoreError) -> UInt64 {
         try log.truncate(to: end)
@@ -110,7 +111,7 @@ extension RedoLog {
         var offset = LogHeader.areaSize
         for (index, old) in entries.enumerated() {
             let needsBody = old.entry.kind == .records
-            // Twice, because a moment ago the store may not have answered.
+            // Try twice, because a moment ago the store may not have answered.
             var isThere = needsBody ? isReadable(old, &reader) || isReadable(old, &reader) : true
             if !isThere {
                 isThere = try reader.withBytes(of: old.entry) { (bytes) throws(StoreError) in
@@ -134,7 +135,7 @@ extension RedoLog {
         (try? reader.verify(logged.entry, at: logged.offset)) ?? false
     }
 
-    /// Makes sure that the entries that count as lost cannot be read by now either: the store may have come back meanwhile.
+    /// Checks that the lost entries are still unreadable, because the store may have come back meanwhile.
     private func checkLost(
         _ copied: [CopiedEntry], _ old: [LoggedEntry], _ reader: inout LogReader
     ) throws(StoreError) {
@@ -144,13 +145,13 @@ extension RedoLog {
     }
 
     /// Gives the new log its name.
-    /// - Parameter keepsOld: what has the name gets another one.
+    /// - Parameter keepsOld: true to give another name to the file that has the log's name.
     private func giveName(_ temporary: Component, keepsOld: Bool) throws(StoreError) {
         if keepsOld, (try? root.rename(temporary, as: Self.fileName, flags: linux_RENAME_EXCHANGE)) != nil {
             // Best effort: the new log has its name already.
             try? DamagedRoot.keepLog(temporary, in: root)
         } else if refusesReplacingOpenFiles {
-            // The old log is open, so it steps aside first.
+            // The store refuses to replace the open old log, so move that aside first.
             let aside = Self.fileName + (try Descriptor.keptAddition())
             do throws(StoreError) {
                 try root.rename(Self.fileName, as: aside, flags: linux_RENAME_NOREPLACE)

@@ -7,38 +7,38 @@ internal import VaultCrypto
 internal import VaultFormat
 
 /// `vaultfs.log`: the changes of existing chunks, cuts, holes and some new chunks, before they are made in place
-/// (FileFormat, Log). An entry is appended with one pwrite(2). A checkpoint puts durable entries in place. If the file cannot
-/// be trusted any more, a new one begins from what can be read back. Any thread.
+/// (FileFormat, Log). An entry is appended with one pwrite(2). A checkpoint puts durable entries in place. If the file
+/// can no longer be trusted, a new one begins with the readable entries. Any thread.
 ///
-/// Locks, in this order: `checkpointing`, `syncing`, `writing`, `FileLog.content`, `schedule`. `writing` is held
-/// while an entry is written: after a SIGKILL no entry that was acknowledged may follow one that is incomplete.
+/// Locks, in this order: `checkpointing`, `syncing`, `writing`, `FileLog.content`, `schedule`. A thread holds `writing`
+/// while it writes an entry, because after a SIGKILL an acknowledged entry must not follow an incomplete one.
 package final class RedoLog: Sendable {
     package static let fileName: Component = "vaultfs.log"
     let root: Descriptor
     let keys: ChunkKeys
     let layout: ChunkLayout
-    /// Under a pthread mutex: with several writers, Synchronization's hands over at each release (Performance.md).
+    /// A pthread mutex, because with several writers Synchronization's hands over at each release (Performance.md).
     let writing: Monitor<LogWriter>
-    /// Held by the thread that syncs. The others then find their entries durable. They sleep until then, which
-    /// Synchronization's `Mutex` does only after some 25 µs of a core's time.
+    /// Held by the syncing thread. The others sleep, and then find their entries durable. With Synchronization's
+    /// `Mutex` they would sleep only after some 25 µs of a core's time.
     let syncing = Monitor<Void>(())
     let checkpointing = Mutex<Void>(())
     let durable = Atomic<UInt64>(0)
-    /// Grows, under `writing`, each time that a checkpoint lets entries of files be appended again, because it may have freed
-    /// space that was reserved before.
+    /// Grows, under `writing`, each time a checkpoint lets entries of files be appended again, because it may have
+    /// freed reserved space.
     let spaceReleases = Atomic<Int>(0)
     let schedule: DurabilitySchedule
     let faults: StoreFaults
     /// Called before anything is put in place: throws if another process has the vault.
     let admit: @Sendable () throws(StoreError) -> Void
     let usesSyncfs: Bool
-    /// rename(2) over the open log may fail.
+    /// True if rename(2) over the open log may fail.
     let refusesReplacingOpenFiles: Bool
     private let lastStatistics: Mutex<LogStatistics>
     /// Number of checkpoints, by the reason's text.
     let checkpoints = Mutex<[String: UInt64]>([:])
 
-    /// - Parameter size: of the file at most. A log that exists keeps its own.
+    /// - Parameter size: the log's maximum size. An existing log keeps its own.
     init(
         root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool,
         refusesReplacingOpenFiles: Bool, schedule: DurabilitySchedule, faults: StoreFaults,
@@ -59,11 +59,11 @@ package final class RedoLog: Sendable {
 
     // MARK: Appending
 
-    /// Appends an entry. It can be lost by a power cut until it is synced, but not by a SIGKILL.
+    /// Appends an entry. Until it is synced, a power cut can lose it, but a SIGKILL cannot.
     /// - Parameters:
-    ///   - undoes: the entry takes back a change that failed. It may use the space that is kept for this.
+    ///   - undoes: true if the entry takes back a failed change. It may then use the space kept for this.
     ///   - buffer: room for a head, the entry's body, room for a tag.
-    ///   - reserve: makes sure that the change has its space in place. Called again if a checkpoint may have freed that.
+    ///   - reserve: reserves the change's space in place. Called again if a checkpoint may have freed that space.
     ///   - onAppend: called with the entry and the log, before any other entry is appended.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `reserve`.
     func append(
@@ -95,21 +95,21 @@ package final class RedoLog: Sendable {
         case closed
         /// A checkpoint may have freed the space that was reserved.
         case unreserved
-        /// Nothing was changed.
+        /// The log is unchanged.
         case refused(StoreError)
-        /// The log did not work before.
+        /// The log had failed before.
         case failed(StoreError)
-        /// The log does not work any more.
+        /// The log has failed now.
         case broken(StoreError)
     }
 
     /// Changes the log when it has room. If it does not work, waits for a new one to begin.
     /// - Parameters:
-    ///   - fileID: of the file that the change is for.
+    ///   - fileID: of the changed file.
     ///   - reserve: called before each attempt.
     ///   - attempt: changes the log. Also gets the value of `spaceReleases` before `reserve`.
-    /// - Throws: `ENOSPC` with nothing changed; the error of `reserve`; the error for which a new log must begin, because the
-    ///   file may have a part of an entry, or may not be readable there.
+    /// - Throws: `ENOSPC` with nothing changed; the error of `reserve`; the error for which a new log must begin,
+    ///   because the old one may have a part of an entry, or may be unreadable there.
     private func change(
         for fileID: UInt64, _ reserve: () throws(StoreError) -> Void,
         _ attempt: (inout LogWriter, Int) throws(StoreError) -> Outcome
@@ -122,9 +122,9 @@ package final class RedoLog: Sendable {
             let outcome = writing.access { log -> Outcome in
                 if let fault = log.phase.fault { return .failed(fault) }
                 do throws(StoreError) { return try attempt(&log, releases) } catch {
-                    // A checkpoint frees the space that the log has already.
+                    // A checkpoint can free the space of the log's entries.
                     if error.isNoSpace { return log.area.used > 0 ? .fullDisk(error) : .refused(error) }
-                    // At once, because another entry must not get the number of one that may be there in part.
+                    // Fail at once, because another entry must not get the number of one that may be there in part.
                     return log.fail(error) ? .broken(error) : .refused(error)
                 }
             }
@@ -143,7 +143,7 @@ package final class RedoLog: Sendable {
         }
     }
 
-    /// Runs `body`, a growth of a file, while the log keeps space for the entry that takes it back, also on a full disk.
+    /// Runs `body`, a growth of a file, while the log keeps space for the entry to take it back, also on a full disk.
     /// - Parameter fileID: of the file.
     /// - Throws: `ENOSPC` with nothing changed; the error for which a new log must begin; the error of `body`.
     func keepingUndoSpace<Result>(
@@ -164,10 +164,10 @@ package final class RedoLog: Sendable {
     /// Number of files with entries that are not in place.
     var fileCount: Int { writing.access { $0.backlog.targets.count } }
 
-    /// Bytes of entries that are not in place.
+    /// Bytes of entries not yet in place.
     package var usedSize: UInt64 { writing.access { $0.area.used } }
 
-    /// Current values, or if the store does not answer, the last ones.
+    /// Current values, or the last ones if the store does not answer.
     package var statistics: LogStatistics {
         let now = writing.accessIfAvailable { log in
             (
@@ -185,21 +185,21 @@ package final class RedoLog: Sendable {
         return current
     }
 
-    /// The file with entries that has this id. A second object of it would not know of them.
+    /// Returns the open file with this id, if it has entries. A second object of the file would not know of them.
     func file(_ fileID: UInt64) -> (any LoggedFile)? { writing.access { $0.backlog.targets[fileID]?.file } }
 }
 
-/// Syncs of the log, and what follows if it does not work.
+/// Syncs of the log, and the reaction if it does not work.
 extension RedoLog {
-    /// Makes the entries up to `sequence` durable, with one fdatasync(2) for all threads that wait.
+    /// Makes the entries up to `sequence` durable, with one fdatasync(2) for all waiting threads.
     /// - Throws: the sync's error. The entries then stay doubtful until a new log has them.
     func synchronize(through sequence: UInt64) throws(StoreError) {
         if durable.load(ordering: .acquiring) >= sequence { return }
-        // A new log is durable.
+        // A new log is durable, so it needs no further sync.
         if try !synchronizeEntries(through: sequence) { try renewIfNeeded() }
     }
 
-    /// Returns false, with the fault noted, if the log's name leads elsewhere by now.
+    /// Returns false, with the log failed, if its name leads elsewhere by now.
     func synchronizeEntries(through sequence: UInt64) throws(StoreError) -> Bool {
         try syncing.access { (_) throws(StoreError) -> Bool in
             if durable.load(ordering: .acquiring) >= sequence { return true }
@@ -210,7 +210,7 @@ extension RedoLog {
                 fail(error)
                 throw error
             }
-            // After the sync: what is acknowledged must be where the next mount looks.
+            // Check after the sync, because acknowledged entries must be where the next mount looks.
             guard hasItsName(log, size: size) else {
                 fail(.damaged("vaultfs.log was removed, replaced or cut"))
                 return false
@@ -226,7 +226,7 @@ extension RedoLog {
         return FileIdentity(named) == log.identity && UInt64(clamping: named.st_size) >= size
     }
 
-    /// The last entry that is durable.
+    /// Number of the last durable entry.
     var durableSequence: UInt64 { durable.load(ordering: .acquiring) }
 
     /// Makes all entries durable.
@@ -235,7 +235,7 @@ extension RedoLog {
         try synchronize(through: writing.access { $0.area.lastSequence })
     }
 
-    /// Makes sure that nothing is acknowledged until a new log is there, and wakes the thread that makes it.
+    /// Stops all acknowledgements until a new log is there, and wakes the thread that makes it.
     func fail(_ error: StoreError) {
         if writing.access({ $0.fail(error) }) { reportFault(error) }
     }
@@ -245,14 +245,14 @@ extension RedoLog {
             .log,
             "vaultfs.log does not work (\(error.reason)): overwrites and fsyncs fail until a new one is there"
         )
-        // A new log may have begun meanwhile.
+        // Another thread may have begun a new log meanwhile.
         if writing.access({ $0.phase.fault == nil }) { faults.clear(.log) }
         schedule.hurry()
     }
 
-    /// Waits for the durability thread to begin a new log, because the store may be back already. Only for a program's request,
-    /// without a lock of the log: the thread itself would wait for nothing, once for each file that it syncs, and a lock must
-    /// not wait.
+    /// Waits for the durability thread to begin a new log, because the store may be back already. Only for a program's
+    /// request, without a lock of the log. The thread itself would wait in vain, once for each file to sync, and a lock
+    /// must not wait.
     /// - Returns: true if the log did not work, and does now.
     @discardableResult
     package func awaitRenewal() -> Bool {

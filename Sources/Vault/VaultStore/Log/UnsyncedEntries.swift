@@ -1,10 +1,10 @@
 internal import LinuxSystem
 internal import VaultFormat
 
-/// The bodies of entries that no sync has made durable yet. If a sync fails, the kernel may have dropped them (NFS with
-/// `soft` does), and the new log gets them from here. Guarded by the log's `state`.
+/// The bodies of entries before their sync. If it fails, the kernel may have dropped them (NFS with `soft` does), so
+/// the new log gets them from here. Guarded by `RedoLog.writing`.
 struct UnsyncedEntries {
-    /// Bytes that are kept, of the first entries after a sync. A program that syncs its writes rarely has more.
+    /// Bytes kept, of the first entries after a sync. A program that syncs its writes rarely has more.
     private static let capacity = 1 << 20
 
     private struct Kept {
@@ -17,8 +17,8 @@ struct UnsyncedEntries {
     private var used = 0
     private var kept: [Kept] = []
 
-    /// Keeps the body of the entry that was appended last, if there is room.
-    /// - Parameter durable: the last entry that is durable.
+    /// Keeps the body of the last appended entry, if there is room.
+    /// - Parameter durable: number of the last durable entry.
     mutating func append(_ entry: LogEntry, _ body: UnsafeRawBufferPointer, durable: UInt64) {
         if let last = kept.last, last.sequence <= durable { forget() }
         guard entry.bodySize > 0, used + body.count <= Self.capacity else { return }
@@ -38,7 +38,6 @@ struct UnsyncedEntries {
         return true
     }
 
-    /// Forgets everything.
     mutating func forget() {
         kept.removeAll(keepingCapacity: true)
         used = 0
