@@ -232,7 +232,7 @@ extension RedoLog {
                 faults.clear(.placing(fileID))
             }
         }
-        // Drop them now, because other files may need their space before the log's start moves.
+        // Drop removed files now, because others may need their space before the log's start moves.
         writing.access { $0.dropRemoved(removed, since: backlog) }
         return (unplaced, !removed.isEmpty)
     }

@@ -109,7 +109,7 @@ package final class RedoLog: Sendable {
     ///   - reserve: called before each attempt.
     ///   - attempt: changes the log. Also gets the value of `spaceReleases` before `reserve`.
     /// - Throws: `ENOSPC` with nothing changed; the error of `reserve`; the error for which a new log must begin,
-    ///   because the old one may have a part of an entry, or may be unreadable there.
+    ///   because the old one may have a part of an entry, or be unreadable there.
     private func change(
         for fileID: UInt64, _ reserve: () throws(StoreError) -> Void,
         _ attempt: (inout LogWriter, Int) throws(StoreError) -> Outcome
