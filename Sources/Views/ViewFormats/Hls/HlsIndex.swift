@@ -4,24 +4,24 @@ package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// Reads the playlists of a source, and decides from them how each file is shown. Any thread. Does not hold the lock while
-/// it waits for the disk.
+/// Reads the playlists of a source, and decides from them how each file is shown. Any thread. Waits for the disk
+/// without the lock.
 package final class HlsIndex: Sendable {
     /// The source.
     let root: Descriptor
     let meanings: KeyMeanings
-    /// Bounds what MP4 files take, and stops what takes long.
+    /// Bounds the work on MP4 files, and stops long work.
     let work: Mp4Work
     let state: Mutex<HlsState>
     private let keys: KeyStore
-    /// Since the last look for removed playlists.
+    /// Number of readings since the last check for removed playlists.
     private let readings = Atomic<Int>(0)
 
     /// - Parameters:
     ///   - root: the source, opened O_RDONLY|O_DIRECTORY.
-    ///   - keys: in which playlists look whether two names mean one key.
-    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 400 bytes, and up to eight
-    ///     looks at the disk.
+    ///   - keys: the keys, by whose values the names of one key are recognized.
+    ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 400 bytes, and up to
+    ///     eight look-ups on the disk.
     init(root: Descriptor, keys: KeyStore, work: Mp4Work, maximumSegments: Int = 1 << 18) {
         self.root = root
         self.work = work
@@ -33,10 +33,10 @@ package final class HlsIndex: Sendable {
     /// The keys of `--key KID=FILE`.
     var givenKeys: Set<KeyID> { keys.given }
 
-    /// True if a file of this name is read to see if it is a playlist.
+    /// True if a file of this name may be a playlist, and so is read.
     package static func isPlaylistName(_ name: [UInt8]) -> Bool { playlistEnding(of: name) != nil }
 
-    /// `.m3u8` or `.m3u` at the end of a name or path, also before a query that a downloader has kept. Nil for any other.
+    /// Returns `.m3u8` or `.m3u` at the end of a name or path, also before a query kept by a downloader. Otherwise nil.
     static func playlistEnding(of path: [UInt8]) -> [UInt8]? {
         let name = path[(path.lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0)...]
         return [Array(name), Array(name.prefix { $0 != UInt8(ascii: "?") })].map(ending).first {
@@ -44,19 +44,19 @@ package final class HlsIndex: Sendable {
         }
     }
 
-    /// The end of a name from its last `.`, in lower case.
+    /// Returns the end of a name from its last `.`, in lower case.
     static func ending(of name: [UInt8]) -> [UInt8] {
         name[(name.lastIndex(of: UInt8(ascii: ".")) ?? name.endIndex)...].map { $0 | 0x20 }
     }
 
-    /// The decision about a file. Reads a playlist again if the file has come to the path since, or has the inode number of
-    /// a removed segment, and at an open if it has changed.
+    /// Returns the decision about a file. Reads a playlist again if the file has come to the path since, or has a
+    /// removed segment's inode number, and at an open if the playlist has changed.
     ///
     /// - Parameters:
     ///   - size: bytes of the file.
     ///   - path: relative to the source.
-    ///   - isOpening: true at an open, where a refusal is also worth a reading of the keys and init segments, which may have
-    ///     come.
+    ///   - isOpening: true at an open. A refusal then also leads to reading the keys and init segments again, because
+    ///     they may have come.
     package func decision(
         on identity: FileIdentity, size: UInt64, path: [UInt8], isOpening: Bool = false
     ) -> HlsDecision {
@@ -67,8 +67,8 @@ package final class HlsIndex: Sendable {
         return state.withLock { $0.decision(on: identity, size: size) }
     }
 
-    /// Reads the playlists that name one of these files again, if they have changed.
-    /// - Parameter path: of a playlist that was just read.
+    /// Reads changed playlists again, if they name one of these files.
+    /// - Parameter path: of a playlist just read, which is left out.
     private func refresh(playlistsNaming identities: Set<FileIdentity>, but path: [UInt8]? = nil) {
         let playlists = state.withLock { state in
             identities.reduce(into: Set<[UInt8]>()) { $0.formUnion(state.playlists(naming: $1)) }
@@ -76,7 +76,7 @@ package final class HlsIndex: Sendable {
         for playlist in playlists where playlist != path { refresh(playlist) }
     }
 
-    /// Reads playlists again that may mean another file by what they said of this one.
+    /// Reads playlists again if their claims about this file may mean another one now.
     private func verify(_ identity: FileIdentity, at path: [UInt8]) {
         switch state.withLock({ $0.knowledge(of: identity, at: path) }) {
         case .certain: break
@@ -91,8 +91,7 @@ package final class HlsIndex: Sendable {
         }
     }
 
-    /// Checks for changes that explain a result that a user would not expect. Returns true if something may have
-    /// changed.
+    /// Checks for changes, if a user would not expect this decision. Returns true if something may have changed.
     private func refreshSources(
         of decision: HlsDecision, _ identity: FileIdentity, _ path: [UInt8], _ isOpening: Bool
     ) -> Bool {
@@ -111,7 +110,7 @@ package final class HlsIndex: Sendable {
         }
     }
 
-    /// The keys that playlists, and the boxes of their files, name for files of the tree.
+    /// Returns the keys named for files of the tree, by playlists and by the boxes of the files.
     func keyNames() -> Set<KeyName> {
         state.withLock { state in
             var names: Set<KeyName> = []
@@ -128,14 +127,14 @@ package final class HlsIndex: Sendable {
         }
     }
 
-    /// The path under which a playlist was read. Its references are relative to this path, even if the file has other
-    /// names.
+    /// Returns the path under which a playlist was read. Its references are relative to this path, even if the file has
+    /// other names.
     package func playlistPath(of identity: FileIdentity) -> [UInt8]? {
         state.withLock { $0.playlistFiles[identity]?.path }
     }
 
-    /// Reads a playlist if it is new or has changed, and forgets it if it was removed. Call this when a file with a
-    /// playlist's name is looked up.
+    /// Reads a new or changed playlist, and forgets a removed one. Call this when a file with a playlist's name is
+    /// looked up.
     ///
     /// - Returns: false if a lock, or the end of the mount, has stopped the reading.
     @discardableResult
@@ -148,8 +147,8 @@ package final class HlsIndex: Sendable {
         return true
     }
 
-    /// Reads a playlist and looks up its segments. Nil if the file is not a playlist, and shown as it is. Call this at
-    /// each open.
+    /// Reads a playlist and looks up its segments. Nil if the file is not a playlist, and so shown as it is. Call this
+    /// at each open.
     ///
     /// - Throws: `.malformed` if it cannot be shown decrypted, `.store` if it cannot be read.
     func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
@@ -170,7 +169,7 @@ package final class HlsIndex: Sendable {
         return try HlsPlaylistContent(reading, playlist, decisions, in: self)
     }
 
-    /// Keeps the size of the text that the mount shows of a playlist, for listings.
+    /// Keeps the size of a playlist's text in the mount, for listings.
     func setSize(_ size: UInt64, of path: [UInt8]) { state.withLock { $0.setSize(size, of: path) } }
 
     /// Reads a playlist and replaces its contents in the state.
@@ -180,23 +179,23 @@ package final class HlsIndex: Sendable {
         do throws(StoreError) {
             reading = try HlsReading(path, in: self)
         } catch {
-            // A playlist that exists, and cannot be read now, still says how its files are encrypted.
+            // Keep a playlist that cannot be read now, because it still says how its files are encrypted.
             state.withLock {
                 if error == .system(.noSuchFileOrDirectory) { $0.remove(path) }
                 if !Interruption.isCause(of: error) { $0.addUnreadable(path, error) }
             }
             throw error
         }
-        // A live playlist that is saved under new names leaves many that are gone.
+        // A live playlist saved under new names leaves many removed ones.
         forgetRemoved(checksPerReading: 1, after: Self.readingsBetweenChecks)
         return (reading, state.withLock { $0.replace(with: reading) })
     }
 
     private static let readingsBetweenChecks = 64
 
-    /// The fault of a playlist if the playlists name too many segments together.
+    /// Returns the fault of a playlist if the playlists together name too many segments.
     /// - Parameters:
-    ///   - claims: of a playlist that is being read.
+    ///   - claims: number of segments of a playlist that is being read.
     ///   - path: of that playlist.
     func lackOfRoom(for claims: Int, of path: [UInt8]) -> PlaylistError? {
         if state.withLock({ $0.hasRoom(for: claims, of: path) }) { return nil }
@@ -204,8 +203,8 @@ package final class HlsIndex: Sendable {
         return state.withLock { $0.hasRoom(for: claims, of: path) ? nil : $0.noRoom }
     }
 
-    /// Forgets the playlists that do not exist any more, unless a look at each of them is too much for the readings since
-    /// the last time: a source can have a hundred thousand.
+    /// Forgets removed playlists. Does nothing if the readings since the last time are too few for a check of each,
+    /// because a source can have a hundred thousand.
     private func forgetRemoved(checksPerReading: Int, after minimum: Int) {
         let count = readings.load(ordering: .relaxed)
         guard count >= minimum, count * checksPerReading >= state.withLock({ $0.playlists.count }) else { return }
@@ -221,15 +220,14 @@ package final class HlsIndex: Sendable {
 }
 
 extension HlsIndex {
-    /// Reads every playlist of the tree. Finds them by their names in directories, so it does not matter how they refer to
-    /// each other.
+    /// Reads every playlist of the tree. Finds them by their names in directories, so their references to each other do
+    /// not matter.
     ///
     /// - Parameter isDeep: false for the source itself only.
-    /// - Throws: if the source itself cannot be read. A directory inside it that cannot be read becomes a problem.
+    /// - Throws: the error of reading the source itself. An unreadable directory inside it becomes a problem.
     package func scan(isDeep: Bool = true) throws(StoreError) { try scan(from: []) { _ in isDeep } }
 
-    /// Scans the directories above a path that are new or have changed since they were read. Returns true if there was
-    /// one.
+    /// Scans the new and the changed directories above a path. Returns true if it has scanned one.
     func scanIfChanged(above path: [UInt8]) -> Bool {
         var directory = path
         var hasChanged = false
@@ -256,7 +254,7 @@ extension HlsIndex {
             }
             misfits = [:]
         } file: { entry, path, directory in
-            // A directory that was not read to its end is read again.
+            // Stop here, so that the directory is read again.
             if (try? work.interruption.check()) == nil { return false }
             if Self.isPlaylistName(entry.bytes) { return refresh(path) }
             if let misfit = misfit(entry, in: directory.descriptor) {
@@ -284,11 +282,11 @@ extension HlsIndex {
         return PlaylistBeginning.misfit(Array(bytes[..<count]), isNamed: isPlaylistName(Array(name)))
     }
 
-    /// The ends of names of segments. A search for strays opens those that no playlist names.
+    /// The endings of segments' names. A search for strays opens such files if they are unnamed.
     private static let mediaEndings = Set(
         [".ts", ".m4s", ".mp4", ".m4a", ".m4v", ".cmfa", ".cmfv", ".cmft", ".aac", ".ac3", ".ec3", ".vtt"]
             .map { Array($0.utf8) })
-    /// The ends of other names that are no playlists, so that they are not opened.
+    /// Other endings, of files that cannot be playlists, so that these are not opened.
     private static let otherEndings = Set(
         [".mp3", ".key", ".jpg", ".jpeg", ".png", ".mkv", ".webm", ".mov", ".mts", ".m2ts"].map { Array($0.utf8) })
 
@@ -336,7 +334,7 @@ extension HlsIndex {
 }
 
 extension HlsIndex {
-    /// Lines for people about encrypted content that the mount shows as it is: one for each playlist and each directory.
+    /// Returns lines for people about encrypted content shown as it is: one for each playlist and each directory.
     package func left() -> [(path: [UInt8], text: String)] {
         var lines: [(path: [UInt8], text: String)] = []
         let refused = refusedByLength()
@@ -373,11 +371,11 @@ extension HlsIndex {
     private static let sourcePath = Array(".".utf8)
     private static let noPlaylists = "no playlist (.m3u8, .m3u) is in the source: nothing is decrypted"
 
-    /// Maximum number of files of a length that no ciphertext has which are looked at: a downloader that decrypts leaves
-    /// nothing but such files.
+    /// Maximum number of files opened by a search: in directories without encrypted segments, or because their length
+    /// rules out ciphertext. A downloader that decrypts leaves only files with such a length.
     static let maximumLooks = 4096
 
-    /// The files that cannot be decrypted because of their length, by the path of the playlist. Needs no key.
+    /// Returns the files with a length that rules out decryption, by the path of the playlist. Needs no key.
     private func refusedByLength() -> [[UInt8]: [HlsState.Misfitting]] {
         let found = state.withLock { state in
             state.playlists.values.filter { $0.fault == nil }.map { ($0.path, state.misfitting(of: $0)) }
@@ -401,7 +399,7 @@ extension HlsIndex {
         return (try? SourceInspection.plaintextFormat(of: SourceFile(file, status))) != nil
     }
 
-    /// True for what may be an encrypted segment or film.
+    /// True if a file may be an encrypted segment or film.
     /// - Parameter isBesideOthers: true in a directory with encrypted segments.
     private func mayBeSegment(_ source: SourceFile, isBesideOthers: Bool) -> Bool {
         if (try? Mp4Plan.isMp4(source)) == true {
@@ -409,21 +407,21 @@ extension HlsIndex {
             switch try? Mp4Plan.read(source, naming, work) {
             case .protected: return true
             case .clear: return false
-            // A fragment without its init segment says nothing.
+            // A fragment without its init segment proves neither.
             case .notMp4, nil: return isBesideOthers
             }
         }
         return (try? SourceInspection.mayBeSegment(source)) == true
     }
 
-    /// Looks for files that look encrypted, or that are playlists, and that no playlist names: they have another name than
-    /// in the playlist, or have left the window of a live one. Where no segment is missing, only files with the ending of a
-    /// segment's name count. Also looks at the first files of playlists without keys.
+    /// Looks for unnamed files that look encrypted or are playlists. They have another name than in the playlist, or
+    /// have left the window of a live one. Where all segments are found, only files with the ending of a segment's name
+    /// count. Also looks at the first files of playlists without keys.
     package func findStrays() {
         var strays: [HlsState.Stray] = []
         let (directories, lacking) = state.withLock { $0.segmentDirectories() }
         var rest = Self.maximumLooks
-        // A part that cannot be read is a problem of the scan.
+        // An unreadable part is a problem of the scan.
         try? SourceWalk(root).run(from: []) { entry, path, directory in
             guard strays.count < Self.maximumProblems, (try? work.interruption.check()) != nil else { return false }
             let ending = Self.ending(of: entry.bytes)
@@ -438,7 +436,7 @@ extension HlsIndex {
             if endings == nil {
                 rest -= 1
                 if rest < 0 {
-                    // Named, because encrypted files may follow.
+                    // Report it in any case, because encrypted files may follow.
                     let text = "not looked at, after \(Self.maximumLooks) files beside no encrypted segment"
                     strays.append(HlsState.Stray(identity: identity, path: path, text: text, isNamed: true))
                     return true
@@ -459,7 +457,7 @@ extension HlsIndex {
         state.withLock { $0.strays = strays }
     }
 
-    /// The first files of playlists without keys that look encrypted.
+    /// Returns the encrypted-looking first files of playlists without keys.
     private func unkeyed() -> [HlsState.Stray] {
         var seen: Set<FileIdentity> = []
         var found: [HlsState.Stray] = []
@@ -485,7 +483,7 @@ extension HlsIndex {
 }
 
 extension HlsIndex {
-    /// The strays that are still there, and that no playlist has come to name, and the files with bytes that none names.
+    /// Returns the strays that are still there and still count, and the files with unnamed bytes that look encrypted.
     private func strays() -> [HlsState.Stray] {
         let (strays, gaps) = state.withLock { ($0.unnamedStrays, $0.gaps()) }
         let left = strays.filter { stray in
@@ -509,8 +507,8 @@ extension HlsIndex {
 }
 
 extension HlsState {
-    /// The directories of playlists with encrypted segments, and of the segments, with the endings of their names; and the
-    /// directories of playlists whose segments are missing.
+    /// Returns the directories of playlists with encrypted segments and of these segments, with the endings of their
+    /// names, and the directories of playlists with missing segments.
     fileprivate func segmentDirectories() -> (endings: [[UInt8]: Set<[UInt8]>], lacking: Set<[UInt8]>) {
         var directories: [[UInt8]: Set<[UInt8]>] = [:]
         var lacking: Set<[UInt8]> = []
@@ -522,7 +520,7 @@ extension HlsState {
         return (directories, lacking)
     }
 
-    /// The strays that no playlist has come to name since.
+    /// The strays not named by a playlist since, and those that count all the same.
     fileprivate var unnamedStrays: [Stray] { strays.filter { $0.isNamed || files[$0.identity] == nil } }
 
     /// True if there is no playlist.

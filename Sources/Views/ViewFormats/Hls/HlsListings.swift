@@ -2,12 +2,12 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// Looks up the files of a playlist. A directory in which many are missing is listed once, so that a hundred thousand missing
-/// files do not take as many calls each time that the playlist is read.
+/// Looks up the files of a playlist. Lists a directory once if many files are missing in it. Otherwise a hundred
+/// thousand missing files would take as many calls at each reading of the playlist.
 struct HlsListings {
-    /// Missing names of a directory after which it is listed: some milliseconds of calls.
+    /// Number of missing names after which a directory is listed: some milliseconds of calls.
     private static let maximumMisses = 1024
-    /// A directory with more entries is not listed.
+    /// Maximum number of entries of a listed directory.
     private static let maximumEntries = 1 << 18
 
     private enum Directory {
@@ -19,13 +19,13 @@ struct HlsListings {
 
     private let root: Descriptor
     private var directories: [[UInt8]: Directory] = [:]
-    /// The directory that was asked for last, if it is listed.
+    /// The last directory asked for, if it is listed.
     private var last: (path: [UInt8], names: Set<[UInt8]>)?
 
     /// - Parameter root: the source.
     init(_ root: Descriptor) { self.root = root }
 
-    /// The status of the file at a path. Follows links that stay in the source.
+    /// Returns the status of the file at a path. Follows links that stay in the source.
     /// - Throws: `.system` with errno.
     mutating func status(of path: [UInt8]) throws(StoreError) -> stat {
         let end = path.lastIndex(of: UInt8(ascii: "/")) ?? 0

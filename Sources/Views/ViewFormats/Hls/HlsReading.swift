@@ -2,21 +2,21 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// One reading of a playlist, with the files that its URIs mean.
+/// One reading of a playlist, with the files meant by its URIs.
 struct HlsReading {
     /// Maximum number of problems of one playlist.
     static let maximumProblems = 16
-    /// Some milliseconds.
+    /// Number of look-ups between checks for an interruption: some milliseconds.
     private static let lookupsBetweenChecks = 256
 
-    /// A file of the tree that the playlist refers to.
+    /// A file of the tree to which the playlist refers.
     struct Target: Hashable {
         var identity: FileIdentity
         var path: [UInt8]
         var size: UInt64
         /// The file's name beside the playlist, if it is not where the URI says.
         var name: [UInt8]?
-        /// False if the URI as it is written is no file, so that other URIs could mean this one as well.
+        /// False if the URI as written leads to no file, so that other URIs could mean this file as well.
         var isExact: Bool
     }
 
@@ -24,27 +24,27 @@ struct HlsReading {
     let stamp: FileStamp
     /// Nil if the file is not a playlist, or too large.
     private(set) var playlist: Playlist?
-    /// Why the playlist cannot be shown decrypted.
+    /// The reason why the playlist cannot be shown decrypted.
     private(set) var fault: PlaylistError?
-    /// Why a file that begins like a playlist, or has the name of one, is none. It stays as it is.
+    /// The reason why a file named like a playlist, or beginning like one, is none. It stays as it is.
     private(set) var misreading: PlaylistError?
     /// One for each reference. Nil if it is not a file of the tree.
     private(set) var targets: [Target?] = []
-    /// The files that also those URIs lead to which `leaveAmbiguous` leaves as they are.
+    /// Files to which references lead that `leaveAmbiguous` leaves as they are.
     private var contested: Set<FileIdentity> = []
-    /// Why there is no target, or none that is certain, for each reference.
+    /// The reason for a missing or uncertain target, for each reference.
     private var reasons: [String?] = []
     private var missingCount = 0
     /// The meanings of the playlist's keys.
     private var meanings: [KeyMeanings.Meaning] = []
     /// The samples of files of a `SAMPLE-AES` playlist, by the position of the reference.
     private var samples: [Int: HlsSamples] = [:]
-    /// The keys that the boxes of its files name.
+    /// The keys named by the boxes of its files.
     private(set) var contentKeys: Set<KeyName> = []
-    /// Hashes of the paths that segments can have. A file that appears later under such a path is a segment.
+    /// Hashes of the possible paths of segments. A file that appears later under such a path is a segment.
     private(set) var names: [Int] = []
     private(set) var problems: [HlsProblem] = []
-    /// The encrypted references that stay as they are because there is no file to decrypt, or because of their keys.
+    /// The encrypted references left as they are, because there is no file to decrypt, or because of their keys.
     private(set) var left = HlsLeft()
 
     /// - Parameter index: has the source and the keys.
@@ -52,14 +52,15 @@ struct HlsReading {
     init(_ path: [UInt8], in index: HlsIndex) throws(StoreError) {
         let file = try index.root.regularFile(beneath: path)
         self.path = path
-        // Before the text, so that the next check notices a change in between.
+        // Stamp the file before its text is read, so that the next check notices a change in between.
         stamp = FileStamp(try file.status())
         if let text = try file.readToEnd(limit: Playlist.maximumSize) {
             do throws(PlaylistError) { playlist = try Playlist.parse(text) } catch {
                 misreading = Self.misreading(of: text, path, error)
             }
             fault = playlist?.fault
-            // Before they are looked up, because those of all playlists of a hostile source would take minutes.
+            // Check the room before the look-ups, because those for all playlists of a hostile source would take
+            // minutes.
             if let lack = index.lackOfRoom(for: claimCount, of: path) { (playlist, fault) = (nil, lack) }
         } else {
             fault = PlaylistError(line: 0, text: Playlist.tooLarge)
@@ -78,8 +79,8 @@ struct HlsReading {
         reportLeft(playlist)
     }
 
-    /// Whatever begins like a playlist may be the playlist of ciphertext, so it is named. An `.m3u` can be a list of
-    /// anything, and an `.m3u8` is nothing else.
+    /// Returns the error if the file begins like a playlist, because it may be the playlist of ciphertext. An `.m3u`
+    /// can be a list of anything, but an `.m3u8` is always meant as a playlist.
     private static func misreading(of text: [UInt8], _ path: [UInt8], _ error: PlaylistError) -> PlaylistError? {
         if let reason = PlaylistBeginning.unreadable(text) ?? PlaylistBeginning.compressed(text) {
             return PlaylistError(line: 0, text: reason)
@@ -108,7 +109,7 @@ struct HlsReading {
             if let last, last.role == reference.role, last.isLookedUp == reference.isLookedUp,
                 last.isGuess == reference.isGuess, playlist.uri(of: last) == uri
             {
-                // A thousand byte ranges of one file are looked up once.
+                // Look up a file only once for a thousand byte ranges of it.
                 targets.append(targets[targets.count - 1])
                 reasons.append(reasons[reasons.count - 1])
             } else {
@@ -122,8 +123,8 @@ struct HlsReading {
         leaveAmbiguous(playlist)
     }
 
-    /// The file that a reference leads to.
-    /// - Parameter reason: receives the reason if there is none.
+    /// Returns the file to which a reference leads.
+    /// - Parameter reason: receives the reason for a missing file.
     private mutating func target(
         of uri: [UInt8], _ reference: Playlist.Reference, _ directory: [UInt8], _ playlist: Playlist,
         _ listings: inout HlsListings, _ reason: inout String?
@@ -149,18 +150,18 @@ struct HlsReading {
                     identity: identity, path: candidate.path, size: UInt64(max(status.st_size, 0)),
                     name: candidate.name, isExact: number == 0 && candidate.name == nil)
             } catch {
-                // Report the first path, which is the one that the playlist gives, unless another one exists.
+                // Report the first path, which is the playlist's own, unless another one exists.
                 if error != .system(.noSuchFileOrDirectory), !isKnown {
                     (reason, isKnown) = (Self.text(error), true)
                 }
                 if reason != nil { continue }
                 missingCount += 1
-                // No text is made for what is not reported.
+                // Make a text only for a reported problem.
                 if missingCount > 4 * Self.maximumProblems {
                     reason = Self.text(error)
                     continue
                 }
-                // Without the query, which can be a token.
+                // Leave out the query, which can be a token.
                 let name = candidate.name.map {
                     "there is no file \(shown(HlsURI.withoutQuery($0[...]))) beside the playlist"
                 }
@@ -171,9 +172,9 @@ struct HlsReading {
         return nil
     }
 
-    /// Leaves references as they are whose files are not where their URIs say, and that other URIs mean, too: several
-    /// servers can have a `1.ts`, and a downloader that drops the query saves several files under one name, of which
-    /// the last is left.
+    /// Leaves references as they are if their files are not where the URIs say, and other URIs mean the same files.
+    /// Several servers can have a `1.ts`, and a downloader that drops the query saves several files under one name, of
+    /// which the last is left.
     private mutating func leaveAmbiguous(_ playlist: Playlist) {
         guard targets.contains(where: { $0?.isExact == false }) else { return }
         var uris: [FileIdentity: (bare: ArraySlice<UInt8>, whole: ArraySlice<UInt8>?)] = [:]
@@ -183,7 +184,7 @@ struct HlsReading {
             let uri = playlist.uri(of: reference)
             let bare = HlsURI.withoutQuery(uri)
             let known = uris[target.identity] ?? (bare, nil)
-            // The parts of a file can be asked for with different queries.
+            // The parts of a file can be requested with different queries.
             let whole = reference.bytes == nil ? uri : known.whole
             if known.bare != bare || known.whole.map({ $0 != whole }) ?? false { ambiguous.insert(target.identity) }
             uris[target.identity] = (bare, whole)
@@ -240,8 +241,8 @@ struct HlsReading {
 
     // MARK: Appearance
 
-    /// How the mount shows a reference: the only place from which a playlist's text can lose a key line.
-    /// - Parameter decision: about the reference's file. Nil if there is none, or none that is certain.
+    /// Returns how the mount shows a reference. Only here can a playlist's text lose a key line.
+    /// - Parameter decision: about the reference's file. Nil if the file is missing or uncertain.
     func appearance(_ number: Int, of reference: Playlist.Reference, _ decision: HlsDecision?) -> ShownReference {
         let target = decision == nil ? nil : targets[number]
         var result = ShownReference()
@@ -309,7 +310,7 @@ struct HlsReading {
 
     // MARK: Claims
 
-    /// The references that say something of files, each with its file.
+    /// The references with claims about files, each with its file.
     private var claiming: some Sequence<(Int, Playlist.Reference, Target)> {
         zip(playlist?.references ?? [], targets).lazy.enumerated().compactMap { number, pair in
             let (reference, target) = pair
@@ -330,10 +331,10 @@ struct HlsReading {
             isByPath: target.name == nil)
     }
 
-    /// References to missing files count too: their names take memory.
+    /// Number of possible claims. References to missing files count too, because their names take memory.
     var claimCount: Int { playlist?.references.count { $0.isLookedUp && $0.role != .playlist } ?? 0 }
 
-    /// A hash of all that the reading says.
+    /// Returns a hash of the whole reading.
     func sum(of record: HlsPlaylistRecord) -> Int {
         var hasher = Hasher()
         hasher.combine(stamp)
@@ -350,7 +351,7 @@ struct HlsReading {
 
     var files: Set<FileIdentity> { Set(claiming.map(\.2.identity)) }
 
-    /// Passes on each claim about a file, one by one, because there may be half a million.
+    /// Calls `body` for each claim about a file, one by one, because there may be half a million.
     func forEachClaim(of record: HlsPlaylistRecord, _ body: (Target, HlsClaim) -> Void) {
         let directory = HlsURI.directory(of: path)
         for (number, reference, target) in claiming {
@@ -390,7 +391,7 @@ struct HlsReading {
 
 /// The encrypted references of a playlist that stay as they are, with their key lines.
 struct HlsLeft: Sendable {
-    /// The end of each problem about one.
+    /// The end of the text of each problem about one.
     static let end = ": it stays as it is, with its key lines"
 
     private(set) var line = Int.max

@@ -3,16 +3,16 @@ internal import SystemPackage
 
 /// The contents of all playlists of a tree, combined. Guarded by the lock of `HlsIndex`.
 struct HlsState {
-    /// Directories beyond this number are read again each time a file in them is asked for that no playlist names.
+    /// Maximum number of known directories. Others are read again each time an unnamed file in them is asked for.
     private static let maximumDirectories = 1 << 18
-    /// Maximum number of claims about one file, which are compared with each other: a film of a day in ranges of two
-    /// seconds has 43,200.
+    /// Maximum number of claims about one file, because they are compared with each other. A film of a day in ranges of
+    /// two seconds has 43,200.
     private static let maximumClaimsOfFile = 1 << 16
     private static let maximumForgottenNames = 1 << 16
 
     struct File {
         var claims: [HlsClaim]
-        /// The path and the size in bytes at the time a playlist was read.
+        /// The path and the size in bytes at the reading of a playlist.
         var path: [UInt8]
         var size: UInt64
         var decided: Decided?
@@ -22,7 +22,7 @@ struct HlsState {
             var decision: HlsDecision
             /// True if different URIs lead to the file.
             var isAmbiguous: Bool
-            /// True if no reference to the file can be left.
+            /// True if every reference to the file is shown as plaintext.
             var isShown = false
         }
 
@@ -33,12 +33,12 @@ struct HlsState {
         }
     }
 
-    /// A file that looks encrypted, and that no playlist names.
+    /// An unnamed file that looks encrypted.
     struct Stray {
         var identity: FileIdentity
         var path: [UInt8]
         var text = "no playlist names it, and it looks encrypted"
-        /// True if it is in a playlist without keys.
+        /// True if it counts even if a playlist names it.
         var isNamed = false
     }
 
@@ -46,19 +46,19 @@ struct HlsState {
     private(set) var playlists: [[UInt8]: HlsPlaylistRecord] = [:]
     private(set) var playlistFiles: [FileIdentity: HlsPlaylistRecord] = [:]
     private(set) var files: [FileIdentity: File] = [:]
-    /// Hashes of segments' paths that a playlist names, by its path.
+    /// Hashes of the segments' paths named by a playlist, by its path.
     private var names: [[UInt8]: Set<Int>] = [:]
-    /// Those of them under which nothing was found, until a playlist that has them is read.
+    /// Hashes of paths for which a reading of their playlists found nothing, until a playlist with the path is read.
     private var forgottenNames: Set<Int> = []
     private let maximumClaims: Int
     private var claimCount = 0
     /// Directories whose playlists have been read, by path.
     private(set) var directories: [[UInt8]: FileStamp] = [:]
-    /// The result of the last search.
+    /// The result of the last search, and files that have become strays since.
     var strays: [Stray] = []
     /// Playlists and directories that cannot be read.
     private(set) var unreadable: [[UInt8]: String] = [:]
-    /// A file that begins like a playlist, and why it is none.
+    /// A file that begins like a playlist, and the reason why it is none.
     struct Misfit {
         var identity: FileIdentity
         var reason: String
@@ -70,20 +70,20 @@ struct HlsState {
     private var sums: [[UInt8]: Int] = [:]
     /// The time of each playlist's last reading, by path.
     private(set) var times: [[UInt8]: ContinuousClock.Instant] = [:]
-    /// Bytes of the texts that the mount showed last, by the path of the playlist. Another playlist can change a text: the
-    /// next open makes it again, and tells the kernel its size.
+    /// Bytes of the texts shown last by the mount, by the path of the playlist. Another playlist can change a text. The
+    /// next open then makes it again, and notifies the kernel of its size.
     private var sizes: [[UInt8]: UInt64] = [:]
 
     init(maximumClaims: Int) { self.maximumClaims = maximumClaims }
 
     // MARK: Changes
 
-    /// False if a playlist has more segments than there is room for.
+    /// False if there is not enough room for the segments of a playlist.
     func hasRoom(for claims: Int, of path: [UInt8]) -> Bool {
         claims <= maximumClaims - claimCount + (playlists[path]?.claimCount ?? 0)
     }
 
-    /// The fault of such a playlist.
+    /// The fault of a playlist without room.
     var noRoom: PlaylistError {
         let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
         return PlaylistError(line: 0, text: text)
@@ -94,17 +94,17 @@ struct HlsState {
         if !forgottenNames.isEmpty { forgottenNames.subtract(reading.names) }
         var record = HlsPlaylistRecord(reading)
         let sum = reading.sum(of: record)
-        // The same reading again, as at most opens: its claims need not be compared with all others again.
+        // At most opens the reading is the same, so its claims need not be compared with all others again.
         if let known = playlists[reading.path], sums[reading.path] == sum, known.fault == reading.fault {
             times[reading.path] = .now
             return known
         }
         remove(reading.path)
         if record.claimCount > maximumClaims - claimCount {
-            // Another one was read meanwhile.
+            // Another playlist was read meanwhile, and has taken the room.
             record = HlsPlaylistRecord(reading, refusal: noRoom)
         } else {
-            // A file that is nearly full takes no more playlists, so that thousands of them are not added and removed again.
+            // A nearly full file takes no more playlists. Otherwise thousands of them would be added and removed again.
             let limit = Self.maximumClaimsOfFile - min(record.claimCount, 1024)
             let isFull = record.files.contains { files[$0]?.claims.count ?? 0 > limit }
             var isTooMany = false
@@ -125,7 +125,7 @@ struct HlsState {
         }
         playlists[record.path] = record
         playlistFiles[record.stamp.identity] = record.isPlaylist ? record : nil
-        // Names take memory too, so a playlist for which there is no room has none.
+        // Names take memory too, so a playlist without room has none.
         names[record.path] = record.fault == reading.fault ? Set(reading.names) : nil
         claimCount += record.claimCount
         sums[record.path] = sum
@@ -139,7 +139,7 @@ struct HlsState {
         for (path, misfit) in found where allMisfits.count < HlsIndex.maximumProblems { allMisfits[path] = misfit }
     }
 
-    /// Without those that a link with a playlist's name leads to.
+    /// The misfits, except files to which a link with a playlist's name leads.
     var misfits: [[UInt8]: Misfit] { allMisfits.filter { playlistFiles[$0.value.identity] == nil } }
 
     /// Keeps the size of a playlist's text.
@@ -174,7 +174,8 @@ struct HlsState {
         claimCount -= record.claimCount
     }
 
-    /// Files that no playlist names any more, as segments that have left a live playlist, become strays if they had a key.
+    /// Removes a playlist's claims. If a file had a key and now has no claims, it becomes a stray, such as a segment
+    /// that has left a live playlist.
     private mutating func removeClaims(of record: HlsPlaylistRecord) {
         for identity in record.files {
             guard var file = files[identity] else { continue }
@@ -189,23 +190,23 @@ struct HlsState {
         }
     }
 
-    /// Stops further readings of playlists for this path, until a playlist that names it is read. For a path whose
-    /// reading found nothing.
+    /// Stops further readings of playlists for this path, after a reading has found nothing, until a playlist with the
+    /// path is read.
     mutating func forget(name path: [UInt8], of identity: FileIdentity) {
         guard playlistFiles[identity] == nil, files[identity] == nil else { return }
-        // They are only a saving of time.
+        // Dropping them costs only time.
         if forgottenNames.count >= Self.maximumForgottenNames { forgottenNames = [] }
         forgottenNames.insert(HlsURI.normalized(path).hashValue)
     }
 
     // MARK: Queries
 
-    /// How certain the content of a path is.
+    /// The certainty about the content of a path.
     enum Knowledge {
         case certain
         /// Playlists name the file by other paths. It has several names, or has got the inode number of another file.
         case otherPaths([[UInt8]: Set<[UInt8]>])
-        /// Nothing is known of the file, and these playlists name its path.
+        /// The file is unknown, but these playlists name its path.
         case named(playlists: [[UInt8]])
     }
 
@@ -226,7 +227,7 @@ struct HlsState {
         return playlists.isEmpty ? .certain : .named(playlists: playlists)
     }
 
-    /// The paths of the playlists that have claims about a file.
+    /// Returns the paths of the playlists with claims about a file.
     func playlists(naming identity: FileIdentity) -> Set<[UInt8]> {
         // The claims of a playlist follow each other.
         var paths: Set<[UInt8]> = []
@@ -238,7 +239,7 @@ struct HlsState {
         return paths
     }
 
-    /// The decision about a file, from all claims.
+    /// Returns the decision about a file, from all claims.
     ///
     /// - Parameter size: bytes of the file.
     mutating func decision(on identity: FileIdentity, size: UInt64) -> HlsDecision {
@@ -258,12 +259,12 @@ struct HlsState {
         let decision = HlsClaimMerge(file.claims, size: size, isAmbiguous: isAmbiguous).decision
         let isShown = decision.isDecrypted && !isAmbiguous && !file.claims.contains(where: \.isMention)
         let decided = File.Decided(size: size, decision: decision, isAmbiguous: isAmbiguous, isShown: isShown)
-        // Most files have one claim: what follows from it is soon found again, and would take as much memory as the claim.
+        // Most files have one claim. Their decision is soon found again, and would take as much memory as the claim.
         if file.claims.count > 1 { files[identity]?.decided = decided }
         return decided
     }
 
-    /// The decisions about the files of a playlist's references. Nil where a URI may mean another file.
+    /// Returns the decisions about the files of a playlist's references. Nil where a URI may mean another file.
     mutating func decisions(for reading: HlsReading) -> [HlsDecision?] {
         // A master playlist announces the keys of its playlists as long as one of these has key lines.
         let announcesKeys = reading.playlist.map { !$0.sessionKeyLines.isEmpty } ?? false
@@ -279,7 +280,7 @@ struct HlsState {
 
     // MARK: What is left
 
-    /// A file with a length that its ciphertext cannot have. It may be plaintext already.
+    /// A file with a length that rules out its ciphertext. It may be plaintext already.
     struct Misfitting {
         var path: [UInt8]
         var identity: FileIdentity
@@ -290,7 +291,7 @@ struct HlsState {
         var mayBePlain: Bool
     }
 
-    /// The files of a playlist with such a length.
+    /// Returns the files of a playlist with such a length.
     mutating func misfitting(of record: HlsPlaylistRecord) -> [Misfitting] {
         var found: [Misfitting] = []
         for identity in record.files {
@@ -308,13 +309,13 @@ struct HlsState {
         return found
     }
 
-    /// True if content of a playlist is not shown as plaintext.
+    /// True if some content of a playlist is not shown as plaintext.
     private mutating func isLeft(_ identity: FileIdentity) -> Bool {
         guard let record = playlistFiles[identity] else { return false }
         return record.fault != nil || left(of: record).count > 0
     }
 
-    /// The encrypted references of a playlist that the mount does not show as plaintext.
+    /// Returns the encrypted references of a playlist that the mount does not show as plaintext.
     mutating func left(of record: HlsPlaylistRecord) -> HlsLeft {
         var left = record.left
         forEachLeft(of: record) { claim, _, _ in left.add(claim.line) }
@@ -337,7 +338,7 @@ struct HlsState {
         }
     }
 
-    /// The files with encrypted byte ranges, and the bytes of each that no playlist names.
+    /// Returns the files with encrypted byte ranges, and the bytes of each that playlists leave out.
     mutating func gaps() -> [(identity: FileIdentity, path: [UInt8], gaps: [Range<UInt64>])] {
         var found: [(identity: FileIdentity, path: [UInt8], gaps: [Range<UInt64>])] = []
         for (identity, file) in files where file.claims.contains(where: { $0.bytes != nil }) {
@@ -353,7 +354,7 @@ struct HlsState {
         return found
     }
 
-    /// The problems of files that several playlists, or their boxes, speak of: up to `limit` of each playlist.
+    /// Returns the problems of files named by several playlists, or described by boxes: up to `limit` of each playlist.
     mutating func problems(of record: HlsPlaylistRecord, limit: Int) -> [HlsProblem] {
         if record.fault != nil { return [] }
         var found: [HlsProblem] = []
@@ -361,7 +362,7 @@ struct HlsState {
             guard found.count < limit else { return }
             switch decision {
             case .refused(let error):
-                // The playlist itself has a line about what it cannot decrypt.
+                // The playlist's own problems name what it cannot decrypt.
                 if claim.failure == nil {
                     found.append(HlsProblem(path: record.path, line: claim.line, text: error.reason))
                 }

@@ -1,6 +1,6 @@
 internal import LinuxSystem
 
-/// URIs in playlists, and the paths that they mean (RFC 8216, 4.1 and 4.3.2.4; RFC 3986).
+/// URIs in playlists, and the paths meant by them (RFC 8216, 4.1 and 4.3.2.4; RFC 3986).
 package enum HlsURI {
     /// A file that a URI can mean.
     struct Candidate: Equatable {
@@ -10,8 +10,8 @@ package enum HlsURI {
         var name: [UInt8]?
     }
 
-    /// The files that the URI of a segment can mean in a playlist in `directory`. The first that exists counts: where the
-    /// URI says, then its last component beside the playlist, where a downloader saves it.
+    /// Returns the files that a segment's URI can mean in a playlist in `directory`. The first existing one counts: the
+    /// one where the URI says, then its last component beside the playlist, where a downloader saves it.
     static func candidates(_ uri: [UInt8], directory: [UInt8]) -> [Candidate] {
         if isPlain(uri) {
             let path = Candidate(path: joinedPath(directory, uri))
@@ -20,7 +20,7 @@ package enum HlsURI {
             return [path, Candidate(path: joinedPath(directory, name), name: name)]
         }
         var candidates = paths(uri, directory: directory).map { Candidate(path: $0) }
-        // A playlist in which such a name takes the URI's place would have another variable.
+        // Skip a name with a variable, because players would replace it in the shown playlist.
         for name in fileNames(of: uri) where !PlaylistVariables.isUsed(in: name[...]) {
             let path = joinedPath(directory, name)
             if !candidates.contains(where: { $0.path == path }) { candidates.append(Candidate(path: path, name: name)) }
@@ -33,11 +33,11 @@ package enum HlsURI {
         isNormal(uri) && !uri.contains { $0 == 0 || "%?#:{".utf8.contains($0) }
     }
 
-    /// The paths, relative to the source, that a URI of a playlist in `directory` can mean. The first that exists
-    /// counts. Empty if the URI is not relative.
+    /// Returns the paths, relative to the source, that a URI of a playlist in `directory` can mean. The first existing
+    /// one counts. Empty if the URI is not relative.
     ///
-    /// A downloader may have kept the whole URI as the file's name, and ffmpeg neither encodes nor decodes names. A server
-    /// decodes the path and drops the query.
+    /// A downloader may have kept the whole URI as the file's name, and ffmpeg neither encodes nor decodes names. A
+    /// server decodes the path and drops the query.
     static func paths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
         var relative = uri[...]
         if let scheme = scheme(of: uri) {
@@ -53,8 +53,9 @@ package enum HlsURI {
             .map { joinedPath(directory, $0) }
     }
 
-    /// The files that can hold the key of an `EXT-X-KEY`, relative to the source, in the order of a segment's: those
-    /// that a relative URI means, unless they are outside the source, and those of its last component beside the playlist.
+    /// Returns the files that can hold the key of an `EXT-X-KEY`, relative to the source. The order is that of a
+    /// segment: files meant by a relative URI, unless they are outside the source, then files of its last component
+    /// beside the playlist.
     static func keyPaths(_ uri: [UInt8], directory: [UInt8]) -> [[UInt8]] {
         var paths = Self.paths(uri, directory: directory).map(resolved).filter(\.staysInside).map(\.path)
         for name in fileNames(of: uri) {
@@ -64,8 +65,8 @@ package enum HlsURI {
         return paths
     }
 
-    /// A path with its query in the forms in which a file can have it: as it is and decoded, then without the query in both
-    /// forms. Each once.
+    /// Returns the forms in which a file can have a path with a query: as it is and decoded, then both without the
+    /// query. Each once.
     private static func spellings(of text: ArraySlice<UInt8>) -> [[UInt8]] {
         var spellings: [[UInt8]] = []
         for text in [text, withoutQuery(text)] {
@@ -76,10 +77,10 @@ package enum HlsURI {
         return spellings
     }
 
-    /// The last component of the path, percent-decoded. Nil if it is not a file name.
+    /// Returns the last component of the path, percent-decoded. Nil if it is not a file name.
     static func fileName(of uri: [UInt8]) -> [UInt8]? { lastComponent(of: uri).flatMap { name(percentDecoded($0)) } }
 
-    /// The names that a downloader can give a file: the last component with the query, and without it.
+    /// Returns the names that a downloader can give a file: the last component with the query, and without it.
     private static func fileNames(of uri: [UInt8]) -> [[UInt8]] {
         guard let component = lastComponent(of: uri) else { return [] }
         return spellings(of: uri[component.startIndex...]).compactMap(name)
@@ -99,7 +100,7 @@ package enum HlsURI {
             rest = path[(scheme.endIndex + 1)...]
         }
         if rest.starts(with: "//".utf8) {
-            // An authority, and no path if nothing follows it.
+            // Skip an authority. If the URI ends with it, there is no path.
             guard let slash = rest.dropFirst(2).firstIndex(of: UInt8(ascii: "/")) else { return nil }
             rest = rest[slash...]
         }
@@ -107,8 +108,8 @@ package enum HlsURI {
         return PlaylistVariables.isUsed(in: component) ? nil : component
     }
 
-    /// A reference to a file beside the playlist. Players take it as it is (ffmpeg neither encodes nor decodes names), so
-    /// only what the playlist's syntax does not allow is encoded.
+    /// Returns a reference to a file beside the playlist. Encodes only bytes forbidden by the playlist's syntax,
+    /// because players take names as they are (ffmpeg neither encodes nor decodes them).
     /// - Parameter isAttribute: true for the value of an attribute.
     static func reference(to name: [UInt8], isAttribute: Bool) -> [UInt8] {
         var result: [UInt8] = []
@@ -129,7 +130,7 @@ package enum HlsURI {
         scheme(of: uri)?.elementsEqual("data".utf8) { $0 | 0x20 == $1 } == true
     }
 
-    /// The content of a `data:` URI: `data:[type][;base64],content`. Nil if it has none.
+    /// Returns the content of a `data:` URI: `data:[type][;base64],content`. Nil if it has none.
     static func data(_ uri: [UInt8]) -> [UInt8]? {
         guard let comma = uri.firstIndex(of: UInt8(ascii: ",")) else { return nil }
         let content = percentDecoded(uri[(comma + 1)...])
@@ -163,7 +164,7 @@ package enum HlsURI {
         return result
     }
 
-    /// A URI for a message, without what is secret: the content of a `data:` URI, and a query, which can be a token.
+    /// Returns a URI for a message, without secrets: the content of a `data:` URI, and a query, which can be a token.
     package static func text(_ uri: [UInt8]) -> String {
         if isData(uri) { return "data:…" }
         guard let query = uri.firstIndex(of: UInt8(ascii: "?")) else { return shown(uri) }
@@ -172,7 +173,7 @@ package enum HlsURI {
 
     // MARK: Paths
 
-    /// The path without `.`, `..` and double slashes. Does not look at the disk.
+    /// Returns the path without `.`, `..` and double slashes. Does not look at the disk.
     static func normalized(_ path: [UInt8]) -> [UInt8] { isNormal(path) ? path : resolved(path).path }
 
     /// True for most paths: no component is empty or begins with a dot.
@@ -199,7 +200,7 @@ package enum HlsURI {
         return (Array(components.joined(separator: [UInt8(ascii: "/")])), staysInside)
     }
 
-    /// The directory of a path. Empty for the source itself.
+    /// Returns the directory of a path. Empty for the source itself.
     static func directory(of path: [UInt8]) -> [UInt8] {
         path.lastIndex(of: UInt8(ascii: "/")).map { Array(path[..<$0]) } ?? []
     }
