@@ -167,7 +167,7 @@ struct NamedFile {
     let content, explanation: String
     let keys: [String]
 
-    /// Fails for a playlist, and for a file that playlists do not name.
+    /// Fails for a playlist, and for a file absent from all playlists.
     init?(_ decision: FileDecision) {
         switch decision {
         case .clear(let proof): (content, explanation, keys) = ("plaintext", "not encrypted: \(proof)", [])

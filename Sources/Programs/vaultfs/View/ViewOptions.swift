@@ -5,7 +5,7 @@ internal import SystemPackage
 internal import VaultCrypto
 internal import ViewFormats
 
-/// A function that derives a key from a passphrase.
+/// A function for deriving a key from a passphrase.
 enum ViewKdf: String, CaseIterable, ExpressibleByArgument, Sendable {
     case sha256
 }

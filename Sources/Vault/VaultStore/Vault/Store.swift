@@ -54,7 +54,7 @@ package final class Store: Sendable {
     /// - Parameters:
     ///   - root: the vault's root directory, open for reading. The store duplicates it.
     ///   - cacheSize: bytes for the block cache.
-    ///   - readsCutFiles: a file that is shorter than its sealed length can be opened. The missing chunks do not verify.
+    ///   - readsCutFiles: a file shorter than its sealed length can be opened. The missing chunks do not verify.
     ///   - writerLock: of the locked vault. It is claimed if this store writes.
     ///   - setsLogAside: as in `LogRecovery.run`.
     ///   - traits: called for the traits of a store that writes. If nil, the store is probed.
