@@ -13,10 +13,7 @@ final class Library: @unchecked Sendable {
 
     /// AES in CBC mode, by the size of its key in bytes.
     private let aesCBC: [Int: OpaquePointer]
-    let aes256ECB, aes256CTR, poly1305, sha256, hkdf, scrypt: OpaquePointer
-    /// An EVP_MAC_CTX for HMAC-SHA256 under an arbitrary key. Each message copies it, because naming the digest anew
-    /// would fetch it each time.
-    let hmacTemplate: OpaquePointer
+    let aes256ECB, aes256CTR, poly1305, sha256, scrypt: OpaquePointer
     /// The available digests. A libcrypto restricted to FIPS lacks MD5, which only old files need.
     private let digests: [OpenSSLDigest: OpaquePointer]
 
@@ -30,14 +27,7 @@ final class Library: @unchecked Sendable {
         aes256CTR = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CTR", nil), "EVP_CIPHER_fetch AES-256-CTR")
         poly1305 = try Self.found(EVP_MAC_fetch(nil, "POLY1305", nil), "EVP_MAC_fetch POLY1305")
         sha256 = try Self.found(EVP_MD_fetch(nil, "SHA2-256", nil), "EVP_MD_fetch SHA2-256")
-        hkdf = try Self.found(EVP_KDF_fetch(nil, "HKDF", nil), "EVP_KDF_fetch HKDF")
         scrypt = try Self.found(EVP_KDF_fetch(nil, "SCRYPT", nil), "EVP_KDF_fetch SCRYPT")
-        let hmac = try Self.found(EVP_MAC_fetch(nil, "HMAC", nil), "EVP_MAC_fetch HMAC")
-        hmacTemplate = try Self.found(EVP_MAC_CTX_new(hmac), "EVP_MAC_CTX_new HMAC")
-        let noKey = [UInt8](repeating: 0, count: 32)
-        guard openssl_hmac_sha256_init(hmacTemplate, noKey, noKey.count) == 1 else {
-            throw .failed("EVP_MAC_init HMAC")
-        }
         var digests: [OpenSSLDigest: OpaquePointer] = [:]
         // Names of algorithms are not case-sensitive (crypto(7)).
         for digest in OpenSSLDigest.allCases { digests[digest] = EVP_MD_fetch(nil, digest.rawValue, nil) }

@@ -1,12 +1,13 @@
 internal import COpenSSL
+internal import Synchronization
 
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
 /// It is built here from AES-CBC and AES-CTR. OpenSSL 3.0 has it too, but one of its contexts serves a single message.
 /// Setting a key takes twice as long there (3.7 µs), and a name a sixth longer (1.9 µs).
 ///
-/// `@unchecked Sendable`: the keyed contexts are only copied (EVP_CIPHER_CTX_copy). They and the subkeys change only
-/// while `use` is closed, so that threads cannot read them.
+/// `@unchecked Sendable`: the keyed contexts are only copied (EVP_CIPHER_CTX_copy), and a copy serves one message at a
+/// time. They and the subkeys change only while `use` is closed, so that threads cannot read them.
 package final class SivCipher: @unchecked Sendable {
     /// The size in bytes of V, which precedes the ciphertext.
     package static let tagSize = 16
@@ -21,8 +22,24 @@ package final class SivCipher: @unchecked Sendable {
         var start = Block.zero
     }
 
-    /// CBC encryption under the first half of the key, for CMAC, and CTR under the second.
-    private let chain, stream: CipherContext
+    private final class Contexts {
+        /// CBC encryption under the first half of the key, for CMAC, and CTR under the second.
+        let chain, stream: CipherContext
+
+        init(_ chain: consuming CipherContext, _ stream: consuming CipherContext) {
+            self.chain = chain
+            self.stream = stream
+        }
+
+        init(copying other: Contexts) throws(CryptoError) {
+            chain = try CipherContext(copying: other.chain)
+            stream = try CipherContext(copying: other.stream)
+        }
+    }
+
+    private let keyed: Contexts
+    /// The copy that the last message used, for the next one: two copies take longer than a name.
+    private let spare = Atomic<Unmanaged<Contexts>?>(nil)
     private var subkeys = Subkeys()
     /// Entered for each message, so that copies of a key end before ``forget()`` returns.
     private let use = KeyUse()
@@ -30,19 +47,29 @@ package final class SivCipher: @unchecked Sendable {
     /// Makes a cipher under a 64-byte key. Throws `.invalidInput` for any other size, `.keyForgotten`, `.library`.
     package init(key: SecretBytes) throws(CryptoError) {
         let library = try Library.loaded()
-        chain = try CipherContext(library.aesCBC(keySize: 32), encrypts: true)
-        stream = try CipherContext(library.aes256CTR, encrypts: true)
+        keyed = Contexts(
+            try CipherContext(library.aesCBC(keySize: 32), encrypts: true),
+            try CipherContext(library.aes256CTR, encrypts: true))
         try setKey(key)
     }
 
-    deinit { wipeSubkeys() }
+    deinit {
+        replaceSpare(by: nil)
+        wipeSubkeys()
+    }
+
+    /// Frees the former spare contexts, which wipes them (EVP_CIPHER_CTX_free).
+    private func replaceSpare(by contexts: Contexts?) {
+        spare.exchange(contexts.map(Unmanaged.passRetained), ordering: .acquiringAndReleasing)?.release()
+    }
 
     /// Wipes the key schedules in place, after waiting for the current messages. From then on every message throws
     /// `.keyForgotten`. This and ``rekey(_:)``: one thread at a time.
     package func forget() {
         use.close()
-        chain.forgetKey()
-        stream.forgetKey()
+        replaceSpare(by: nil)
+        keyed.chain.forgetKey()
+        keyed.stream.forgetKey()
         wipeSubkeys()
     }
 
@@ -58,8 +85,8 @@ package final class SivCipher: @unchecked Sendable {
     private func setKey(_ key: SecretBytes) throws(CryptoError) {
         guard key.count == Self.keySize else { throw .invalidInput("an AES-256-SIV key of \(key.count) bytes") }
         try key.withKey { (key) throws(CryptoError) in
-            try chain.setKey(UnsafeRawBufferPointer(rebasing: key[..<32]))
-            try stream.setKey(UnsafeRawBufferPointer(rebasing: key[32...]))
+            try keyed.chain.setKey(UnsafeRawBufferPointer(rebasing: key[..<32]))
+            try keyed.stream.setKey(UnsafeRawBufferPointer(rebasing: key[32...]))
         }
         subkeys.whole = try encrypted(.zero).doubled
         subkeys.padded = subkeys.whole.doubled
@@ -68,7 +95,7 @@ package final class SivCipher: @unchecked Sendable {
 
     /// Returns AES of one block under the first half of the key.
     private func encrypted(_ block: Block) throws(CryptoError) -> Block {
-        let copy = try CipherContext(copying: chain)
+        let copy = try CipherContext(copying: keyed.chain)
         var block = block
         try withUnsafeMutableBytes(of: &block) { (bytes) throws(CryptoError) in
             guard let base = bytes.baseAddress else { return }
@@ -112,14 +139,15 @@ package final class SivCipher: @unchecked Sendable {
     }
 
     private func encrypt(_ plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> [UInt8] {
-        try withKeys(plaintext.count, data) { () throws(CryptoError) in
-            let vector = try vector(of: plaintext, data)
+        try withKeys(plaintext.count, data) { (contexts) throws(CryptoError) in
+            let vector = try vector(of: plaintext, data, contexts.chain)
             var ciphertext = [UInt8](repeating: 0, count: Self.tagSize + plaintext.count)
             try ciphertext.withUnsafeMutableBufferPointer { (bytes) throws(CryptoError) in
                 let output = UnsafeMutableRawBufferPointer(bytes)
                 output.storeBytes(of: vector, as: Block.self)
                 try applyStream(
-                    vector, to: plaintext, into: UnsafeMutableRawBufferPointer(rebasing: output[Self.tagSize...]))
+                    vector, to: plaintext, into: UnsafeMutableRawBufferPointer(rebasing: output[Self.tagSize...]),
+                    contexts.stream)
             }
             return ciphertext
         }
@@ -128,34 +156,40 @@ package final class SivCipher: @unchecked Sendable {
     private func decrypt(
         _ ciphertext: [UInt8], _ data: [[UInt8]], into plaintext: UnsafeMutableRawBufferPointer
     ) throws(CryptoError) {
-        try withKeys(plaintext.count, data) { () throws(CryptoError) in
+        try withKeys(plaintext.count, data) { (contexts) throws(CryptoError) in
             var isAuthentic = false
             defer { if !isAuthentic, let base = plaintext.baseAddress { OPENSSL_cleanse(base, plaintext.count) } }
             try ciphertext.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
                 let input = UnsafeRawBufferPointer(bytes)
                 var stated = input.loadUnaligned(as: Block.self)
-                try applyStream(stated, to: UnsafeRawBufferPointer(rebasing: input[Self.tagSize...]), into: plaintext)
-                var computed = try vector(of: UnsafeRawBufferPointer(plaintext), data)
+                try applyStream(
+                    stated, to: UnsafeRawBufferPointer(rebasing: input[Self.tagSize...]), into: plaintext,
+                    contexts.stream)
+                var computed = try vector(of: UnsafeRawBufferPointer(plaintext), data, contexts.chain)
                 isAuthentic = CRYPTO_memcmp(&stated, &computed, Self.tagSize) == 0
             }
             if !isAuthentic { throw .doesNotAuthenticate }
         }
     }
 
-    /// Calls `body` while the keys stay.
+    /// Calls `body` while the keys stay, with contexts of its own.
     @inline(__always)
     private func withKeys<Result>(
-        _ plaintextSize: Int, _ data: [[UInt8]], _ body: () throws(CryptoError) -> Result
+        _ plaintextSize: Int, _ data: [[UInt8]], _ body: (Contexts) throws(CryptoError) -> Result
     ) throws(CryptoError) -> Result {
         try refuseEmpty(plaintextSize, data)
         guard use.enter() else { throw .keyForgotten }
         defer { use.leave() }
-        return try body()
+        let known = spare.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue()
+        let contexts = if let known { known } else { try Contexts(copying: keyed) }
+        defer { replaceSpare(by: contexts) }
+        return try body(contexts)
     }
 
     /// Returns S2V of the data and the plaintext (RFC 5297 section 2.4).
-    private func vector(of plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]]) throws(CryptoError) -> Block {
-        let chain = try CipherContext(copying: chain)
+    private func vector(
+        of plaintext: UnsafeRawBufferPointer, _ data: [[UInt8]], _ chain: borrowing CipherContext
+    ) throws(CryptoError) -> Block {
         var sum = subkeys.start
         for item in data {
             let authenticator = try item.withUnsafeBufferPointer { (bytes) throws(CryptoError) in
@@ -208,10 +242,10 @@ package final class SivCipher: @unchecked Sendable {
 
     /// Applies CTR from the vector, with two of its bits cleared (RFC 5297 section 2.5).
     private func applyStream(
-        _ vector: Block, to input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
+        _ vector: Block, to input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer,
+        _ stream: borrowing CipherContext
     ) throws(CryptoError) {
         guard let from = input.baseAddress, let to = output.baseAddress else { return }
-        let stream = try CipherContext(copying: stream)
         let counter = Block(vector.x, vector.y & UInt64(0x7FFF_FFFF_7FFF_FFFF).bigEndian)
         try withUnsafeBytes(of: counter) { (counter) throws(CryptoError) in
             if let counter = counter.baseAddress { try stream.setVector(counter) }
