@@ -10,12 +10,11 @@ import VaultFormat
 
 /// The table of classes, states and operations (Manual/Locking.md), without a kernel.
 @Suite struct AdmissionTests {
-    /// The operations that a class allows while the vault is locked.
+    /// The operations allowed by a class while the vault is locked.
     struct Row: Sendable, CustomTestStringConvertible {
         var protectionClass: ProtectionClass
-        /// True if the mount has been unlocked before.
         var wasUnlocked: Bool
-        /// New open, lookup, listing. Attributes of objects that are not open.
+        /// New opens, lookups and listings, and attributes of closed objects.
         var anew: Bool
         /// Operations through an open handle, and attributes of an open file.
         var open: Bool
@@ -46,7 +45,7 @@ import VaultFormat
         if row.wasUnlocked { system.gate.enter(.locked) } else { system.gate.beLockedFromTheStart() }
     }
 
-    /// Succeeds, or is refused with ENOKEY. Nothing else is allowed.
+    /// Expects success or a refusal with ENOKEY.
     private func expect(
         _ passes: Bool, _ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
     ) {
@@ -92,7 +91,7 @@ import VaultFormat
         expect(row.anew, "link") {
             _ = try system.make(ascii("link"), in: .root, .hardLink(of: closed), for: vault.caller)
         }
-        // The directory decides about a name, but not about its attributes.
+        // A name is protected by the directory's class, an object's attributes by its own.
         #expect(try vault.names().contains("closed"))
     }
 

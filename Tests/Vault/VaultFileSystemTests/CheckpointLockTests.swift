@@ -9,7 +9,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// Checkpoints of the log and locks beside each other (Manual/Locking.md).
+/// Checkpoints of the log while the vault is being locked (Manual/Locking.md).
 @Suite(.timeLimit(.minutes(20))) struct CheckpointLockTests {
     @Test("a lock waits for no checkpoint, and the checkpoint needs no key")
     func atOnce() throws {
@@ -65,14 +65,14 @@ import VaultStore
         }
         let earlier = try modified()
         let seen = Mutex<[Int]?>(nil)
-        // The watched calls are this thread's.
+        // Safe because this thread makes the watched calls.
         nonisolated(unsafe) let writer = vault
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
             let isLog = call.path.hasSuffix("/vaultfs.log")
             guard call.kind == .write, !isLog, seen.withLock({ $0 == nil }) else { return 0 }
             seen.withLock { $0 = earlier }
             awaitTick()
-            // A new chunk, which is written in place.
+            // Writes a new chunk, which goes in place at once.
             try? writer.write(handle, pattern(4096), at: 4096)
             seen.withLock { $0 = try? modified() }
             return 0

@@ -8,7 +8,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// A state that differs from every state that the guarantee allows.
+/// A difference between the state after a cut and every state allowed by the guarantee.
 struct CutProblem: CustomStringConvertible {
     enum Kind: String {
         case mount, names, open, read, content, use, verify, silence
@@ -35,7 +35,7 @@ struct CutCheck {
     /// Checks the vault at `path`.
     /// - Parameters:
     ///   - isUsed: the vault is also written, unmounted and verified.
-    ///   - wound: damage of the log that was made after the cut.
+    ///   - wound: damage made to the log after the cut.
     func problems(_ path: String, _ cut: Cut, isUsed: Bool, _ wound: LogWound? = nil) throws -> [CutProblem] {
         var random = SeededGenerator(seed: ~cut.seed)
         do {
@@ -45,7 +45,7 @@ struct CutCheck {
                 if completesFirst { system.completeEverything() }
                 var found = try list(system)
                 if wound != nil {
-                    // It has the damaged log.
+                    // The damaged log is kept there.
                     found = found.filter { !$0.key.hasPrefix("lost+found") }
                 }
                 let isWriting = random.below(2) == 0
@@ -71,7 +71,7 @@ struct CutCheck {
         }
     }
 
-    /// Mounts the vault, and ends the mount. Files that wait to be sealed would keep the store, and its descriptors.
+    /// Mounts the vault for `body` and ends the mount. Otherwise files awaiting their seal would keep the store.
     private func mounted<Result>(_ path: String, _ body: (VaultFileSystem) throws -> Result) throws -> Result {
         let system = try vault.mount(path)
         defer { system.shutDown() }
@@ -80,7 +80,7 @@ struct CutCheck {
 
     // MARK: Names
 
-    /// Paths and file types. An id is nil for a directory.
+    /// Returns paths and file types. A directory's id is nil.
     private func list(_ system: VaultFileSystem) throws -> [String: FoundFile?] {
         var found: [String: FoundFile?] = [:]
         try list("", .root, system, &found)
@@ -133,26 +133,26 @@ struct CutCheck {
                 }
             }
         }
-        // Several trees may have these names. The one that fits best is meant.
+        // Several trees may have these names, so report the problems of the best match.
         return problems.min { $0.count < $1.count }
             ?? [CutProblem(kind: .names, text: "\(names.sorted()) is no tree of \(window)")]
     }
 
     // MARK: Contents
 
-    /// The content of a file. Chunks that cannot be read, and need not be, are in `lost`.
+    /// The content of a file. `lost` names the unreadable chunks, if they may be unreadable.
     private struct Content {
         var bytes: [UInt8]
         var lost: Range<Int> = 0..<0
     }
 
-    /// Nil for a file of which nothing is known.
+    /// Returns the content, or nil for a file with a lost history.
     private func content(
         _ file: FoundFile, _ system: VaultFileSystem, _ flags: Int32, _ wound: LogWound?
     ) -> Result<Content?, CutProblem.Failure> {
         var kind = CutProblem.Kind.open
         do {
-            // The first writer may give the file another id.
+            // Read the id before the open, because the first writer may give the file another.
             let fileID = try fileID(file, system)
             if let wound, wound.hidesFile(fileID) { return .success(nil) }
             let handle = try open(file, system, flags)
@@ -161,7 +161,7 @@ struct CutCheck {
             guard let lost = wound?.lostChunks(fileID) else {
                 return .success(Content(bytes: try read(handle, system)))
             }
-            // Another chunk of the file may be an error too, if the same cut has torn it: it is no torn tail below a lost one.
+            // The same cut may have torn another chunk, which is an error because a lost chunk follows it.
             return .success(try? readAround(lost, handle, system))
         } catch {
             return .failure(CutProblem.Failure(kind: kind, text: "\(error)"))
@@ -174,7 +174,7 @@ struct CutCheck {
         return try LogWound.fileID(of: system.pin(node).reopened(flags: O_RDONLY))
     }
 
-    /// Reads a file, with zeros for chunks that may be lost and are.
+    /// Reads a file, with zeros for the chunks in `chunks` if they are lost.
     private func readAround(
         _ chunks: Range<UInt64>, _ handle: FileHandle, _ system: VaultFileSystem
     ) throws -> Content {
@@ -210,7 +210,7 @@ struct CutCheck {
             let id = try system.lookUp(file.name, in: parent).id
             return try system.open(id, flags: flags, for: caller, workspace: workspace)
         }
-        // At ESTALE the kernel looks the file up again, once.
+        // On ESTALE, look the file up again, once, as the kernel does.
         do { return try once() } catch StoreError.system(.staleNFSFileHandle) { return try once() }
     }
 
@@ -246,7 +246,7 @@ struct CutCheck {
 
     // MARK: Use after the cut
 
-    /// Writes to each file. Returns what the files must then contain.
+    /// Writes to each file and returns the expected contents.
     private func use(
         _ found: [String: FoundFile?], _ system: VaultFileSystem, _ random: inout SeededGenerator
     ) throws -> [String: [UInt8]] {
@@ -256,7 +256,7 @@ struct CutCheck {
             guard let file else { continue }
             let handle = try open(file, system, O_RDWR)
             defer { system.release(handle) }
-            // Of the names of one file only the first.
+            // A file with several names is written under the first only.
             guard seen.insert(handle.file.fileID).inserted else { continue }
             var bytes = try read(handle, system)
             let data = random.bytes(1 + random.below(6000))

@@ -6,7 +6,7 @@ import VaultCrypto
 
 @testable import VaultFileSystem
 
-/// Locks and unlocks a mount of a workload.
+/// The lock of a mounted workload: locks and unlocks it.
 final class CutLock {
     private let controller: LockController
 

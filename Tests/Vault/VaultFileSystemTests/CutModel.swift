@@ -4,24 +4,24 @@ import TestSupport
 struct Cut {
     /// Number of calls before it.
     let call: Int
-    /// The process was killed, and its calls are all there.
+    /// True for a kill of the process, which leaves the effect of all its calls.
     let isKill: Bool
     let seed: UInt64
 }
 
-/// The operations of a program on a vault, and the states that may therefore be seen after a cut.
+/// The operations of a program on a vault, and the states possible after a cut.
 struct CutModel {
     struct Tree {
         /// Files by path, nil for directories.
         var entries: [String: FileModel?]
         var begun, returned: Int
-        /// The directories in which this tree differs from the one before.
+        /// The directories in which this tree differs from the previous one.
         var changed: Set<String>
     }
 
     private(set) var trees: [Tree]
     private var treeSyncs: [(tree: Int, at: Int)] = []
-    /// The tree in which a file was created, if not the first.
+    /// The tree in which a file was created, unless that was the first.
     private var births: [ObjectIdentifier: Int] = [:]
     var operations: [(text: String, span: FileModel.Span)] = []
 
@@ -71,12 +71,12 @@ struct CutModel {
         if let last = trees.lastIndex(where: { $0.changed.contains(path) }) { treeSyncs.append((last, count)) }
     }
 
-    /// Everything was synced by a clean end.
+    /// Notes a clean end, which has synced everything.
     mutating func noteEnd(at count: Int) {
         for case let file? in entries.values { file.noteSync(at: count) }
     }
 
-    /// The trees that may be seen after a cut.
+    /// Returns the trees possible after a cut.
     func window(_ cut: Cut) -> ClosedRange<Int> {
         let upper = trees.lastIndex { $0.begun <= cut.call } ?? 0
         let lower =

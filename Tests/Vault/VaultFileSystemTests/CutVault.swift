@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A vault whose backing directory is made of simulated states, and its mounts.
+/// A vault with simulated states as its backing directory, and its mounts.
 final class CutVault: Sendable {
     let chunkSize: Int
     let keyRing: KeyRing
@@ -24,7 +24,7 @@ final class CutVault: Sendable {
         self.chunkSize = chunkSize
         self.rootClass = rootClass
         masterKey = try SecretBytes.random(count: 32)
-        // A keyfile costs no scrypt.
+        // A keyfile saves the time of scrypt.
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
         let made = try VaultConfiguration.make(
             chunkSize: chunkSize, masterKey: masterKey, slots: [SlotRequest(secret: secret)],
@@ -44,8 +44,8 @@ final class CutVault: Sendable {
         try Bytes.put(LogHeader(logSize: LogHeader.smallestSize(keyRing.layout)).bytes, at: path + "/vaultfs.log")
     }
 
-    /// Mounts as the daemon does, without its threads, and without FUSE. Whatever a mount does after an unclean end
-    /// before it serves requests must be in here.
+    /// Mounts as the daemon does, without its threads, and without FUSE. After an unclean end this must do everything
+    /// that a daemon does before the first request.
     func mount(_ path: String) throws -> VaultFileSystem {
         let root = try Descriptor(path: FilePath(bytes: ascii(path)), flags: O_RDONLY | O_DIRECTORY)
         let lock = try WriterLock.acquire(root: root, .exclusive, wait: .seconds(60), isRemote: false)
@@ -58,7 +58,7 @@ final class CutVault: Sendable {
     /// Does what the daemon's threads do in the background.
     static func workInBackground(_ system: VaultFileSystem) { system.store.durability.sealer.sealAll() }
 
-    /// Makes the record of this process in the lock file one of another boot, as a cut leaves it.
+    /// Replaces the record of this process in the lock file by one of another boot, as after a power cut.
     static func reboot(_ path: String) throws {
         let lockFile = path + "/vaultfs.lock"
         guard let content = try? Bytes.of(lockFile), content.contains(UInt8(ascii: " ")) else { return }
@@ -67,7 +67,7 @@ final class CutVault: Sendable {
         try Bytes.put(record.bytes, at: lockFile)
     }
 
-    /// The damage that a verifier finds.
+    /// Returns the damage found by a verifier.
     func damage(_ path: String) throws -> [String] {
         var damage: [String] = []
         let directory = try VaultDirectory.open(FilePath(path))

@@ -9,7 +9,7 @@ import TestSupport
 extension CutWorkload {
     var files: [String] { model.entries.filter { $0.value != nil }.keys.sorted() }
 
-    /// The files whose names may be changed, and opened. While locked, only those that have arrived, which nobody can open.
+    /// The files with changeable names. While locked, only the arrivals, and their content cannot be opened.
     private var changeable: [String] {
         guard let arrived else { return files }
         return files.filter { path in arrived.contains { $0 === file(path) } }
@@ -28,7 +28,7 @@ extension CutWorkload {
     private func newPath() -> String {
         let directories = model.entries.filter { $0.value == nil }.keys.sorted() + ["", "", ""]
         let directory = directories[random.below(directories.count)]
-        // The longest has a sidecar.
+        // The longest name gets a sidecar.
         let name = random.below(8) == 0 ? String(repeating: "l", count: 200) : "f\(random.below(8))"
         return directory.isEmpty ? name : directory + "/" + name
     }
@@ -112,7 +112,7 @@ extension CutWorkload {
     func remove() throws {
         guard files.count > 1, !changeable.isEmpty else { return }
         let path = changeable[random.below(changeable.count)]
-        // A checkpoint may drop what it has in the log, unless it is still open.
+        // A checkpoint may drop the log's entries of a removed file, but must keep those of an open one.
         if random.below(2) == 0, let last = open.last(where: { $0.file === file(path) }), last.file.length > 0 {
             try write(
                 random.bytes(100), at: random.below(last.file.length), last.file, last.handle, last.isDurable)

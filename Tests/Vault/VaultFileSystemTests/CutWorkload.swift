@@ -9,7 +9,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// Random operations of programs on a mounted vault, recorded together with the calls that the store makes for them.
+/// Random operations of programs on a mounted vault, recorded with the store's calls for them.
 final class CutWorkload {
     typealias Open = (file: FileModel, handle: FileHandle, isDurable: Bool)
 
@@ -23,7 +23,7 @@ final class CutWorkload {
     private var record: DiskRecord?
     var model = CutModel()
     private var lock: CutLock?
-    /// Files that were made during the lock. Nil while unlocked.
+    /// Files made during the lock. Nil while unlocked.
     var arrived: [FileModel]?
     var chunkSize: Int { vault.chunkSize }
 
@@ -49,7 +49,7 @@ final class CutWorkload {
         defer {
             record.stop()
             lock?.stop()
-            // Files that wait to be sealed would keep the store, and its descriptors.
+            // Otherwise files awaiting their seal would keep the store and its descriptors.
             system.shutDown()
         }
         try mount()
@@ -57,9 +57,9 @@ final class CutWorkload {
         for _ in 0..<steps { try step() }
         if random.below(3) == 0 { try end() }
         open = []
-        // Its thread makes calls until then, for files that were closed while locked.
+        // Until it stops, the lock's thread makes calls for files closed while locked.
         lock?.stop()
-        // A store may change a file by a call that is not watched.
+        // A change by an unwatched call would be missing in the record.
         let unrecorded = try record.unrecorded()
         guard unrecorded.isEmpty else { throw TestFailure("not all changes were recorded of \(unrecorded)") }
         return record

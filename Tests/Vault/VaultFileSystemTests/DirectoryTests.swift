@@ -46,7 +46,7 @@ import VaultStore
         func isThere(_ entry: String) -> Bool { access(entry, F_OK) == 0 }
         for entry in ["vaultfs.tmp.0123", "vaultfs.tmp.4567"] {
             #expect(!isThere("\(path)/\(entry)"))
-            // The log and slot commands have temporary files in the root while it is mounted.
+            // In a mounted root they may be in use by the log or by slot commands.
             #expect(isThere("\(vault.path)/\(entry)"))
         }
         system.shutDown()
@@ -63,7 +63,7 @@ import VaultStore
         let entry = try system.directory(system.nodes.node(outer)).encode(ascii("c")).entry
         let name = String(decoding: entry, as: UTF8.self)
         let record = try Bytes.of(path + "/vaultfs.dir")
-        // A copy beside it, which is one below it after a move.
+        // A copy beside the directory, which a later move puts below its original.
         let copy = try vault.backing("copy")
         #expect(mkdir(copy, 0o700) == 0)
         try Bytes.put(record, at: copy + "/vaultfs.dir")
@@ -80,7 +80,7 @@ import VaultStore
         expect(.ioError) { _ = try vault.names(repeated) }
         expect(.ioError) { _ = try system.lookUp(ascii("c"), in: repeated) }
         #expect(try vault.names(system.lookUp(ascii("copy"), in: .root).id).isEmpty)
-        // mv(1) then makes a copy with a secret of its own.
+        // mv(1) reacts to this error with a copy that has a secret of its own.
         expect(.improperLink) {
             try system.rename(ascii("copy"), in: .root, to: ascii("copy"), in: found, flags: 0, for: .root)
         }
@@ -97,7 +97,7 @@ import VaultStore
         for _ in 0..<200 { node = try system.lookUp(ascii("d"), in: node).id }
         #expect(try vault.names(node).isEmpty)
         for _ in 0..<50 { node = try vault.directory("d", in: node) }
-        // None goes through those above it.
+        // Lookups that walked through all ancestors would take many more steps.
         #expect(system.nodes.steps - before < 50, "\(system.nodes.steps - before) steps")
     }
 
@@ -145,8 +145,8 @@ import VaultStore
         let long = try #require(names.first { $0.count > 160 })
         #expect(unlink(try vault.backing(long) + ".name") == 0)
         #expect(try Set(vault.names()) == names.subtracting([long]))
-        // Counted each time it is met. An entry after the last name shown is met again when the listing requests the
-        // names after it.
+        // A hidden name counts each time it is met. One after the last shown name is met again when the listing
+        // requests the names after that.
         #expect(system.statistics().hiddenNames ?? 0 >= 2)
         let nameless = try vault.backing(long).dropFirst(vault.path.count + 1)
         #expect(reported.withLock { $0 } == ["AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", String(nameless)])

@@ -6,7 +6,7 @@ import SystemPackage
 import TestSupport
 import Testing
 
-/// The simulated disk itself: what it may lose, and what it may not.
+/// Tests of the simulated disk: the changes that it may lose, and those that it must keep.
 @Suite struct DiskSimulationTests {
     private let directory: TemporaryDirectory
     private let root: Descriptor
@@ -18,7 +18,7 @@ import Testing
         root = try Descriptor(path: FilePath(bytes: ascii(directory.appending("store"))), flags: O_RDONLY | O_DIRECTORY)
     }
 
-    /// The contents of files that cuts after `body` leave, nil for a file that is absent.
+    /// Returns the contents of the named files in the states possible after `body`, nil for an absent file.
     private func states(of names: String..., after body: () throws -> Void) throws -> Set<[[UInt8]?]> {
         let record = try DiskRecord(of: store)
         try body()

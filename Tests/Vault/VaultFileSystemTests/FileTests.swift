@@ -9,12 +9,12 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// Files, attributes, and the operations that a read-only mount refuses.
+/// Files, attributes, and the operations refused by a read-only mount.
 @Suite struct FileTests {
     private let vault: MountedVault
     private var system: VaultFileSystem { vault.system }
 
-    /// XATTR_CREATE and XATTR_REPLACE, setxattr(2), which Glibc's module lacks.
+    /// XATTR_CREATE and XATTR_REPLACE of setxattr(2), missing in Glibc's module.
     private let createOnly: Int32 = 1
     private let replaceOnly: Int32 = 2
 
@@ -101,7 +101,7 @@ import VaultStore
         let handle = try system.open(again, flags: O_RDWR, for: .root, workspace: vault.workspace)
         try vault.write(handle, content, at: 5000)
         try system.synchronize(handle, dataOnly: false)
-        // The seal of the first close happens now, while the file is open and longer.
+        // The seal due to the first close is made now, while the file is open and longer.
         system.store.durability.sealer.sealAll()
         try vault.write(handle, [1, 2, 3], at: 10000)
         system.release(handle)
@@ -209,7 +209,7 @@ import VaultStore
         #expect(try vault.content(found.id) == pattern(5000))
     }
 
-    /// The state left by a daemon that died after a truncation to 5000, which is only in the log.
+    /// Leaves the state of a daemon killed after a truncation to 5000, which is only in the log.
     private func tearTruncation() throws {
         let id = try vault.file("f", pattern(9000)).id
         let path = try vault.backing("f")

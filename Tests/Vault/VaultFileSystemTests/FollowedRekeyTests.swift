@@ -11,8 +11,8 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A read-only file system over a vault that is rekeyed beside it: it never shows a directory as empty by mistake
-/// (FileFormat, Store-27).
+/// A read-only file system over a vault during its rekey: a directory never looks empty by mistake (FileFormat,
+/// Store-27).
 @Suite(.timeLimit(.minutes(20))) struct FollowedRekeyTests {
     private static let names = ["directory", "file"]
     private let path = FileManager.default.temporaryDirectory.path() + "/vaultfs-followed-" + UUID().uuidString
@@ -104,22 +104,22 @@ import VaultFormat
         let inner = try follower.lookUp(ascii("directory"), in: .root).id
         let innerHandle = try follower.openDirectory(inner)
         #expect(try list(innerHandle, follower) == ["file"])
-        // The first step is the inner directory's: its names are new, and its record is old.
+        // The first step concerns the inner directory: it leaves new names and the old record.
         #expect(throws: VaultError.self) {
-            // The step is not undone, because that would need memory too.
+            // The undo of the step would need memory too, so it does not happen.
             try rekey { (point) throws(StoreError) in if point == .writeRecord { throw .system(.noMemory) } }
         }
         expect(.ioError) { _ = try list(innerHandle, follower) }
         expect(.ioError) { _ = try list(follower) }
         #expect(follower.store.problems.count == 1)
         #expect(throws: StoreError.self) { _ = try mount(following: true) }
-        // The step is finished, and no other has begun.
+        // This rekey finishes the step, and fails before it begins another.
         #expect(throws: VaultError.self) {
             try rekey { (point) throws(StoreError) in if point == .writeIntent { throw .system(.noSpace) } }
         }
         expect(.staleNFSFileHandle) { _ = try list(innerHandle, follower) }
         #expect(try list(follower) == Self.names && follower.store.problems.isEmpty)
-        // The root has no other opening.
+        // The root's only opening is the mount's, so it is stale once the rekey has replaced its record.
         try rekey()
         expect(.staleNFSFileHandle) { _ = try list(follower) }
         withExtendedLifetime(directory) {}

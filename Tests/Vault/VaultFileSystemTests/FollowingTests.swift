@@ -9,7 +9,7 @@ import Testing
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A read-only file system over a vault that another machine writes.
+/// A read-only file system over a vault while another machine writes to it.
 @Suite(.timeLimit(.minutes(20))) struct FollowingTests {
     private let vault: MountedVault
     private let follower: VaultFileSystem
@@ -49,7 +49,7 @@ import Testing
         (0..<count).map { UInt8(truncatingIfNeeded: $0 / 7) ^ seed }
     }
 
-    /// A second later: what was known of the store is old.
+    /// Lets the follower check the store again, as after a second.
     private func look(_ handle: FileHandle) {
         _ = follower.store.foundChanges?.refreshed(isRetry: true)
         handle.file.parts.lengths.lastCheck.store(0, ordering: .releasing)
@@ -114,7 +114,7 @@ import Testing
         let file = FileHandleOnDisk(backing)
         let record = try file.read(200, count: 64)
         try file.write([UInt8](repeating: 9, count: 64), at: 200)
-        // The record is whole from the second read of the records on.
+        // The second read of the records, and each later one, finds a whole record.
         let looks = Atomic<Int>(0)
         let directory = FilePath(backing).lexicallyNormalized().removingLastComponent().string
         let found = try ReadFault.during(in: directory) { kind, _ in

@@ -10,8 +10,8 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// Copies of backing files that sync clients, backups and people put into a vault's directory. They have the id of the file, but
-/// not its name (FileFormat: Log-5).
+/// Copies of backing files, put into a vault's directory by sync clients, backups and people. They have the id of the
+/// file, but not its name (FileFormat: Log-5).
 @Suite struct ForeignCopyTests {
     private let vault: MountedVault
     private let manager = FileManager.default
@@ -33,7 +33,7 @@ import VaultFormat
         try handle.file.synchronize(dataOnly: true)
     }
 
-    /// Copies a backing file, with its times. The clock that gives a file its ctime must have moved on since the last change.
+    /// Copies a backing file, with its times.
     private func copy(_ source: String, to path: String) throws {
         try manager.createDirectory(
             at: URL(filePath: path).deletingLastPathComponent(), withIntermediateDirectories: true)
@@ -94,7 +94,7 @@ import VaultFormat
         #expect(system.store.problems.isEmpty)
         let copy = try Bytes.of(vault.path + "/.stversions/old")
         #expect(try EncryptedFileHeader.sealedLength(copy) == 40_960)
-        // Back under its name, it is the old version.
+        // Renamed back, the copy is the file's old version.
         #expect(rename(vault.path + "/.stversions/old", source) == 0)
         #expect(try content("f", mountAgain()) == old)
     }

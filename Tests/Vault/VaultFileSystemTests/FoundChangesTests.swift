@@ -8,8 +8,8 @@ import Testing
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// The attributes of files that a killed daemon has left with changes in the log, or with a torn end, as a read-only store
-/// shows them.
+/// The attributes of files as shown by a read-only store after the daemon was killed: with changes in the log, or with
+/// a torn tail.
 @Suite struct FoundChangesTests {
     private let vault: MountedVault
 
@@ -22,7 +22,7 @@ import Testing
                 root: FileDescriptor(rawValue: root.fd), keyRing: vault.keyRing, cacheSize: 1 << 20, isReadOnly: true))
     }
 
-    /// Expects the same attributes by lookup, by listing, while the file is open and after that. Returns them.
+    /// Expects the same attributes by lookup, by listing, while the file is open and afterwards, and returns them.
     private func expectSame(_ name: String) throws -> stat {
         let system = try read()
         let entry = try system.lookUp(ascii(name), in: .root)
@@ -48,7 +48,7 @@ import Testing
         let id = try vault.system.lookUp(ascii("changed"), in: .root).id
         let handle = try vault.system.open(id, flags: O_RDWR, for: vault.caller, workspace: vault.workspace)
         try vault.write(handle, pattern(100, seed: 2), at: 50)
-        // The daemon is killed here.
+        // From here on the test behaves as if the daemon had been killed.
         let shown = try vault.system.attributes(id)
         let found = try expectSame("changed")
         #expect(found.st_mtim.tv_sec == shown.st_mtim.tv_sec && found.st_mtim.tv_nsec == shown.st_mtim.tv_nsec)
@@ -62,7 +62,7 @@ import Testing
         let (_, handle) = try vault.system.create(
             ascii("torn"), in: .root, mode: 0o644, flags: O_RDWR, for: vault.caller)
         try vault.write(handle, pattern(8192))
-        // A power cut took the second record, and left its space.
+        // Simulates a power cut: the second record's data is gone, but its space remains.
         let backing = try vault.backing("torn")
         #expect(truncate(backing, 128 + 4128) == 0 && truncate(backing, 128 + 2 * 4128) == 0)
         try Bytes.put(ascii("1 another 1 here 1 1\n"), at: vault.path + "/vaultfs.lock")

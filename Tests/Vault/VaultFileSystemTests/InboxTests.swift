@@ -28,7 +28,6 @@ extension LockControllerTests {
             try system.setAttribute(id, ascii("user.vaultfs.class"), value: ascii(value), flags: 0)
         }
 
-        /// Locks, with or without the keys.
         private func lock(forgets: Bool) throws {
             if forgets { _ = try setup.lockForgetting() } else { #expect(try setup.lock() == false) }
         }
@@ -59,7 +58,7 @@ extension LockControllerTests {
                 ascii(name), in: inbox, to: ascii(newName), in: parent ?? inbox, flags: flags, for: vault.caller)
         }
 
-        /// Waits until files that were closed during the lock are purged.
+        /// Waits until the files closed during the lock are purged.
         private func awaitPurge() throws { #expect(try setup.lock()) }
 
         @Test(
@@ -71,7 +70,7 @@ extension LockControllerTests {
             let (entry, handle) = try system.create(
                 ascii("new.part"), in: inbox, mode: 0o644, flags: O_RDWR, for: vault.caller)
             try vault.write(handle, pattern(10_000))
-            // A multiplexer reads what it has written.
+            // A multiplexer reads its own output.
             #expect(try vault.read(handle) == pattern(10_000))
             refused { try open(entry.id) }
             try system.synchronize(handle, dataOnly: false)
@@ -136,7 +135,7 @@ extension LockControllerTests {
             refused { try open(old) }
             refused { _ = try system.attributes(old) }
             refused { _ = try vault.file("x", in: directory) }
-            // Its directory's class hides another one's names.
+            // The other directory's class hides the names in it.
             refused { try rename("new", to: "new", in: directory) }
             try unlock()
             #expect(try vault.names(inbox).sorted() == ["complete", "new", "old", "open to all"])
@@ -269,7 +268,7 @@ extension LockControllerTests {
                 try system.rename(ascii("f"), in: open, to: ascii("new"), in: inbox, flags: 0, for: vault.caller)
             }
             for name in ["also", "fifo"] { refused { _ = try find(name) } }
-            // One with a single name can be moved there.
+            // An inbox accepts a file with a single name.
             try vault.file("moved", in: open)
             try system.rename(ascii("moved"), in: open, to: ascii("moved"), in: inbox, flags: 0, for: vault.caller)
             _ = try find("moved")
@@ -347,7 +346,7 @@ extension LockControllerTests {
             }
         }
 
-        /// Writes and syncs until that fails. Returns what was acknowledged.
+        /// Writes and syncs until a call fails. Returns the acknowledged content.
         private func fill(_ handle: FileHandle) -> [UInt8] {
             var bytes: [UInt8] = []
             for size in [5000, 3000, 3000] {

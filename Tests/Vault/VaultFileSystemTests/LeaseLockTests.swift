@@ -17,7 +17,7 @@ import VaultStore
 @Suite(.timeLimit(.minutes(20))) struct LeaseLockTests {
     /// Caches without a kernel.
     private final class Caches: KernelCaches {
-        /// The pages of refused writes that cannot be dropped, so that an unlock fails.
+        /// Failures to drop the pages of refused writes. If there are any, an unlock fails.
         let unwritten = Monitor<[String]>([])
 
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
@@ -29,7 +29,7 @@ import VaultStore
         func wipeWorkers(waitingForAll: Bool) -> [String] { [] }
     }
 
-    /// A lease that ends when the test ends it.
+    /// A lease ended by the test.
     private final class Lease: LeaseKeeper {
         private let state = Mutex<(end: LeaseEnd?, hasEnded: Bool)>((nil, false))
         let notes = Atomic<Int>(0)
@@ -185,7 +185,7 @@ import VaultStore
         #expect(throws: UnlockRefusal.self) { try outcome.get() }
         _ = try setup.nextLock()
         #expect(setup.vault.keyRing.presentClasses != [])
-        // Each event tries the unlock again, and locks again.
+        // Each event causes another try of the unlock, and another lock.
         var receipt = try setup.expire()
         while receipt.reasons == [] { receipt = try setup.nextLock() }
         #expect(receipt.reasons == [LockReason.expired.rawValue])
@@ -212,7 +212,7 @@ import VaultStore
                 try setup.unlock { () throws(UnlockRefusal) in throw .slotExpired("") } == .failure(.slotExpired("")))
             let masterKey = vault.masterKey
             let lease = setup.lease
-            // At once: the right secret of an expired slot does not count as a guess.
+            // Allowed at once: the right secret of an expired slot does not count as a guess.
             let outcome = try setup.unlock { () throws(UnlockRefusal) in
                 UnlockSecret(masterKey) { lease.set(hasEnded: false) }
             }
@@ -286,7 +286,7 @@ import VaultStore
             #expect(try vault.read(handle) == pattern(5000))
             system.release(handle)
         }
-        // Once the lease has not ended any more, a lock again leaves the same keys.
+        // The unlock has ended the expiry, so another lock leaves the same keys.
         setup.controller.lockAndWait()
         #expect(try vault.content("none") == pattern(5000))
     }
@@ -300,7 +300,7 @@ import VaultStore
             hasEnded: false, end: LeaseEnd(wall: isWall ? wall : wall + far, boot: isWall ? boot + far : boot))
         let setup = try Setup(lease: lease)
         #expect(setup.controller.status().leaseEnds != nil)
-        // Checked immediately at the start. The timer makes the next check.
+        // The controller has checked the lease at its start. The timer makes the next check.
         lease.set(hasEnded: true, end: lease.end)
         #expect(try setup.nextLock().reasons == [LockReason.expired.rawValue])
     }

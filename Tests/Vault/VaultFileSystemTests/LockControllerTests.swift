@@ -92,7 +92,7 @@ import VaultStore
 
         deinit { controller.stop() }
 
-        /// The next lock or unlock that was not awaited yet.
+        /// Returns the next lock or unlock not awaited yet.
         func next() -> String? {
             events.wait(until: .now + .seconds(20)) { $0.isEmpty ? nil : $0.removeFirst() }
         }
@@ -137,7 +137,7 @@ import VaultStore
         let setup = try Setup()
         let (place, gate) = (setup.place, setup.vault.system.gate)
         let shown = Monitor<[String]>([])
-        // The lock thread is busy while the file comes, is found by a request, and goes.
+        // Keeps the lock thread busy while the lock file appears, is found by a request, and vanishes.
         setup.whenTold.update {
             $0 = { event in
                 guard case .didUnlock = event, (try? place.create()) != nil else { return }
@@ -154,7 +154,7 @@ import VaultStore
             }
         }
         #expect(try setup.unlock().get() == false)
-        // A file that comes meanwhile locks.
+        // Each new lock file causes a lock.
         for event in ["did-lock", "did-unlock", "did-lock"] { #expect(setup.next() == event) }
         #expect(shown.access { $0 } == ["locked", "refused: true", "unlocked"])
         #expect(setup.state == .locked)
@@ -240,9 +240,9 @@ import VaultStore
         let key: LockController.SecretSource = { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in
             UnlockSecret(masterKey.subrange(0..<masterKey.count))
         }
-        /// The last request for a secret, once there were this many.
+        /// Returns the last request for a secret, and expects this number of requests.
         func asked(_ count: Int) throws -> @Sendable (@escaping LockController.SecretSource) -> Void {
-            // Earlier actions are complete when this returns.
+            // The reply comes after all earlier actions.
             _ = try setup.unlock()
             #expect(setup.wanted.access { $0.count } == count)
             return try #require(setup.wanted.access { $0.last })
@@ -271,7 +271,7 @@ import VaultStore
         #expect(setup.wanted.access { $0.count } == 1 && setup.state == .locked)
         #expect(try setup.unlock(key) == .success(false))
         #expect(setup.next() == "did-unlock")
-        // The next time that a lock file was created and removed.
+        // Now a lock file comes and goes once more.
         try setup.place.create()
         setup.controller.poke()
         #expect(setup.next() == "did-lock")
@@ -337,7 +337,7 @@ import VaultStore
         #expect(try setup.lock(reason) == true)
         try setup.place.remove()
         setup.controller.poke()
-        // The lock is answered after a check of the lock files.
+        // The controller checks the lock files before it answers a lock.
         #expect(try setup.lock(reason) == true)
         #expect(setup.state == .locked)
         #expect(try setup.unlock() == .success(false))
@@ -394,7 +394,7 @@ import VaultStore
         #expect(try attempt() == .failure(.wrongSecret("no")))
         for _ in 0..<3 {
             guard case .failure(.tooManyTries) = try attempt(), tries.load(ordering: .relaxed) == 1 else {
-                // Allowed again after a second.
+                // The controller may accept another try after a second.
                 if ContinuousClock.now - started < .seconds(1) { Issue.record("a second secret was tried at once") }
                 return
             }
@@ -427,7 +427,7 @@ import VaultStore
                 stopped.update { $0 += 1 }
             }
         }
-        // Nothing shows this that could be awaited: the test is that the call does not return.
+        // There is no event to await, so wait a while and expect all calls to be still blocked.
         #expect(stopped.wait(until: .now + .milliseconds(50)) { $0 > 0 ? () : nil } == nil)
         setup.caches.isHeld.update { $0 = false }
         for thread in threads { thread.join() }

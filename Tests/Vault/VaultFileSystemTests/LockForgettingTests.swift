@@ -7,7 +7,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 extension LockControllerTests {
-    /// `vaultfs lock --forget` on a mount that keeps its keys otherwise.
+    /// `vaultfs lock --forget` on a mount that otherwise keeps its keys.
     @Suite struct Forgetting {
         private func key(of setup: Setup) -> LockController.SecretSource {
             { [masterKey = setup.vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
@@ -53,7 +53,6 @@ extension LockControllerTests {
 }
 
 extension LockControllerTests.Setup {
-    /// Locks as `vaultfs lock --forget` does.
     func lockForgetting() throws -> (receipt: LockReceipt, already: Bool) {
         let answer = Monitor<(LockReceipt, Bool)?>(nil)
         controller.lock(.command, forgetsKeys: true) { receipt, already in answer.update { $0 = (receipt, already) } }

@@ -8,28 +8,28 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Damage of a log's entry that was durable, as a later one says, made after a cut (FileFormat: Log-3, Log-10).
+/// Damage made after a cut to a log entry that a later entry shows to be durable (FileFormat: Log-3, Log-10).
 struct LogWound {
-    /// Ids of files of which nothing is known any more, because the entry's head is damaged too.
+    /// Ids of files with a lost history, because the damage includes an entry's head.
     private(set) var files: Set<UInt64> = []
-    /// The chunks that may be errors, if the head is intact. They are no older versions.
+    /// The damaged entry's chunks, if its head is intact. They may be unreadable, but must not be older versions.
     private(set) var lost: (file: UInt64, chunks: Range<UInt64>)?
 
     /// The ids of all files when the log was damaged.
     private let knownIDs: Set<UInt64>
 
-    /// True if nothing is known of a file with this id, or perhaps nothing: it has got another id since (FileFormat: Header-8).
+    /// Returns true if this file's history is or may be lost: the id may be a new one (FileFormat: Header-8).
     func hidesFile(_ fileID: UInt64) -> Bool {
         files.contains(fileID) || !files.isEmpty && !knownIDs.contains(fileID)
     }
 
-    /// The chunks that may be errors in a file with this id. Nil for none.
+    /// Returns the chunks that may be errors in a file with this id, or nil.
     func lostChunks(_ fileID: UInt64) -> Range<UInt64>? {
         guard let lost, lost.file == fileID || !knownIDs.contains(fileID) else { return nil }
         return lost.chunks
     }
 
-    /// Changes a byte or a sector of an entry in the log of a vault. Nil if no entry is known to be durable.
+    /// Changes a byte or a sector of an entry in the vault's log. Nil if no entry is known to be durable.
     init?(_ path: String, _ vault: CutVault, seed: UInt64) throws {
         let found = try Self.entries(path, vault)
         knownIDs = try Self.fileIDs(path)
@@ -42,7 +42,7 @@ struct LogWound {
         let place = entry.lowerBound + random.below(entry.count)
         let damage = random.below(2) == 0 ? place..<(place + 1) : (place / 512 * 512)..<(place / 512 * 512 + 512)
         let hit = found.filter { $0.range.overlaps(damage) }
-        // A later entry that is intact must know it.
+        // An intact later entry must state that all damaged ones were durable.
         let last = hit.map(\.entry.sequence).max() ?? 0
         guard found.contains(where: { !$0.range.overlaps(damage) && $0.entry.durable >= last }) else { return nil }
         if hit.count == 1, hit[0].entry.kind == .records,
@@ -57,7 +57,7 @@ struct LogWound {
         try Bytes.put(bytes, at: path + "/vaultfs.log")
     }
 
-    /// The file id in the header of a backing file, which need not be sound.
+    /// Returns the file id in the header of a backing file, even a damaged one.
     static func fileID(of file: Descriptor) throws -> UInt64 { try StoredHeader.unprovenFileID(of: file) }
 
     private static func fileIDs(_ path: String) throws -> Set<UInt64> {

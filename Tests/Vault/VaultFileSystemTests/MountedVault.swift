@@ -50,7 +50,6 @@ final class MountedVault {
         return (try VaultFileSystem(store: store, gate: LockGate(lock)), try Workspace(layout: store.layout))
     }
 
-    /// Mounts again, like a new mount.
     func remount(isReadOnly: Bool = false) throws {
         system.shutDown()
         (system, workspace) = try Self.mount(path, keyRing, lock, isReadOnly: isReadOnly)
@@ -95,7 +94,7 @@ final class MountedVault {
         return try read(handle)
     }
 
-    /// The content under a path, with every lookup undone by a forget.
+    /// Returns the content of the file at a path, and undoes every lookup by a forget.
     func content(_ path: String...) throws -> [UInt8] {
         var id = NodeID.root
         var seen: [NodeID] = []
@@ -134,7 +133,7 @@ final class MountedVault {
     }
 
     var nodes: Int {
-        // A file that waits for its seal keeps its node.
+        // Files awaiting their seal keep their nodes, so seal them first.
         system.store.durability.sealer.sealAll()
         return system.statistics().nodes ?? 0
     }
@@ -142,7 +141,7 @@ final class MountedVault {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-/// Expects the error that a program would get.
+/// Expects this error, as a program would get it.
 func expect(
     _ errno: Errno, _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation,
     _ body: () throws -> Void
@@ -158,6 +157,6 @@ func expect(
 }
 
 extension Caller {
-    /// A caller who may do anything.
+    /// A caller with all rights.
     static var root: Self { Self(uid: 0, gid: 0) }
 }

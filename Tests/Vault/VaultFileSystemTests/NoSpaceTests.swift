@@ -11,12 +11,12 @@ import Testing
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// Changes for which the store has no space until a checkpoint frees that of the log and of deleted files.
+/// Changes on a full store, which a checkpoint helps by freeing the space of the log and of deleted files.
 @Suite(.timeLimit(.minutes(20))) struct NoSpaceTests {
     /// A change that may need space.
     struct Change: CustomTestStringConvertible, Sendable {
         let testDescription: String
-        /// Prepares the change under a name that is not used yet, and returns a function that makes and checks it.
+        /// Prepares the change under an unused name. Returns a function to make and check the change.
         let prepare: @Sendable (MountedVault, String) throws -> (() throws -> Void)
 
         init(_ name: String, _ prepare: @escaping @Sendable (MountedVault, String) throws -> (() throws -> Void)) {
@@ -24,7 +24,7 @@ import Testing
             self.prepare = prepare
         }
 
-        /// A change of a file of 10,000 bytes that is open, and the content that it leaves.
+        /// Returns a change of an open file of 10,000 bytes. `change` returns the expected content.
         static func ofOpenFile(
             _ name: String, _ change: @escaping @Sendable (MountedVault, FileHandle) throws -> [UInt8]
         ) -> Change {
@@ -41,7 +41,7 @@ import Testing
             }
         }
 
-        /// A change in the root.
+        /// Returns a change in the root.
         static func ofNames(
             _ name: String, _ change: @escaping @Sendable (MountedVault, [UInt8]) throws -> Void
         ) -> Change {
@@ -184,7 +184,7 @@ import Testing
         #expect(status.st_size == off_t(length))
     }
 
-    /// Makes the log have something, by an overwrite.
+    /// Overwrites some bytes, so that the log has an entry.
     private func useLog(_ vault: MountedVault, _ used: NodeID) throws {
         let handle = try vault.system.open(used, flags: O_RDWR, for: .root, workspace: vault.workspace)
         try vault.write(handle, [7], at: 100)
@@ -192,7 +192,7 @@ import Testing
         try #require(vault.system.store.log.usedSize > 0)
     }
 
-    /// Counts the calls that may need space. Refuses those with these numbers.
+    /// Returns a watcher of the calls that may need space: it counts them, and refuses the numbered ones.
     private func refusing(_ numbers: Range<Int>, _ calls: Monitor<Int>) -> @Sendable (WatchedCall) -> Int32 {
         { call in
             guard ![.truncate, .remove, .synchronize, .synchronizeAll].contains(call.kind) else { return 0 }
@@ -215,7 +215,7 @@ import Testing
             let releases = vault.system.spaceReleases.load(ordering: .relaxed)
             CallWatcher.watch(vault.path, includesAttributes: true, refusing(number..<(number + 1), calls)) {
                 do { try run() } catch let error as StoreError where error.isNoSpace {
-                    // The change itself has made a checkpoint just before, so that there was nothing more to free.
+                    // The change itself has just made a checkpoint, so a second one would have freed nothing.
                     #expect(vault.system.store.log.usedSize == 0, "call \(number)")
                     let now = vault.system.spaceReleases.load(ordering: .relaxed)
                     #expect(now == releases, "call \(number)")
@@ -255,12 +255,12 @@ import Testing
         }
     }
 
-    /// Number of descriptors of the vault's files that have no name.
+    /// Returns the number of descriptors of the vault's deleted files.
     private func deletedFiles(_ vault: MountedVault) throws -> Int {
         try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count { name in
             var status = stat()
             let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(name)")
-            // Not by the path, which has no name of a file made with O_TMPFILE.
+            // Count by link count, because the kernel shows a path without a name for a file made with O_TMPFILE.
             guard target?.hasPrefix(vault.path + "/") == true, let number = CInt(name) else { return false }
             return fstat(number, &status) == 0 && status.st_nlink == 0
         }
@@ -294,7 +294,7 @@ import Testing
         let data = pattern(400_000, seed: 2)
         for isOnce in [false, true] {
             let wasRefused = Monitor(false)
-            // The new chunks, which follow the first ones in the log.
+            // Refuses the new chunks, which follow the existing ones already written to the log.
             let answer = { @Sendable (call: WatchedCall) -> Int32 in
                 guard call.kind == .write, !call.path.hasSuffix("/vaultfs.log") else { return 0 }
                 return wasRefused.access { wasRefused in

@@ -10,7 +10,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// Names as reported to the kernel, and the nodes kept for them.
+/// Names as reported to the kernel, and the nodes for them.
 @Suite struct NodeTests {
     private let vault: MountedVault
     private var system: VaultFileSystem { vault.system }
@@ -52,7 +52,7 @@ import VaultStore
         let inner = try vault.directory("e", in: directory)
         try vault.file("f", in: inner, [1])
         let path = try vault.backing("d")
-        // Nothing keeps the number.
+        // Close all directories, because an open one would keep the inode number in use.
         system.closeDirectories()
         #expect(try Command(["cp", "-a", path, path + ".new"]).run().exitCode == 0)
         #expect(try Command(["rm", "-r", path]).run().exitCode == 0)
@@ -62,7 +62,7 @@ import VaultStore
         #expect(try system.attributes(directory).st_mode & S_IFMT == S_IFDIR)
         #expect(try vault.names(inner) == ["f"])
         system.closeDirectories()
-        // Another directory under its name is not it.
+        // A different directory with the same name must not pass for this one.
         #expect(Glibc.rename(path, path + ".old") == 0)
         _ = try vault.directory("d")
         expect(.staleNFSFileHandle) { _ = try vault.names(directory) }
@@ -85,7 +85,7 @@ import VaultStore
 
     @Test("A file that is made while another loses its last name is not confused with it")
     func reusedInode() throws {
-        // For a long name the entry is removed first, and then its sidecar. In between, the store may reuse the inode.
+        // For a long name the store removes the entry first, and then its sidecar. In between, it may reuse the inode.
         let long = ascii(String(repeating: "l", count: 200))
         let other = try vault.directory("other")
         let old = try vault.file(String(repeating: "l", count: 200), [1]).id
@@ -93,7 +93,7 @@ import VaultStore
         let (system, caller) = (self.system, vault.caller)
         let made = Mutex<NodeEntry?>(nil)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            // The first call after the one that freed the inode.
+            // This is the first call after the inode was freed.
             guard call.kind == .remove, made.withLock({ $0 == nil }),
                 (try? system.lookUp(long, in: .root)) == nil
             else { return 0 }
@@ -102,7 +102,7 @@ import VaultStore
             made.withLock { $0 = created?.entry }
             return 0
         }
-        // As the kernel reports the path of a descriptor.
+        // The kernel reports the path of a descriptor in this form.
         let path = vault.path.replacing("//", with: "/")
         try CallWatcher.watch(path, answer) { () throws in try system.remove(long, in: .root, isDirectory: false) }
         let entry = try #require(made.withLock { $0 })
@@ -162,7 +162,7 @@ import VaultStore
         let file = try vault.file("f", [1]).id
         system.store.durability.sealer.sealAll()
         let (path, caller) = (try vault.backing("f"), vault.caller)
-        // Made before, so that it does not get the file's inode number.
+        // Made before the file is removed, so that it does not get the file's inode number.
         #expect((isLink ? symlink("/", path + "x") : mkdir(path + "x", 0o700)) == 0)
         #expect(unlink(path) == 0 && Glibc.rename(path + "x", path) == 0)
         expect(.staleNFSFileHandle) {
@@ -184,7 +184,7 @@ import VaultStore
             let shown = file.withoutSealing(status)
             #expect(shown.st_mode == before.st_mode && shown.st_mtim.tv_sec == 10 && shown.st_ctim.tv_sec == 20)
         }
-        // A later change has a later time.
+        // A later change shows a later time.
         (after.st_mode, after.st_mtim.tv_sec, after.st_ctim.tv_sec) = (S_IFREG | 0o600, 50, 50)
         let shown = file.withoutSealing(after)
         #expect(shown.st_mode == after.st_mode && shown.st_mtim.tv_sec == 50 && shown.st_ctim.tv_sec == 50)
@@ -260,7 +260,7 @@ import VaultStore
         try vault.write(handle, Array(repeating: 5, count: 9000))
         #expect(try vault.read(handle).count == 9000)
         #expect(try system.attributes(entry.id).st_size == 9000)
-        // A new file of that name is another node.
+        // A new file with the old name is another node.
         let other = try vault.file("f", [1])
         #expect(other.id != entry.id)
         system.release(handle)
@@ -279,7 +279,7 @@ import VaultStore
             try system.remove(ascii("d"), in: .root, isDirectory: true)
         }
         #expect(try system.attributes(directory).st_nlink == 0)
-        // As getdents(2) of any file system does. readdir(3) treats it as the end.
+        // Every file system returns this from getdents(2) for a removed directory. readdir(3) treats it as the end.
         expect(.noSuchFileOrDirectory) { _ = try vault.names(directory) }
         expect(.noSuchFileOrDirectory) { _ = try system.lookUp(ascii("x"), in: directory) }
         #expect(throws: StoreError.self) { try vault.file("x", in: directory) }
@@ -312,12 +312,12 @@ import VaultStore
 
     @Test("An inode number that another file has got in the backing directory is another file")
     func inodeReuse() throws {
-        // The file system chooses the number, so a node under the number of the new file stands for the old one.
+        // The test cannot choose the new file's inode number, so it uses a node with that number for the old file.
         let old = try vault.file("old", [1, 1, 1]).id
         _ = try vault.content(old)
         system.shutDown()
         let other = try vault.file("new", [2, 2]).id
-        // In the backing directory: another file's content on the inode of this node.
+        // Puts another file's content on this node's inode, in the backing directory.
         let moved = try Array(dataOf(try vault.backing("new")))
         try moved.withUnsafeBytes { bytes in
             let file = open(try vault.backing("old"), O_WRONLY | O_TRUNC)

@@ -8,7 +8,7 @@ import Testing
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// Files that are cut when they are opened, to what is authenticated. The kernel has their old size.
+/// Files cut to their authenticated length at the open, while the kernel has their old size.
 @Suite struct OldSizeTests {
     private let vault: MountedVault
     private let notified = Monitor<[UInt64]>([])
@@ -40,14 +40,14 @@ import Testing
                 isReadOnly: isReadOnly, writerLock: lock))
     }
 
-    /// The use of the page cache for an opening of the file, which is closed again.
+    /// Opens and closes the file. Returns how the kernel may use its page cache for that opening.
     private func caching(_ id: NodeID, _ flags: Int32, _ system: VaultFileSystem) throws -> PageCaching {
         let handle = try system.open(id, flags: flags, for: .root, workspace: vault.workspace)
         defer { system.release(handle) }
         return system.pageCaching(of: handle)
     }
 
-    /// Expects that the kernel is notified once, and must look the file up once.
+    /// Expects one notification of the kernel, which then must look the file up once.
     private func expectOnce(_ entry: NodeEntry, _ flags: Int32, _ system: VaultFileSystem) throws {
         #expect(try caching(entry.id, flags, system) == .outdated)
         #expect(notified.access { $0 } == [entry.id.rawValue])

@@ -10,7 +10,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// A rename over a file that is open, on a store that refuses that and then removes the old file at its last close (SMB).
+/// A rename over an open file on a store that refuses it, and then removes the old file at its last close (SMB).
 @Suite(.timeLimit(.minutes(20))) struct OpenFileRenameTests {
     private static let long = String(repeating: "l", count: 200)
 
@@ -35,7 +35,7 @@ import VaultStore
         }
         #expect(try vault.read(handle) == [1] && vault.content(name) == [3])
         vault.system.release(handle)
-        // Of the probe.
+        // The only refusal is that of the probe.
         #expect(store.refusals == 1)
         #expect(try vault.names() == [name])
         try vault.remount()
@@ -140,13 +140,13 @@ import VaultStore
             try vault.system.store.log.renewIfNeeded()
             try handle.file.synchronize(dataOnly: true)
             #expect(store.refusals == 1)
-            // The state that a kill leaves.
+            // Copies the state that a kill would leave.
             let copies = DirectoryCopies(of: vault.path)
             try copies.take()
             let log = try Data(contentsOf: URL(filePath: copies.paths[0] + "/vaultfs.log"))
             #expect(log.count > 4096)
             #expect(try !entries(vault).contains { $0.contains("kept") || $0.contains("tmp") })
-            // Somebody removes it.
+            // Simulates a removal by another program.
             unlink(vault.path + "/vaultfs.log")
             try vault.write(handle, [3])
             try handle.file.synchronize(dataOnly: true)

@@ -10,12 +10,12 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// Attributes outside `user.*`, of which the daemon remembers that an object has none.
+/// Attributes outside `user.*`. The daemon remembers if an object has none.
 @Suite struct OtherAttributeTests {
     private let vault: MountedVault
     private var system: VaultFileSystem { vault.system }
     private let name = ascii("system.posix_acl_access")
-    /// Version 2, then tag, permissions and id of each entry (linux/posix_acl_xattr.h): u::rw-, u:1:r--, g::r--, m::r--, o::---.
+    /// u::rw-, u:1:r--, g::r--, m::r--, o::--- (linux/posix_acl_xattr.h): version 2, then each tag, permissions and id.
     private let list: [UInt8] =
         [2, 0, 0, 0] + entry(1, 6) + entry(2, 4, id: 1) + entry(4, 4) + entry(16, 4) + entry(32, 0)
 
@@ -52,7 +52,7 @@ import VaultStore
         let systems = try Descriptor(path: "/proc/filesystems", flags: O_RDONLY).read(at: 0, count: 1 << 16)
         let hasLabels = String(decoding: systems, as: UTF8.self).contains("selinuxfs")
         expect(hasLabels ? .noData : .notSupported) { _ = try system.attribute(file, name) }
-        // An access list is another matter: programs would take it for unsupported.
+        // The error differs for an access list, because programs would take it for an unsupported feature.
         expect(.noData) { _ = try system.attribute(file, self.name) }
         try system.setAttribute(file, self.name, value: list, flags: 0)
         expect(hasLabels ? .noData : .notSupported) { _ = try system.attribute(file, name) }
@@ -120,7 +120,7 @@ import VaultStore
         let file = try vault.file("f", [1]).id
         let handle = try system.open(file, flags: O_RDWR, for: .root, workspace: vault.workspace)
         defer { system.release(handle) }
-        // An overwrite, which goes to the log.
+        // An overwrite goes to the log.
         try vault.write(handle, [2])
         let (system, name) = (self.system, self.name)
         let looks = Atomic(0)

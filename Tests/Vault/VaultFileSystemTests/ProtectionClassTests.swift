@@ -89,7 +89,7 @@ import VaultStore
         #expect(try get(old) == "complete")
         try system.rename(ascii("moved"), in: .root, to: ascii("moved"), in: directory, flags: 0, for: vault.caller)
         #expect(try get(moved) == "complete")
-        // Moved out, it keeps the class that it got inside, and so do a directory and objects made in it afterwards.
+        // Moved out, the directory keeps the class from inside, and so do objects made in it afterwards.
         try system.rename(ascii("inner"), in: directory, to: ascii("out"), in: .root, flags: 0, for: vault.caller)
         #expect(try get(try vault.file("x", in: inner).id) == "unless-open")
         #expect(
@@ -118,14 +118,14 @@ import VaultStore
         let node = try system.nodes.node(directory)
         let before = try system.directory(node)
         let listing = try system.openDirectory(directory)
-        // As if the LRU cache had evicted it, so that the change is made through another opening.
+        // Simulates an eviction from the LRU cache, so that the change is made through another opening.
         system.directories.remove(node)
         #expect(try system.directory(node) !== before)
         try set(directory, "none")
         for opening in [before, listing.directory, try system.directory(node)] {
             #expect(opening.protectionClass == .none)
         }
-        // A late insertion of the first opening.
+        // Simulates a late insertion of the first opening.
         system.directories.insert(before, for: node)
         #expect(try get(try vault.file("f", in: directory).id) == "none")
         #expect(try system.nodes.node(.root).directoryClass?.value == .complete)
@@ -172,7 +172,7 @@ import VaultStore
         handle.file.parts.attributes.onHiddenWrite.set { [system = vault.system] status in
             told(status)
             guard status.after == nil else { return }
-            // As a write of the header does.
+            // A write of the header moves times and mode like this.
             let moved = [timespec(tv_sec: 1000, tv_nsec: 5), timespec(tv_sec: 1000, tv_nsec: 5)]
             futimens(handle.file.reader.fd, moved)
             fchmod(handle.file.reader.fd, 0o700)

@@ -8,7 +8,7 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// The log does not work, and the durability thread makes a new one when the store answers again (FileFormat: Log-14).
+/// A failed log, and the durability thread that makes a new one when the store answers again (FileFormat: Log-14).
 @Suite(.timeLimit(.minutes(20))) struct RenewalTests {
     /// A vault whose log fails on demand, with the durability thread.
     private final class Place {
@@ -33,7 +33,7 @@ import VaultStore
             return try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
         }
 
-        /// Runs `body`, which gets functions that make the log fail and work again.
+        /// Runs `body` with two functions: one makes the log fail, the other makes it work again.
         func watching(_ body: (_ fail: () -> Void, _ mend: () -> Void) throws -> Void) rethrows {
             let answer = { @Sendable [isGone] (call: WatchedCall) -> Int32 in
                 call.path.contains("/vaultfs.log") && isGone.access { $0 } ? EIO : 0
@@ -54,7 +54,7 @@ import VaultStore
             fail()
             expect(.ioError) { try vault.system.synchronize(handle, dataOnly: true) }
             mend()
-            // A request does not wait for a thread that has not begun.
+            // Wait for the thread's first round, because requests do not wait for a thread that has not begun.
             try poll("the durability thread", timeout: .seconds(60)) { vault.system.store.problems.isEmpty }
             try vault.write(handle, [1])
             fail()
@@ -66,7 +66,7 @@ import VaultStore
             mend()
             try vault.write(handle, [3])
         }
-        // The request may be quicker than the thread's report.
+        // The request may return before the thread reports the end of the problem.
         try poll("the checkpoint", timeout: .seconds(20)) { vault.system.store.problems.isEmpty }
         #expect(try vault.read(handle).first == 3)
         vault.system.release(handle)
@@ -78,7 +78,7 @@ import VaultStore
         let id = try vault.file("a", pattern(10_000)).id
         vault.system.store.durability.sealer.sealAll()
         let handle = try vault.system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
-        // The log is open from here on.
+        // This write opens the log.
         try vault.write(handle, [1])
         let log = vault.path + "/vaultfs.log"
         func kept() throws -> [String] {

@@ -9,11 +9,11 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// A lock that forgets the keys seals what was written before (Manual/Protection.md).
+/// Locks that forget the keys, and so must seal all earlier writes (Manual/Protection.md).
 @Suite(.timeLimit(.minutes(20))) struct SealedAtLockTests {
     private static let names = ["appended", "cut", "overwritten", "sparse", "new", "open"]
 
-    /// Makes files with each kind of change, closed, except one, whose handle is returned.
+    /// Makes closed files with each kind of change, and an open one, whose handle is returned.
     private func change(_ vault: MountedVault) throws -> FileHandle {
         for name in Self.names.dropLast(2) { try vault.file(name, pattern(9000)) }
         let system = vault.system
@@ -51,7 +51,7 @@ import VaultStore
         setup.controller.lock(.command, forgetsKeys: isForced)
         let receipt = try setup.nextComplete()
         #expect(receipt.missingData == [] && setup.vault.system.presentKeys.count == 3)
-        // Also if the vault is unmounted now.
+        // An unmount now must not change the result.
         setup.vault.system.shutDown()
         for (name, path) in zip(Self.names, paths) { #expect(try isSealed(path), "\(name)") }
     }
@@ -82,7 +82,7 @@ import VaultStore
         let paths = try paths(vault)
         let isHeld = Monitor(true)
         let hold = { @Sendable (call: WatchedCall) -> Int32 in
-            // A cut is made in place.
+            // A checkpoint puts a cut in place by this call.
             if call.kind == .truncate, call.path == paths[1] { isHeld.wait { $0 ? nil : () } }
             return 0
         }
@@ -127,7 +127,7 @@ import VaultStore
             if call.kind == .synchronize, paths.contains(call.path) { isHeld.wait { $0 ? nil : () } }
             return 0
         }
-        // The timeouts are short after a request that has not returned.
+        // Leave one request in flight, because the lock's later timeouts are short after such a request.
         let inFlight = vault.system.gate.register()
         vault.system.gate.enter(inFlight)
         try CallWatcher.watch(vault.path, hold) {

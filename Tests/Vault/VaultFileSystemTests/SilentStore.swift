@@ -7,20 +7,20 @@ import VaultCrypto
 @testable import FileSystem
 @testable import Locking
 
-/// A vault with a lock controller that waits a second for operations of a store that does not respond. On a busy
-/// machine a working store may take longer too. Then a receipt that should be complete is followed by another.
+/// A vault with a lock controller that waits a second for a silent store. On a busy machine a working store may take
+/// longer too. Then an incomplete receipt precedes the complete one.
 final class SilentStore {
-    /// An action of a test in the middle of an operation, once.
+    /// A test's action in the middle of an operation, run once.
     typealias Hook = Mutex<(@Sendable () -> Void)?>
 
     /// Caches without a kernel. One of them waits for the store while `isHeld`.
     final class Caches: KernelCaches {
         let isHeld = Monitor(false)
-        /// While set, the pages of refused writes cannot be dropped.
+        /// While set, `dropUnwritten` does not return.
         let areUnwrittenHeld = Monitor(false)
-        /// Number of workers that wait for the store in fsync(2).
+        /// Number of workers waiting for the store in fsync(2).
         let busyWorkers = Atomic<Int>(0)
-        /// Called when the buffers of threads are wiped. After that a lock wipes the keys.
+        /// Called when the buffers of threads are wiped. A lock wipes the keys afterwards.
         let whenWiping = Hook(nil)
 
         func freeInodes(_ inodes: [UInt64]) -> [String] { [] }
@@ -41,7 +41,7 @@ final class SilentStore {
         }
     }
 
-    /// The actions of the lock controller's thread when it has locked.
+    /// The actions of the lock controller's thread after a lock.
     private final class Announcements: Sendable {
         let receipts = Monitor<[LockReceipt]>([])
         let whenLocked = Hook(nil)
@@ -75,13 +75,13 @@ final class SilentStore {
 
     deinit { controller.stop() }
 
-    /// The next receipt that was published.
+    /// Returns the next published receipt.
     func next() throws -> LockReceipt {
         let next = announcements.receipts.wait(until: .now + .seconds(20)) { $0.isEmpty ? nil : $0.removeFirst() }
         return try #require(next)
     }
 
-    /// The first complete receipt that is published.
+    /// Returns the next complete receipt, and drops those before it.
     func nextComplete() throws -> LockReceipt {
         while true {
             let receipt = try next()
@@ -89,25 +89,23 @@ final class SilentStore {
         }
     }
 
-    /// Locks, and waits until all is purged.
+    /// Locks, and waits until everything is purged.
     func lockWholly() throws {
         controller.lock(.command)
         _ = try nextComplete()
     }
 
-    /// Makes a lock file appear.
     func createLockFile() throws {
         try place.create()
         controller.poke()
     }
 
-    /// Removes the lock file.
     func removeLockFile() throws {
         try place.remove()
         controller.poke()
     }
 
-    /// The number of requests for a secret. Earlier requests to the lock controller are complete when it returns.
+    /// Returns the number of requests for a secret, after the lock controller has completed all earlier actions.
     func timesWanted() throws -> Int {
         _ = try unlock().awaited()
         return wanted.access { $0.count }
@@ -120,7 +118,7 @@ final class SilentStore {
         give(key)
     }
 
-    /// Called by the lock controller's thread the next time that it has locked, and purged everything.
+    /// Sets the action for the lock controller's next lock that has purged everything. Its thread runs it.
     func whenLocked(_ body: @escaping @Sendable () -> Void) {
         announcements.whenLocked.withLock { $0 = body }
     }
@@ -130,14 +128,14 @@ final class SilentStore {
         { [masterKey = vault.masterKey] () throws(UnlockRefusal) in UnlockSecret(masterKey) }
     }
 
-    /// The reply to `unlock`, when it comes.
+    /// Unlocks. The result gets the reply.
     func unlock(_ key: LockController.SecretSource? = nil) -> Monitor<Result<Bool, UnlockRefusal>?> {
         let answer = Monitor<Result<Bool, UnlockRefusal>?>(nil)
         controller.unlock(secret: key) { outcome in answer.update { $0 = outcome } }
         return answer
     }
 
-    /// The reply to `lock`.
+    /// Locks, and returns the reply.
     func lock() throws -> (receipt: LockReceipt, already: Bool) {
         let answer = Monitor<(LockReceipt, Bool)?>(nil)
         controller.lock(.command) { receipt, already in answer.update { $0 = (receipt, already) } }
@@ -147,7 +145,7 @@ final class SilentStore {
 }
 
 extension Monitor {
-    /// Returns the value, if it comes.
+    /// Waits for the value, and returns it.
     func awaited<Value>() throws -> Value where State == Value? {
         try #require(wait(until: .now + .seconds(20)) { $0 })
     }

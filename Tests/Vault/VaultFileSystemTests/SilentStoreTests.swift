@@ -10,7 +10,7 @@ import Testing
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A lock while requests wait for a store that does not answer.
+/// A lock while requests wait for a silent store.
 @Suite(.timeLimit(.minutes(20))) struct SilentStoreTests {
     @Test(
         "A request that does not return: refused at once, the rest reported, and purged when it returns",
@@ -91,7 +91,7 @@ import Testing
             setup.controller.lock(.command)
             let receipt = try? setup.next()
             #expect(receipt?.missingData?.isEmpty == false)
-            // The timeout of this store is a second, and a lock has few steps.
+            // Few steps of a lock wait for this store, each for a second at most.
             #expect(ContinuousClock.now - started < .seconds(20))
         }
     }
@@ -105,13 +105,13 @@ import Testing
         setup.caches.areUnwrittenHeld.update { $0 = true }
         let outcome = Monitor<Result<Bool, UnlockRefusal>?>(nil)
         setup.controller.unlock(reply: { result in outcome.update { $0 = result } })
-        // Stays locked, and says so.
+        // The vault stays locked, and its receipt says so.
         _ = try setup.next()
         let first = outcome.wait(until: .now + .seconds(20)) { $0 }
         guard case .failure? = first else { return #expect(Bool(false), "\(String(describing: first))") }
         #expect(gate.state != .unlocked && !gate.isUnlocked())
         setup.caches.areUnwrittenHeld.update { $0 = false }
-        // It unlocks by itself when the kernel answers.
+        // The controller unlocks by itself when the kernel answers.
         try poll("the unlock") { gate.state == .unlocked }
     }
 

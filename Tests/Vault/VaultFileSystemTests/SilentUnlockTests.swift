@@ -8,13 +8,13 @@ import Testing
 @testable import Locking
 @testable import VaultFileSystem
 
-/// Unlocks while the store does not respond, and locks that are requested meanwhile.
+/// Unlocks while the store does not respond, and locks requested meanwhile.
 @Suite(.timeLimit(.minutes(20))) struct SilentUnlockTests {
     private static let overtaken = UnlockRefusal.failed("a lock was asked for meanwhile")
     private static let unended = "keys of an unlock that was given up"
 
-    /// Expects a locked vault that is not fully purged, which refuses an unlock. After `answer`, expects that it is
-    /// purged.
+    /// Expects a locked vault with something left to purge, which refuses an unlock. After `answer`, expects a complete
+    /// purge.
     private func expectPurge(_ setup: SilentStore, answer: () -> Void) throws {
         let (receipt, already) = try setup.lock()
         #expect(already && !receipt.complete)
@@ -100,7 +100,7 @@ import Testing
 
     @Test("a secret asked for that came while one was tried is asked for again when the store answers")
     func secretAskedForThatCame() throws {
-        // Long enough for a lock after which the secret is requested only once.
+        // Long enough to complete a lock, so that the secret is requested only once.
         let setup = try SilentStore(.forget, patience: 5000)
         try setup.createLockFile()
         _ = try setup.nextComplete()
@@ -114,7 +114,7 @@ import Testing
             return try key()
         }
         isTried.wait { $0 ? () : nil }
-        // Cancelled, and the lock file is removed again.
+        // A new lock file cancels the try, and its removal requests the secret again.
         try setup.createLockFile()
         #expect(try setup.timesWanted() == 1)
         try setup.removeLockFile()
@@ -146,7 +146,7 @@ import Testing
     @Test("none while the keys of a lock are still being wiped: they would go with the others")
     func noneWhileKeysOfLock() throws {
         var unpurged: [String] = []
-        // On a busy machine another step may be late, and then the keys are not wiped yet.
+        // On a busy machine another step may be late and delay the wiping of the keys, so try several times.
         for _ in 0..<5 {
             unpurged = try unpurgedWhileWiping()
             if unpurged.count == 1 { break }
@@ -154,14 +154,14 @@ import Testing
         #expect(unpurged.count == 1 && unpurged.first?.hasPrefix("keys: ") == true, "\(unpurged)")
     }
 
-    /// The remains of a lock whose keys are still being wiped. If only the keys remain, an unlock was refused
-    /// meanwhile.
+    /// Returns what a lock has left to purge while its keys are still being wiped. If only the keys are left, it also
+    /// expects the refusal of an unlock.
     private func unpurgedWhileWiping() throws -> [String] {
         let setup = try SilentStore(.forget)
         let gate = setup.vault.system.gate
         let inFlight = gate.register()
         defer { gate.leave(inFlight) }
-        // Comes after the lock has waited for requests, and is awaited before keys are wiped.
+        // Enters the gate after the lock has waited for requests. The lock awaits this request before it wipes keys.
         setup.caches.whenWiping.withLock { $0 = { gate.enter(inFlight) } }
         setup.controller.lock(.command)
         let first = try setup.next()

@@ -4,13 +4,13 @@ import TestSupport
 import Testing
 import VaultFormat
 
-/// Random operations, and the states that a kill or a power cut may leave of them at any moment, also during recovery.
+/// Random operations, and the states possible after a kill or a power cut at any moment, also during recovery.
 ///
-/// `scripts/torture/cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and the
-/// seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make, and VAULTFS_CUT_FAILURES the number of
-/// failures after which a lane ends.
+/// `scripts/torture/cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and
+/// the seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make, and VAULTFS_CUT_FAILURES the number
+/// of failures after which a lane ends.
 @Suite(.timeLimit(.minutes(20))) struct SimulatedDiskTests {
-    /// Number of cuts of a run, with those of recoveries.
+    /// Number of cuts in a run, including those of recoveries.
     private static let cutsOfARun = 200
     private static let lanes = 4
 
@@ -54,7 +54,7 @@ private struct CutRun {
     private let record: DiskRecord
     private let check: CutCheck
 
-    /// Mostly the smallest chunks.
+    /// Returns the chunk size for a seed, mostly the smallest.
     private static func chunkSize(_ seed: UInt64) -> Int {
         switch seed % 20 {
         case 17: 8192
@@ -80,7 +80,7 @@ private struct CutRun {
         var disk = SimulatedDisk(record.initial)
         var former = record.initial
         var applied = 0
-        // With two cuts of every fifth recovery it makes 200. Mounts of vaults with large chunks take long.
+        // Two cuts of every fifth recovery make it 200. There are fewer with large chunks, whose mounts take long.
         let cuts = vault.chunkSize > 1 << 16 ? 14 : 143
         let planned = (0..<cuts).map { number -> (number: Int, cut: Cut) in
             var random = SeededGenerator(seed: seed &* 1_000_003 &+ UInt64(number))
@@ -95,7 +95,7 @@ private struct CutRun {
             if let only, only != number { continue }
             let next = applied < events.count ? events[applied] : nil
             var state = cut.isKill ? disk.killed(during: next, seed: cut.seed) : disk.cut(seed: cut.seed)
-            // A sync client or a backup has copied files before.
+            // Simulates a sync client or a backup that has copied files before the cut.
             if cut.seed % 3 == 0 { state.addForeignCopies(of: former, seed: cut.seed) }
             if cut.seed % 4 == 1 { former = disk.killed(during: nil, seed: 0) }
             let problems = try problems(of: state, cut, number, recoveryIsCut: [5, 8, 9, 18].contains(number % 20))

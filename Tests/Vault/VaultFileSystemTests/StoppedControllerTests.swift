@@ -3,7 +3,7 @@ import Testing
 
 @testable import Locking
 
-/// A lock controller that was stopped, while the control socket is still served.
+/// A stopped lock controller while the control socket is still served.
 @Suite(.timeLimit(.minutes(20))) struct StoppedControllerTests {
     private static let refusal = UnlockRefusal.failed("the vault is being unmounted")
 

@@ -10,7 +10,7 @@ import Testing
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// A store that fails under a mount: which errors show that, when it ends, and what the end of the mount says
+/// A store that fails under a mount: the errors that show it, its end, and the report at the unmount
 /// (Manual/Recovery.md, "The disk or the server goes away").
 @Suite(.timeLimit(.minutes(20))) struct StoreFailureTests {
     private static let ofStore: [Errno] = [
@@ -40,7 +40,7 @@ import Testing
             vault.system.failed(.system(errno))
             #expect(store.problems.count == 1 && store.problems.first?.contains("\(errno)") == true, "\(errno)")
             #expect(vault.system.missingData == store.problems)
-            // The store answers.
+            // The store answers this, so the fault ends.
             try vault.system.synchronizeEverything()
             #expect(store.problems.isEmpty && vault.system.missingData.isEmpty, "\(errno)")
         }
@@ -55,7 +55,7 @@ import Testing
         #expect(vault.system.store.problems.isEmpty)
         vault.system.failed(.system(.ioError))
         #expect(vault.system.store.problems.count == 1)
-        // Nothing was written.
+        // A read-only mount has written nothing, so it misses no data.
         #expect(vault.system.missingData.isEmpty)
     }
 
@@ -75,7 +75,7 @@ import Testing
         }
         try CallWatcher.watch(vault.path, again) { try durability.confirm() }
         #expect(vault.system.store.problems.count == 1)
-        // A full disk answers.
+        // A full disk has answered, so the store works again.
         try CallFaults(.full, first: 0, count: .max).during(in: vault.path) { try durability.confirm() }
         #expect(vault.system.store.problems.isEmpty)
         #expect(try vault.names().isEmpty)
@@ -209,7 +209,7 @@ import Testing
 
     // MARK: The end
 
-    /// A mount with changes that are acknowledged and not in place, and its writer lock.
+    /// A mount with acknowledged changes that are not in place yet, and its writer lock.
     private struct Ending {
         static let content = pattern(10_000, seed: 2) + pattern(3000)
         let vault: MountedVault
@@ -223,7 +223,7 @@ import Testing
             vault.system.shutDown()
             root = try Descriptor(path: FilePath(bytes: ascii(vault.path)), flags: O_RDONLY | O_DIRECTORY)
             system = try Self.mount(vault, root)
-            // Open until the end, as at a SIGTERM.
+            // The file stays open until the end, as at a SIGTERM.
             let id = try system.lookUp(ascii("f"), in: .root).id
             handle = try system.open(id, flags: O_RDWR, for: .root, workspace: vault.workspace)
             _ = try Self.content.withUnsafeBytes {
@@ -244,10 +244,10 @@ import Testing
             return try VaultFileSystem(store: store)
         }
 
-        /// True if the vault says that the end was a clean one.
+        /// Returns true if the lock file records a clean end.
         func isClean() throws -> Bool { try Bytes.of(vault.path + "/vaultfs.lock") == ascii("\n") }
 
-        /// Expects everything in the next mount.
+        /// Expects all changes in the next mount.
         func check(_ context: Comment) throws {
             let next = try Self.mount(vault, root)
             for (name, content) in [("f", Self.content), ("new", pattern(50))] {
@@ -279,7 +279,7 @@ import Testing
                 #expect(missing.isEmpty, context)
                 break
             }
-            // A store that has died stays dead.
+            // If the store fails for good, data is missing at the end, whichever call was the first to fail.
             if count == .max { #expect(!missing.isEmpty, context) }
             try ending.check(context)
             number += 1

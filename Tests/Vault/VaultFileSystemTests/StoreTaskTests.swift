@@ -4,7 +4,7 @@ import Testing
 
 @testable import Locking
 
-/// Tasks that a lock waits for only a limited time.
+/// Tasks for which a lock waits only a limited time.
 @Suite(.timeLimit(.minutes(20))) struct StoreTaskTests {
     private final class Secret: Sendable {}
 
@@ -12,7 +12,7 @@ import Testing
         weak var secret: Secret?
     }
 
-    /// Weak references to the secret that a task captured and to its result.
+    /// Weak references to the secret captured by a task, and to its result.
     private final class Traces: Sendable {
         let taken = Mutex(Trace())
         let returned = Mutex(Trace())
@@ -23,7 +23,7 @@ import Testing
 
     private let isHeld = Monitor(true)
     private let traces = Traces()
-    /// The number of secrets that exist when it ends.
+    /// The number of secrets alive when the task ends.
     private let left = Monitor<Int?>(nil)
 
     private func begin() -> StoreTask<Secret> {

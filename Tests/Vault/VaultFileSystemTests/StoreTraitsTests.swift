@@ -12,7 +12,7 @@ import VaultFormat
 @testable import VaultFileSystem
 @testable import VaultStore
 
-/// Mounts on stores that lack an ability, which the probe finds (StoreTraits).
+/// Mounts on stores with a missing ability, which the probe finds (StoreTraits).
 @Suite(.timeLimit(.minutes(20))) struct StoreTraitsTests {
     private let vault: MountedVault
 
@@ -35,7 +35,7 @@ import VaultFormat
         for (length, name) in [(255, 255), (235, 255), (234, 144), (189, 112), (175, 112), (143, 80), (20, 0)] {
             #expect(EntryName.longestName(entryLength: length) == name)
         }
-        // Nothing is tried for reading.
+        // A read-only mount makes no probe.
         try vault.remount(isReadOnly: true)
         #expect(vault.system.store.traits.locks == nil)
         #expect(try vault.system.space().f_namemax == 255)
@@ -137,7 +137,7 @@ import VaultFormat
         #expect(try vault.names() == ["e"])
     }
 
-    /// Runs `body` on a store that refuses to rename a directory while a file below it is open.
+    /// Runs `body` on a store that refuses to rename a directory with an open file below it.
     private func refusingOpenFiles(_ onRefusal: @escaping @Sendable () -> Void, body: () throws -> Void) throws {
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .rename, let source = call.source, Self.isDirectory(source),
@@ -152,7 +152,7 @@ import VaultFormat
         }
     }
 
-    /// True if this process has a file open at the server (not with O_PATH) below a directory.
+    /// Returns true if this process has a file below a directory open at the server (not with O_PATH).
     private static func hasOpenFile(below directory: String) -> Bool {
         let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
         return descriptors.contains { name in

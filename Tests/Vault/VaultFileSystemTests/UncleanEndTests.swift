@@ -24,7 +24,7 @@ import VaultFormat
         root = try Descriptor(path: FilePath(bytes: ascii(vault.path)), flags: O_RDONLY | O_DIRECTORY)
     }
 
-    /// Ends the mount that made the vault. Leaves its lock file as after a kill, or as after a clean end.
+    /// Ends the mount that made the vault, and leaves the lock file of a kill or of a clean end.
     private func end(cleanly: Bool = false) throws {
         vault.system.shutDown()
         let note = WriterRecord(
@@ -64,7 +64,7 @@ import VaultFormat
         try FileManager.default.subpathsOfDirectory(atPath: path)
     }
 
-    /// Makes a file that is cut to `size` bytes, and a whole one. Returns their backing paths.
+    /// Makes two files, one of them cut to `size` bytes. Returns their backing paths.
     private func makeFiles(_ size: Int) throws -> (cut: String, whole: String) {
         try vault.file("cut", pattern(500))
         try vault.file("whole", pattern(500))
@@ -262,7 +262,7 @@ import VaultFormat
     @Test("the next mount starts the walk again if it did not run or was stopped")
     func earlyEnd() throws {
         let (cut, _) = try makeFiles(0)
-        // An import, for example, has no such thread.
+        // An import, for example, opens the vault without the walk's thread.
         try mount().shutDown()
         #expect(try Bytes.of(lockFile) == ascii("incomplete\n"))
         let stopped = try mount()
@@ -274,7 +274,7 @@ import VaultFormat
         let system = try mount()
         system.completeEverything()
         expect(.ioError) {
-            // The remains are completed, so a file that is cut now is damage.
+            // The walk has completed all remains of the unclean end, so another cut file is damage.
             try #require(truncate(cut, 0) == 0)
             _ = try content("cut", system)
         }
@@ -293,7 +293,7 @@ import VaultFormat
             let walking = try BackgroundThread { system.completeEverything() }
             if !isUnmounted {
                 system.gate.enter(.unlocked)
-                // Without keys the walk tries again.
+                // The walk needs keys, so it waits for them and tries again.
                 #expect(try Bytes.of(cut).isEmpty)
                 try system.restoreKeys(vault.masterKey)
                 try poll("the walk") { system.statistics().isCompleting == false }

@@ -11,15 +11,15 @@ import VaultStore
 
 @testable import VaultFileSystem
 
-/// The lease of a mounted vault, under clocks of the tests' own.
+/// The lease of a mounted vault, with clocks set by the tests.
 @Suite(.timeLimit(.minutes(20))) struct VaultLeaseTests {
-    /// A wall clock that anybody can set, and one that nobody can set. In milliseconds.
+    /// A wall clock that anybody can set, and a boot clock that nobody can. In milliseconds.
     private final class Clocks: Sendable {
         private let times: Mutex<(wall: Int64, boot: Int64)>
 
         init(_ wall: Int64) { times = Mutex((wall, 5000)) }
 
-        /// Lets time pass, while somebody sets the wall clock by this much.
+        /// Lets time pass. Meanwhile the wall clock is set by `change` seconds.
         func pass(_ seconds: Int64, setting change: Int64 = 0) {
             times.withLock { $0 = ($0.wall + (seconds + change) * 1000, $0.boot + seconds * 1000) }
         }
@@ -28,14 +28,14 @@ import VaultStore
         }
     }
 
-    /// A vault with a slot 2 that has a lease. Removed with the object.
+    /// A vault with a lease on slot 2. Removed with the object.
     private final class Place {
         let path = FilePath(FileManager.default.temporaryDirectory.path() + "/vaultfs-lease-" + UUID().uuidString)
         let owner: SlotSecret
         let leased: SlotSecret
         let masterKey: SecretBytes
         let keyRing: KeyRing
-        /// After the slots were made, however long that took.
+        /// A time in seconds, after the slots were made, however long that took.
         let start: Int64
         let clocks: Clocks
 
@@ -209,7 +209,7 @@ import VaultStore
         #expect(!lease.hasEnded())
         #expect(lease.end?.wall == (place.start + 100) * 1000)
 
-        // A window does not start under a clock that is before the slot was made.
+        // A window does not start while the clock is before the slot's creation.
         let endless = try Place()
         let early = Clocks((endless.start - 10_000) * 1000)
         let other = try endless.lease(clock: early.clock)
@@ -227,7 +227,7 @@ import VaultStore
         let place = try Place()
         let whenRead = Mutex<(@Sendable () throws -> Void)?>(nil)
         let clock = place.clocks.clock
-        // The stored time is compared with the current time.
+        // `VaultLease` calls this clock to compare the stored time.
         let lease = try place.lease(
             clock: LeaseClock(
                 wall: {
@@ -259,7 +259,7 @@ import VaultStore
             let place = try Place()
             let whenRead = Mutex<(@Sendable () -> Void)?>(nil)
             let clock = place.clocks.clock
-            // The stored time is compared with the current time.
+            // `VaultLease` calls this clock to compare the stored time.
             let lease = try place.lease(
                 clock: LeaseClock(
                     wall: {
@@ -345,7 +345,7 @@ import VaultStore
             try VaultDirectory.open(place.path).openSlot(with: place.leased, at: place.start + 499)
         }
         #expect(try VaultDirectory.open(place.path).configuration == before)
-        // The owner of a slot without an end can still open the vault.
+        // A slot without an expiry still opens the vault for its owner.
         #expect(try VaultDirectory.open(place.path).openSlot(with: place.owner, at: 0).slot.id == 1)
     }
 

@@ -70,7 +70,7 @@ import VaultFormat
         for count in stored.indices { _ = formatError { _ = try codec.decrypt(pack: Array(stored[..<count])) } }
         let other = try AttributeCodec(key: try SecretBytes.random(count: 64))
         #expect(formatError { _ = try other.decrypt(pack: stored) }?.kind == .doesNotAuthenticate)
-        // A pack is not the value of an attribute, and a value is not a pack.
+        // Neither may pass for the other: a pack for the value of an attribute, or a value for a pack.
         #expect(formatError { _ = try codec.decrypt(value: stored, name: ascii("user.pack")) } != nil)
         #expect(
             formatError { _ = try codec.decrypt(pack: try codec.encrypt(value: [], name: ascii("user.pack"))) } != nil)

@@ -4,7 +4,7 @@ import VaultFormat
 @Suite struct ChunkLayoutTests {
     static let chunkSizes = [4096, 16384, 1_048_576]
 
-    /// (plaintext length, backing size) around the chunk of each size.
+    /// Pairs of plaintext length and backing size around the chunk boundaries of each size.
     static let grid: [(chunkSize: Int, length: UInt64, backingSize: UInt64)] = chunkSizes.flatMap { chunkSize in
         let c = UInt64(chunkSize)
         return [

@@ -3,13 +3,13 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// A header or record under another class's key.
+/// A header or record after a change of class, so under another class's key.
 @Suite struct ClassChangeTests {
     let vault: TestVault
 
     init() throws { vault = try TestVault() }
 
-    /// Every class to every other, and to itself.
+    /// Changes from every class to every other, and to itself.
     static let changes = ProtectionClass.ofFiles.flatMap { old in ProtectionClass.ofFiles.map { (old, $0) } }
 
     private func parse(_ bytes: [UInt8]) throws -> FileHeader { try FileHeader.parse(bytes) }
@@ -32,7 +32,7 @@ import VaultFormat
             let before = try made.serialized(keys: keys)
             var changed = try rewrapped(made, as: new, keys: keys)
             #expect(changed.protectionClass == new && changed.fileID == made.fileID)
-            // The header in memory opens without serialization, too.
+            // The header in memory also opens directly, without serialization.
             #expect(
                 try changed.openKeys(classCipher: try vault.classCipher(new), vault: vault.id).attributeKey.revealed
                     == keys.attributeKey.revealed)
@@ -64,7 +64,7 @@ import VaultFormat
                 _ = try header.openKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
             }
         }
-        // The halves of two headers of one file do not combine to a third.
+        // Halves of two headers of one file must not combine to a third.
         for cut in [6, 16, 40, 64, 112] {
             _ = formatError("\(cut)") {
                 let header = try parse(Array(bytes[..<cut] + before[cut...]))

@@ -7,7 +7,7 @@ import VaultFormat
     private static let digits = String(repeating: "Zz09", count: 10) + "ZzA"
     private static let long = "vaultfs.long." + digits
 
-    /// Forms of Syncthing, Nextcloud, Dropbox, Seafile, rclone, editors, and clients that count.
+    /// Additions by Syncthing, Nextcloud, Dropbox, Seafile, rclone, editors, and by clients that number the copies.
     private static let additions = [
         ".sync-conflict-20261124-101010-ABCDEFG", " (conflicted copy 2026-11-24 101010)",
         " (Ada's conflicted copy 2026-11-24)", " (SFConflict ada@example.org 2026-11-24-10-10-10)", ".conflict1",

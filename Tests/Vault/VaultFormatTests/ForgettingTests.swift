@@ -3,7 +3,7 @@ import VaultCrypto
 
 @testable import VaultFormat
 
-/// Keys of files and directories that are forgotten while their objects stay.
+/// Forgotten keys of files and directories whose objects stay.
 @Suite struct ForgettingTests {
     let vault: VaultID
     let cipher: SivCipher
@@ -50,7 +50,7 @@ import VaultCrypto
             kind { _ = try DirectoryRecord.parse(bytes).openKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
     }
 
-    /// The error of `body`.
+    /// Returns the kind of the error thrown by `body`.
     private func kind(_ body: () throws -> Void) -> FormatError.Kind? {
         do { try body() } catch { return (error as? FormatError)?.kind }
         return nil

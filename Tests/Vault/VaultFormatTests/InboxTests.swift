@@ -3,7 +3,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// Headers of files that are made while the vault is locked (FileFormat, Inbox).
+/// Headers of files made while the vault is locked (FileFormat, Inbox).
 @Suite struct InboxTests {
     private let vault: TestVault
     private let keys: InboxKeys
@@ -101,7 +101,7 @@ import VaultFormat
         for bit in 0..<bytes.count * 8 {
             var damaged = bytes
             damaged[bit / 8] ^= 1 << UInt8(bit % 8)
-            // The highest bit of a public key does not count (RFC 7748, section 5), but it is part of the wrap key.
+            // RFC 7748, section 5, ignores the highest bit of a public key, but here the bit is part of the wrap key.
             _ = formatError("bit \(bit)") {
                 let header = try FileHeader.parse(damaged)
                 let cipher =

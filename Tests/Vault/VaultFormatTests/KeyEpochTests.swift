@@ -93,7 +93,7 @@ import VaultCrypto
             let changed = try parse(begun, old, new)
             #expect(throws: FormatError.self) { try changed.openMasterKey(with: made.passphrase) }
         }
-        // A reader of version 1 does not know the feature. If someone removed it, the slot would not open.
+        // A reader of version 1 refuses this unknown feature. Without the feature in the head, the slot would not open.
         let slot = try #require(begun.slots.first)
         let bare = VaultConfiguration.headLines(vault: begun.vault, chunkSize: 4096, features: [])
         #expect(try slot.open(with: made.passphrase, head: bare) == nil)

@@ -16,7 +16,7 @@ import VaultCrypto
         secret = try SlotSecret.keyfile(try SecureRandom.bytes(count: 40))
     }
 
-    /// The state at `now` of a slot 4 that was made later than the other slots of `test`.
+    /// Returns the state at `now` of a slot 4, made later than the other slots of `test`.
     private func lease(
         expires: String? = nil, window: PlayWindow? = nil, at now: String
     ) throws -> Lease {

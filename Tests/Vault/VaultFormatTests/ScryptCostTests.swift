@@ -12,7 +12,7 @@ import VaultFormat
         for (others, expected) in [
             ([], .standard), ([weak], .standard), ([strong], strong), ([weak, strong], strong),
             ([strong, weak], strong),
-            // Never cheaper than the slot that it replaces.
+            // A new slot must never be cheaper than the one it replaces.
             ([parallel], parallel),
         ] as [([ScryptCost], ScryptCost)] {
             #expect(ScryptCost.beside(others) == expected, "\(others)")

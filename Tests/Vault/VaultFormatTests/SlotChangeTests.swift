@@ -13,7 +13,7 @@ import VaultFormat
         keyfile = try SlotSecret.keyfile(try SecureRandom.bytes(count: 40))
     }
 
-    /// The configuration that a reader parses from the bytes to be written.
+    /// Parses the bytes to be written, as a reader will.
     private func reread(_ change: ConfigurationChange) throws -> VaultConfiguration {
         try VaultConfiguration.parse(change.checkedBytes(masterKey: test.masterKey))
     }
@@ -134,7 +134,7 @@ import VaultFormat
         let before = try #require(configuration.slot(2)?.expires)
         #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds("2030-01-31T23:59:58Z"))?.slot.id == 2)
         #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 4)
-        // Without another slot, the caller must detect the expiry.
+        // The expired slot opens because there is no other, so the caller must check for the expiry.
         #expect(try test.configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 2)
     }
 }

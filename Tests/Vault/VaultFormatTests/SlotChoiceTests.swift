@@ -2,9 +2,9 @@ import Testing
 
 @testable import VaultFormat
 
-/// The order of slots, and the limit on the work that a hostile configuration can demand. No key is derived here.
+/// The order of slots, and the limit on the work demanded by a hostile configuration. The tests derive no keys.
 @Suite struct SlotChoiceTests {
-    /// A passphrase slot that costs N = 2^logN, r = 8.
+    /// A passphrase slot of cost N = 2^logN, r = 8.
     private func slot(_ id: Int, logN: Int, p: Int = 1) -> KeySlot {
         KeySlot(
             id: id, kind: .passphrase, label: "", created: "2026-01-01T00:00:00Z", expires: nil,

@@ -1,7 +1,7 @@
 import VaultCrypto
 import VaultFormat
 
-/// A configuration with a slot of each kind, the secrets that open it, and ways to change its text.
+/// A configuration with a slot of each kind, the secrets to open them, and ways to change its text.
 struct TestConfiguration {
     let masterKey: SecretBytes
     let passphrase: SlotSecret
@@ -9,7 +9,7 @@ struct TestConfiguration {
     let recovery: SlotSecret
     let configuration: VaultConfiguration
 
-    /// The label of the keyfile slot is `label`.
+    /// Makes the configuration, with `label` on the keyfile slot.
     init(label: String = "usb stick", chunkSize: Int = 4096) throws {
         masterKey = try SecretBytes.random(count: 32)
         passphrase = try SlotSecret.passphrase(ascii("correct horse\n"))
@@ -24,7 +24,7 @@ struct TestConfiguration {
             chunkSize: chunkSize, masterKey: masterKey, slots: requests, created: "2026-02-28T00:00:00Z")
     }
 
-    /// The text of the configuration, with the first `old` replaced by `new`. Nil if there is no `old`.
+    /// Returns the text of the configuration with the first `old` replaced by `new`. Nil without an `old`.
     func text(replacing old: String, with new: String) -> [UInt8]? {
         let bytes = configuration.serialized()
         let pattern = ascii(old)

@@ -3,7 +3,7 @@ import Testing
 import VaultCrypto
 import VaultFormat
 
-/// The keys of a vault without the vault: the inputs of the parsers and encoders.
+/// The keys of a vault without the vault, as input for the parsers and encoders.
 struct TestVault {
     let id: VaultID
     let masterKey: SecretBytes
@@ -46,7 +46,7 @@ func seconds(_ time: String) throws -> Int64 { try #require(UtcTime.seconds(time
 
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 
-/// The error that `body` throws. Nil, and a failed expectation, if it throws none.
+/// Returns the error thrown by `body`. Nil, and a failed expectation, without an error.
 func formatError(
     _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void
 ) -> FormatError? {

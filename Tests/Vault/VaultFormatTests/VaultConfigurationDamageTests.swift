@@ -1,7 +1,7 @@
 import Testing
 import VaultFormat
 
-/// Changes that are well-formed, or can be. Each must fail in parsing, at the slot, or at the MAC.
+/// Changes with a well-formed result, or a possible one. Each must fail in parsing, at the slot, or at the MAC.
 @Suite struct VaultConfigurationDamageTests {
     let test: TestConfiguration
 

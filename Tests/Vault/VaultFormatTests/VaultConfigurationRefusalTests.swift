@@ -2,7 +2,7 @@ import LinuxSystem
 import Testing
 import VaultFormat
 
-/// One change of the text at a time. Parsing refuses each.
+/// Single changes of the text, all refused by the parser.
 @Suite struct VaultConfigurationRefusalTests {
     let test: TestConfiguration
 

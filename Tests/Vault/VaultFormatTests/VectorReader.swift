@@ -4,7 +4,7 @@ import TestSupport
 import VaultCrypto
 import VaultFormat
 
-/// Reads a vault of test vectors completely, with only this target's parsers: an entry for each object, written as in
+/// A complete reader of test vectors, with only this target's parsers. It makes an entry for each object, written as in
 /// the expected lists (kind, class, size, SHA-256 or target, path, with tabs between).
 struct VectorReader {
     struct Damaged: Error {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 import VaultFormat
 
-/// Vaults that another implementation wrote, read completely.
+/// Vaults written by another implementation, read completely.
 @Suite struct VectorTests {
     static let vaults = [("vault-4096", 4096), ("vault-16384", 16384)]
 
@@ -31,7 +31,7 @@ import VaultFormat
         #expect(try parsed.openMasterKey(with: try SlotSecret.passphrase(ascii("Correct horse"))) == nil)
     }
 
-    /// The bytes and the reader of the vectors' file of this plaintext length.
+    /// Returns the bytes of the vectors' file with this plaintext length, and their reader.
     private func backing(ofLength length: UInt64) throws -> (VectorReader, [UInt8]) {
         let reader = try VectorReader(name: "vault-4096", passphrase: "correct horse")
         let size = reader.layout.backingSize(ofPlaintextLength: length)

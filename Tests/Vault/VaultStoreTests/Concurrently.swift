@@ -1,7 +1,7 @@
 import LinuxSystem
 import Testing
 
-/// Runs all the bodies at once and returns when all have ended. An error of one is recorded as an issue.
+/// Runs all bodies at once and returns when all have ended. An error thrown by one is recorded as an issue.
 func concurrently(_ bodies: [@Sendable () throws -> Void]) throws {
     let threads = try bodies.map { body in
         try BackgroundThread {

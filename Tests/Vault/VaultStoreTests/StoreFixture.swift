@@ -9,8 +9,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A vault's directory and its keys, without a mount. `open` does the first steps of a mount, and can be called again
-/// for the state that the next mount would find. The directory is removed with the object.
+/// A vault's directory and its keys, without a mount. `open` does the first steps of a mount. Called again, it returns
+/// the state as the next mount would find it. The directory is removed with the object.
 final class TestStore: Sendable {
     let path: String
     let masterKey: SecretBytes
@@ -19,7 +19,7 @@ final class TestStore: Sendable {
     private let rootKeys: DirectoryKeys
     var layout: ChunkLayout { keyRing.layout }
 
-    /// - Parameter parent: the directory in which it is made. The temporary directory unless given.
+    /// - Parameter parent: the directory for the new one, by default the temporary directory.
     init(chunkSize: Int = 4096, in parent: String? = nil) throws {
         masterKey = try SecretBytes.random(count: 32)
         let secret = try SlotSecret.keyfile([UInt8](repeating: 7, count: 32))
@@ -37,7 +37,7 @@ final class TestStore: Sendable {
         try write(record.bytes, to: "vaultfs.dir")
     }
 
-    /// A copy of the store as it is now, as a kill leaves it.
+    /// Copies the store in its current state, which a kill would leave.
     init(copying other: TestStore) throws {
         (masterKey, keyRing, rootKeys) = (other.masterKey, other.keyRing, other.rootKeys)
         path = other.path + "-copy"
@@ -55,13 +55,13 @@ final class TestStore: Sendable {
             root: FileDescriptor(rawValue: root.fd), keyRing: keyRing, cacheSize: cacheSize, isReadOnly: isReadOnly)
     }
 
-    /// The root directory, opened as the file system does it.
+    /// Opens the root directory as the file system does.
     func openRoot(in store: Store) throws -> OpenDirectory {
         let pinned = try root.openedAgain(flags: linux_O_PATH | O_DIRECTORY)
         return try OpenDirectory.open(pinned, isRoot: true, in: store)
     }
 
-    /// The entry of a name in the root. One of vaultfs's own, a path, and what is an entry already stay.
+    /// Returns the entry for a name in the root. vaultfs's own names, paths, and entries are returned unchanged.
     func entry(_ name: String) -> String {
         if name.hasPrefix("vaultfs.") || name.contains("/") || name.utf8.count >= 43 { return name }
         guard let encoded = try? EntryName.encode(ascii(name), keys: rootKeys) else { return name }
@@ -71,20 +71,20 @@ final class TestStore: Sendable {
     /// The backing path of a name in the root.
     func path(_ name: String) -> String { path + "/" + entry(name) }
 
-    /// A new file of this name.
+    /// Makes a file of this name.
     func create(_ name: String = "file", in store: Store) throws -> EncryptedFile {
         let descriptor = try Descriptor(
             path: FilePath(path(name)), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
         return try EncryptedFile.create(in: descriptor, class: .complete, store: store)
     }
 
-    /// The file of this name, as a new opening finds it.
+    /// Opens the file of this name anew.
     func reopen(_ name: String = "file", in store: Store) throws -> EncryptedFile {
         let reader = try Descriptor(path: FilePath(path(name)), flags: O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
         return try EncryptedFile.open(reader, in: store)
     }
 
-    /// Makes a file with this content. It is sealed, by a mount that has ended, unless the caller asks otherwise.
+    /// Makes a file with this content. A mount seals it and ends, unless the caller asks otherwise.
     func make(_ content: [UInt8], entry: String = "file", isSealed: Bool = true) throws {
         let store = try open()
         let file = try create(entry, in: store)
@@ -92,12 +92,11 @@ final class TestStore: Sendable {
         if isSealed { #expect(try file.seal(ifStill: file.lengthMark, isDurable: true)) }
     }
 
-    /// The raw bytes of a backing file.
     func bytes(_ name: String = "file") throws -> [UInt8] {
         Array(try Data(contentsOf: URL(filePath: path(name))))
     }
 
-    /// Makes the backing file hold exactly these bytes, on the inode it has.
+    /// Overwrites the backing file with exactly these bytes, and keeps its inode.
     func write(_ bytes: [UInt8], to name: String = "file") throws {
         let file = try Descriptor(
             path: FilePath(path(name)), flags: O_WRONLY | O_CREAT | O_TRUNC, mode: 0o600)
@@ -111,7 +110,7 @@ final class TestStore: Sendable {
         try write(bytes, to: entry)
     }
 
-    /// The header on disk, authenticated.
+    /// Reads the header on disk, and authenticates it.
     func header(_ entry: String = "file") throws -> FileHeader {
         let header = try FileHeader.parse(Array(bytes(entry)[..<128]))
         _ = try header.openKeys(classCipher: keyRing.classCipher(header.protectionClass), vault: keyRing.vault)
@@ -126,7 +125,7 @@ final class TestStore: Sendable {
 }
 
 extension EncryptedFile {
-    /// Writes all of `bytes`, also more than one batch, with a workspace of its own unless given.
+    /// Writes all of `bytes`, in several batches if needed, with its own workspace by default.
     func put(_ bytes: [UInt8], at offset: Int, _ workspace: Workspace? = nil) throws {
         let workspace = try workspace ?? Workspace(layout: layout)
         var done = 0
@@ -138,7 +137,7 @@ extension EncryptedFile {
         }
     }
 
-    /// Writes what one call takes. Returns its size.
+    /// Makes one call to write, and returns its size.
     func write(_ bytes: [UInt8], at offset: Int) throws -> Int {
         let workspace = try Workspace(layout: layout)
         return try bytes.withUnsafeBytes { try write($0, at: UInt64(offset), workspace: workspace) }
@@ -154,12 +153,11 @@ extension EncryptedFile {
         return Array(bytes[..<had])
     }
 
-    /// All of the content.
     func contents(_ workspace: Workspace? = nil) throws -> [UInt8] {
         try get(Int(length) + 10, at: 0, workspace)
     }
 
-    /// Puts what the log has in place, and seals the file.
+    /// Puts the log's changes in place, and seals the file.
     func sealInPlace() throws -> Bool {
         try store.log.checkpoint(.due)
         return try seal(ifStill: lengthMark, isDurable: true)
@@ -172,7 +170,7 @@ extension EncryptedFile {
 
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
-/// The reason of the damage that `body` reports. Nil, and a failed expectation, if it reports none.
+/// Returns the reason of the damage reported by `body`. Nil, and a failed expectation, without such an error.
 @discardableResult
 func damage(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
     do {

@@ -36,7 +36,7 @@ enum VaultFixture {
         SlotRequest(secret: secret, cost: try ScryptCost(logN: 10, r: 8, p: 1), expires: expires)
     }
 
-    /// A vault of the independent implementation, passphrase `correct horse`.
+    /// Returns the path of a vault made by the independent implementation. Its passphrase is `correct horse`.
     static func vector(_ name: String) -> FilePath {
         FilePath(Products.support).appending("Vectors").appending(name)
     }

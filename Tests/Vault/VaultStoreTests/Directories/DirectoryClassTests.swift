@@ -10,7 +10,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A change of a directory's class, and the class of objects made in it (FileFormat: Directory record).
+/// Changes of a directory's class, and the class of objects made in it (FileFormat: Directory record).
 @Suite struct DirectoryClassTests {
     private let fixture: TestStore
     private let store: Store
@@ -32,7 +32,7 @@ import VaultFormat
         String(decoding: try (directory ?? root).encode(ascii(name)).entry, as: UTF8.self)
     }
 
-    /// The class on disk, from a record that authenticates.
+    /// Reads the class on disk, from an authentic record.
     private func recordClass(of path: String = "vaultfs.dir") throws -> ProtectionClass {
         let record = try DirectoryRecord.parse(try fixture.bytes(path))
         _ = try record.openKeys(
@@ -157,7 +157,7 @@ import VaultFormat
         let old = try fixture.bytes("vaultfs.dir")
         try root.changeClass(to: .none)
         let new = try fixture.bytes("vaultfs.dir")
-        // The temporary file made, written in part, written, then renamed.
+        // The temporary file is empty, half written, complete, and at last renamed.
         for (record, temporary) in [(old, []), (old, Array(new[..<40])), (old, new), (new, nil)]
             as [([UInt8], [UInt8]?)]
         {

@@ -25,7 +25,7 @@ import VaultFormat
         _ = try Descriptor(path: FilePath(bytes: ascii(path + "/f")), flags: O_CREAT | O_RDWR, mode: 0o600)
     }
 
-    /// The attributes of the file, as a new mount sees them.
+    /// The file's attributes, as a new mount sees them.
     private func attributes() throws -> EncryptedAttributes {
         EncryptedAttributes(try Descriptor(path: FilePath(bytes: ascii(path + "/f")), flags: O_RDONLY), codec)
     }
@@ -145,7 +145,7 @@ import VaultFormat
 
     @Test("if the pack has its maximum size, further attributes stay on their own")
     func largePack() throws {
-        // This needs a store that takes values of this size. ext4 does not.
+        // Skipped on stores that refuse values of this size, such as ext4.
         for number in 0..<4 { try set("n\(number)", "") }
         let large = String(repeating: "x", count: 40_000)
         guard (try? set("large", large)) != nil, (try? set("larger", large)) != nil else { return }
@@ -155,7 +155,7 @@ import VaultFormat
         #expect(try all()["large"] == large && all()["last"] == large && all()["larger"] == "small")
     }
 
-    /// Makes the calls with these numbers that set attributes fail with ENOSPC.
+    /// Makes numbered calls fail with ENOSPC. Only calls that set attributes count.
     private func failing(_ numbers: Set<Int>, _ body: () throws -> Void) rethrows {
         let calls = Mutex(0)
         try CallWatcher.watch(
@@ -168,11 +168,11 @@ import VaultFormat
             }, during: body)
     }
 
-    /// Changes that find no room at first, or none in the pack either. The comments show where they end.
+    /// Changes without room for an attribute of its own at first, or also in the pack. The comments show the results.
     private static let crowded: [(name: String, failing: Set<Int>)] = [
-        // In the pack, in the pack after one attribute was moved there, in the pack after two.
+        // In the pack: at once, after one attribute was moved there, or after two.
         ("new", [0]), ("new", [0, 1]), ("new", [0, 1, 4, 5]),
-        // On its own after one attribute was moved, and in the pack.
+        // On its own after one attribute was moved, or in the pack.
         ("b", [0]), ("b", [0, 3, 6]),
     ]
 
@@ -183,7 +183,7 @@ import VaultFormat
         let before = try all()
         let copies = DirectoryCopies(of: FilePath(path).lexicallyNormalized().string)
         try copies.take()
-        // A kill leaves the effect of the calls before it, and of none after.
+        // A kill leaves the effects of the calls before it.
         var call = 0
         var isWhole = false
         while !isWhole {
@@ -195,7 +195,7 @@ import VaultFormat
                 isWhole = call > (numbers.max() ?? 0)
                 #expect(try isPacked())
             }
-            // The next attempt finds room.
+            // Now there is room.
             try set(name, "newer")
             #expect(try all() == before.merging([name: "newer"]) { $1 }, "call \(call)")
             try remove(name)
@@ -211,7 +211,7 @@ import VaultFormat
         let before = try all()
         let isFull = Mutex(true)
         let answer = { @Sendable (_: WatchedCall) -> Int32 in
-            // Only the first of two calls that set the same attribute fails.
+            // Of every two calls that set the same attribute, the first fails.
             isFull.withLock { isFull in
                 defer { isFull.toggle() }
                 return isFull ? CallWatcher.inPart : 0
@@ -227,7 +227,7 @@ import VaultFormat
                 if let old = before[name] { try set(name, old) }
             }
         }
-        // Any attribute, also one that is not encrypted.
+        // Holds for unencrypted attributes, too.
         try stored().set(ascii("user.plain"), [1, 2], flags: 0)
         isFull.withLock { $0 = true }
         CallWatcher.watch(path, includesAttributes: true, answer) {

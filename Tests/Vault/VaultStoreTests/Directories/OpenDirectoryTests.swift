@@ -66,7 +66,7 @@ import VaultFormat
             fixture.path,
             { call in
                 guard call.kind == .rename else { return 0 }
-                // The first is the rename, the second the exchange.
+                // The first call is the rename, the second the exchange.
                 let number = calls.withLock {
                     $0 += 1
                     return $0
@@ -77,7 +77,7 @@ import VaultFormat
         withExtendedLifetime(new) {}
         #expect(try entries() == [entry(ascii("new"))])
         _ = try open(ascii("inside"), in: open(ascii("new")))
-        // A file is not: EPERM is the answer.
+        // For a file there is no second way, so the caller gets EPERM.
         _ = try root.createFile(ascii("file"), mode: 0o644, owner: nil)
         CallWatcher.watch(
             fixture.path, { $0.kind == .rename ? EPERM : 0 },
@@ -138,7 +138,7 @@ import VaultFormat
         #expect(try entries() == [name, sidecar])
         let blob = try root.sidecarBlob(of: Component(ascii(name)))
         #expect(EntryName.decode(ascii(name), sidecarBlob: blob, keys: root.keys) == long)
-        // A failure leaves the sidecar of the existing entry.
+        // A failed creation must leave the sidecar of the existing entry.
         #expect(throws: StoreError.system(.fileExists)) { _ = try root.createFile(long, mode: 0o600, owner: nil) }
         #expect(throws: StoreError.system(.fileExists)) { try root.makeDirectory(long, mode: 0o700, owner: nil) }
         #expect(try entries() == [name, sidecar])
@@ -148,7 +148,7 @@ import VaultFormat
         #expect(try entries() == [name, sidecar])
         try root.unlink(root.encode(long))
         #expect(try entries().isEmpty)
-        // If the name cannot be created at all, no sidecar stays.
+        // If the name cannot be created at all, its sidecar must vanish.
         let other = try make("d")
         #expect(throws: StoreError.self) {
             try root.rename(root.encode(ascii("none")), to: other, as: other.encode(long), flags: 0)
@@ -191,7 +191,7 @@ import VaultFormat
         #expect(try entries() == [entry(ascii("b")), entry(ascii("full"))])
         #expect(try open(ascii("b")).status(of: a.encode(ascii("in a")).entry).st_size == 128)
         #expect(try b.descriptor.status().st_nlink == 0)
-        // The same into another directory.
+        // Try the same with a target in another directory.
         _ = try make("b", in: full)
         #expect(throws: StoreError.system(.directoryNotEmpty)) {
             try full.rename(full.encode(ascii("b")), to: root, as: root.encode(ascii("b")), flags: 0)
@@ -213,7 +213,7 @@ import VaultFormat
         #expect(whiteout.st_mode == S_IFCHR && whiteout.st_rdev == 0)
         #expect(try entries() == Set([entry(old), entry(ascii("new"))] + sidecar))
         withExtendedLifetime(file) {}
-        // A directory over an empty one, of which the store sees the record.
+        // Rename a directory over an empty one, in which the store sees the record.
         let directory = try make("d")
         _ = try directory.createFile(ascii("f"), mode: 0o600, owner: nil)
         _ = try make("empty")

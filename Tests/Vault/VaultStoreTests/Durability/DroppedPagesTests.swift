@@ -7,12 +7,12 @@ import Testing
 
 @testable import VaultStore
 
-/// Syncs that fail, after which the kernel has dropped what it could not write: the next sync succeeds, and proves nothing
+/// Failed syncs, after which the kernel has dropped the unwritten pages: the next sync succeeds, but proves nothing
 /// (FileFormat: Store-9, Log-14).
 @Suite(.timeLimit(.minutes(20))) struct DroppedPagesTests {
     private static let c = 4096
 
-    /// The files of a directory as their last sync left them. A sync that fails puts those bytes back, in the same size.
+    /// A directory's files as of their last sync. A failed sync puts those bytes back, in the current size.
     private final class Disk: Sendable {
         private struct State {
             var number = 0
@@ -28,7 +28,7 @@ import Testing
         var isReached: Bool { state.withLock { $0.number > failing.lowerBound } }
 
         func answer(_ call: WatchedCall) -> Int32 {
-            // A file that was synced under one name is there under the next one.
+            // A synced file keeps its durable bytes under its new name.
             if call.kind == .rename, let source = call.source {
                 state.withLock { $0.durable[call.path] = $0.durable.removeValue(forKey: source) }
             }
@@ -50,7 +50,6 @@ import Testing
             }
         }
 
-        /// Makes everything durable.
         func keepAll() { state.withLock { state in for file in files() { state.durable[file] = Self.bytes(file) } } }
 
         private func files() -> [String] {
@@ -61,7 +60,7 @@ import Testing
             (try? Data(contentsOf: URL(fileURLWithPath: file))).map { Array($0) } ?? []
         }
 
-        /// By write(2), which nobody watches.
+        /// Writes with write(2), unseen by the watcher.
         private static func write(_ bytes: [UInt8], to file: String) {
             let descriptor = open(file, O_WRONLY | O_CLOEXEC)
             defer { close(descriptor) }
@@ -75,7 +74,7 @@ import Testing
             }
         }
 
-        /// The directory as a power cut leaves it.
+        /// Returns a copy of the directory as after a power cut.
         func cut(_ vault: TestStore) throws -> TestStore {
             let copy = try TestStore(copying: vault)
             for (file, bytes) in state.withLock({ $0.durable }) where FileManager.default.fileExists(atPath: file) {
@@ -85,13 +84,13 @@ import Testing
         }
     }
 
-    /// A file, and what it must have when a sync has succeeded.
+    /// A file, and the content required after a successful sync.
     private final class Model {
         let name: String
         let file: EncryptedFile
         private let expected: FileModel
         var content: [UInt8] { expected.bytes }
-        /// The content of the last sync that succeeded.
+        /// The content at the last successful sync.
         var synced: [UInt8]
 
         init(_ name: String, _ file: EncryptedFile, _ content: [UInt8]) {
@@ -99,7 +98,7 @@ import Testing
             expected = FileModel(content, chunkSize: DroppedPagesTests.c)
         }
 
-        /// Writes as a program does, which is told how much was written before an error.
+        /// Writes as a program does, which learns how much was written before an error.
         func put(_ bytes: [UInt8], at offset: Int) throws {
             let workspace = try Workspace(layout: file.layout)
             var done = 0
@@ -145,7 +144,7 @@ import Testing
         }
         let answer = { @Sendable (call: WatchedCall) -> Int32 in disk.answer(call) }
         CallWatcher.watch(vault.path, answer) {
-            // A change that fails changes nothing, so the model keeps its content.
+            // The model changes only after a success, because a failed change must leave the file as it was.
             func attempt(_ body: () throws -> Void) { try? body() }
             attempt { models.append(Model("new", try vault.create("new", in: store), [])) }
             for (round, model) in (models + models).enumerated() {
@@ -169,7 +168,7 @@ import Testing
             try? store.log.renewIfNeeded()
             for model in models { synchronize(model) }
         }
-        // A power cut now.
+        // Simulates a power cut at this moment.
         let cut = try disk.cut(vault)
         let next = try cut.open(cacheSize: 0)
         for model in models where !isReported(model) {

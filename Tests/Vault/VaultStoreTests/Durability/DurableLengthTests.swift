@@ -6,8 +6,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The durable length in the header of a file that grows (FileFormat: Header-3). It bounds what an open after an unclean
-/// end has to verify.
+/// The durable length in the header of a growing file (FileFormat: Header-3). It bounds the work of verifying at an
+/// open after an unclean end.
 @Suite(.timeLimit(.minutes(20))) struct DurableLengthTests {
     private static let grown = 300 << 20
 
@@ -21,10 +21,10 @@ import VaultFormat
             store.durability.stop()
             thread.join()
         }
-        // Not before the thread runs.
+        // Repeat until the thread runs, because only the thread notes lengths.
         try poll("the thread") {
             try file.truncate(to: 0)
-            // While the log has the length, none is noted.
+            // While the log has the exact length, the durable one is not noted.
             try store.log.checkpoint(.due)
             try file.truncate(to: Self.grown)
             return file.writing.withLock { $0.awaitedLength != nil || $0.header.length > 0 }
@@ -101,7 +101,7 @@ import VaultFormat
 }
 
 extension [UInt8] {
-    /// True for an unsealed header with this durable length or a longer one.
+    /// Returns true for an unsealed header with at least this durable length.
     fileprivate func isDurable(atLeast length: Int) throws -> Bool {
         let header = try FileHeader.parse(self)
         return !header.isSealed && header.length >= UInt64(length)

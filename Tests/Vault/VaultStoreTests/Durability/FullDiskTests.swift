@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The space of acknowledged changes, on a disk that has no more (FileFormat: Log-16).
+/// The space for acknowledged changes on a full disk (FileFormat: Log-16).
 @Suite(.timeLimit(.minutes(20))) struct FullDiskTests {
     /// The steps of `full-append`: appends and overwrites until the disk is full.
     @Test(
@@ -58,7 +58,7 @@ import VaultFormat
     private func finish(
         _ files: [(file: EncryptedFile, content: [UInt8])], _ vault: TestStore, _ store: Store, _ disk: FullDisk
     ) throws {
-        // Killed, or not: from now on the disk has nothing for the vault.
+        // From now on the disk has no space for the vault, whether its daemon is killed or lives on.
         disk.takeAll()
         let killed = try TestStore(copying: vault)
         for (name, file) in zip(["a", "b", "c"], files) {
@@ -84,8 +84,8 @@ import VaultFormat
     }
 }
 
-/// Random operations on a file while another thread makes checkpoints, until the disk has nothing more. Everything that was
-/// acknowledged must find its place then.
+/// Random operations on a file while another thread makes checkpoints, until the disk is full. Even then every
+/// acknowledged change must get in place.
 private final class RandomRun: @unchecked Sendable {
     private let vault: TestStore
     private let disk = FullDisk(free: 1 << 20)
@@ -123,7 +123,7 @@ private final class RandomRun: @unchecked Sendable {
             ])
             for _ in 0..<below(12) { try step() }
             disk.takeAll()
-            // Some operations still find space, and are acknowledged.
+            // Some operations still find space and are acknowledged.
             for _ in 0..<below(12) { try step() }
             try store.log.checkpoint(.due)
         }
@@ -136,7 +136,7 @@ private final class RandomRun: @unchecked Sendable {
     private func step() throws {
         do throws(StoreError) { try change() } catch {
             guard error.isNoSpace else { throw error }
-            // Zeros may be there in part.
+            // The failed change may have left zeros in part of the file.
             content = (try? file.contents()) ?? content
         }
     }
@@ -154,7 +154,7 @@ private final class RandomRun: @unchecked Sendable {
             try file.punchHole(UInt64(place)..<UInt64(end), workspace: workspace)
             for index in place..<max(place, min(end, content.count)) { content[index] = 0 }
         case 8:
-            // Over a hole at the end.
+            // Extends the file by a hole.
             let end = content.count + (1 << 20) + below(c)
             if end > 6 << 20 + 8 * c { return }
             try file.setLength(UInt64(end), workspace: workspace)

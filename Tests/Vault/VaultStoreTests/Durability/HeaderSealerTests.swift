@@ -51,7 +51,7 @@ import VaultFormat
             return WeakReference(file)
         }
         let left = Monitor<Int?>(nil)
-        // When the first is being sealed.
+        // The other files are forgotten while the first is being sealed.
         let beforeSeal = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .write, left.access({ $0 == nil }) else { return 0 }
             for (number, file) in files.enumerated() where !call.path.hasSuffix("/\(number)") {
@@ -89,7 +89,7 @@ import VaultFormat
         try file.put([1], at: 100)
         #expect(try !file.seal(ifStill: mark, isDurable: true))
         #expect(try !fixture.header().isSealed)
-        // A file that shrank and grew to the same length is not the same either.
+        // A file cut and grown to the same length again counts as changed, too.
         let second = file.lengthMark
         try file.truncate(to: 50)
         try file.put(pattern(51), at: 50)
@@ -221,7 +221,7 @@ import VaultFormat
 }
 
 private final class WeakReference: @unchecked Sendable {
-    // @unchecked: a weak reference is read by any thread, and set once.
+    // @unchecked: any thread reads the weak reference, and only the initializer sets it.
     private(set) weak var file: EncryptedFile?
     init(_ file: EncryptedFile) { self.file = file }
 }

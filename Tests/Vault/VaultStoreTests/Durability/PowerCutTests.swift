@@ -7,8 +7,8 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// The order in which changes become durable: a copy of a live directory (the replays) never lacks what a power cut
-/// takes. Each is looked at also with some fsync(2) taken for not made, which has to be noticed.
+/// The order in which changes become durable. The replays miss this, because their copies have even what a power cut
+/// takes. Each order is also tested with some fsync(2) calls ignored, and the test must notice.
 @Suite(.timeLimit(.minutes(20))) struct PowerCutTests {
     typealias Ignored = @Sendable (WatchedCall) -> Bool
 
@@ -24,7 +24,7 @@ import VaultFormat
 
     private func names(around call: WatchedCall) -> String { (call.path as NSString).deletingLastPathComponent + "/" }
 
-    /// But for what takes up space for a step.
+    /// Returns the unsynced objects at a call, except temporary files, which only reserve a step's space.
     private func losses(_ entry: CallLog.Entry) -> [String] {
         entry.unsynchronized.filter { kind($0) != .temporary }
             .map { "\(entry.call.path): \($0)" }
@@ -65,7 +65,7 @@ import VaultFormat
         let ends = log.changes.filter { isIntent($0.call) && $0.call.kind == .remove }
         #expect(configurations.count == 2)
         #expect(ends.count == log.renames(to: "vaultfs.rekey").count && ends.count > 5)
-        // Data that other objects lost by then is theirs: each was replaced by one rename.
+        // A loss from before the step belongs to an object that was replaced by one rename.
         let unfinished = zip(log.renames(to: "vaultfs.rekey"), ends).flatMap { begin, end in
             losses(end).filter { loss in !begin.unsynchronized.contains { loss.hasSuffix(": " + $0) } }
         }
@@ -73,7 +73,7 @@ import VaultFormat
             + configurations.flatMap(losses)
     }
 
-    /// Within the step of a directory: sidecars, then names, then the sidecars that go, and the record last.
+    /// Checks the order in a directory's step: sidecars, then names, then removals of sidecars, and the record last.
     private func steps(_ log: CallLog) -> [String] {
         let records = log.renames(to: "vaultfs.dir")
         #expect(records.count > 5)
@@ -118,7 +118,7 @@ import VaultFormat
         let log = try CallLog(of: vault.path, ignoring: isIgnored) { () throws in #expect(try vault.repair() == []) }
         let gone = log.changes.filter { $0.call.kind == .remove && kind($0.call.path) != .temporary }
         #expect(gone.count > 3)
-        // A moved object is in one of the two directories, whatever part of the move is on disk.
+        // A moved object is in one of the two directories, even if only a part of the move is on disk.
         let problems = log.unsafeRenames + gone.flatMap(losses).filter { !$0.hasSuffix("/") }
         return problems + log.unsynchronized
     }

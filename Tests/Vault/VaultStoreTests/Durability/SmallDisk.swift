@@ -2,7 +2,7 @@ import Glibc
 import LinuxSystem
 import Testing
 
-/// A tmpfs of a few pages, for root only. It is detached as soon as it is mounted, so that it is removed with its last
+/// A tmpfs of a few pages, for root only. It is detached right after the mount, so that it is removed with its last
 /// descriptor.
 final class SmallDisk {
     let path: String
@@ -18,7 +18,7 @@ final class SmallDisk {
         path = "/proc/self/fd/\(root.fd)"
     }
 
-    /// Makes a file that fills the remaining space.
+    /// A file to fill the remaining space.
     struct Filler {
         let descriptor: Descriptor
 

@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The arrows of "The life of a chunk" in ARCHITECTURE.md, each with the calls that it makes.
+/// Tests of the arrows in "The life of a chunk" (ARCHITECTURE.md), each with the store's calls for it.
 @Suite("The life of a chunk") struct ChunkLifeTests {
     private static let c = 4096
     private let vault: TestStore
@@ -19,12 +19,12 @@ import VaultFormat
         try vault.make(pattern(4 * Self.c))
         store = try vault.open()
         file = try vault.reopen(in: store)
-        // The log's file is there, with its header.
+        // Makes the log's file, with its header.
         try file.put([1], at: 0)
         try store.log.checkpoint(.due)
     }
 
-    /// The calls of `body`, each with the name that it concerns, without adjacent repetitions.
+    /// Returns the calls of `body`, each with its file's name, without adjacent repetitions.
     private func calls(_ body: () throws -> Void) throws -> [String] {
         let found = Mutex<[String]>([])
         let path = vault.path("file")
@@ -47,7 +47,7 @@ import VaultFormat
 
     @Test("written → in place: EncryptedFile.writePastEnd")
     func writtenPastEnd() throws {
-        // The header no longer authenticates the length, and is written first.
+        // The unsealed header comes first, because the sealed one authenticates the old length.
         #expect(try calls { try file.put(pattern(Self.c), at: 4 * Self.c) } == ["write file"])
         #expect(!file.isLogged && !file.isSealed)
     }

@@ -7,16 +7,16 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Readers without a lock beside writers (see the comment on `EncryptedFile`; FileFormat: Journal).
+/// Readers without a lock while writers are running (see the comment on `EncryptedFile`; FileFormat: Journal).
 @Suite struct EncryptedFileConcurrencyTests {
     private static let c = 4096
 
-    /// A chunk that repeats its index and version in all of its bytes.
+    /// Returns a chunk with its index and version repeated in all of its bytes.
     private static func chunk(_ index: Int, version: UInt64) -> [UInt8] {
         repeating(UInt64(index) << 40 | version, count: c)
     }
 
-    /// The version of a chunk if the whole chunk has it.
+    /// Returns a chunk's version, or nil if the chunk is mixed.
     private static func version(of chunk: ArraySlice<UInt8>, index: Int) -> UInt64? {
         let word = Array(chunk.prefix(8)).withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
         let isWhole = word >> 40 == UInt64(index) && Array(chunk) == Self.chunk(index, version: word & ((1 << 40) - 1))
@@ -41,7 +41,7 @@ import VaultFormat
             while !isOver.load(ordering: .acquiring) {
                 let first = Int.random(in: 0..<count, using: &generator)
                 let run = min(count - first, Int.random(in: 1...20, using: &generator))
-                // The reader must see at least the version that was written before its read began.
+                // The reader must see at least the last version written before its read.
                 let least = finished.load(ordering: .acquiring)
                 let bytes = try file.get(run * Self.c, at: first * Self.c, workspace)
                 for index in first..<(first + run) {
@@ -58,8 +58,8 @@ import VaultFormat
                 for first in stride(from: 0, to: count, by: chunksAtOnce) {
                     let run = min(chunksAtOnce, count - first)
                     let data = (first..<(first + run)).flatMap { Self.chunk($0, version: version) }
-                    // Off the chunk grid, the written data goes to the cache: here with the unchanged end of the
-                    // previous chunk.
+                    // Off the chunk grid, written data goes to the cache: here with the unchanged end of the previous
+                    // chunk.
                     let before = version % 2 == 0 || first == 0 ? [] : Self.chunk(first - 1, version: version).suffix(8)
                     try file.put(before + data, at: first * Self.c - before.count, workspace)
                 }
@@ -92,7 +92,7 @@ import VaultFormat
             while !isOver.load(ordering: .acquiring) {
                 defer { reads.add(1, ordering: .acquiringAndReleasing) }
                 let bytes = try file.get(content.count, at: 0, workspace)
-                // Never shorter than the file has been, and only with its bytes.
+                // Every read must return the file's own bytes, and at least the smallest length so far.
                 #expect(bytes.count >= 2 * Self.c)
                 #expect(bytes == Array(content[..<bytes.count]))
                 let end = try file.get(Self.c, at: 10 * Self.c, workspace)

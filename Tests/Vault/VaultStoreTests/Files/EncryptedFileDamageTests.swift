@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Changes of a backing file by an attacker without a key (FileFormat: What the format promises).
+/// An attacker's changes of a backing file, without a key (FileFormat: What the format promises).
 @Suite struct EncryptedFileDamageTests {
     private static let c = 4096
     private static let size = 4 * c + 777
@@ -28,7 +28,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: store).contents() == pattern(100))
     }
 
-    /// Changes the file, and expects that exactly these chunks are errors that name them, one by one and in runs.
+    /// Changes the file, and expects errors from exactly these chunks, by their names, one by one and in runs.
     private func expectDamage(
         _ damagedChunks: Set<Int>, isSparse: Bool = false, sourceLocation: SourceLocation = #_sourceLocation,
         _ body: (TestStore, inout [UInt8]) throws -> Void
@@ -53,7 +53,7 @@ import VaultFormat
             let reason = damage(sourceLocation: sourceLocation) { _ = try file.contents() }
             #expect(reason?.hasPrefix("chunk \(first):") == true, sourceLocation: sourceLocation)
             #expect(store.counters.damagedReads.total > 0, sourceLocation: sourceLocation)
-            // A write that covers the chunk repairs it.
+            // A write of the whole chunk repairs it.
             let end = min(Self.size, (first + 1) * Self.c)
             try file.put(Array(content[(first * Self.c)..<end]), at: first * Self.c)
             #expect(try file.get(100, at: first * Self.c) == Array(content[(first * Self.c)..<(first * Self.c + 100)]))
@@ -119,7 +119,7 @@ import VaultFormat
         try expectEmptied(fixture, store)
     }
 
-    /// Truncates to 0, and expects that the file works as a new one.
+    /// Truncates to 0, and expects the file to work like a new one.
     private func expectEmptied(_ fixture: TestStore, _ store: Store) throws {
         let descriptor = try Descriptor(at: fixture.root, Component(ascii(fixture.entry("file"))), flags: O_RDWR)
         let file = try EncryptedFile.openTruncated(descriptor, class: .complete, in: store)
@@ -132,7 +132,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: store).contents() == pattern(5000, seed: 9))
     }
 
-    /// Data that an attacker can append to a sealed file.
+    /// Data appended to a sealed file by an attacker.
     enum Tail: CaseIterable { case bytes, wholeRecords, zeros, ownRecord }
 
     @Test(
@@ -151,7 +151,7 @@ import VaultFormat
             case .ownRecord: bytes += bytes.count > 128 ? bytes[128...] : ArraySlice(pattern(50))
             }
         }
-        // A fragment too short to be a chunk is no tail.
+        // Skip fragments too short to be a chunk, because they are no tail.
         let longer = fixture.layout.plaintextLength(ofBackingSize: UInt64(try fixture.bytes().count))
         try #require(longer > UInt64(length))
         let store = try fixture.open(isReadOnly: true)
@@ -180,7 +180,7 @@ import VaultFormat
 
     @Test("Store-3: a file that grew after its header was sealed keeps the part that the header covers")
     func lostUnseal() throws {
-        // As after a power cut that lost the unsealing but not the growth: the last record is longer.
+        // Simulates a power cut that lost the unsealing but not the growth: the last record is longer.
         let fixture = try TestStore()
         let content = pattern(Self.c + 100)
         try fixture.make(content)

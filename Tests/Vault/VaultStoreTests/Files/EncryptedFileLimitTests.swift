@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The limits of the store, and of offsets.
+/// Limits of the store, and of offsets.
 @Suite struct EncryptedFileLimitTests {
     private static let c = 4096
 
@@ -56,7 +56,7 @@ import VaultFormat
         #expect(try file.contents() == [0, 0, 0, 0, 0])
     }
 
-    /// A write that does not fit is refused, and everything before it is unchanged.
+    /// Expects the refusal of a write that does not fit, and everything before it unchanged.
     private func expectFull(
         _ file: EncryptedFile, _ content: [UInt8], at offset: Int,
         sourceLocation: SourceLocation = #_sourceLocation
@@ -115,7 +115,7 @@ import VaultFormat
         try file.truncate(to: content.count)
 
         try filler.extend()
-        // The disk is full: no byte can be added, but every existing byte can be replaced.
+        // The disk is full, so new bytes are refused, but every existing byte can be replaced.
         #expect(throws: StoreError.system(.noSpace)) { try file.put(pattern(9000), at: 2 << 20) }
         try file.put(pattern(2 * Self.c, seed: 4), at: 10)
         let changed = content[..<10] + pattern(2 * Self.c, seed: 4) + content[(10 + 2 * Self.c)...]

@@ -28,7 +28,6 @@ import VaultFormat
     }
 }
 
-/// The next operation.
 private enum Operation {
     case write(Int, Int)
     case read(Int, Int)
@@ -41,7 +40,6 @@ private enum Operation {
     case seal
 }
 
-/// The file, and its expected state.
 private struct Model {
     private let fixture: TestStore
     private var store: Store
@@ -62,7 +60,7 @@ private struct Model {
         generator = SeededGenerator(seed: seed)
     }
 
-    /// A position on or near the grid of chunks, or anywhere.
+    /// Returns a position on or near the chunk grid, or anywhere.
     private mutating func place() -> Int {
         let c = fixture.layout.chunkSize
         let grid = [
@@ -131,7 +129,7 @@ private struct Model {
         case .seal:
             store.durability.sealer.add(file)
             store.durability.sealer.sealAll()
-            // Nobody has opened the file for writing since it was opened, so there is no descriptor to seal with.
+            // Without a write since its open, the file has no descriptor to seal with.
             if file.writing.withLock({ $0.isOpen }) { isSealed = true }
         }
         if expected.length > former { isSealed = false }
@@ -145,12 +143,12 @@ private struct Model {
 
     private func unsigned(_ range: Range<Int>) -> Range<UInt64> { UInt64(range.lowerBound)..<UInt64(range.upperBound) }
 
-    /// Everything that can be observed of the file.
+    /// Checks everything observable of the file.
     mutating func check() throws {
         let length = UInt64(expected.length)
         if file.length != length { problem = "length \(file.length) is to be \(length)" }
         if try file.contents(workspace) != expected.bytes { problem = "contents differ" }
-        // Before the checkpoint, with what the log has, and after it.
+        // Check with the changes still in the log, and again after the checkpoint.
         try checkFresh()
         try store.log.checkpoint(.due)
         try checkFresh()

@@ -6,14 +6,14 @@ import Testing
 
 @testable import VaultStore
 
-/// A file with holes that is extended on disk, as seen by programs that skip holes (lseek(2)).
+/// A file with holes, extended on disk, as seen by programs that skip holes (lseek(2)).
 @Suite(.timeLimit(.minutes(20))) struct ExtendedSparseFileTests {
     private static let c = 4096
     private let fixture: TestStore
 
     init() throws { fixture = try TestStore() }
 
-    /// Data, a hole of 1 MiB or more, and perhaps data again.
+    /// Makes a file of data, a hole of 1 MiB or more, and perhaps data again.
     private func make(length: Int, dataAtEnd: Int, isSealed: Bool = true) throws {
         let store = try fixture.open()
         let file = try fixture.create(in: store)
@@ -24,7 +24,7 @@ import Testing
         try store.log.checkpoint(.end)
     }
 
-    /// The copy made by a program that copies data and skips holes, up to the length that stat(2) shows.
+    /// Copies as programs do that copy data and skip holes, up to the length shown by stat(2).
     private func copied(_ file: EncryptedFile) throws -> [UInt8] {
         var copy = [UInt8](repeating: 0, count: Int(file.length))
         var offset: UInt64 = 0
@@ -76,7 +76,7 @@ import Testing
         "A search for data ends, even if bytes follow a last record that is a hole",
         arguments: [true, false], [1, 32, 5000])
     func behindHole(isSealed: Bool, count: Int) throws {
-        // The last record ends on the page before the written one.
+        // Let the last record end on the page before the written one.
         let length = 300 * Self.c + 4096 - (128 + 300 * (Self.c + 32)) % 4096 - 32
         let file = try fixture.create(in: try fixture.open())
         try file.truncate(to: length)
@@ -90,7 +90,7 @@ import Testing
         if reader.length == length { #expect(data == nil) } else { #expect(try #require(data) <= length) }
     }
 
-    /// The changes under "Not detected" in the manual, and no others.
+    /// The changes listed in the manual under "Not detected". All others must be detected.
     @Test(
         "Store-6: an unsealed file with holes can be extended by zeros or cut between chunks without an error")
     func unsealed() throws {
@@ -98,7 +98,7 @@ import Testing
         try make(length: length, dataAtEnd: 2 * Self.c, isSealed: false)
         let whole = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true)))
         let size = try fixture.bytes().count
-        // With holes and a whole last chunk, an extension reads as zeros, whether the reader skips holes or not.
+        // If the file has holes and a whole last chunk, an extension reads as zeros, even by a reader that skips holes.
         #expect(truncate(fixture.path("file"), off_t(size + 3 * (Self.c + 32))) == 0)
         let extended = try fixture.reopen(in: try fixture.open(isReadOnly: true))
         let zeros = [UInt8](repeating: 0, count: 3 * Self.c)
@@ -107,7 +107,7 @@ import Testing
         // Any other extension is an error.
         try fixture.change { $0.replaceSubrange((size + 10)..., with: pattern($0.count - size - 10)) }
         damage { _ = try copied(try fixture.reopen(in: try fixture.open(isReadOnly: true))) }
-        // A cut between two chunks, and one in a hole.
+        // Cut between two chunks, and in a hole.
         for (backing, plain) in [
             (size - Self.c - 32, length - Self.c), (128 + 100 * (Self.c + 32) + 50, 100 * Self.c + 18),
         ] {

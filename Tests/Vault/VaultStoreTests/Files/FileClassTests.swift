@@ -8,7 +8,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A change of a file's class (FileFormat: File header).
+/// Changes of a file's class (FileFormat: File header).
 @Suite struct FileClassTests {
     private let fixture: TestStore
     private let content = pattern(9000)
@@ -118,7 +118,7 @@ import VaultFormat
         #expect(throws: StoreError.refused(.readOnlyFileSystem)) { try readOnly.changeClass(to: .none) }
         #expect(readOnly.protectionClass == .complete)
         let file = try fixture.reopen(in: try fixture.open())
-        // Simulates a failure of the store: a descriptor that refuses writes.
+        // A descriptor that refuses writes simulates a failure of the store.
         file.writing.withLock { $0.open(file.reader) }
         #expect(throws: StoreError.system(.badFileDescriptor)) { try file.changeClass(to: .none) }
         #expect(file.protectionClass == .complete)
@@ -161,7 +161,7 @@ import VaultFormat
 
 /// The notifications of `onHiddenWrite`.
 private final class Told: @unchecked Sendable {
-    // @unchecked: one thread writes it, before anything reads it.
+    // @unchecked: one thread writes the values, before any thread reads them.
     private(set) var moved: (before: stat, after: stat)?
     private(set) var isUnmovedAtFirst = false
     private let current: () -> stat

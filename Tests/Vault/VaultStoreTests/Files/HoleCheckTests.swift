@@ -12,7 +12,7 @@ import Testing
         let store = try vault.open()
         let file = try vault.create(in: store)
         try file.put(pattern(14_000), at: 0)
-        // The last record is durable, and a longer one is in the log only.
+        // The last record becomes durable, and only the log gets a longer one.
         try file.synchronize(dataOnly: true)
         try file.put(pattern(500, seed: 2), at: 14_000)
         try #require(file.isLogged)
@@ -21,7 +21,7 @@ import Testing
 
         let hasBegun = Monitor(false)
         let isOver = Monitor(false)
-        // Between the look at the size and the hole after it, as late as possible.
+        // The checkpoint runs between the check of the size and the hole after it, as late as possible.
         let beforeHole = { @Sendable (call: WatchedCall) -> Int32 in
             guard call.kind == .write,
                 hasBegun.access({ wasBegun in

@@ -6,13 +6,13 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Files that are made while the keys are forgotten, without a mount (FileFormat, Inbox).
+/// Files made while the keys are forgotten, without a mount (FileFormat, Inbox).
 @Suite struct InboxFileTests {
     private let vault: TestStore
 
     init() throws { vault = try TestStore() }
 
-    /// Makes a file as a locked mount does. Its keys are wiped at the end, like those of the class.
+    /// Makes a file as a locked mount does. At the end its keys are wiped, like those of the class.
     private func deliver(_ content: [UInt8], in store: Store, isSealed: Bool = true) throws {
         let keyRing = vault.keyRing
         keyRing.beginForgetting()
@@ -39,7 +39,7 @@ import VaultFormat
         let before = try vault.bytes()
         #expect(before[5...6] == [2, 1])
         try vault.keyRing.restore(masterKey: vault.masterKey)
-        // As after a kill.
+        // The next store finds the state of a kill.
         let next = try vault.open()
         let file = try vault.reopen(in: next)
         #expect(try file.contents() == pattern(10_000))

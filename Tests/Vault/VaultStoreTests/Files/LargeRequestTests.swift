@@ -10,18 +10,18 @@ import VaultFormat
 @testable import FileSystem
 @testable import VaultStore
 
-/// Large requests that a helper serves beside the worker. They return and leave what they do without one, also when they
-/// fail.
+/// Large requests served by a helper beside the worker. Results and changes must be the same as without a helper, also
+/// after a failure.
 @Suite(.timeLimit(.minutes(20))) struct LargeRequestTests {
     private static let size = 1 << 20
 
     struct Write: Sendable, CustomTestStringConvertible {
         let testDescription: String
-        /// The file's size before.
+        /// The file's size before the write.
         let before: Int
         let offset: Int
         var count = size
-        /// True if the two threads share it.
+        /// True if the two threads share the write.
         var isShared = true
     }
 
@@ -38,13 +38,13 @@ import VaultFormat
 
     struct Outcome: Equatable {
         var result = ""
-        /// The changes in the store, in their order.
+        /// The store's changes in order.
         var calls: [String] = []
         /// Nil after an error.
         var content: [UInt8]?
     }
 
-    /// An idle core whatever else this machine does, or none.
+    /// Returns an idle core, whatever else this machine does, or none.
     private static func cores(_ isIdle: Bool) -> IdleCores { IdleCores(of: isIdle ? .max : 0) }
 
     /// Holds the worker in its first call until the helper has begun.
@@ -55,7 +55,7 @@ import VaultFormat
     }
 
     /// Makes a file, and writes to it.
-    /// - Parameter fault: number of the store's call that fails for lack of space, and all after it.
+    /// - Parameter fault: number of the store's call from which on all fail for lack of space.
     private func write(_ write: Write, isHelped: Bool, fault: Int = .max) throws -> Outcome {
         let vault = try TestStore()
         let store = try vault.open()
@@ -87,7 +87,7 @@ import VaultFormat
         }
         outcome.calls = calls.withLock { $0 }
         outcome.content = try file.contents()
-        // Another mount finds the same.
+        // Another mount must find the same content.
         try store.log.checkpoint(.end)
         #expect(try vault.reopen(in: vault.open()).contents() == outcome.content)
         return outcome
@@ -108,7 +108,7 @@ import VaultFormat
         }
     }
 
-    /// Reads all, with and without a helper. The result ends with the number of reads that count as damaged.
+    /// Reads everything, with or without a helper. The result ends with the number of damaged reads.
     private func read(_ vault: TestStore, isHelped: Bool) throws -> String {
         let store = try vault.open()
         let file = try vault.reopen(in: store)
@@ -147,7 +147,7 @@ import VaultFormat
         #expect(try read(vault, isHelped: true) == alone)
     }
 
-    /// The cores that a thread may use (Cpus_allowed_list in proc_pid_status(5), such as 0-3,6).
+    /// Returns the cores that a thread may use (Cpus_allowed_list in proc_pid_status(5), such as 0-3,6).
     private static func cores(of thread: Int32) throws -> Set<Int32> {
         let status = try String(contentsOfFile: "/proc/self/task/\(thread)/status", encoding: .utf8)
         let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("Cpus_allowed_list:") })
@@ -158,7 +158,7 @@ import VaultFormat
     }
 
     /// Shares a request of two pieces, with this thread on a core.
-    /// - Parameter workers: the number of threads that do the pieces. They wait for each other, so each of two does one.
+    /// - Parameter workers: the number of threads to do the pieces. They wait for each other, so each of two does one.
     /// - Returns: these threads.
     private static func share(_ helper: RequestHelper, onCore core: Int32, workers: Int) throws -> Set<Int32> {
         #expect(linux_stay_on_core(core) == 0)
@@ -178,7 +178,7 @@ import VaultFormat
     func placement(isIdle: Bool) throws {
         let wake = LinuxSystem.Semaphore()
         let helper = RequestHelper(wake: wake, cores: Self.cores(isIdle))
-        // Only the thread uses it.
+        // Safe because only the helper's thread uses it.
         nonisolated(unsafe) let workspace = try Workspace(layout: ChunkLayout(chunkSize: 4096))
         let (thread, isRunning) = (Monitor<Int32?>(nil), Monitor(true))
         let serving = try BackgroundThread {

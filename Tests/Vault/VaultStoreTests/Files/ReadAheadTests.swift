@@ -6,10 +6,10 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Chunks that are decrypted into the block cache before a program reads them.
+/// Chunks decrypted into the block cache before a program reads them.
 @Suite struct ReadAheadTests {
     private static let c = 4096
-    /// Chunks of the file: more than one batch, and a part of one.
+    /// The file's size: more than one batch of chunks, and a part of one.
     private static let size = 100 * c + 10
     private let vault: TestStore
     private let store: Store
@@ -19,13 +19,13 @@ import VaultFormat
     init() throws {
         vault = try TestStore()
         try vault.make(pattern(Self.size))
-        // Room for the file in each shard: with 1 MiB, one of 500 tokens puts more chunks into a shard than it holds.
+        // The file must fit in each shard: with 1 MiB, one token in 500 puts more chunks into a shard than it holds.
         store = try vault.open(cacheSize: 4 << 20)
         file = try vault.reopen(in: store)
         workspace = try Workspace(layout: store.layout)
     }
 
-    /// Decrypts from an offset on. Returns the ends of the pieces.
+    /// Decrypts from an offset on, and returns the ends of the pieces.
     private func readAhead(from start: Int = 0, _ file: EncryptedFile? = nil) throws -> [UInt64] {
         var ends: [UInt64] = []
         while let end = try (file ?? self.file).readAhead(at: ends.last ?? UInt64(start), workspace: workspace),

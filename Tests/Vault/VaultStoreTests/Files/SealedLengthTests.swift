@@ -8,11 +8,11 @@ import Testing
 @testable import VaultCare
 @testable import VaultStore
 
-/// A sealed file whose backing file is longer: the first bytes up to the sealed length are there, whatever comes after them, and
-/// nothing that verifies is thrown away (FileFormat: Store-3, Store-33).
+/// Sealed files with a longer backing file: the content up to the sealed length is intact, whatever follows, and chunks
+/// that verify are kept (FileFormat: Store-3, Store-33).
 @Suite struct SealedLengthTests {
-    /// The data after the sealed length: of another program, a hole, or chunks of the file itself, of which the header says
-    /// nothing because it is older than they are.
+    /// The data after the sealed length: another program's bytes, a hole, or the file's own chunks, newer than the
+    /// header.
     enum Tail: CaseIterable { case bytes, zeros, chunks }
 
     private static let lengths = [4095, 8192, 10_000]
@@ -20,10 +20,9 @@ import Testing
 
     private struct Extended {
         let vault: VerifierVault
-        /// The path of the backing file.
         let path: String
         let content: [UInt8]
-        /// The plaintext after the sealed length, if any of it verifies.
+        /// The plaintext after the sealed length, if any chunk there verifies.
         let tail: [UInt8]?
 
         func isUnclean(_ isUnclean: Bool) throws {
@@ -34,7 +33,7 @@ import Testing
             try EncryptedFile.open(try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store)
         }
 
-        /// Expects that a store that writes opens the file at its sealed length, and what the vault has once the file is closed.
+        /// Expects a writing store to open the file at its sealed length. Checks the vault once the file is closed.
         func expectCut(isTailKept: Bool) throws {
             do {
                 let file = try open(in: try vault.openStore())
@@ -89,7 +88,7 @@ import Testing
         let found = try vault.found()
         #expect(found.count == 1 && found[0].hasPrefix("tornTail f@\(length)+"), "\(found)")
         #expect(try vault.remedies() == ["cutBack f"])
-        // A store that only reads.
+        // A reading store shows the sealed length.
         #expect(try vault.tree() == ["f": extended.content])
         #expect(try extended.open(in: try vault.openStore()).contents() == extended.content)
         try extended.expectCut(isTailKept: false)
@@ -133,7 +132,7 @@ import Testing
         try extended.expectCutBack(isTailKept: true)
     }
 
-    // In a chunk before the last.
+    // The logged entry is of a chunk before the last.
     @Test(
         "Store-3: entries of the log inside the sealed length leave the file sealed", arguments: [8192, 10_000],
         Tail.allCases)
@@ -191,7 +190,7 @@ import Testing
         let record = extended.vault.path + "/vaultfs.dir"
         do {
             let file = try extended.open(in: try extended.vault.openStore())
-            // Without a record of the root there is no lost+found.
+            // lost+found needs the root's record, so damage it.
             try extended.vault.edit(record) { $0[30] ^= 1 }
             damage { try file.prepareForWriting() }
             #expect(try VerifierVault.contents(extended.path) == before)

@@ -11,7 +11,7 @@ import VaultFormat
 struct TornAppendTests {
     private static let acknowledged = (0..<8192).map { UInt8(truncatingIfNeeded: $0 &* 31) }
 
-    /// Three chunks, unsealed, of which the third is on disk up to the end of a page.
+    /// Makes three unsealed chunks. The third is on disk up to the end of a page.
     private func tornStore(cutAt end: Int) throws -> TestStore {
         let vault = try TestStore()
         try vault.make(Self.acknowledged + [UInt8](repeating: 9, count: 4096), isSealed: false)

@@ -5,7 +5,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Keys that a lock wipes and an unlock restores.
+/// Keys wiped by a lock and restored by an unlock.
 @Suite struct KeyRingTests {
     private let masterKey: SecretBytes
     private let ring: KeyRing
@@ -38,7 +38,7 @@ import VaultFormat
             #expect(try [seal(.untilFirstUnlock), seal(.none), seal(.inbox)] == Array(before[2...]))
             ring.forget()
         }
-        // A cipher that was obtained before has no keys now.
+        // The lock has wiped the keys of an earlier cipher, too.
         #expect(throws: CryptoError.keyForgotten) { _ = try held.encrypt([1], associatedData: []) }
         try ring.restore(masterKey: masterKey)
         #expect(try ProtectionClass.allCases.map { try seal($0) } == before)

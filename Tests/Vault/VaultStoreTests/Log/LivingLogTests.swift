@@ -8,8 +8,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A redo log that is damaged, removed or replaced, or that the store's disk has no space for, under a living daemon (FileFormat:
-/// Log-6, Log-10 and Log-14).
+/// A redo log that is damaged, removed, replaced, or on a full disk, under a living daemon (FileFormat: Log-6, Log-10
+/// and Log-14).
 @Suite struct LivingLogTests {
     @Test(
         "Log-10, Log-14: an entry that a living daemon cannot read costs its own chunk, and is reported",
@@ -38,13 +38,13 @@ import VaultFormat
                 #expect(try file.contents() == LogPlace.content([1: 11, 2: 12, 3: 13]))
             }
         }
-        // The new log works, and the next mount sees the same.
+        // The new log works, and the next mount finds the same contents.
         try place.overwrite(chunk: 0, seed: 14)
         #expect(try place.vault.bytes("vaultfs.log.damaged").count > 4096)
         let next = try place.vault.open(cacheSize: 0)
         #expect(try place.vault.reopen("a", in: next).contents() == LogPlace.content([0: 14, 1: 11, 2: 12, 3: 13]))
         damage { _ = try place.vault.reopen("b", in: next).get(10, at: LogPlace.c) }
-        // A program that writes the chunk again has it again.
+        // A program can replace the lost chunk by writing it again.
         let file = try place.vault.reopen("b", in: next)
         try file.put(pattern(LogPlace.c, seed: 15), at: LogPlace.c)
         #expect(try file.contents() == LogPlace.content([0: 14, 1: 15, 2: 12, 3: 13]))
@@ -72,7 +72,7 @@ import VaultFormat
         let inode = try place.vault.root.status(of: "vaultfs.log").st_ino
         try place.overwrite(chunk: 2, seed: 22)
         #expect(try place.vault.root.status(of: "vaultfs.log").st_ino == inode)
-        // Killed: what was synced is in the new log.
+        // After a kill, the new log has everything synced.
         let next = try place.vault.open()
         for name in ["a", "b", "c"] {
             #expect(try place.vault.reopen(name, in: next).contents() == LogPlace.content([1: 21, 2: 22]))
@@ -94,7 +94,7 @@ import VaultFormat
         try CallWatcher.watch(path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try place.files[0].synchronize(dataOnly: true) }
             #expect(place.store.problems.count == 1)
-            // No thread runs here that makes the new log.
+            // The thread for new logs does not run here, so the log stays failed.
             #expect(throws: StoreError.system(.ioError)) { try place.files[1].put([1], at: 0) }
             try place.store.log.renewIfNeeded()
         }
@@ -110,7 +110,7 @@ import VaultFormat
     func droppedBySync() throws {
         let place = try LogPlace(TestStore())
         try place.overwrite(chunk: 1, seed: 33)
-        // In the order of the entries: a and b again, not synced.
+        // In the log, these unsynced entries of a and b follow the synced ones.
         for file in place.files[..<2] { try file.put(pattern(LogPlace.c, seed: 34), at: 2 * LogPlace.c) }
         let fails = Atomic<Bool>(true)
         let path = place.vault.path + "/vaultfs.log"
@@ -193,13 +193,13 @@ import VaultFormat
             #expect(place.store.faults.isDataMissing && place.store.problems.count == 1)
             #expect(try place.files[1].contents() == LogPlace.content([1: 41]))
             for file in place.files { try file.put(pattern(LogPlace.c, seed: 42), at: 2 * LogPlace.c) }
-            // An fsync or a change of another file gets no error, one of its own does.
+            // The error concerns an fsync or a change of this file, but of no other.
             for reason in [CheckpointReason.fsync, CheckpointReason.change, CheckpointReason.holes] {
                 try log.checkpoint(reason(place.files[0].fileID))
                 #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(reason(place.files[1].fileID)) }
             }
             #expect(!place.files[0].isLogged && place.files[1].isLogged && !place.files[2].isLogged)
-            // 'vaultfs sync' ends with the error, after everything else.
+            // 'vaultfs sync' finishes everything else before it ends with the error.
             #expect(throws: StoreError.system(.ioError)) { try durability.synchronizeEverything() }
             let areDurable = namesAreDurable.load(ordering: .relaxed)
             #expect(areDurable)
@@ -219,7 +219,7 @@ import VaultFormat
         let answer = { @Sendable (call: WatchedCall) -> Int32 in call.kind == .write && call.path == bad ? EIO : 0 }
         try CallWatcher.watch(place.vault.path, answer) {
             let bytes = pattern(LogPlace.c, seed: 43)
-            // Full before the error is known, then with only half for this file.
+            // At first the log is full before the error is known. The second time this file may use only half.
             for _ in 0..<2 {
                 #expect(throws: StoreError.system(.ioError)) {
                     for _ in 0..<300 { try place.files[1].put(bytes, at: LogPlace.c) }
@@ -285,7 +285,7 @@ import VaultFormat
 
     @Test("a growth that fails on a full disk leaves the length, also if the log has no space yet")
     func failedGrowth() throws {
-        // The log has no room, and the file for some writes only: of its header, of the last chunk.
+        // The log has no room. The file has room for a few writes, such as its header and its last chunk.
         for room in 0..<3 {
             let vault = try TestStore()
             try vault.make(pattern(LogPlace.c))
@@ -315,7 +315,7 @@ import VaultFormat
         let (log, path, growing) = (place.store.log, place.vault.path, place.files[1])
         try place.overwrite(chunk: 1, seed: 61)
         try growing.truncate(to: 4 * LogPlace.c - 1)
-        // Once the disk is full, the log has only the space that is kept.
+        // Once the disk is full, the log has only its undo space.
         let mostWrites = Atomic<Int>(.max)
         let isFull = Atomic<Bool>(!afterNewLog)
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
@@ -384,7 +384,7 @@ import VaultFormat
         let made = calls.withLock { $0 }
         #expect(!made.contains { $0.path == removed } && made.contains { $0.kind == .synchronizeAll })
         #expect(place.store.log.usedSize == 0)
-        // A program that gets at it all the same finds no older version.
+        // If a program gets at the chunk all the same, it must not find an older version.
         damage { _ = try place.files[1].get(10, at: LogPlace.c) }
         #expect(try place.files[0].contents() == LogPlace.content([1: 71]))
     }

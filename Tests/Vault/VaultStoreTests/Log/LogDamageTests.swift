@@ -7,8 +7,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A redo log that the next mount finds damaged, or an old one (FileFormat: Log-3 and Log-8 to Log-15). A store that is left
-/// without its end is one whose daemon was killed.
+/// A damaged or old redo log, found by the next mount (FileFormat: Log-3 and Log-8 to Log-15). A store left open
+/// simulates a killed daemon.
 @Suite struct LogDamageTests {
     @Test("Log-3, Log-10, Log-13: a damaged entry below a durable number costs its own chunk, and the log is kept")
     func recoveredDamage() throws {
@@ -26,7 +26,7 @@ import VaultFormat
         #expect(
             try place.vault.reopen("b", in: next).get(LogPlace.c, at: 2 * LogPlace.c) == pattern(LogPlace.c, seed: 52))
         #expect(try place.vault.reopen("a", in: next).contents() == LogPlace.content([1: 51, 2: 52]))
-        // It is in lost+found by now.
+        // The recovery has moved the damaged log to lost+found.
         #expect(try place.vault.root.statusIfPresent(of: "vaultfs.log.damaged") == nil)
     }
 
@@ -53,7 +53,7 @@ import VaultFormat
             #expect(next.problems == [LogRecovery.damagedHeader])
             #expect(try place.vault.reopen("b", in: next).contents() == LogPlace.content([1: 54]))
         }
-        // Without its copy, as in a log of an older version.
+        // Remove the header's copy, which logs of an older version do not have.
         try place.vault.write(log, to: "vaultfs.log")
         try place.vault.change("vaultfs.log") { bytes in
             bytes[byte] ^= 0x40
@@ -98,14 +98,14 @@ import VaultFormat
         try place.files[0].truncate(to: 3 * LogPlace.c + 100)
         try place.overwrite(chunk: 1, seed: 56)
         try place.overwrite(chunk: 2, seed: 57)
-        // The first entry is of the record that the cut has left.
+        // The first entry has the record that the cut has left partial.
         let log = try place.vault.bytes("vaultfs.log")
         try LogPlace.damageEntry(0, byte: 150, in: place.vault)
         let cut = try place.vault.reopen("a", in: try place.vault.open(isReadOnly: true))
         #expect(cut.length == UInt64(3 * LogPlace.c + 100))
         damage { _ = try cut.get(10, at: 3 * LogPlace.c) }
         #expect(try cut.get(LogPlace.c, at: LogPlace.c) == pattern(LogPlace.c, seed: 56))
-        // The later entries have the length too. Their heads are changed: nobody believes the length, nor the chunk.
+        // The later entries have the length too. With their heads damaged, neither the length nor the chunk is known.
         try place.vault.write(log, to: "vaultfs.log")
         for index in 0..<4 { try LogPlace.damageEntry(index, byte: 33, in: place.vault) }
         let next = try place.vault.open()

@@ -9,8 +9,8 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Operations on the files of a store with the smallest log, some of whose calls fail. The content of each file is known after
-/// each operation: one that fails has changed each chunk or not.
+/// Operations on the files of a store with the smallest log. Some of its calls fail. Each file's content is known after
+/// each operation, because a failed one leaves each chunk old or new.
 final class LogFaultRun {
     private struct File {
         let name: String
@@ -33,9 +33,8 @@ final class LogFaultRun {
     private let context: String
     private var files: [String: File] = [:]
     private var seed: UInt64 = 1
-    /// Chunks that were reported as lost, by file id.
+    /// Chunks reported as lost, by file id.
     private let lost = Monitor<[UInt64: Set<UInt64>]>([:])
-    /// Number of operations that failed.
     private(set) var failures = 0
     /// Called once, when a checkpoint syncs the file b.
     private let duringCheckpoint = Monitor<[@Sendable () -> Void]>([])
@@ -64,7 +63,7 @@ final class LogFaultRun {
         files["open"]?.file.parts.openHandles.add(1, ordering: .relaxed)
     }
 
-    /// Runs the operations, and a clean end if asked for, with the faults.
+    /// Runs the operations with the faults, and a clean end if `ends`.
     func run(ends: Bool) {
         let onCall = { @Sendable [duringCheckpoint, vault] (call: WatchedCall) -> Void in
             guard call.kind == .synchronize, call.path == vault.path("b") else { return }
@@ -102,15 +101,15 @@ final class LogFaultRun {
             synchronize(name)
             remove(name)
         }
-        // The log is full in between.
+        // These writes fill the log.
         for _ in 0..<10 { change("a", .write(next(max(c, 128 << 10)), at: 0)) }
         change("b", .truncate(to: length("b") + (1 << 20) + c + 5000))
         change("b", .write(next(c / 2), at: length("b") - c / 2 - 100))
         synchronize("a", "b")
-        // An entry that is made during a checkpoint: the next ones are after it, up to the log's end.
+        // A further entry is made during a checkpoint, so the next ones follow it up to the log's end.
         change("b", .write(next(100), at: 0))
         checkpoint { [self] in
-            // A full log, and one that needs a new salt, would wait for the checkpoint.
+            // If the log is full or needs a new salt, a write would wait for the checkpoint.
             let log = store.log.writing.access { ($0.area.used, $0.phase.needsSalt) }
             guard log.0 < LogHeader.smallestSize(vault.layout) / 2, !log.1 else { return }
             faults.paused { overwrite("a", chunk: 0) }
@@ -201,7 +200,7 @@ final class LogFaultRun {
 
     // MARK: Checks
 
-    /// The content after an operation that has failed.
+    /// Returns the content after a failed operation.
     private func settled(_ file: File, _ old: [UInt8], _ new: [UInt8]) -> [UInt8] {
         let length = Int(file.file.length)
         let lengths = min(old.count, new.count)...max(old.count, new.count)
@@ -223,7 +222,7 @@ final class LogFaultRun {
         return content
     }
 
-    /// The bytes of a range, with zeros past the end.
+    /// Returns the bytes of a range, with zeros past the end.
     private static func part(_ content: [UInt8], _ range: Range<Int>) -> [UInt8] {
         let part = Array(content[range.clamped(to: 0..<content.count)])
         return part + [UInt8](repeating: 0, count: range.count - part.count)
@@ -247,7 +246,7 @@ final class LogFaultRun {
         }
     }
 
-    /// Opens the files as the next mount finds them.
+    /// Checks the files as found by the next mount.
     private func checkNext(_ vault: TestStore, _ when: String) throws {
         let next = try vault.open(cacheSize: 0)
         if !hasLosses { #expect(next.problems.isEmpty, "\(context), \(when): \(next.problems)") }
@@ -256,10 +255,10 @@ final class LogFaultRun {
         }
     }
 
-    /// The process was killed, and nothing fails any more.
+    /// Checks the files after a kill. The next mount meets no fault.
     func checkKilled() throws { try checkNext(TestStore(copying: vault), "killed") }
 
-    /// The store answers again.
+    /// Checks the files once the store answers again.
     func checkLiving() throws {
         let left = files.values.filter { !$0.isRemoved || $0.name == "open" }
         for file in left { try? file.file.synchronize(dataOnly: true) }
@@ -273,7 +272,7 @@ final class LogFaultRun {
         try checkNext(TestStore(copying: vault), "killed later")
     }
 
-    /// The mount has ended.
+    /// Checks the files after the end of the mount.
     func checkEnded() throws {
         guard try vault.bytes("vaultfs.lock") == [10] else { return try checkNext(vault, "ended") }
         #expect(!hasLosses, "\(context): a clean end with losses")
@@ -283,6 +282,6 @@ final class LogFaultRun {
         try checkNext(vault, "ended cleanly")
     }
 
-    /// True if nothing failed, and the end was a clean one.
+    /// True if everything succeeded and the end was a clean one.
     var isUnnoticed: Bool { (try? vault.bytes("vaultfs.lock")) == [10] && failures == 0 && store.problems.isEmpty }
 }

@@ -4,10 +4,10 @@ import Testing
 
 @testable import VaultStore
 
-/// Each call of the log, the checkpoint and the end of a mount fails: once, several times, or from then on. The daemon is
-/// killed, lives on, or ends.
+/// Failures of each call of the log, the checkpoint and the end of a mount: once, several times, or for good. The
+/// daemon is killed, lives on, or ends.
 ///
-/// VAULTFS_FAULT_STEP=1 lets every call fail. Without it, some are left out.
+/// VAULTFS_FAULT_STEP=1 makes every call fail in turn. By default some are left out.
 @Suite(.timeLimit(.minutes(60))) struct LogFaultTests {
     private static let step = ProcessInfo.processInfo.environment["VAULTFS_FAULT_STEP"].flatMap { Int($0) }
 
@@ -29,7 +29,7 @@ import Testing
         let step = Self.step ?? (chunkSize == 4096 ? 11 : 83)
         for (index, count) in counts(kind).enumerated() {
             for ends in [false, true] {
-                // Not the same calls for each count.
+                // Begin at a different call for each count.
                 var first = step == 1 ? 0 : index % step
                 var calls: Int?
                 while calls == nil {
@@ -41,7 +41,7 @@ import Testing
         }
     }
 
-    /// Returns the number of calls if it is too small for the fault.
+    /// Returns the number of calls if the fault is past the last one.
     private func callsWithoutFault(
         _ kind: CallFaults.Kind, _ first: Int, _ count: Int, _ chunkSize: Int, ends: Bool
     ) throws -> Int? {

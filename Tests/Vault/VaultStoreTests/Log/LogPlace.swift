@@ -2,10 +2,10 @@ import TestSupport
 
 @testable import VaultStore
 
-/// A store with three files of four chunks each, open.
+/// A store with three open files of four chunks each.
 struct LogPlace {
     static let c = 4096
-    /// Bytes from one entry of a whole chunk to the next.
+    /// Bytes from one entry of a whole chunk to the next entry.
     static let space = 4224
 
     let vault: TestStore
@@ -28,7 +28,7 @@ struct LogPlace {
         }
     }
 
-    /// The content of a file whose chunks were overwritten with these seeds.
+    /// Returns a file's content after overwrites of chunks with these seeds.
     static func content(_ seeds: [Int: UInt64]) -> [UInt8] {
         var bytes = pattern(4 * c)
         for (chunk, seed) in seeds {
@@ -37,7 +37,7 @@ struct LogPlace {
         return bytes
     }
 
-    /// Changes a byte of the log's entry with this index.
+    /// Changes a byte of the log's entry at this index.
     static func damageEntry(_ index: Int, byte: Int, in vault: TestStore) throws {
         try vault.change("vaultfs.log") { $0[4096 + index * space + byte] ^= 1 }
     }

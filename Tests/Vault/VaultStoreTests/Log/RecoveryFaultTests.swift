@@ -7,14 +7,14 @@ import Testing
 
 @testable import VaultStore
 
-/// A recovery whose store lacks something: space, descriptors, the right, an answer. That is no damage: nothing is given up, and
-/// everything can be read meanwhile (FileFormat: Log-17).
+/// A recovery on a store that lacks space, descriptors, a right, or an answer. The data is undamaged, so everything is
+/// kept, and readable meanwhile (FileFormat: Log-17).
 @Suite(.timeLimit(.minutes(20))) struct RecoveryFaultTests {
     private static let c = 4096
     private let vault: TestStore
     private let contents: [String: [UInt8]]
 
-    /// Files whose changes are in the log only, of each kind.
+    /// Makes files with each kind of change, all in the log only.
     init() throws {
         vault = try TestStore(in: TemporaryDirectory.memory)
         let c = Self.c
@@ -56,7 +56,7 @@ import Testing
         "Log-17: an error at any call of a recovery or a repair loses nothing, and sets nothing aside",
         arguments: CallFaults.Kind.allCases.filter { $0 != .tooLarge }, [false, true])
     func everyCall(kind: CallFaults.Kind, setsAside: Bool) throws {
-        // A call that is always interrupted never ends.
+        // A store that interrupts every call for good would make this loop endless.
         for count in kind == .interrupted ? [1, 3] : [1, 3, .max] {
             var first = 0
             while true {
@@ -134,7 +134,7 @@ import Testing
         try vault.change("written") { $0[100] ^= 1 }
         #expect(damage { _ = try open(vault) }?.contains("verify --repair") == true)
         #expect(try logs(vault) == ["vaultfs.log"])
-        // A lack at the same time comes first.
+        // If space is lacking too, that error comes first.
         let answer = { @Sendable [vault] (call: WatchedCall) -> Int32 in
             call.kind == .write && call.path == vault.path("cut") ? ENOSPC : 0
         }

@@ -9,11 +9,11 @@ import Testing
 
 @testable import VaultStore
 
-/// Costs of the redo log in calls, descriptors, memory and space, and its limits.
+/// The redo log's limits, and its costs in calls, descriptors, memory and space.
 @Suite struct RedoLogCostTests {
     private static let c = 4096
 
-    /// The calls that `body` makes in a vault, each as `kind name`.
+    /// Returns the calls of `body` in a vault, each as `kind name`.
     private func calls(in vault: TestStore, _ body: () throws -> Void) throws -> [String] {
         let calls = Mutex<[String]>([])
         let note = { @Sendable (call: WatchedCall) -> Int32 in
@@ -49,7 +49,7 @@ import Testing
         let file = try vault.create(in: store)
         let workspace = try Workspace(layout: vault.layout)
         var content: [UInt8] = []
-        // As SQLite's write-ahead log: a header of a frame, then its page, in two requests.
+        // SQLite's write-ahead log writes like this: a frame's header, then its page, in two requests.
         for size in [32, 24, 4096 - 56, 56, 24, 4096 - 80, 80] {
             let piece = pattern(size)
             try file.put(piece, at: content.count, workspace)
@@ -90,7 +90,7 @@ import Testing
         try file.synchronize(dataOnly: true)
         let calls = try calls(in: vault) {
             for _ in 0..<50 {
-                // As SQLite appends to its write-ahead log.
+                // SQLite appends to its write-ahead log like this.
                 try append(24)
                 try append(Self.c)
                 try file.synchronize(dataOnly: true)
@@ -99,7 +99,7 @@ import Testing
         let syncs = calls.filter { $0.hasPrefix("synchronize") }
         #expect(syncs == Array(repeating: "synchronize vaultfs.log", count: 50))
         #expect(try file.contents() == expected)
-        // Without syncs, the growth is in place again after a while.
+        // Without syncs, growth eventually goes in place again.
         let used = file.store.log.usedSize
         for _ in 0..<500 { try append(5000) }
         #expect(file.store.log.usedSize - used < 1_500_000 + 500 * 4300)
@@ -150,7 +150,7 @@ import Testing
             let checkpoint = try BackgroundThread { try? store.log.checkpoint(.due) }
             let begun: Void? = state.wait(until: .now + .seconds(60)) { $0.hasBegun ? () : nil }
             #expect(begun != nil)
-            // It waits until the truncation is in place.
+            // The write waits until the truncation is in place.
             let writer = try BackgroundThread { try? file.put(pattern(60 * Self.c, seed: 2), at: 5 * Self.c) }
             state.update { $0.isHeld = false }
             checkpoint.join()

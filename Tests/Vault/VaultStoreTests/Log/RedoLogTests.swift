@@ -9,7 +9,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The redo log (FileFormat: Log), without a mount. A store that is left without its end is one whose daemon was killed.
+/// The redo log (FileFormat: Log), without a mount. A store left open simulates a killed daemon.
 @Suite struct RedoLogTests {
     private static let c = 4096
 
@@ -58,7 +58,7 @@ import VaultFormat
         try file.put(pattern(Self.c, seed: 3), at: 0)
         try file.put(pattern(Self.c, seed: 4), at: Self.c)
         let size = 64 + Self.c + 32 + 16
-        // In the second of three entries.
+        // Damage the second of three entries.
         try vault.change("vaultfs.log") { $0[4096 + (size + 63) / 64 * 64 + cut * (size - 1) / 15] ^= 0x40 }
         let recovered = try vault.reopen(in: try vault.open()).contents()
         #expect(recovered == pattern(Self.c, seed: 2) + pattern(2 * Self.c)[Self.c...])
@@ -175,13 +175,13 @@ import VaultFormat
         try file.synchronize(dataOnly: true)
         let old = try vault.bytes("vaultfs.log")
         try store.log.checkpoint(.due)
-        // The old entries are still in the file's space, and the newest is after one of them.
+        // The new entry replaces the first old one, so the second old one follows it in the file.
         try file.put(pattern(Self.c, seed: 3), at: Self.c)
         let log = try vault.bytes("vaultfs.log")
         #expect(log[(4096 + 5000)...].starts(with: old[(4096 + 5000)...]))
         let expected = pattern(Self.c, seed: 2) + pattern(Self.c, seed: 3)
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
-        // A power cut has lost the checkpoint's last write, and nothing was written since: both entries again, in order.
+        // Simulates a power cut that lost the checkpoint's last write: both entries are applied again, in order.
         try vault.write(old, to: "vaultfs.log")
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
@@ -193,7 +193,7 @@ import VaultFormat
         let file = try vault.reopen(in: try vault.open())
         try file.truncate(to: 3 * Self.c)
         try file.truncate(to: 2 << 20)
-        // The checkpoint of the first entry ended between the two.
+        // Simulates a checkpoint that ended between the two entries.
         let size = 128
         let log = try Descriptor(at: vault.root, "vaultfs.log", flags: O_RDWR)
         var header = try #require(LogHeader(parsing: try log.read(at: 0, count: LogHeader.size)))
@@ -221,7 +221,7 @@ import VaultFormat
         try #require(chmod(vault.path("file"), 0) == 0)
         try concurrently([
             {
-                // A new thread may have another user's rights.
+                // The recovery gets a thread of its own, because only that may take another user's rights.
                 _ = linux_become_user_on_thread(user, user)
                 _ = try vault.open()
             }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import VaultStore
 
-/// The times of a file whose changes the redo log has (FileFormat: Log-9), without a mount.
+/// The times of a file with changes in the redo log (FileFormat: Log-9), without a mount.
 @Suite struct RedoLogTimeTests {
     /// The file's length: one chunk.
     private static let c = 4096
@@ -35,7 +35,7 @@ import Testing
         #expect((after.tv_sec, after.tv_nsec) == (shown.tv_sec, shown.tv_nsec))
     }
 
-    /// The modification time of the backing file, and the one that programs see, in seconds.
+    /// Returns the backing file's modification time, and the one shown to programs, in seconds.
     private func modified(_ file: EncryptedFile) throws -> [Int] {
         let backing = try file.reader.status()
         return [backing.st_mtim.tv_sec, file.parts.records.log.shownStatus(backing).st_mtim.tv_sec]
@@ -67,7 +67,7 @@ import Testing
         default:
             try file.synchronize(dataOnly: true)
             #expect(try modified(file) == [1000, 500])
-            // Nothing has made the program's time durable. A changed content has a changed time.
+            // The program's time was not made durable, so the recovery gives the changed content a changed time.
             let recovered = try vault.reopen(in: try vault.open())
             #expect(try modified(recovered)[0] > 1_000_000 && recovered.contents()[0] == 1)
             return
@@ -111,7 +111,7 @@ import Testing
             try file.put([1], at: 0)
         }
         #expect(try modified(file)[1] < future)
-        // As after a kill.
+        // A reader finds the state of a kill.
         if !isLogged {
             let reader = try vault.open(isReadOnly: true)
             #expect(try modified(vault.reopen(in: reader)) == [future, modified(file)[1]])
@@ -139,7 +139,7 @@ import Testing
         let answer = { @Sendable [file, store, vault] (call: WatchedCall) -> Int32 in
             guard call.kind == .synchronize, call.path == vault.path("file") else { return 0 }
             awaitTick()
-            // It keeps the length.
+            // The call sets the current length again.
             try? file.setLength(UInt64(Self.c), workspace: Workspace(layout: store.layout))
             shown.withLock { $0 = (try? file.reader.status()).map { file.parts.records.log.shownStatus($0).st_mtim } }
             return 0
@@ -153,7 +153,7 @@ import Testing
     func durableTimes(_ part: String) throws {
         try file.put([1], at: 0)
         let change = changes(modified: 500)
-        /// True if a power cut may take the time.
+        /// True while a power cut may take the time.
         let isDirty = Mutex(false)
         let hasSet = Mutex(part != "set time")
         let answer = { @Sendable [file, vault] (call: WatchedCall) -> Int32 in
@@ -161,7 +161,7 @@ import Testing
             if call.kind == .setAttributes { isDirty.withLock { $0 = true } }
             guard call.kind == .synchronize else { return 0 }
             if !call.isDataOnly { isDirty.withLock { $0 = false } }
-            // While a checkpoint puts the content in place.
+            // Acts once, while a checkpoint puts the content in place.
             if hasSet.withLock({ $0 }) { return 0 }
             hasSet.withLock { $0 = true }
             try? file.set(change)

@@ -9,7 +9,7 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A rekey by an ordinary user of objects that deny access to that user.
+/// A rekey by an ordinary user, of objects with modes that deny this user access.
 @Suite(.timeLimit(.minutes(20))) struct RekeyClosedTests {
     private func vault(_ fill: (VerifierVaultWriter) throws -> Void) throws -> RekeyVault {
         try OrdinaryUser.act { try RekeyVault(fill) }

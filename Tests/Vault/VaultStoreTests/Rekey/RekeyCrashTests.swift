@@ -9,10 +9,10 @@ import Testing
 @testable import VaultCare
 @testable import VaultStore
 
-/// A rekey that is stopped at every step: the vault opens with the secret, nothing is lost, and the next run completes
-/// it (FileFormat: Store-26, Store-27, Store-28).
+/// Rekeys stopped at every step: the vault opens with the secret, its content is complete, and the next run finishes
+/// the rekey (FileFormat: Store-26, Store-27, Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyCrashTests {
-    /// Everything except the times of directories, in which entries were replaced.
+    /// Returns everything except the times of directories, which change with their entries.
     private func withoutDirectoryTimes(_ tree: [String: RekeyVault.Shown]) -> [String: RekeyVault.Shown] {
         tree.mapValues { shown in
             var shown = shown
@@ -52,8 +52,8 @@ import Testing
                     "\(error)".hasPrefix("\(copy): a rekey was killed in the middle of a step")
                 }
             }
-            // A rekey syncs often, so only a third of the copies are rekeyed to the end, the first at each point among
-            // them.
+            // A rekey syncs often, so only a third of the copies are rekeyed to the end, among them the first at each
+            // point.
             let isFirst = points.firstIndex(of: point) == number
             if number % 3 > 0 || isFirst && number % 2 == 0 {
                 let found = withoutDirectoryTimes(try RekeyVault.tree(at: copy, isReadOnly: !isHalfDone))
@@ -70,7 +70,7 @@ import Testing
         }
     }
 
-    /// The copies above are made at the announced steps, these before calls, whichever code makes them.
+    /// The copies above are made at announced steps. These are made before calls, whichever code makes the calls.
     @Test(
         "Store-26, Store-27: before one changing call in thirteen: nothing is lost, and it can be rekeyed to the end"
     )
@@ -112,10 +112,10 @@ import Testing
             } catch let error as VaultError {
                 failure = error
             }
-            // The second time there may be fewer steps left.
+            // Only after two skipped steps the rekey may succeed, because fewer may be left.
             let isExpected = failure?.description.contains("No space left on device")
             #expect(isExpected == true || (isExpected == nil && skipped > 0))
-            // A step that needs no space to undo is undone, so the vault can be read at once.
+            // Some steps can be undone without space. They are undone at once, so the vault can be read.
             if [.linkName, .renameLink, .writeSidecar, .writeRecord, .renameRecord].contains(point), skipped == 0 {
                 #expect(throws: Never.self) { try RekeyVault.tree(at: vault.path, isReadOnly: true) }
             }
@@ -148,7 +148,7 @@ import Testing
             #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
             #expect(try RekeyVault.notes(path).isEmpty)
         }
-        // The disk fills up in the middle of a step: the space reserved for it is enough.
+        // The disk fills up in the middle of a step, for which the reserved space suffices.
         nonisolated(unsafe) let inner = disk
         let filled = Mutex<SmallDisk.Filler?>(nil)
         let outcome = try RekeyVault.rekey(
@@ -197,7 +197,7 @@ import Testing
         try FileManager.default.removeItem(at: file)
         try Data(intent).write(to: file)
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
-        // Put back once more, with nothing left to do, or for a directory that has another record since.
+        // Put the intent back once more: it finds all done, or a directory with another record since.
         try Data(intent).write(to: file)
         #expect(try withoutDirectoryTimes(RekeyVault.tree(at: path)) == before)
         #expect(try RekeyVault.rekey(path).isFinished)

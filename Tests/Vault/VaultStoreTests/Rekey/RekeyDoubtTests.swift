@@ -10,13 +10,13 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// An object that cannot be read during a rekey is not treated as removed, foreign, or done (FileFormat: Store-28).
+/// Unreadable objects, which a rekey must not treat as removed, foreign, or done (FileFormat: Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyDoubtTests {
-    /// Fails the first calls of a kind for each path.
+    /// A fault for one of the first calls of a kind, counted for each path.
     private final class Faults: Sendable {
         private let seen = Mutex<[String: Int]>([:])
 
-        /// - Parameter number: the number, from 1, of the call for a path that fails.
+        /// - Parameter number: the number of the failing call for a path, from 1.
         func once(_ path: String, number: Int = 1) -> Int32 {
             let count = seen.withLock { seen in
                 seen[path, default: 0] += 1
@@ -75,7 +75,7 @@ import VaultFormat
         #expect(try RekeyVault.notes(vault.path).isEmpty)
     }
 
-    /// A file, or a link, with three names in three directories.
+    /// Makes a file or a link with three names in three directories.
     private static func several(isLink: Bool) throws -> RekeyVault {
         try RekeyVault { writer in
             if isLink {
@@ -155,7 +155,7 @@ import VaultFormat
         let outcome = try ReadFault.during(
             in: vault.path,
             { kind, path in
-                // After one check in each of three walks.
+                // The fourth check fails, after one in each of three walks.
                 if case .status = kind, path == entry { faults.once(path, number: 4) } else { 0 }
             }, { try RekeyVault.rekey(vault.path) })
         #expect(!outcome.isFinished && outcome.totals.problems > 0)
@@ -176,7 +176,7 @@ import VaultFormat
             before: { (point) throws(StoreError) in
                 if point == .finish { throw .system(.canceled) }
             })
-        // The state that an error leaves. Everything else is of the new epoch.
+        // Leaves the state of an error: an object of the old epoch among objects of the new one.
         let orphan = try RekeyVault.backing("directory", in: vault.path) + "/" + file(entry)
         try Data([UInt8](repeating: 1, count: 272)).write(to: URL(filePath: orphan + ".name"))
         let outcome = try ReadFault.during(
@@ -200,8 +200,8 @@ import VaultFormat
         let entries = try (0..<5).map { try vault.vault.backing("\($0)") }
         let faults = Faults()
         let renamed = Mutex(0)
-        // Done for one name, not for the second. During the undo, the second check of the first name fails. One check
-        // was in the survey.
+        // The step succeeds for one name and fails for the second. One check was in the survey. During the undo, the
+        // second check of the first name fails.
         #expect(throws: VaultError.self) {
             try ReadFault.during(
                 in: vault.path,

@@ -9,14 +9,14 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A step of a rekey that fails: it is undone, and the vault is read and written as before (FileFormat: Store-27).
+/// A failed step of a rekey: it is undone, and the vault can be read and written as before (FileFormat: Store-27).
 @Suite(.timeLimit(.minutes(20))) struct RekeyFailureTests {
     private static let steps: [RekeyPoint] = [
         .linkName, .renameLink, .writeSidecar, .renameName, .removeSidecar, .removeAttribute, .setAttribute,
         .writeRecord, .renameRecord,
     ]
 
-    /// Everything except the times of directories, in which entries were replaced.
+    /// Returns everything except the times of directories, which change with their entries.
     private func tree(_ path: String, isReadOnly: Bool = false) throws -> [String: RekeyVault.Shown] {
         try RekeyVault.tree(at: path, isReadOnly: isReadOnly).mapValues { shown in
             var shown = shown
@@ -29,7 +29,7 @@ import VaultFormat
         FileManager.default.fileExists(atPath: path + "/vaultfs.rekey")
     }
 
-    /// Fails at the occurrences of `point` from `first` on, `count` of them.
+    /// Returns a hook that fails `count` times, from occurrence `first` of `point` on.
     private func failing(
         _ error: StoreError, at point: RekeyPoint, from first: Int, count: Int = .max,
         afterwards: @escaping @Sendable (RekeyPoint) -> Void = { _ in }
@@ -108,7 +108,7 @@ import VaultFormat
         "a step that can be neither done nor undone ends the rekey with an error; the next opening ends the step",
         arguments: [RekeyPoint.renameName, .renameLink])
     func stuck(at point: RekeyPoint) throws {
-        // One directory, and one file with several names. The failure is not at the first operation of a step.
+        // One directory, and one file with several names, so the failure comes after a step's first operation.
         let vault = try RekeyVault { writer in
             for number in 0..<8 { try writer.file("\(number)", count: 10) }
             let entry = try writer.root.encode(ascii("0")).entry

@@ -9,7 +9,7 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A rekey refuses to continue if somebody else has changed the vault before or during it.
+/// Changes of the vault by others before or during a rekey, which then refuses to continue.
 @Suite(.timeLimit(.minutes(20))) struct RekeyGuardTests {
     private static func fill(_ writer: VerifierVaultWriter) throws {
         try writer.file("file", count: 5000)

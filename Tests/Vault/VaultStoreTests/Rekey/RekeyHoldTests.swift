@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A rekey, and another machine that wants to write the vault too (FileFormat: Store-30, Store-35).
+/// A rekey while another machine tries to write the vault too (FileFormat: Store-30, Store-35).
 @Suite(.timeLimit(.minutes(20))) struct RekeyHoldTests {
     private let vault: RekeyVault
     private let directory: VaultDirectory
@@ -82,14 +82,14 @@ import VaultFormat
         }
         let expected = try #require(after.withLock { $0 })
         #expect(!expected.isEmpty)
-        // Its own temporary files may be removed.
+        // The rekey may remove only its own temporary files.
         #expect(Set(Self.entries(path)).isSubset(of: expected))
         #expect(Set(expected).subtracting(Self.entries(path)).allSatisfy { $0.contains("vaultfs.tmp.") })
         #expect(WriterLockFile.record(in: directory.descriptor)?.host == "elsewhere")
         #expect(try VaultDirectory.open(FilePath(path)).configuration.isRekeying)
     }
 
-    /// Every entry with the inode that it leads to.
+    /// Returns every entry with its inode.
     private static func entries(_ path: String) -> [String] {
         let found: [String]
         do { found = try FileManager.default.subpathsOfDirectory(atPath: path) } catch {

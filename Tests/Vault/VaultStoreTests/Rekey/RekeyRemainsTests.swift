@@ -4,14 +4,14 @@ import Testing
 
 @testable import VaultCare
 
-/// Data of the old epoch that a finished rekey leaves outside the tree: none (FileFormat, Store-28).
+/// A finished rekey must leave no data of the old epoch outside the tree (FileFormat, Store-28).
 @Suite(.timeLimit(.minutes(20))) struct RekeyRemainsTests {
     private let vault: RekeyVault
 
     init() throws {
         vault = try RekeyVault { writer in
             let file = try writer.file("file", count: 5000)
-            // An overwrite, so through the log.
+            // The overwrite goes through the log.
             try writer.write(100, to: file, at: 0)
         }
     }

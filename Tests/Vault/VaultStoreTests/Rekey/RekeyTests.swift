@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A whole rekey: everything exists afterwards, and nothing is under the old key (FileFormat, Rekeying).
+/// A whole rekey: afterwards everything exists, under new keys only (FileFormat, Rekeying).
 @Suite(.timeLimit(.minutes(20))) struct RekeyTests {
     @Test("a tree of every kind is the same afterwards, and is only under the next epoch", arguments: [1, 3])
     func whole(threads: Int) throws {
@@ -41,7 +41,7 @@ import VaultFormat
         let store = SmbStore()
         let outcome = try store.run(in: vault.path) { try RekeyVault.rekey(vault.path) }
         #expect(outcome.isFinished && outcome.totals.problems == 0)
-        // Of the file that was made to find out about the store, once.
+        // The only refusal is that of the probe's file.
         #expect(store.refusals == 1)
         #expect(try RekeyVault.tree(at: vault.path) == before)
     }
@@ -82,7 +82,7 @@ import VaultFormat
             if point == .replaceEntry { throw .system(.canceled) }
         }
         #expect(try !RekeyVault.rekey(vault.path, before: stop, onProblem: note).isFinished)
-        // Files that have other names there are reported too.
+        // The report includes files with hard links in that directory.
         #expect(problems.withLock(\.self).contains("outer/inner: \(OpenDirectory.repeated.reason)"))
         try vault.vault.edit(inner + "/vaultfs.dir") { $0 = own }
         #expect(try RekeyVault.rekey(vault.path).isFinished)
@@ -117,13 +117,13 @@ import VaultFormat
                 }
             }
         }
-        // A copy of the old vaultfs.json gives a master key that this vault has dropped.
+        // The master key in an old copy of vaultfs.json is one that this vault has dropped.
         let kept = try RekeyVault.open(copy).masterKey
         let configuration = try VaultDirectory.open(FilePath(vault.path)).configuration
         #expect(!configuration.authenticates(masterKey: kept))
     }
 
-    /// The data that identifies every object on disk: names, targets, wrapped secrets, the first record, attributes.
+    /// Returns the data that identifies each object on disk: names, targets, wrapped secrets, first record, attributes.
     private func pieces(_ path: String) throws -> [[UInt8]] {
         var pieces: [[UInt8]] = []
         for entry in try FileManager.default.subpathsOfDirectory(atPath: path) {
@@ -225,7 +225,7 @@ import VaultFormat
         let outcome = try RekeyVault.rekey(
             vault.path, onProblem: { path, _ in problems.withLock { _ = $0.insert(path) } })
         let found = problems.withLock { $0 }
-        // One of its three names.
+        // The damaged file has three names, and one of them is reported.
         #expect(found.count == 2 && found.contains("class1/file") && !outcome.isFinished)
         #expect(try VaultDirectory.open(FilePath(vault.path)).configuration.isRekeying)
         #expect(try !RekeyVault.rekey(vault.path).isFinished)

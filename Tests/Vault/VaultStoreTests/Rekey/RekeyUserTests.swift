@@ -8,8 +8,7 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A rekey by an ordinary user, of a vault with objects that deny access to that user, or that they cannot change at
-/// all.
+/// A rekey by an ordinary user, with objects that deny this user access or every change.
 @Suite(.timeLimit(.minutes(20)), .enabled(if: geteuid() == 0)) struct RekeyUserTests {
     private static let long = RekeyVault.long
 
@@ -75,7 +74,7 @@ import VaultFormat
         for isReadOnly in [true, false] { try ClosedVault.open(vault.path, isReadOnly: isReadOnly) }
         expectSame(try ClosedVault.tree(vault.path), before)
         #expect(try RekeyVault.open(vault.path).directory.configuration.isRekeying)
-        // The root's names have changed since, those in other users' directories have not.
+        // The root's names have changed by now, unlike those in other users' directories.
         let now = try others(in: vault.path)
         for path in now { try chown(path, to: OrdinaryUser.id) }
         #expect(now.count == 2)
@@ -85,7 +84,7 @@ import VaultFormat
         #expect(try ClosedVault.isClean(vault.path))
     }
 
-    /// A directory, and its content.
+    /// Gives a directory and its content to a user.
     private func chown(_ path: String, to user: uid_t) throws {
         try Command(["chown", "-R", "\(user)", path]).run().succeeded()
     }
@@ -101,7 +100,7 @@ import VaultFormat
         }
     }
 
-    /// The backing directories that do not belong to the vault's owner.
+    /// Returns the backing directories of root, who does not own the vault.
     private func others(in path: String) throws -> [String] {
         try directories(in: path).filter { path in
             var status = stat()
@@ -120,7 +119,7 @@ import VaultFormat
         let before = try ClosedVault.tree(vault.path)
         let fixed = try #require(vault.backing["closed/fixed"])
         try Command(["chattr", "+i", fixed]).run().succeeded()
-        // Under the directory's current name.
+        // The walk from the vault's root finds the directory under its name at that time.
         defer { _ = try? Command(["chattr", "-R", "-i", vault.path]).run() }
         let (outcome, problems) = try ClosedVault.rekey(vault.path)
         #expect(!outcome.isFinished && outcome.totals.files == 2 && outcome.totals.directories == 1)

@@ -7,7 +7,7 @@ import VaultFormat
 @testable import VaultStore
 
 extension RekeyVault {
-    /// The backing path of the object with this plaintext path, of any epoch.
+    /// Returns the backing path of an object by its plaintext path, in any epoch.
     static func backing(_ plaintextPath: String, in vault: String) throws -> String {
         let (directory, masterKey, _) = try open(vault)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)

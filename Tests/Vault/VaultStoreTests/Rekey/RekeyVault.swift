@@ -11,9 +11,9 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A vault with an object of every kind, for rekey tests. Copies of it are as a kill would leave it.
+/// A vault with an object of every kind, for rekey tests. A copy of it has the state of a kill.
 final class RekeyVault {
-    /// The data that a mount would show of an object, and the preserved data of the backing one.
+    /// The data of an object as a mount shows it, and the data of the backing object that a rekey keeps.
     struct Shown: Equatable {
         var kind: UInt32 = 0
         var mode: UInt32 = 0
@@ -35,12 +35,12 @@ final class RekeyVault {
         vault = try VerifierVault(fill)
     }
 
-    /// Objects that no writer makes: entries that are not the vault's, and damage that is harmless.
+    /// Adds objects that no writer makes: foreign entries, and harmless damage.
     func addForeign() throws {
         try Data([1, 2, 3]).write(to: URL(filePath: path + "/foreign.txt"))
         try FileManager.default.createDirectory(atPath: path + "/lost+found", withIntermediateDirectories: false)
         try Data([UInt8](repeating: 9, count: 500)).write(to: URL(filePath: path + "/lost+found/inside"))
-        // A file of another vault, which is inside this one.
+        // This name belongs to a vault nested in this one.
         try Data([4]).write(to: URL(filePath: path + "/lost+found/vaultfs.tmp.1"))
         #expect(truncate(try vault.backing("stump"), 100) == 0)
     }
@@ -100,7 +100,7 @@ final class RekeyVault {
         return (directory, opened.masterKey, opened.slot)
     }
 
-    /// The tree after `path` has been opened for writing, or for reading.
+    /// Returns the tree after an open of `path` for writing or reading.
     static func tree(at path: String, isReadOnly: Bool = false) throws -> [String: Shown] {
         let (directory, masterKey, _) = try open(path)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
@@ -183,7 +183,7 @@ final class RekeyVault {
     /// Begins a rekey, if none is unfinished.
     static func begin(_ path: String) throws { _ = try begun(path) }
 
-    /// Begins a rekey, if none is unfinished. Returns the vault, and the master key that opens its configuration.
+    /// Begins a rekey, if none is unfinished. Returns the vault, and the current master key.
     private static func begun(_ path: String) throws -> (directory: VaultDirectory, masterKey: SecretBytes) {
         let (directory, masterKey, slot) = try open(path)
         guard !directory.configuration.isRekeying else { return (directory, masterKey) }
@@ -207,12 +207,12 @@ final class RekeyVault {
         return try rekeyer.run(workspaces: (0..<threads).map { _ in try Workspace(layout: layout) })
     }
 
-    /// `cp -a` keeps links between names, holes, attributes and times.
+    /// Copies a vault with `cp -a`, which keeps hard links, holes, attributes and times.
     static func copy(_ path: String, to other: String) throws {
         try Command(["cp", "-a", path, other]).run().succeeded()
     }
 
-    /// The names of every object of the previous epoch in a vault whose rekey is unfinished.
+    /// Returns a verifier's findings. During an unfinished rekey they name every object of the previous epoch.
     static func notes(_ path: String) throws -> [String] {
         let (directory, masterKey, _) = try open(path)
         var findings: [String] = []

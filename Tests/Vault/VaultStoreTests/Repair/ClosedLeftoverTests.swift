@@ -8,7 +8,7 @@ import Testing
 @testable import VaultCare
 @testable import VaultStore
 
-/// Directories that a kill has left under a temporary name, and that deny access to their owner, who is not root.
+/// Directories left by a kill under a temporary name, with modes that deny access to their owner, who is not root.
 @Suite(.timeLimit(.minutes(20)), .enabled(if: geteuid() == 0)) struct ClosedLeftoverTests {
     private func leftovers(in path: String) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: path).filter { $0.hasPrefix("vaultfs.tmp.") }

@@ -8,8 +8,8 @@ import Testing
 @testable import VaultCare
 @testable import VaultStore
 
-/// A vault of an ordinary user, with directories and files that deny access to that user, for rekey tests. root
-/// inspects it without changing a mode.
+/// An ordinary user's vault with directories and files that deny this user access, for rekey tests. root inspects it
+/// without changing a mode.
 final class ClosedVault {
     private static let times = [
         timespec(tv_sec: 1_000_000_000, tv_nsec: 5), timespec(tv_sec: 1_100_000_000, tv_nsec: 7),
@@ -17,7 +17,7 @@ final class ClosedVault {
 
     let vault: RekeyVault
     var path: String { vault.path }
-    /// The backing paths of the objects with these plaintext paths, before the rekey.
+    /// The backing paths before the rekey, by plaintext path.
     let backing: [String: String]
 
     /// - Parameter modes: the modes of the objects that `fill` makes, by plaintext path.
@@ -32,12 +32,12 @@ final class ClosedVault {
         #expect(utimensat(AT_FDCWD, path, Self.times, 0) == 0)
     }
 
-    /// Everything that must stay, including times and modes of the root.
+    /// Returns everything that must stay, including times and modes of the root.
     static func tree(_ path: String) throws -> [String: RekeyVault.Shown] {
         try RekeyVault.tree(at: path, isReadOnly: true)
     }
 
-    /// Opens the vault as the owner's mount for writing does, and one for reading.
+    /// Opens the vault as the owner's mount does, for writing or reading.
     static func open(_ path: String, isReadOnly: Bool = false) throws {
         try OrdinaryUser.act {
             let (directory, masterKey, _) = try RekeyVault.open(path)
@@ -49,7 +49,7 @@ final class ClosedVault {
     }
 
     /// Rekeys as the owner, to the end or as far as possible.
-    /// - Returns: the problems too, each with its path.
+    /// - Returns: the outcome, and the problems with their paths.
     static func rekey(
         _ path: String, threads: Int = 2, before: @escaping RekeyHook = { _ in }
     ) throws -> (outcome: RekeyOutcome, problems: [String]) {
@@ -62,7 +62,7 @@ final class ClosedVault {
         return (outcome, problems.all)
     }
 
-    /// Returns true if the vault has no temporary file of a rekey.
+    /// Returns true if the vault is free of a rekey's temporary files.
     static func isClean(_ path: String) throws -> Bool {
         try FileManager.default.subpathsOfDirectory(atPath: path).allSatisfy { entry in
             !["vaultfs.rekey", "vaultfs.tmp."].contains { entry.contains($0) }
@@ -70,7 +70,7 @@ final class ClosedVault {
     }
 }
 
-/// Steps that a rekey could not do, from any thread.
+/// The steps that a rekey could not do, added by any thread.
 private final class Problems: Sendable {
     private let state = Mutex<[String]>([])
     var all: [String] { state.withLock { $0.sorted() } }

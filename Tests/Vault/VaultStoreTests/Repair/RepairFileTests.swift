@@ -5,8 +5,8 @@ import Testing
 
 @testable import VaultStore
 
-/// Files that are damaged on disk, repaired in place (FileFormat, Store-23). Afterwards a verifier finds only damage
-/// that cannot be repaired.
+/// Files damaged on disk and repaired in place (FileFormat, Store-23). Afterwards a verifier finds only unrepairable
+/// damage.
 @Suite struct RepairFileTests {
     private static let count = 10_000
     private static let content = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ 7) }
@@ -38,7 +38,7 @@ import Testing
         #expect(try isOld(path))
     }
 
-    /// The log's changes of the others are put in place, and the log is kept.
+    /// The repair puts the other files' changes in place, and keeps the log.
     @Test("a header that does not authenticate with changes in the log")
     func aHeaderThatDoesNotAuthenticateWithChangesInTheLog() throws {
         let vault = try VerifierVault { writer in
@@ -58,7 +58,7 @@ import Testing
         _ = try vault.openStore()
     }
 
-    /// A record that was being appended at an unclean end.
+    /// The record was being appended at an unclean end.
     @Test("a torn tail")
     func aTornTail() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
@@ -70,7 +70,7 @@ import Testing
         #expect(try vault.tree() == ["f": Array(Self.content[..<4096])])
     }
 
-    /// After a clean end this is damage. The data stays.
+    /// After a clean end such a tail is damage, so its data stays.
     @Test("a tail that was not torn")
     func aTailThatWasNotTorn() throws {
         let (vault, path, _) = try makeVault(isSealed: false)
@@ -121,7 +121,7 @@ import Testing
         #expect(try vault.tree()["lost+found/\(id).tail"] == Array(tail[10_000...]))
     }
 
-    /// Data that somebody has appended to a file is ignored, however much it is.
+    /// A repair ignores data appended to a file by others, however much it is.
     @Test("an endless hole after a file")
     func anEndlessHoleBehindAFile() throws {
         let (vault, path, bytes) = try makeVault()
@@ -155,7 +155,7 @@ import Testing
         let cut = try VerifierVault.contents(path)
         try age(path)
         #expect(try vault.repair() == [])
-        // The chunk that the cut divided stays, and stays an error.
+        // The chunk divided by the cut stays, and stays an error.
         let left = Self.count - 1000
         #expect(try vault.found() == ["damaged f@8192+\(left - 8192)"])
         #expect(try VerifierVault.contents(path)[128...] == cut[128...])

@@ -5,17 +5,17 @@ import Testing
 
 @testable import VaultStore
 
-/// Repairs stopped before each call that changes anything: the next repair completes them, and nothing is lost.
+/// Repairs stopped before each of their changing calls: the next repair completes them, and all data is kept.
 @Suite(.timeLimit(.minutes(20))) struct RepairReplayTests {
     private let manager = FileManager.default
 
-    /// Everything in the vault except the notes of a repair, once each. A copy in `lost+found` may be made twice.
+    /// Returns everything in the vault except a repair's notes, once each because `lost+found` may have a copy twice.
     private func contents(_ vault: VerifierVault) throws -> Set<[UInt8]> {
         let notes = ["directory-record-", ".name", "damaged", ".entries", "vaultfs.log"]
         return Set(try vault.tree().filter { file in !notes.contains { file.key.contains($0) } }.values)
     }
 
-    /// Damage of every kind. After a repair, only damage that no repair fixes is left.
+    /// Makes damage of every kind. A repair leaves only the unrepairable.
     private func damage(_ vault: VerifierVault, isRoot: Bool) throws {
         try manager.removeItem(atPath: vault.backing("Documents/notes") + "/vaultfs.dir")
         try vault.edit(vault.backing("Documents") + "/vaultfs.dir") { $0[30] ^= 1 }
@@ -48,7 +48,7 @@ import Testing
         try replay(vault, leaving: before, atLeast: 30)
     }
 
-    /// The disk full from any call on, which is reported. With space again the repair completes, and nothing is lost.
+    /// The disk is full from any call on, as the repair reports. With space again it completes, and all data is kept.
     @Test("a full disk")
     func aFullDisk() throws {
         let vault = try VerifierVault(copying: "vault-4096")
@@ -88,9 +88,9 @@ import Testing
             #expect(try vault.repair() == [])
             #expect(try vault.found() == [])
             let tree = try vault.tree()
-            // Killed while the tail was copied, a part of it stays beside the whole.
+            // If killed while it copied the tail, the first repair has left a part of it beside the whole.
             let file = try #require(tree["f"])
-            // Killed between the unsealing and the cut, the file itself is whole.
+            // If killed between the unsealing and the cut, it has left the file itself whole.
             #expect(file == whole || tree.contains { $0.key.contains(".tail") && file + $0.value == whole })
         }
     }

@@ -5,7 +5,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Directories and names that are lost: their objects are in `lost+found`, and no data is lost (Store-24, Store-25).
+/// Lost directories and names: their objects go to `lost+found`, with all data (Store-24, Store-25).
 @Suite struct RepairTreeTests {
     private let manager = FileManager.default
 
@@ -40,7 +40,7 @@ import VaultFormat
         #expect(contents(withoutKept(after)) == contents(before))
         #expect(!manager.fileExists(atPath: documents))
         #expect(try vault.remedies() == [])
-        // The directory below has its own record, and so its names.
+        // The directory below keeps its names, because it has a record of its own.
         #expect(after.keys.contains { $0.hasPrefix("lost+found/directory-") && $0.hasSuffix("/hello.txt") })
         #expect(after.first { $0.key.contains("directory-record-") }?.value == record)
         // The blobs of the two long names are kept.
@@ -119,7 +119,7 @@ import VaultFormat
         #expect(after.filter { $0.key.hasSuffix(".name") }.map(\.value) == [damaged])
     }
 
-    /// A file with two names, one or both of which are hidden, stays one file.
+    /// A file stays one file if one or both of its names are hidden.
     @Test("several names of one file")
     func severalNamesOfOneFile() throws {
         let vault = try VerifierVault { writer in
@@ -147,7 +147,7 @@ import VaultFormat
         #expect(try vault.tree() == before)
     }
 
-    /// Entries that do not authenticate stay, and so does the directory around them.
+    /// Entries that do not authenticate stay, and so does the directory with them.
     @Test("other programs' files stay", arguments: VerifierVault.vectors)
     func otherProgramsFilesStay(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -167,7 +167,7 @@ import VaultFormat
         #expect(try manager.contentsOfDirectory(atPath: documents).count == 2)
     }
 
-    /// Sparse files, larger than the disk, under names of vaultfs's own.
+    /// The objects are sparse files, larger than the disk, under vaultfs's own names.
     @Test("Store-44: an object larger than vaultfs makes it is named, and stays", arguments: VerifierVault.vectors)
     func tooLarge(_ name: String) throws {
         let size = Int64(1) << 40
@@ -184,11 +184,11 @@ import VaultFormat
         #expect(failures.contains("Documents: " + shown("vaultfs.dir", 64 << 20)), "\(failures)")
         #expect(failures.contains { $0.hasSuffix(shown("vaultfs.log.damaged", 1 << 30)) }, "\(failures)")
         for path in [record, log] { #expect(try manager.attributesOfItem(atPath: path)[.size] as? Int64 == size) }
-        // Whatever else was in the directory is kept.
+        // Everything else in the directory is kept.
         #expect(try manager.contentsOfDirectory(atPath: vault.backing("Documents")) == ["vaultfs.dir"])
     }
 
-    /// Somebody has put a file, or a directory without a record, at the path of lost+found.
+    /// A user has put a file, or a directory without a record, at the path of lost+found.
     @Test("the name is taken")
     func theNameIsTaken() throws {
         let vault = try VerifierVault { writer in
@@ -202,8 +202,8 @@ import VaultFormat
         #expect(try Set(withoutKept(vault.tree()).keys) == ["lost+found", "lost+found-2/\(id)"])
     }
 
-    /// A directory that is not the vault's stays, empty or not. A directory of the vault is removed when it is empty,
-    /// although only its former content showed that it was the vault's.
+    /// A foreign directory stays, empty or not. An empty directory of the vault is removed, although only its former
+    /// content showed whose it was.
     @Test("a directory that is not ours stays", arguments: VerifierVault.vectors)
     func aDirectoryThatIsNotOursStays(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -248,7 +248,7 @@ import VaultFormat
         #expect(named == before.filter { $0.key.hasPrefix("Documents/") })
     }
 
-    /// A directory under a temporary name that is not empty is not swept, and keeps its record.
+    /// A repair keeps a directory under a temporary name, with its record, unless it is empty.
     @Test("the content of a temporary directory", arguments: VerifierVault.vectors)
     func contentOfTemporaryDirectory(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

@@ -8,9 +8,9 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// The content of a vault as a mount would show it, and repairs of it.
+/// A vault's content as a mount would show it, and repairs of it.
 extension VerifierVault {
-    /// Carries out every remedy that a verifier names. Returns those that failed, each as `path: reason`.
+    /// Carries out every remedy named by a verifier. Returns the failed ones, each as `path: reason`.
     @discardableResult
     func repair(onStep: @escaping (Int) -> Void = { _ in }) throws -> [String] {
         let findings = try findings().findings
@@ -27,7 +27,7 @@ extension VerifierVault {
         }.sorted()
     }
 
-    /// Every file by its plaintext path, with its content. Links with their targets.
+    /// Returns every file's content, and every link's target, by plaintext path.
     func tree() throws -> [String: [UInt8]] {
         let directory = try VaultDirectory.open(FilePath(path))
         let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 0, isReadOnly: true)
@@ -56,14 +56,14 @@ extension VerifierVault {
                 found[shown] = try store.keyRing.linkTarget(ofStored: directory.linkTarget(of: entry)).target
             case S_IFREG:
                 let file = try Descriptor(at: directory, entry, flags: O_RDONLY)
-                // Nothing for a damaged file.
+                // A damaged file counts as empty.
                 found[shown] = (try? EncryptedFile.open(file, in: store).contents()) ?? []
             default: break
             }
         }
     }
 
-    /// The id of a file as its name in `lost+found`.
+    /// Returns a file's id in the form of its name in `lost+found`.
     func fileID(ofBacking path: String) throws -> String {
         try Self.contents(path)[8..<16].reversed().map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }

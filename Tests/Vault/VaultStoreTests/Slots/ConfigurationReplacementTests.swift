@@ -10,7 +10,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// The change of a slot's secret, stopped at every step.
+/// Changes of a slot's secret, stopped at every step.
 @Suite(.timeLimit(.minutes(20))) struct ConfigurationReplacementTests {
     typealias Step = ConfigurationReplacement.Step
 
@@ -134,7 +134,7 @@ import VaultFormat
     func refusingStore() throws {
         let store = SmbStore()
         try store.run(in: vault.path.string) { try change { _ in } }
-        // Of the probe. Its locks are mandatory, but the locked file was read.
+        // The only refusal is that of the probe. The store's locks are mandatory, but the locked file could be read.
         #expect(store.refusals == 1)
         #expect(try vault.entries == ["vaultfs.dir", "vaultfs.json", "vaultfs.lock"])
         try expect(new: true)
@@ -150,7 +150,7 @@ import VaultFormat
             guard call.isChange else { return 0 }
             do { try copies.take() } catch { Issue.record(error) }
             if call.kind == .rename, call.path == path.string {
-                // Another process has the file open until the second try.
+                // Another process keeps the file open until the second try.
                 let number = renames.withLock { renames in
                     renames += 1
                     return renames
@@ -171,7 +171,7 @@ import VaultFormat
         }
     }
 
-    /// Does what the error of an open says.
+    /// Follows the advice in the error of an open.
     private func putBack(at path: FilePath) throws {
         let error = #expect(throws: VaultError.self) { try VaultDirectory.open(path) }
         let named = try #require(error?.description.firstMatch(of: /is ([^ ]*) beside it, so rename that to/))
@@ -303,7 +303,7 @@ import VaultFormat
     @Test("Store-21: extended attributes stay, an access control list among them")
     func extendedAttributesStay() throws {
         let json = vault.path.appending("vaultfs.json").string
-        // acl(5) of rw for the owner, r for user 1234, nothing for others (linux/posix_acl_xattr.h).
+        // acl(5): rw for the owner, r for user 1234, nothing for others (linux/posix_acl_xattr.h).
         let acl: [UInt8] = [
             2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 0xD2, 4, 0, 0, 4, 0, 0, 0, 255, 255, 255, 255,
             16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
@@ -330,10 +330,10 @@ import VaultFormat
                 bytes = try Data(contentsOf: URL(filePath: vault.path.appending(left).string))
             } catch { Issue.record(error) }
         }
-        // The files that SIGKILL leaves before a rename, and during a write.
+        // SIGKILL leaves such files before a rename, and during a write.
         try bytes.write(to: URL(filePath: vault.path.appending(left + "0").string))
         try Data("half".utf8).write(to: URL(filePath: vault.path.appending(left + "1").string))
-        // Temporary files of a running mount, and of nobody.
+        // These belong to a running mount, or do not have the name of a temporary file.
         for name in ["vaultfs.tmp.0123456789abcdef", "vaultfs.tmp", "vaultfs.jsonx"] {
             try Data().write(to: URL(filePath: vault.path.appending(name).string))
         }

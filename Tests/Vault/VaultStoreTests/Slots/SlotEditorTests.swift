@@ -5,13 +5,13 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// A vault with one keyfile slot, which is quick to open, and changes of its slots.
+/// A vault with one keyfile slot, which opens quickly, and changes of its slots.
 struct SlotVault {
     let directory: VaultTestDirectory
     let path: FilePath
     let secret: SlotSecret
 
-    /// - Parameter parent: the directory in which the vault is made, instead of a new one.
+    /// - Parameter parent: the directory for the vault, instead of a new one.
     init(in parent: FilePath? = nil, expires: String? = nil) throws {
         directory = try VaultTestDirectory()
         path = (parent ?? directory.path).appending("vault")
@@ -86,7 +86,7 @@ struct SlotVault {
         #expect(try vault.open().configuration.slots == [slot])
         let forced = try editor.change(slot, to: request, isForced: true)
         #expect(forced.expires == request.expires)
-        // The slot is renewed without it: nothing gets weaker.
+        // A renewal does not weaken the vault, so it needs no force.
         let renewal = SlotRequest(secret: vault.secret, expires: "2091-01-01T00:00:00Z")
         #expect(try editor.change(forced, to: renewal, isForced: false).expires == renewal.expires)
     }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import VaultStore
 
-/// An `init` that was killed before there was a vault, and the next `init`.
+/// An `init` killed before it has made a vault, and the next `init`.
 @Suite(.timeLimit(.minutes(20))) struct VaultCreationReplayTests {
     private static let files = ["vaultfs.dir", "vaultfs.json", "vaultfs.lock", "vaultfs.log"]
 
@@ -33,7 +33,7 @@ import Testing
         vault.releaseLock()
     }
 
-    /// Copies of an `init`, before each of its calls that change anything.
+    /// Returns copies made during an `init`, before each of its changing calls.
     private func killed(_ path: FilePath? = nil) throws -> DirectoryCopies {
         let copies = DirectoryCopies(of: (path ?? self.path).string)
         try copies.takeBeforeEachChange { () throws in try create(path) }
@@ -76,7 +76,7 @@ import Testing
         #expect(tried >= 12)
     }
 
-    /// With the last remains of a killed `init`.
+    /// The directory has the last remains of a killed `init`.
     @Test(
         "where there is anything else, nothing is touched",
         arguments: [

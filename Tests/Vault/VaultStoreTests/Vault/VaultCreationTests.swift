@@ -143,7 +143,7 @@ import VaultFormat
     @Test("a failed replacement leaves the old contents and no temporary file")
     func failedReplacementLeavesOldContents() throws {
         let directory = try VaultTestDirectory()
-        // rename(2) of a file over a directory fails after everything has been written.
+        // A directory of this name makes rename(2) fail, after everything was written.
         #expect(mkdir(directory.path.appending("vaultfs.json").string, 0o700) == 0)
         let root = try VaultDirectory.openDirectory(directory.path)
         #expect(throws: StoreError.system(.isDirectory)) {

@@ -7,7 +7,7 @@ import VaultFormat
 
 @testable import VaultStore
 
-/// Waits for a released lock, because a child that another test starts also has it, until it runs its program.
+/// The tests wait for a released lock, which a child of another test keeps until it runs its program.
 @Suite struct VaultLockTests {
     private let directory: VaultTestDirectory
     private let path: FilePath
@@ -78,8 +78,8 @@ import VaultFormat
         let first = try VaultDirectory.open(path)
         try first.lock(wait: .seconds(60))
         let second = try VaultDirectory.open(path)
-        // Another thread releases it. The time does not matter to the outcome. Not a task, because this test may use
-        // the last thread that tasks have.
+        // A thread releases it, whenever that is. A task would not do, because this test may use the last thread of
+        // their pool.
         let releasing = try BackgroundThread { first.releaseLock() }
         try second.lock(wait: .seconds(60))
         releasing.join()

@@ -9,7 +9,7 @@ import Testing
 
 @testable import VaultStore
 
-/// The lock that other machines see (FileFormat, "The lock file"): the processes that it excludes, and the detection of
+/// The lock seen by other machines (FileFormat, "The lock file"): the processes excluded by it, and the detection of
 /// its loss.
 @Suite(.timeLimit(.minutes(20))) struct WriterLockTests {
     private let vault: TestStore
@@ -17,7 +17,7 @@ import Testing
 
     init() throws { vault = try TestStore() }
 
-    /// Waits for a released lock, because a child that another test starts also has it, until it runs its program.
+    /// Waits for a released lock, because a child started by another test has a copy until it runs its program.
     private func acquire(
         _ sharing: VaultDirectory.Sharing = .exclusive, isRemote: Bool = true, wait: Duration = .seconds(60)
     ) throws -> WriterLock? {
@@ -33,13 +33,13 @@ import Testing
         }
     }
 
-    /// Takes the lock as another machine does.
+    /// Takes the lock away as another machine does.
     private func takeOver() throws {
         try Data(WriterRecord.elsewhere.bytes)
             .write(to: URL(fileURLWithPath: noteFile), options: [])
     }
 
-    /// Makes the last check too old to be trusted.
+    /// Makes the last check too old for trust.
     private func age(_ hold: WriterLock) { hold.lastCheck.store(0, ordering: .releasing) }
 
     @Test("Store-29: one writer at a time, and none beside readers: also if the flock on the directory is not visible")
@@ -118,7 +118,7 @@ import Testing
     func noRoom(_ errno: Int32) throws {
         try vault.write(Array("incomplete\n".utf8), to: "vaultfs.lock")
         let hold = try #require(try acquire())
-        // btrfs notices it at the write, NFS at the sync.
+        // On btrfs the write fails, on NFS the sync.
         for kind in [WatchedCall.Kind.write, .synchronize] {
             let answer = { @Sendable (call: WatchedCall) -> Int32 in
                 call.kind == kind && call.path.hasSuffix("/vaultfs.lock") ? errno : 0
@@ -218,7 +218,7 @@ import Testing
         try hold.verify()
         #expect(hold.lastCheck.load(ordering: .acquiring) > 0)
         try takeOver()
-        // A check that is not old, however long this thread is delayed.
+        // Keeps the check recent, however long this thread is delayed.
         hold.lastCheck.store(.max, ordering: .releasing)
         try hold.verify()
         for _ in 0..<2 {
@@ -226,7 +226,7 @@ import Testing
             expectLoss { try hold.verify() }
         }
         #expect(losses.access { $0 } == 1)
-        // The other machine's record stays.
+        // A release must leave the other machine's record.
         hold.release()
         #expect(WriterLockFile.record(in: vault.root)?.host == "elsewhere")
         expectLoss { try hold.verify() }
@@ -299,7 +299,7 @@ import Testing
             expectRefusal(sharing)
             expectRefusal(sharing, isRemote: false)
         }
-        // Another process that has got its number.
+        // The record is of another process with the same number.
         try writeNote(of: holder.pid, startedLater: 1)
         let hold = try #require(try acquire())
         try writeNote(of: holder.pid)
@@ -321,7 +321,7 @@ import Testing
         try #require(here.device != 0 && here.inode != 0)
         let sameOrUnknown = [
             here, .unknown, RootIdentity(device: 0, inode: here.inode), RootIdentity(device: here.device, inode: 0),
-            // An overlayfs of which this may be a layer.
+            // An overlayfs may have this directory as a layer.
             RootIdentity(device: here.device | RootIdentity.overlay, inode: here.inode + 1),
         ]
         for root in sameOrUnknown {
@@ -369,7 +369,7 @@ import Testing
         #expect(ContinuousClock.now - started >= .milliseconds(60))
     }
 
-    /// Writes the record as a mount of this machine does.
+    /// Writes a record as a mount on this machine does.
     private func writeNote(
         of processID: Int32, startedLater ticks: UInt64 = 0, root: RootIdentity = .unknown
     ) throws {
@@ -447,10 +447,10 @@ import Testing
 }
 
 extension WriterLock {
-    /// Acts like a store that has dropped the descriptor: it serves no more requests, and the lock is lost with it.
+    /// Simulates a store that has dropped the descriptor: requests with it fail, and the lock is lost.
     fileprivate func loseDescriptor(reopening: Bool = true) {
         state.withLock {
-            // Closing releases it only if no child of another test has a copy.
+            // A close would not release the lock if another test's child has a copy of the descriptor.
             if let file = $0.file { linux_lock_bytes(file.fd, F_UNLCK, 0, 0) }
             $0.file = reopening ? Descriptor(owning: Glibc.open("/dev/full", O_WRONLY)) : nil
         }
@@ -461,7 +461,7 @@ private func expect(_ errno: Errno, sourceLocation: SourceLocation = #_sourceLoc
     #expect(throws: StoreError.system(errno), sourceLocation: sourceLocation, performing: body)
 }
 
-/// Expects the refusal of a process that has lost the vault. The store has not failed.
+/// Expects the refusal due to a lost vault, but not a failed store.
 private func expectLoss(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) {
     #expect(throws: StoreError.refused(.ioError), sourceLocation: sourceLocation, performing: body)
 }

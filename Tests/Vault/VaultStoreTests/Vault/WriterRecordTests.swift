@@ -3,7 +3,7 @@ import Testing
 
 @testable import VaultStore
 
-/// The record of the writer in `vaultfs.lock` (FileFormat, "The lock file").
+/// The writer's record in `vaultfs.lock` (FileFormat, "The lock file").
 @Suite struct WriterRecordTests {
     @Test(
         "An invalid record does not count",
@@ -24,13 +24,13 @@ import Testing
         #expect(note.process.isAlive == true && note.isOfLivingOther(in: note.root) == false)
         let others = WriterRecord.elsewhere
         #expect(LockOwner(others, in: note.root)?.description == "process 4711 on elsewhere")
-        // The process that reads it does not have the lock.
+        // A record of the reading process itself does not name an owner.
         #expect(LockOwner(note, in: note.root) == nil)
     }
 }
 
 extension WriterRecord {
-    /// A record of another machine.
+    /// A record made by another machine.
     static var elsewhere: WriterRecord {
         WriterRecord(
             id: "5e", boot: "another-boot", process: ProcessIdentity(processID: 4711, start: 0, namespace: 0),

@@ -7,11 +7,11 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// Findings of `verify` about files without a header and directories without a record, and their repair.
+/// `verify` on files without a header and directories without a record, and their repair.
 @Suite(.timeLimit(.minutes(20))) struct UncleanEndVerifyTests {
     private let vault: VerifierVault
 
-    /// Makes a file without a header, an empty directory without a record, and a directory that holds a file.
+    /// Makes a file without a header, an empty directory without a record, and another with a file in it.
     init() throws {
         vault = try VerifierVault { writer in
             try writer.file("file", count: 5000)

@@ -3,7 +3,7 @@ import Testing
 import VaultCare
 import VaultFormat
 
-/// Damage to files of the test vectors: each is found at its position, and nothing else is.
+/// Damage to files of the test vectors: the verifier finds each at its position, and nothing else.
 struct VerifierFileTests {
     @Test("undamaged vectors give nothing", arguments: VerifierVault.vectors)
     func undamagedVectorsGiveNothing(_ name: String) throws {
@@ -127,7 +127,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged sparse-file@\(hole * vault.chunkSize)+\(vault.chunkSize)"])
     }
 
-    /// Cut by this many bytes, to the end of a record and inside one.
+    /// The cuts have these sizes in bytes, to the end of a record and inside one.
     @Test("a sealed file cut", arguments: VerifierVault.vectors, [1, 100, 369 + 32, 4465 + 32, 20_000])
     func aSealedFileCut(_ name: String, _ bytes: Int) throws {
         let vault = try VerifierVault(copying: name)
@@ -136,7 +136,7 @@ struct VerifierFileTests {
             ofBackingSize: vault.layout.backingSize(ofPlaintextLength: 70001) - UInt64(bytes))
         let lost = left / vault.chunkSize * vault.chunkSize
         let cut = "damaged size-70001@\(lost)+\(70001 - lost)"
-        // A fragment too short for a record stays behind in some of the cuts.
+        // Some cuts leave a fragment too short for a record.
         #expect(try vault.found().filter { !$0.hasPrefix("leftover") } == [cut])
     }
 
@@ -147,7 +147,7 @@ struct VerifierFileTests {
         #expect(try vault.found() == ["damaged Documents/notes/hello.txt"])
     }
 
-    /// Extended inside the last record, and by more records. The sealed part still verifies.
+    /// The file is extended inside the last record, or by more records. Its sealed part still verifies.
     @Test("a sealed file extended", arguments: VerifierVault.vectors, [1, 500, 50_000])
     func aSealedFileExtended(_ name: String, _ bytes: Int) throws {
         let vault = try VerifierVault(copying: name)

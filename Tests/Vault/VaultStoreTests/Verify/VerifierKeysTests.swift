@@ -5,9 +5,9 @@ import Testing
 @testable import VaultCare
 @testable import VaultStore
 
-/// Under keys of another vault everything looks damaged. A repair must not use such keys.
+/// Keys of another vault, under which everything looks damaged. A repair must not use them.
 @Suite struct VerifierKeysTests {
-    /// The verifier's statement about the keys.
+    /// Returns the verifier's statement about the keys.
     private func misfit(_ path: String) throws -> String? {
         let (directory, masterKey, _) = try RekeyVault.open(path)
         let verifier = try Verifier(directory: directory, masterKey: masterKey)

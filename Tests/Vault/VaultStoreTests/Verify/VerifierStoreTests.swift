@@ -5,7 +5,7 @@ import VaultCare
 import VaultFormat
 import VaultStore
 
-/// Vaults made by the store: everything that it writes verifies, and damage to it is found.
+/// Vaults made by the store: all its objects verify, and damage to them is found.
 struct VerifierStoreTests {
     @Test("everything that the store writes verifies", arguments: [4096, 65536])
     func everythingThatStoreWritesVerifies(_ chunkSize: Int) throws {
@@ -45,7 +45,7 @@ struct VerifierStoreTests {
         #expect(totals.bytes == 1 << 42)
     }
 
-    /// A hole punched into the backing file of a file without holes.
+    /// Punches a hole into the backing file of a file without holes.
     @Test("a hole that is none")
     func aHoleThatIsNone() throws {
         let vault = try VerifierVault { try $0.file("f", count: 1 << 20) }
@@ -88,8 +88,7 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["damaged f@4096+4096", "unsealed f"])
     }
 
-    /// A tree deeper than the number of directories that the verifier keeps open, with files before and after each
-    /// subdirectory.
+    /// The tree is deeper than the verifier keeps directories open, with files before and after each subdirectory.
     @Test("a deep tree")
     func aDeepTree() throws {
         let depth = 70

@@ -21,7 +21,7 @@ struct VerifierTreeTests {
         }
     }
 
-    /// Only the entries of the names can be shown. Their objects verify.
+    /// The names in this directory cannot be decrypted, so findings show entries instead. Their objects are verified.
     @Test("files below a damaged record", arguments: VerifierVault.vectors)
     func filesBelowADamagedRecord(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -33,7 +33,7 @@ struct VerifierTreeTests {
         #expect(try vault.findings().totals.files == 19)
     }
 
-    /// The name as the kernel shows it after a power cut that has torn the long one.
+    /// The kernel shows such a name after a power cut has torn the long one.
     @Test("a file that has only its short name left, on FAT, is no damage", arguments: VerifierVault.vectors)
     func shortName(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -78,7 +78,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["damaged empty"])
     }
 
-    /// Directory-4. Every name in an endless tree of these would authenticate.
+    /// Directory-4: every name in an endless tree of these would authenticate.
     @Test("the record of a directory above", arguments: VerifierVault.vectors)
     func theRecordOfADirectoryAbove(_ name: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -88,7 +88,7 @@ struct VerifierTreeTests {
         try manager.createDirectory(atPath: inner + "/" + entry, withIntermediateDirectories: false)
         try manager.copyItem(atPath: inner + "/vaultfs.dir", toPath: inner + "/" + entry + "/vaultfs.dir")
         #expect(try vault.found() == ["damaged Documents/notes"])
-        // The log's recovery looks for files without names. It fails if one may be where it does not look.
+        // The log's recovery looks for files without names, and must fail if it may have missed a place.
         var walk = BackingWalk(try Descriptor(path: FilePath(vault.path), flags: O_RDONLY | O_DIRECTORY))
         var failed: [StoreError] = []
         while walk.nextEntry(onFailure: { failed.append($2) }) != nil {}
@@ -155,7 +155,7 @@ struct VerifierTreeTests {
             try manager.contentsOfDirectory(atPath: vault.backing("Documents")).first {
                 $0.hasPrefix("vaultfs.long.") && !$0.hasSuffix(".name")
             })
-        // Copies of encrypted files too, in a directory that is a sync client's own, and beside the original.
+        // Add copies of encrypted files too, in a sync client's own directory and beside the original.
         try manager.createDirectory(atPath: vault.path + "/.stversions", withIntermediateDirectories: false)
         let copies = [
             (copied, ".stversions/\(copied)~20261123-101010"), (copied, "\(copied).sync-conflict-20261123-101010-ABC"),
@@ -182,7 +182,7 @@ struct VerifierTreeTests {
         #expect(try vault.findings().totals.damage == 0)
     }
 
-    /// The vault's own file, whose name was changed to one that no encrypted name has.
+    /// The file is the vault's own, but its new name is not that of an encrypted name.
     @Test("a name that is no longer one", arguments: VerifierVault.vectors, ["=", "ö", ""])
     func aNameThatIsNoLongerOne(_ name: String, _ replacement: String) throws {
         let vault = try VerifierVault(copying: name)
@@ -234,7 +234,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["hiddenName empty/\(entry)"])
     }
 
-    /// The class digit, nonce, SIV, and characters outside base64url.
+    /// The arguments concern the class digit, nonce, SIV, and characters outside base64url.
     @Test(
         "a link target changed", arguments: VerifierVault.vectors,
         [(0, "2"), (0, "5"), (3, "A"), (70, "A"), (40, "="), (80, "")])
@@ -251,7 +251,7 @@ struct VerifierTreeTests {
         #expect(try vault.found() == ["damaged Photos/link"])
     }
 
-    /// A hostile link that replaces a directory is not followed.
+    /// A verifier must not follow a hostile link in place of a directory.
     @Test("a directory swapped for a link", arguments: VerifierVault.vectors)
     func aDirectorySwappedForALink(_ name: String) throws {
         let vault = try VerifierVault(copying: name)

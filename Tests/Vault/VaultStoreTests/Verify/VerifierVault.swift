@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultCare
 @testable import VaultStore
 
-/// A separate vault to be damaged on disk, removed with the object: a copy of a vault of test vectors, or a new one.
+/// A separate vault to damage on disk, removed with the object: a copy of a vault of test vectors, or a new one.
 final class VerifierVault {
     static let vectors = ["vault-4096", "vault-16384"]
     private static let passphrase = Array("correct horse".utf8)
@@ -22,7 +22,7 @@ final class VerifierVault {
     var chunkSize: UInt64 { UInt64(layout.chunkSize) }
     private let base: URL
 
-    /// A copy of a vault of test vectors.
+    /// Copies a vault of test vectors.
     init(copying name: String) throws {
         base = try Self.makeDirectory()
         path = base.path + "/vault"
@@ -31,7 +31,7 @@ final class VerifierVault {
         (masterKey, keyRing) = try Self.unlock(path)
     }
 
-    /// A new vault, written by the store.
+    /// Makes a new vault, written by the store.
     init(chunkSize: Int = 4096, _ fill: (VerifierVaultWriter) throws -> Void) throws {
         base = try Self.makeDirectory()
         path = base.path + "/vault"
@@ -71,7 +71,7 @@ final class VerifierVault {
         #expect(store.log.usedSize > 0)
     }
 
-    /// A verifier's findings and totals.
+    /// Returns a verifier's findings and totals.
     func findings() throws -> (findings: [VerifierFinding], totals: VerifierTotals) {
         var findings: [VerifierFinding] = []
         let verifier = try Verifier(directory: VaultDirectory.open(FilePath(path)), masterKey: masterKey)
@@ -79,7 +79,7 @@ final class VerifierVault {
         return (findings, totals)
     }
 
-    /// A verifier's findings, each as `kind path@offset+count`, sorted.
+    /// Returns a verifier's findings, each as `kind path@offset+count`, sorted.
     func found() throws -> [String] {
         try findings().findings.map(Self.text).sorted()
     }
@@ -91,7 +91,7 @@ final class VerifierVault {
         return "\(finding.kind) \(String(decoding: finding.path, as: UTF8.self))\(attribute)\(place)\(count)"
     }
 
-    /// The backing path of the object with this plaintext path. The root for "".
+    /// Returns the backing path of an object by its plaintext path. "" is the root.
     func backing(_ plaintextPath: String) throws -> String {
         try plaintextPath.split(separator: "/").reduce(path) { directory, name in
             let encoded = try EntryName.encode(Array(name.utf8), keys: keys(ofDirectory: directory))
@@ -112,20 +112,19 @@ final class VerifierVault {
         [UInt8](try Data(contentsOf: URL(filePath: path)))
     }
 
-    /// Changes a backing file's bytes in place.
     func edit(_ backingPath: String, _ change: (inout [UInt8]) throws -> Void) throws {
         var bytes = try Self.contents(backingPath)
         try change(&bytes)
         try Data(bytes).write(to: URL(filePath: backingPath))
     }
 
-    /// The range of record `chunk` in a file with these bytes.
+    /// Returns the range of record `chunk` in a file with these bytes.
     func record(_ chunk: UInt64, in bytes: [UInt8]) -> Range<Int> {
         let start = Int(layout.recordOffset(ofChunk: chunk))
         return start..<min(bytes.count, start + layout.recordSize)
     }
 
-    /// Every path below the vault's directory, itself included.
+    /// Returns the path of the vault's directory, and every path below it.
     func everything() throws -> [String] {
         [path] + (try FileManager.default.subpathsOfDirectory(atPath: path).map { path + "/" + $0 })
     }
@@ -136,7 +135,7 @@ final class VerifierVault {
         return url
     }
 
-    /// The vectors' links are regular files that contain the stored target.
+    /// Makes links of the vectors' regular files with a stored target.
     private static func restoreLinks(below path: String) throws {
         for entry in try FileManager.default.subpathsOfDirectory(atPath: path).map({ path + "/" + $0 }) {
             let type = try FileManager.default.attributesOfItem(atPath: entry)[.type] as? FileAttributeType
@@ -180,7 +179,7 @@ final class VerifierVaultWriter {
         return try OpenDirectory.open(descriptor, isRoot: false, in: store)
     }
 
-    /// Makes a file of `count` bytes. It is sealed when the writer is done, unless the caller asks otherwise.
+    /// Makes a file of `count` bytes. The writer seals it at its end, unless the caller asks otherwise.
     @discardableResult
     func file(
         _ name: String, count: Int, in parent: OpenDirectory? = nil, isSealed: Bool = true
