@@ -1,13 +1,13 @@
 import TestSupport
 
-/// A form of a download that a view has shown wrongly, or that it must not.
+/// A form of a download that a view has once shown wrongly, or must not show wrongly.
 enum HlsForm: String, CaseIterable, Sendable {
-    // SAMPLE-AES whose init segment is not right.
+    // SAMPLE-AES with a wrong init segment.
     case initEmpty, initErrorPage, initCut, initMissing, initOfClearFilm, initOfClearFilmWithSenc,
         initOfClearFilmWithSaiz, initAtOffset, initWrongRange, twoInits, noMap
     case segmentWithOwnInit, segmentWithOtherInit, segmentAfterJunk, segmentAfterUuid, segmentAfterSsix,
         transportUnderSamples, segmentErrorPageUnderSamples, someKeyMissingUnderSamples
-    // URIs with a query, and names that several URIs or files have.
+    // URIs with a query, and names shared by several URIs or files.
     case mapQueriesKept, mapQueriesFirstEncrypted, mapQueriesLastClear, mapQueriesLastEncrypted
     case segmentErrorPageWithoutQuery, segmentOtherWithoutQuery, segmentQueriesCollapsed, samplesQueriesCollapsed,
         segmentServersCollapsed, mapOtherWithoutQuery, keyOtherWithoutQuery, decodedOther, literalErrorPage
@@ -17,22 +17,22 @@ enum HlsForm: String, CaseIterable, Sendable {
     case nameOfTwo, nameWithAndWithoutQuery
     case keyTokens, keyServers, keyAbsoluteAndRelative, keyTokensOfTwoKeys, keyTokensLastKept, keyTokensContradict,
         vectorsContradict
-    // Playlists that are not taken for ones.
+    // Playlists that do not look like one.
     case playlistGzip, playlistUTF16, playlistBlankFirst, playlistAttributes, playlistOtherName, playlistMediaName,
         playlistQueryName, playlistFirstLine
-    // Nothing is decrypted.
+    // Nothing can be decrypted.
     case masterOnly, keyLinesGone
     // Tags.
     case unknownValue, unknownAttribute, unknownUnparsed, unknownURI, unknownLine, unknownOfSegment, mapUnparsed,
         partUnparsed, partOwnFile, partOfSegment, preloadHint, partOfClearSegment, keyUnparsed, vectorUnparsed
-    // Syntax that players read in different ways.
+    // Syntax with different meanings for different players.
     case methodTwice, vectorTwice, nulInLine, nulBeforeKey, variableInName, variableTwice
     case counterRanges, counterFiles, methodUnknown
     // Missing and damaged files.
     case segmentMissing, segmentCut, segmentEmpty, segmentErrorPage, segmentDecrypted, segmentIsPlaylist,
         beginsLikeJPEG, keyMissing, someKeyMissing, keyWrong, keyErrorPage
 
-    /// True for forms that must be shown decrypted.
+    /// True for forms that the view must decrypt.
     var isCorrect: Bool {
         switch self {
         case .segmentAfterUuid, .segmentAfterSsix, .mapQueriesKept, .segmentErrorPageWithoutQuery,
@@ -49,14 +49,14 @@ enum HlsForm: String, CaseIterable, Sendable {
 extension HlsTree {
     private static let errorPage = Array("<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n".utf8)
 
-    /// A tree with a playlist of this form.
+    /// Returns a tree with a playlist of this form.
     static func broken(_ form: HlsForm, seed: UInt64) throws -> HlsTree {
         var tree = HlsTree(seed: seed)
         try tree.add(form)
         return tree
     }
 
-    /// A tree with one or two such playlists beside correct ones.
+    /// Returns a tree with one or two such playlists beside correct ones.
     static func mixed(seed: UInt64) throws -> HlsTree {
         var tree = try correct(seed: seed)
         for _ in 0..<tree.pick([1, 1, 2]) { try tree.add(tree.pick(HlsForm.allCases)) }
@@ -65,7 +65,7 @@ extension HlsTree {
 
     mutating func add(_ form: HlsForm) throws {
         title.append(form.rawValue)
-        // A decoy looks like a segment that no playlist names.
+        // The view reports a decoy because it looks like a segment, but no playlist names it.
         isSilent = false
         let first = streams.count
         switch form {
@@ -119,7 +119,7 @@ extension HlsTree {
         return resource.range.map { Array(bytes[$0]) } ?? bytes
     }
 
-    /// The position of a segment under a key.
+    /// Picks an encrypted segment, and returns its position.
     private mutating func encrypted(of number: Int) -> Int {
         pick(streams[number].segments.indices.filter { streams[number].segments[$0].resource.keyLine != nil })
     }
@@ -139,7 +139,7 @@ extension HlsTree {
         case .initEmpty: replace(map, by: [])
         case .initErrorPage: replace(map, by: Self.errorPage)
         case .initCut:
-            // Also within the first box's header.
+            // The cut may also be inside the first box's header.
             let count = Int.random(in: 1..<(chance(30) ? 8 : initial.count), using: &random)
             replace(map, by: Array(initial.prefix(count)))
         case .initMissing: replace(map, by: nil)
@@ -161,7 +161,7 @@ extension HlsTree {
             streams[other].maps[0].uri = depth + (map.file ?? "")
         case .noMap: for index in streams[number].segments.indices { streams[number].segments[index].map = nil }
         default:
-            // The clear film's init segment. Its fragments may contradict it.
+            // The clear film's init segment may contradict the fragments.
             var maker = maker
             maker.isVideo = form != .initOfClearFilm
             maker.vectorSize = 0
@@ -219,7 +219,7 @@ extension HlsTree {
         streams[number].segments[index].resource.original = .sampled(prefix + clear)
     }
 
-    /// A clear init segment before the first key line, and one for each of two keys. Their URIs differ in the query.
+    /// A clear init segment before the first key line, and one for each of two keys, by URIs with different queries.
     private mutating func addMapQueries(_ form: HlsForm) throws {
         let number = try addStream(
             Options(
@@ -272,7 +272,7 @@ extension HlsTree {
                 Options(
                     method: isSamples ? .samples : .chain, isSingleFile: false, style: .plain, count: 2...3,
                     hasClear: false))
-            // One name for all, under which the last one is saved.
+            // All segments have one name, under which the last one was saved.
             let base = "c\(number).bin"
             let last = streams[number].segments.count - 1
             for index in streams[number].segments.indices {
@@ -296,7 +296,7 @@ extension HlsTree {
             let bare = String((streams[number].keyLines[0].file ?? "").prefix { $0 != "?" })
             files[bare] = wrongKey(for: number)
         default:
-            // `a%20b` and `a b`: the literal name is the download's, unless only the other one can be decrypted.
+            // Of `a%20b` and `a b` the download saved the literal name, unless only the other file can be decrypted.
             let isLiteral = form == .decodedOther
             let number = try addStream(
                 Options(
@@ -310,12 +310,12 @@ extension HlsTree {
         }
     }
 
-    /// A key with which no segment of the playlist has padding.
+    /// Returns a key that gives none of the playlist's segments a padding.
     private mutating func wrongKey(for number: Int) -> [UInt8] {
         while true {
             let key = random.bytes(16)
             let fits = (streams[number].segments.map(\.resource) + streams[number].maps).contains { resource in
-                // The vector only changes the first of several blocks.
+                // Any vector will do, because it changes only the first of several blocks.
                 let vector = [UInt8](repeating: 0, count: 16)
                 let plaintext = try? cbc(stored(resource), key: key, vector: vector, encrypts: false)
                 let last = Int(plaintext?.last ?? 0)
@@ -364,7 +364,7 @@ extension HlsTree {
                 streams[other].keyLines[line].uri = "\(file)?t=2"
             }
         default:
-            // Two playlists with segments and a key each.
+            // Make two playlists with segments and a key each.
             let other = try addStream(
                 Options(method: .chain, keyStyle: .plain, rotates: false, hasClear: false, atRoot: true))
             let second = streams[other].keyLines[0].file ?? ""
@@ -424,7 +424,7 @@ extension HlsTree {
         }
     }
 
-    /// Two playlists, of which each leads to the same file by a URI of its own. It is the file of one of them.
+    /// Adds two playlists with different URIs for the same file, which belongs to one of them.
     private mutating func addNameOfTwo() throws {
         let number = try addStream(
             Options(method: .chain, container: .transport, isSingleFile: false, style: .plain, hasClear: false))
@@ -449,7 +449,7 @@ extension HlsTree {
         switch form {
         case .playlistGzip:
             streams[number].encoding = { text in
-                // One stored block, with the CRC of nothing: no reader of a beginning checks it.
+                // One stored block, with a CRC of zero because readers of a beginning do not check it.
                 let size = [UInt8(text.count & 255), UInt8(text.count >> 8)]
                 return [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 1] + size + size.map { ~$0 } + text
                     + Array(repeating: 0, count: 8)
@@ -491,7 +491,7 @@ extension HlsTree {
         }
     }
 
-    /// The files of other URIs are unknown to a playlist without keys.
+    /// Returns true for a URI without a server. Other URIs have unknown files if the playlist has no keys.
     private func isRelative(_ uri: String) -> Bool { !uri.contains("://") }
 
     // MARK: Tags
@@ -506,7 +506,7 @@ extension HlsTree {
         let segment = streams[number].segments[index]
         let position = streams[number].sequence + UInt64(index)
         let line = streams[number].keyLines[segment.resource.keyLine ?? 0]
-        // A part under the key in force, in a file of its own.
+        // The part is under the current key, in a file of its own.
         let content = [0x47] + random.bytes(187)
         let part = (uri: "part\(number).ts", content: Original.bytes(content))
         func addPart() throws {
@@ -559,7 +559,7 @@ extension HlsTree {
         }
     }
 
-    /// Adds syntax that players read in different ways.
+    /// Adds syntax with different meanings for different players.
     private mutating func addSyntax(_ form: HlsForm) throws {
         let number = try addStream(
             Options(
@@ -575,12 +575,12 @@ extension HlsTree {
         case .vectorTwice:
             streams[number].keyLines[keyLine].vector = "0x\(hex(random.bytes(16))),IV=\(line.vector ?? "")"
         case .nulInLine, .nulBeforeKey:
-            // ffmpeg (ff_get_line) ends a line there.
+            // ffmpeg (ff_get_line) ends a line at a NUL.
             let (from, to) = form == .nulInLine ? ("#EXTINF:2,", "#EXTINF:2,\0") : ("#EXT-X-KEY", "# \0#EXT-X-KEY")
             streams[number].encoding = { Array(String(decoding: $0, as: UTF8.self).replacing(from, with: to).utf8) }
             mustBeNamed.insert(streams[number].path)
         case .variableInName:
-            // The name on the disk means another file where the playlist defines the variable.
+            // The file's literal name also means another file, because the playlist defines the variable.
             let value = "x\(number).ts"
             let name = "{$p}"
             streams[number].header.append("#EXT-X-DEFINE:NAME=\"p\",VALUE=\"\(value)\"")
@@ -607,14 +607,14 @@ extension HlsTree {
             (streams[number].keyLines[line].before, streams[number].keyLines[line].after) = ([], [])
         }
         guard form != .methodUnknown else { return }
-        // The scheme of the boxes says so too. The bytes are random either way.
+        // Rename the boxes' scheme to match. The random bytes fit any scheme.
         for index in streams[number].segments.indices where streams[number].segments[index].resource.keyLine != nil {
             streams[number].segments[index].resource.original = .impossible
         }
         for file in Set(streams[number].maps.compactMap(\.file)) { files[file] = files[file].map(Self.renamed) }
     }
 
-    /// The scheme cbcs becomes cenc.
+    /// Renames the scheme cbcs to cenc.
     private static func renamed(_ bytes: [UInt8]) -> [UInt8] {
         var bytes = bytes
         let (from, to) = (Array("cbcs".utf8), Array("cenc".utf8))
@@ -636,7 +636,7 @@ extension HlsTree {
         let resource = streams[number].segments[index].resource
         let bytes = stored(resource)
         func expect(_ original: Original) { streams[number].segments[index].resource.original = original }
-        // Its length says so, without a key.
+        // The view can tell from the length, without a key.
         if [.segmentCut, .segmentEmpty, .segmentErrorPage].contains(form) { mustBeNamed.insert(streams[number].path) }
         switch form {
         case .segmentMissing: replace(resource, by: nil)
@@ -676,7 +676,7 @@ extension HlsTree {
                 default: nil
                 }
             if let file = line.file { files[file] = wrong }
-            // The key in the playlist, or given.
+            // Remove a key that was given, or was in the playlist.
             given[line.uri] = nil
             if line.file == nil { streams[number].keyLines[resource.keyLine ?? 0].uri = "https://k.example/lost.key" }
             for (index, other) in streams[number].keyLines.enumerated() where other.key == line.key {

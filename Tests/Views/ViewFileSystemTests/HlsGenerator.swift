@@ -1,20 +1,20 @@
 import Foundation
 import TestSupport
 
-/// A source directory that was made at random: playlists, their segments and keys, and what each URI means in truth.
+/// A random source directory: playlists, their segments and keys, and the true content of each URI.
 struct HlsTree {
     /// The right content of a URI.
     enum Original: Equatable {
         /// The stored bytes.
         case clear
-        /// An init segment: the stored bytes, in which types of boxes may change.
+        /// An init segment: the stored bytes, but types of boxes may change.
         case initial
         case bytes([UInt8])
-        /// MP4 with clear samples, in which types of boxes may change.
+        /// MP4 with clear samples, but types of boxes may change.
         case sampled([UInt8])
-        /// The player's reading of the source decides.
+        /// The content that the player reads from the source.
         case asPlayed
-        /// Nothing that can be read from the source.
+        /// A content that the source cannot give.
         case impossible
     }
 
@@ -22,12 +22,12 @@ struct HlsTree {
 
     enum Container: CaseIterable { case transport, audio, subtitles, fragments }
 
-    /// The names of files and the URIs that mean them.
+    /// The relations between URIs and the names of their files.
     enum Style: CaseIterable {
         case plain, folder, parent, variable
-        /// With a query, without which the file was saved.
+        /// With a query, which the file's name lacks.
         case query
-        /// With a query that the file's name has too.
+        /// With a query, which the file's name has too.
         case keptQuery
         case absolute, absoluteQuery, absoluteKeptQuery
         /// With `%20`, decoded in the file's name.
@@ -36,7 +36,7 @@ struct HlsTree {
         case keptEncoded
     }
 
-    /// An `EXT-X-KEY`, with those of other KEYFORMATs.
+    /// An `EXT-X-KEY`, with its lines for other KEYFORMATs.
     struct KeyLine {
         var method: String
         var key: [UInt8]
@@ -45,10 +45,10 @@ struct HlsTree {
         var vector: String?
         /// More attributes, each with a comma before it.
         var attributes = ""
-        /// Whole lines of other KEYFORMATs.
+        /// Whole lines for other KEYFORMATs.
         var before: [String] = []
         var after: [String] = []
-        /// A text for the whole line.
+        /// A replacement for the whole line.
         var replacement: String?
 
         var lines: [String] {
@@ -64,7 +64,7 @@ struct HlsTree {
         var file: String?
         var range: Range<Int>?
         var original: Original
-        /// The position in `keyLines`. Nil for no key.
+        /// The position in `keyLines`. Nil without a key.
         var keyLine: Int?
     }
 
@@ -88,14 +88,14 @@ struct HlsTree {
         var makers: [Mp4Maker] = []
         var sequence: UInt64 = 0
         var isFrames = false
-        /// `EXT-X-MAP` comes before the key line.
+        /// True if `EXT-X-MAP` comes before the key line.
         var mapsFirst = false
         var impliesOffsets = false
         var lineEnd = "\n"
         var header: [String] = []
-        /// Encodes the text, for playlists that are not taken for ones.
+        /// Encodes the text, for playlists that do not look like one.
         var encoding: @Sendable ([UInt8]) -> [UInt8] = { $0 }
-        /// True if the view must show it decrypted.
+        /// True if the view must decrypt the playlist.
         var isCorrect = true
 
         var path: String { directory + name }
@@ -117,10 +117,10 @@ struct HlsTree {
 
     var random: SeededGenerator
     var files: [String: [UInt8]] = [:]
-    /// Keys that the user gives, by URI or identifier.
+    /// Keys given by the user, by URI or identifier.
     var given: [String: [UInt8]] = [:]
     var streams: [Stream] = []
-    /// True if the view has nothing to report.
+    /// True if the view must report nothing.
     var isSilent = true
     /// Files that `mount`, `status` and `export` must name.
     var mustBeNamed: Set<String> = []
@@ -137,7 +137,7 @@ struct HlsTree {
 
     // MARK: Names
 
-    /// The URI and the file's path of a resource of a playlist in `directory`.
+    /// Returns the URI and the file's path of a resource of a playlist in `directory`.
     mutating func name(_ base: String, _ style: Style, in directory: String) -> (uri: String, file: String) {
         switch style {
         case .plain: (base, directory + base)
@@ -159,7 +159,7 @@ struct HlsTree {
 
     // MARK: Streams
 
-    /// Adds a playlist with files of its own. Returns its position.
+    /// Adds a playlist with files of its own, and returns its position.
     @discardableResult
     mutating func addStream(_ options: Options = Options()) throws -> Int {
         let number = streams.count
@@ -177,7 +177,7 @@ struct HlsTree {
         let styles = (
             media: options.style ?? style(), key: options.keyStyle ?? style(), map: options.mapStyle ?? style()
         )
-        // Of a playlist without keys, which stays as it is, the view names the URIs with a server.
+        // A playlist without keys stays as it is, but the view reports its URIs with a server.
         let remote: Set<Style> = [.absolute, .absoluteQuery, .absoluteKeptQuery]
         if method == .none, remote.contains(styles.media) || remote.contains(styles.map) { isSilent = false }
         if [styles.media, styles.key, styles.map].contains(.variable) {
@@ -186,7 +186,7 @@ struct HlsTree {
         let count = Int.random(in: options.count, using: &random)
         let rotates = options.rotates ?? chance(30)
         let hasClear = options.hasClear ?? chance(25)
-        // The key line of each segment. Each period can have an init segment of its own.
+        // Choose the key line of each segment. Each period can have an init segment of its own.
         var periods: [Int?] = []
         for _ in 0..<count {
             if method == .none || (hasClear && chance(40)) {
@@ -215,7 +215,7 @@ struct HlsTree {
         return number
     }
 
-    /// The file of a playlist that has byte ranges of one file only.
+    /// The single file of a playlist with byte ranges.
     struct Single {
         var isUsed: Bool
         var uri = ""
@@ -223,7 +223,7 @@ struct HlsTree {
         var bytes: [UInt8] = []
     }
 
-    /// Writes the bytes of a resource into a file of its own, or at the end of the single one.
+    /// Writes a resource's bytes into a file of its own, or at the end of the single one.
     private mutating func add(
         _ bytes: [UInt8], _ base: String, _ style: Style, to single: inout Single, in directory: String,
         original: Original, keyLine: Int?
@@ -292,7 +292,7 @@ struct HlsTree {
     private mutating func media(_ container: Container, _ index: Int) -> [UInt8] {
         switch container {
         case .audio:
-            // Frames of AAC (ADTS).
+            // Return frames of AAC (ADTS).
             return (0..<Int.random(in: 3...6, using: &random)).flatMap { _ in
                 let count = Int.random(in: 20...90, using: &random)
                 return [0xFF, 0xF1, 0x50, 0x80, UInt8(count >> 3), UInt8(count & 7) << 5 | 0x1F, 0xFC]
@@ -318,7 +318,7 @@ struct HlsTree {
         return (0..<16).map { UInt8(String(digits[(2 * $0)...(2 * $0 + 1)]), radix: 16) ?? 0 }
     }
 
-    /// Segments of MP4, with one init segment for all, or one for each key.
+    /// Adds segments of MP4, with one init segment for all, or one for each key.
     private mutating func addFragments(
         to stream: inout Stream, _ number: Int, _ periods: [Int?], _ single: inout Single,
         _ styles: (media: Style, map: Style)
@@ -332,12 +332,12 @@ struct HlsTree {
             return maker
         }
         if stream.makers.isEmpty { stream.makers = [first] }
-        // Several keys in one init segment, which the fragments name, or an init segment for each key.
+        // The fragments name the key if one init segment has several. Otherwise each key has an init segment.
         let sharesMap = stream.keyLines.count < 2 || first.isGrouped || !isSamples
-        // Two init segments in one file are more than a view must know.
+        // A view need not handle two init segments in one file.
         if single.isUsed && !sharesMap { stream.isCorrect = false }
         if isSamples {
-            // A URI is the name of a key only in files with one key.
+            // A URI names the key only if the file has a single one.
             let isNeeded = first.isGrouped || stream.makers.count > 1
             for (line, maker) in zip(stream.keyLines, stream.makers) where isNeeded || chance(40) {
                 if chance(20) {
@@ -347,10 +347,10 @@ struct HlsTree {
                 }
             }
         }
-        // A clear beginning with an init segment of its own, or under the key line.
+        // The clear beginning has an init segment of its own, or is under the key line.
         let hasClearMap = isSamples && !single.isUsed && chance(30)
         let isLeadKeyed = !hasClearMap && chance(30)
-        /// The map of each key line. That of clear segments is at -1.
+        /// The map of each key line. Clear segments have theirs at -1.
         var maps: [Int: Int] = [:]
         for (index, period) in periods.enumerated() {
             let isClear = period == nil && hasClearMap
@@ -410,7 +410,7 @@ struct HlsTree {
 
     // MARK: Other tags
 
-    /// Lines that name no file, and that players do not know or need not.
+    /// Lines without a file, which players ignore.
     private static let harmlessLines = [
         "#EXT-X-DISCONTINUITY", "#EXT-X-BITRATE:1200", "#EXT-X-CUE-OUT:DURATION=30", "#EXT-X-CUE-IN", "# comment",
         "#EXT-OATCLS-SCTE35:/DAlAAAAAAAAAP/wFAUAAAABf+/+AAAAAH4AUmXAAAAAAAA=", "#EXTGRP:news",
@@ -428,20 +428,20 @@ struct HlsTree {
 
     // MARK: More playlists of the same segments
 
-    /// Adds a playlist of the last segments of another one. Returns its position.
+    /// Adds a playlist of another one's last segments, and returns its position.
     @discardableResult
     mutating func addCopy(of number: Int, dropping dropped: Int = 0) -> Int {
         var stream = streams[number]
         stream.name = "q\(streams.count).m3u8"
         stream.segments.removeFirst(min(dropped, stream.segments.count - 1))
         stream.sequence += UInt64(streams[number].segments.count - stream.segments.count)
-        // Its key lines may be dropped too.
+        // The dropped segments may be the only ones with a key line.
         if stream.segments.allSatisfy({ $0.resource.keyLine == nil }) { isSilent = false }
         streams.append(stream)
         return streams.count - 1
     }
 
-    /// Adds an I-frame playlist of segments with files of their own.
+    /// Adds an I-frame playlist of segments in files of their own.
     mutating func addFrames(of number: Int) {
         var stream = streams[number]
         // Subtitles have no frames.
@@ -461,7 +461,7 @@ struct HlsTree {
         streams.append(stream)
     }
 
-    /// A tree of correct playlists.
+    /// Returns a tree of correct playlists.
     static func correct(seed: UInt64) throws -> HlsTree {
         var tree = HlsTree(seed: seed)
         for _ in 0..<tree.pick([1, 1, 2, 3]) { try tree.addStream() }
@@ -481,7 +481,7 @@ struct HlsTree {
 
     // MARK: Text
 
-    /// The text of a playlist, and the original of each line with a URI.
+    /// Returns a playlist's text, and the original of each line with a URI.
     func rendered(_ stream: Stream) -> (bytes: [UInt8], originals: [Int: Original]) {
         var text = Text(stream: stream)
         text.add("#EXTM3U")
@@ -514,7 +514,7 @@ struct HlsTree {
         mutating func add(keyLine wanted: Int?) {
             guard wanted != keyLine else { return }
             if let wanted {
-                // A line of one KEYFORMAT does not end those of the others.
+                // A line for one KEYFORMAT leaves those for the others in force.
                 if let keyLine, Set(stream.keyLines[keyLine].formats) != Set(stream.keyLines[wanted].formats) {
                     add("#EXT-X-KEY:METHOD=NONE")
                 }

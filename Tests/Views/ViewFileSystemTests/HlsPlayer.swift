@@ -3,10 +3,10 @@ import TestSupport
 
 @testable import VaultCrypto
 
-/// A player of HTTP Live Streaming over files: reads playlists as RFC 8216 says, and decrypts what their URIs name. It
-/// shares no code with the view, so that both make the same mistake less likely.
+/// A player of HTTP Live Streaming over files. It reads playlists by RFC 8216 and decrypts the files of their URIs. It
+/// shares no code with the view, so both are less likely to make the same mistake.
 struct HlsPlayer {
-    /// An `EXT-X-KEY` in force.
+    /// An `EXT-X-KEY` currently in force.
     struct Key: Hashable {
         var method: String
         var uri: String
@@ -21,35 +21,35 @@ struct HlsPlayer {
         /// The line of the URI or of its tag, counted from 1.
         var line: Int
         var uri: String
-        /// Nil if no file has it.
+        /// Nil if there is no such file.
         var file: String?
-        /// True for an URI with a server.
+        /// True for a URI with a server.
         var isRemote: Bool
         var range: Range<Int>?
-        /// One for each KEYFORMAT.
+        /// The keys in force, one for each KEYFORMAT.
         var keys: Set<Key>
         /// The media sequence number.
         var number: UInt64
-        /// The position of the `EXT-X-MAP` in force.
+        /// The position of the current `EXT-X-MAP`.
         var map: Int?
     }
 
     let files: [String: FoundFile]
     /// True for a saved download, in which a server's files may have other names.
     let isDownload: Bool
-    /// Keys by URI or key identifier, which the user has given.
+    /// Keys given by the user, by URI or key identifier.
     var given: [String: [UInt8]] = [:]
 
     // MARK: Playlists
 
-    /// Tags whose URIs name no media of the playlist, or that have none.
+    /// Tags without a URI, or with one that does not name media of the playlist.
     private static let silentTags: Set<String> = [
         "#EXTM3U", "#EXT-X-VERSION", "#EXT-X-TARGETDURATION", "#EXT-X-ENDLIST", "#EXT-X-SESSION-KEY",
         "#EXT-X-SESSION-DATA", "#EXT-X-MEDIA", "#EXT-X-STREAM-INF", "#EXT-X-I-FRAME-STREAM-INF", "#EXT-X-DATERANGE",
         "#EXT-X-RENDITION-REPORT", "#EXT-X-PROGRAM-DATE-TIME", "#EXT-X-DISCONTINUITY", "#EXT-X-PLAYLIST-TYPE",
     ]
 
-    /// Every URI of a playlist, in the order of its text.
+    /// Returns every URI of a playlist, in the order of its text.
     func references(of playlist: String) throws -> [Reference] {
         guard case .bytes(let bytes) = files[playlist] else { throw TestFailure("\(playlist) cannot be read") }
         var reading = Reading(player: self, directory: Self.directory(of: playlist))
@@ -129,7 +129,7 @@ struct HlsPlayer {
             number += 1
         }
 
-        /// A tag that this player does not know: any part of its value may be a URI.
+        /// Adds references for an unknown tag, because any part of its value may be a URI.
         mutating func unknown(_ value: String, _ position: Int) {
             for part in value.split(whereSeparator: { "\",".contains($0) }) {
                 let name = part.prefix { $0.isUppercase || $0 == "-" }
@@ -153,7 +153,7 @@ struct HlsPlayer {
         }
     }
 
-    /// Undoes gzip without compression, and UTF-16.
+    /// Undoes UTF-16, and gzip without compression.
     private static func text(_ bytes: [UInt8]) throws -> [UInt8] {
         if bytes.starts(with: [0x1F, 0x8B]) {
             let size = Int(bytes[11]) | Int(bytes[12]) << 8
@@ -167,7 +167,7 @@ struct HlsPlayer {
         return bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? Array(bytes.dropFirst(3)) : bytes
     }
 
-    /// Lines end with LF, CRLF, CR or NUL.
+    /// Splits text into lines, which end with LF, CRLF, CR or NUL.
     private static func lines(_ text: [UInt8]) -> [String] {
         var lines: [String] = []
         var rest = text[...]
@@ -181,7 +181,7 @@ struct HlsPlayer {
         return lines
     }
 
-    /// Nil if the list does not parse.
+    /// Returns an attribute list's values, or nil if it does not parse.
     private static func attributes(_ list: String) -> [String: String]? {
         var result: [String: String] = [:]
         var rest = Array(list.utf8)[...]
@@ -202,13 +202,13 @@ struct HlsPlayer {
                 rest = rest[value.endIndex...].dropFirst()
             }
             if name.contains(",") { return nil }
-            // As ffmpeg does with two of one name.
+            // Of two attributes with one name the last counts, as in ffmpeg.
             result[name] = text(value)
         }
         return result
     }
 
-    /// `n[@o]`
+    /// Parses `n[@o]`.
     private static func range(_ text: String, after end: Int) -> Range<Int>? {
         let parts = text.split(separator: "@").map { Int($0.trimmingCharacters(in: .whitespaces)) }
         guard let count = parts.first ?? nil, let start = parts.count > 1 ? parts[1] : end else { return nil }
@@ -221,9 +221,9 @@ struct HlsPlayer {
         path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
     }
 
-    /// A file as its name is written, then decoded, then without the query. In a download, then by the URI's last
-    /// component beside the playlist.
-    /// - Parameter isExact: true for a name that may be none.
+    /// Finds the file of a URI: by the name as written, then decoded, then without the query. In a download it also
+    /// tries the URI's last component beside the playlist.
+    /// - Parameter isExact: true for a text that may not be a name at all.
     func file(of uri: String, in directory: String, isExact: Bool = false) -> String? {
         let bare = String(uri.prefix { $0 != "?" && $0 != "#" })
         var names = [uri, uri.removingPercentEncoding ?? uri, bare, bare.removingPercentEncoding ?? bare]
@@ -236,7 +236,7 @@ struct HlsPlayer {
         return names.lazy.compactMap { Self.joined(directory, $0) }.first { files[$0] != nil }
     }
 
-    /// Nil if the path leads out of the source.
+    /// Returns the joined path, or nil if it leads out of the source.
     private static func joined(_ directory: String, _ name: String) -> String? {
         guard name.contains("/") || !directory.isEmpty else { return name }
         var parts: [Substring] = []
@@ -246,7 +246,7 @@ struct HlsPlayer {
         return parts.joined(separator: "/")
     }
 
-    /// The bytes that a reference names, as they are stored. A range past the end is cut, as servers do.
+    /// Returns a reference's stored bytes. A range past the end is cut, as servers do.
     func stored(_ reference: Reference) throws -> [UInt8] {
         guard let file = reference.file, let found = files[file] else { throw TestFailure("no file") }
         guard case .bytes(let bytes) = found else { throw TestFailure("unreadable") }
@@ -269,7 +269,7 @@ struct HlsPlayer {
         return try Self.key(bytes)
     }
 
-    /// In binary or as hexadecimal digits.
+    /// Returns a key from binary or hexadecimal digits.
     private static func key(_ bytes: [UInt8]) throws -> [UInt8] {
         let digits = String(decoding: bytes, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
         if digits.utf8.count == 32 || digits.utf8.count == 64, let key = hexadecimal(digits) { return key }
@@ -291,7 +291,7 @@ struct HlsPlayer {
 
     // MARK: Playing
 
-    /// The plaintext of a reference, as a player with all keys gets it.
+    /// Returns a reference's plaintext, as a player with all keys gets it.
     func played(_ number: Int, of references: [Reference], in playlist: String) throws -> [UInt8] {
         let reference = references[number]
         let directory = Self.directory(of: playlist)
@@ -301,7 +301,7 @@ struct HlsPlayer {
                 return stored
             }
             let initial = reference.map.flatMap { try? self.stored(references[$0]) }
-            // Throws for samples that need a key.
+            // Throw if any sample needs a key.
             if let segment = try? Mp4Segment(stored, initial: initial, isCut: reference.role == .frame) {
                 _ = try segment.decrypted { _ in throw TestFailure("encrypted samples without a key line") }
             }
@@ -318,7 +318,7 @@ struct HlsPlayer {
         guard bytes.count * 8 == Int(key.method.dropFirst(4)) else {
             throw TestFailure("a key of \(bytes.count) bytes")
         }
-        // The frames of an I-frame playlist are ranges of the plaintext.
+        // An I-frame playlist's frames are ranges of the plaintext.
         if reference.role == .frame {
             var whole = reference
             whole.range = nil
@@ -364,7 +364,7 @@ struct HlsPlayer {
     }
 }
 
-/// AES in CBC mode, of whole blocks.
+/// Runs AES in CBC mode over whole blocks.
 func cbc(_ bytes: some Collection<UInt8>, key: [UInt8], vector: [UInt8], encrypts: Bool) throws -> [UInt8] {
     let input = Array(bytes)
     var output = [UInt8](repeating: 0, count: input.count)

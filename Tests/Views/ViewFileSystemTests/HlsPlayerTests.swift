@@ -3,8 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A player of its own plays source and view. Every URI of every playlist in the view must lead to the decrypted
-/// original, or to an error, or to the source's bytes under their key lines. The view names the last two.
+/// A test player that plays source and view. Every URI of every playlist in the view must lead to the decrypted
+/// original, to an error, or to the source's bytes under their key lines. The view must report the last two.
 ///
 /// VAULTFS_PLAYER_COUNT and VAULTFS_PLAYER_SEED give the number of random trees and the seed of the first, and
 /// VAULTFS_PLAYER_FAILURES the number of failures after which a lane ends.
@@ -28,7 +28,7 @@ import Testing
     private func run(_ lane: Int, _ make: (UInt64) throws -> HlsTree) throws {
         let directory = try TemporaryDirectory(in: TemporaryDirectory.memory)
         var failures: UInt64 = 0
-        // Half of the count for either test.
+        // Each of the two tests does half of the count.
         for number in stride(from: UInt64(lane), to: (Self.count + 1) / 2, by: Self.lanes) {
             let seed = Self.seed + number
             let tree = try make(seed)
@@ -59,10 +59,10 @@ struct HlsCheck {
     private let view: ViewTree
     private let source: HlsPlayer
     private let shown: HlsPlayer
-    /// Texts for people.
+    /// Descriptions of all failures, for people.
     private(set) var failures: [String] = []
 
-    /// - Parameter directory: made, and removed again.
+    /// - Parameter directory: created here, and removed again.
     init(_ tree: HlsTree, in directory: String) throws {
         self.tree = tree
         var files = tree.files
@@ -94,7 +94,7 @@ struct HlsCheck {
         }
     }
 
-    /// The lines of each command about content that is not decrypted.
+    /// The lines of each command about content left encrypted.
     private var named: [(lines: [String], command: String)] {
         [(view.namedAtMount, "mount"), (view.left, "export"), (view.problems, "status")]
     }
@@ -144,7 +144,7 @@ struct HlsCheck {
         }
         for number in before.indices {
             let reference = before[number]
-            // A word of an unknown tag is a reference only if it leads somewhere.
+            // A word of an unknown tag counts only if it leads to a file or a server.
             if reference.role == .unknown, reference.file == nil, !reference.isRemote { continue }
             var original = originals[reference.line] ?? (reference.role == .map ? .initial : .clear)
             let played = Result { try source.played(number, of: before, in: stream.path) }
@@ -165,7 +165,7 @@ struct HlsCheck {
             case .refused(let text):
                 if text.isEmpty { fail(describe("an error without a text", reference, after[number])) }
                 if stream.isCorrect { fail(describe("refused: \(text)", reference, after[number])) }
-                // Fragments name their keys only when they are read.
+                // A fragment's key becomes known only when the fragment is read, so mount cannot name it.
                 if case .failure(let failure as TestFailure) = played, failure.description.hasPrefix("no key"),
                     view.missingKeys.isEmpty, !stream.makers.contains(where: \.isGrouped)
                 {
@@ -174,7 +174,7 @@ struct HlsCheck {
             case .left:
                 if stream.isCorrect { fail(describe("not decrypted", reference, after[number])) }
                 for (lines, name) in named {
-                    // The playlist, or the file.
+                    // A command may name the playlist or the file.
                     let isNamed = [stream.path, after[number].file].compactMap(\.self).contains { path in
                         lines.contains { $0.hasPrefix("\(path):") }
                     }
@@ -186,7 +186,7 @@ struct HlsCheck {
         }
     }
 
-    /// True if the player's reading of the source is the original.
+    /// Returns true if the player reads the original from the source.
     private func isSame(
         _ played: Result<[UInt8], any Error>, _ original: HlsTree.Original, _ reference: HlsPlayer.Reference
     ) -> Bool {
@@ -200,12 +200,12 @@ struct HlsCheck {
 
     private enum Verdict {
         case shown
-        /// Under no key in the source.
+        /// Free of keys in the source.
         case clear
-        /// The bytes of the source under its key lines.
+        /// The source's bytes under its key lines.
         case left
         case refused(String)
-        /// Decrypted, but this player cannot play it.
+        /// Decrypted, but unplayable for this player.
         case unplayable(String)
         case wrong(String)
     }
@@ -230,11 +230,11 @@ struct HlsCheck {
             if reference.keys.isEmpty || isInitial { return .clear }
             return isKeyed ? .left : .wrong("a range past the end, and no key line")
         }
-        // The bytes of the source under the same name.
+        // Compare with the source's bytes under the same name.
         let raw = try? source.stored(own)
         if isKeyed {
             if isInitial { return Self.isRenaming(raw, bytes) ? .clear : .wrong("other bytes in the init segment") }
-            // Decrypted ranges before it move those that are left.
+            // A range left encrypted moves if ranges before it are decrypted.
             guard raw == bytes || (try? source.stored(reference)) == bytes else {
                 return .wrong("changed bytes under a key line")
             }
@@ -266,7 +266,7 @@ struct HlsCheck {
                     ? "the source's bytes without a key line" : "wrong bytes without a key line")
         }
         if case .sampled = original {
-            // A player must also find clear samples in them, if it can read the init segment.
+            // If the player can read the init segment, it must find clear samples, too.
             guard let map = own.map else { return .shown }
             if case .failed(let text) = after[map].file.flatMap({ view.files[$0] }) { return .refused(text) }
             do { _ = try shown.played(number, of: after, in: playlist) } catch {
@@ -276,11 +276,11 @@ struct HlsCheck {
         return reference.keys.isEmpty ? .clear : .shown
     }
 
-    /// Boxes that the view renames.
+    /// Types of boxes that the view renames.
     private static let renamed = Set(
         ["encv", "enca", "sinf", "pssh", "senc", "saiz", "saio", "sgpd", "sbgp"].map { Array($0.utf8) })
 
-    /// True if both are the same but for types of boxes about encryption.
+    /// Returns true if both are equal except for box types about encryption.
     private static func isRenaming(_ original: [UInt8]?, _ bytes: [UInt8]) -> Bool {
         guard let original, original.count == bytes.count else { return false }
         if original == bytes { return true }
@@ -312,7 +312,7 @@ struct HlsCheck {
         let files = tree.files.map { "\($0.key) \($0.value.count)" }.sorted().joined(separator: ", ")
         func text(_ bytes: [UInt8]) -> String {
             let text = String(decoding: bytes, as: UTF8.self).replacing("\r\n", with: "\n").replacing("\r", with: "\n")
-            // UTF-16 has zeros.
+            // Drop the zeros of UTF-16.
             return text.filter { $0 == "\n" || ($0.asciiValue ?? 32) >= 32 }
         }
         let rendered = tree.rendered(stream).bytes

@@ -22,8 +22,8 @@ final class MountedView {
     let workspace: ViewWorkspace
 
     /// - Parameters:
-    ///   - keyCommand: the command for each file's key. Nil: the view has one key.
-    ///   - derive: the function that derives keys from salts.
+    ///   - keyCommand: the command for each file's key. If nil, the view has one key.
+    ///   - derive: the function to derive keys from salts.
     init(
         keyCommand: String? = nil, derive: KeySources.Derivation? = nil,
         layout: ViewFormat.Layout = .stream(isVectorInFile: false)
@@ -64,13 +64,13 @@ final class MountedView {
 
     func lookUp(_ name: String) throws -> NodeEntry { try system.lookUp(Array(name.utf8), in: .root) }
 
-    /// Opens a file that needs no fetched key.
+    /// Opens a file whose key is in memory.
     func open(_ id: NodeID) throws -> ViewHandle {
         guard case .opened(let handle) = try beginOpening(id) else { throw TestFailure("deferred") }
         return handle
     }
 
-    /// Opens a file whose key must be fetched, on another thread. The result comes later.
+    /// Opens a file on another thread, because its key must be fetched. The result comes later.
     func openDeferred(_ id: NodeID) throws -> Monitor<Result<ViewHandle, StoreError>?> {
         guard case .deferred(_, let finish) = try beginOpening(id) else { throw TestFailure("not deferred") }
         let outcome = Monitor<Result<ViewHandle, StoreError>?>(nil)

@@ -1,14 +1,14 @@
 import TestSupport
 
-/// Makes small fragmented MP4 films of one track with encrypted samples (ISO/IEC 23001-7, scheme cbcs), and the same
-/// bytes with clear samples.
+/// A maker of small fragmented MP4 films, of one track with encrypted samples (ISO/IEC 23001-7, scheme cbcs), and of
+/// the same bytes with clear samples.
 struct Mp4Maker {
-    /// Where a fragment has its samples' vectors and parts.
+    /// The place of the samples' vectors and parts in a fragment.
     enum Information: CaseIterable {
         case senc, sencAndSaiz, auxiliary
     }
 
-    /// How a fragment of a protected film says that it is clear.
+    /// The mark of a clear fragment in a protected film.
     enum ClearLead: CaseIterable {
         case entry, group
     }
@@ -20,7 +20,7 @@ struct Mp4Maker {
     /// 0 for a constant vector.
     var vectorSize: Int
     var vector: [UInt8]
-    /// True if the fragments name the key, not the init segment.
+    /// True if the fragments name the key instead of the init segment.
     var isGrouped: Bool
     var information: Information
     var clearLead: ClearLead
@@ -38,7 +38,7 @@ struct Mp4Maker {
         clearLead = ClearLead.allCases.randomElement(using: &random) ?? .entry
     }
 
-    /// Faster than the standard library's in tests, which are not optimized.
+    /// Joins the pieces, in unoptimized tests faster than the standard library.
     private static func joined(_ pieces: [[UInt8]]) -> [UInt8] {
         var result: [UInt8] = []
         for piece in pieces { result += piece }
@@ -61,7 +61,7 @@ struct Mp4Maker {
 
     // MARK: The init segment
 
-    /// - Parameter isProtected: false for that of the clear film.
+    /// - Parameter isProtected: false for the clear film's init segment.
     func initial(isProtected: Bool = true) -> [UInt8] {
         let codec = isVideo ? "avc1" : "mp4a"
         let fields = Self.zeros(6) + [0, 1] + Self.zeros(isVideo ? 70 : 20)
@@ -91,7 +91,7 @@ struct Mp4Maker {
             + Self.box("moov", Self.full("mvhd", Self.zeros(96)), track, extends, systems)
     }
 
-    /// The fields of tenc and seig from the pattern on.
+    /// Returns the fields of tenc and seig from the pattern on.
     private func protection(_ identifier: [UInt8], isProtected: Bool) -> [UInt8] {
         guard isProtected else { return [0, 0, 0] + identifier }
         let constant = vectorSize == 0 ? [16] + vector : []
@@ -103,7 +103,7 @@ struct Mp4Maker {
     struct Fragment {
         /// With encrypted samples.
         var stored: [UInt8]
-        /// With clear samples. All other bytes are the same.
+        /// With clear samples, and otherwise the same bytes.
         var clear: [UInt8]
         /// From the moof to the end of the first sample.
         var frame: Range<Int>
@@ -111,14 +111,14 @@ struct Mp4Maker {
 
     private struct Sample {
         var clear: [UInt8]
-        /// The bytes before each encrypted part, and the part.
+        /// The number of bytes before each encrypted part, and in the part.
         var parts: [(clear: Int, count: Int)]
         var vector: [UInt8]
     }
 
     /// - Parameters:
     ///   - isProtected: false for a clear fragment.
-    ///   - isOfClearFilm: true if the film's init segment is that of a clear film too.
+    ///   - isOfClearFilm: true if the film's init segment is a clear film's, too.
     func fragment(
         _ number: Int, isProtected: Bool = true, isOfClearFilm: Bool = false, _ random: inout SeededGenerator
     ) throws -> Fragment {

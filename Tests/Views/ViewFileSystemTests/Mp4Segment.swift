@@ -1,6 +1,6 @@
 import TestSupport
 
-/// A media segment of fragmented MP4 whose samples may be encrypted (ISO/IEC 14496-12 and 23001-7, scheme cbcs).
+/// A media segment of fragmented MP4 with clear or encrypted samples (ISO/IEC 14496-12 and 23001-7, scheme cbcs).
 struct Mp4Segment {
     private struct Protection {
         var isProtected = false
@@ -69,7 +69,7 @@ struct Mp4Segment {
             return found
         }
 
-        /// The common part of tenc and seig, from the pattern on.
+        /// Reads the common part of tenc and seig, from the pattern on.
         func protection(_ position: Int) throws -> Protection {
             var result = Protection(isProtected: try integer(position + 1, 1) == 1)
             let pattern = try integer(position, 1)
@@ -104,7 +104,7 @@ struct Mp4Segment {
     }
 
     /// - Parameters:
-    ///   - initial: the init segment. A segment's own counts first.
+    ///   - initial: the init segment, used unless the segment has its own.
     ///   - isCut: true for a range that may end in the samples.
     init(_ bytes: [UInt8], initial: [UInt8]?, isCut: Bool) throws {
         boxes = Boxes(bytes: bytes, isCut: isCut)
@@ -151,7 +151,7 @@ struct Mp4Segment {
         return tracks
     }
 
-    /// The segment with plaintext in its samples.
+    /// Returns the segment with plaintext in its samples.
     /// - Parameter key: returns the key of an identifier.
     func decrypted(_ key: ([UInt8]) throws -> [UInt8]) throws -> [UInt8] {
         var result = boxes.bytes
@@ -212,7 +212,7 @@ struct Mp4Segment {
                 }
                 information?.next = found.next + 2 + 6 * count
             }
-            // The samples past the end of a frame.
+            // A frame's range may leave out its last samples.
             guard sample.upperBound <= result.count else {
                 if boxes.isCut { continue }
                 throw TestFailure("a sample is cut")
@@ -227,7 +227,7 @@ struct Mp4Segment {
         }
     }
 
-    /// Decrypts the blocks that the pattern names, which are one chain.
+    /// Decrypts the blocks chosen by the pattern, which form one chain.
     private static func decrypt(
         _ range: Range<Int>, _ protection: Protection, _ vector: [UInt8], _ key: [UInt8], _ result: inout [UInt8]
     ) throws {
@@ -267,7 +267,7 @@ struct Mp4Segment {
         return samples
     }
 
-    /// The group of each sample. Nil for none.
+    /// Returns the group of each sample, or nil for a sample without one.
     private func members(_ inside: [Box], _ track: Track, count: Int) throws -> [Protection?] {
         var members: [Protection?] = []
         let local = try boxes.groups(inside)
@@ -286,7 +286,7 @@ struct Mp4Segment {
         return members + [Protection?](repeating: nil, count: max(count - members.count, 0))
     }
 
-    /// The position of the samples' vectors and parts. Nil if there are none.
+    /// Returns the position of the samples' vectors and parts, or nil if there are none.
     private func information(
         _ inside: [Box], _ base: Int, _ protection: Protection?
     ) throws -> (next: Int, hasParts: Bool)? {

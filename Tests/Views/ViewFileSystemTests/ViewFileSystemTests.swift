@@ -50,7 +50,7 @@ struct ViewFileSystemTests {
         var times = [entry.attributes.st_atim, entry.attributes.st_mtim]
         try view.write(pattern(5000, seed: 2), to: "f")
         utimensat(AT_FDCWD, view.directory.appending("f"), &times, 0)
-        // A stat that comes first must not make the old pages count for the new content.
+        // An earlier stat must not make the old pages count for the new content.
         #expect(try view.system.attributes(entry.id).st_size == 5000)
         let second = try view.open(entry.id)
         #expect(second.caching == .drop)
@@ -139,14 +139,14 @@ struct ViewFileSystemTests {
         try view.system.restoreKeys(nil)
         let waited = ContinuousClock.now - started
         view.gate.enter(.unlocked)
-        // It waits for at most two seconds. On a busy machine the command may take longer.
+        // `restoreKeys` waits two seconds at most, and on a busy machine the command may take longer.
         if waited >= .seconds(2) { try poll("the key") { (try? view.read(handle)) != nil } }
         #expect(try view.read(handle) == pattern(300))
     }
 
     // MARK: Keys that must be fetched
 
-    /// A command that waits until the test writes the key into a fifo.
+    /// A view with a key command that waits until the test writes the key into a fifo.
     private struct SlowView {
         let view: MountedView
         let fifo: String

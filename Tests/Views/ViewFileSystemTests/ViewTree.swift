@@ -11,24 +11,24 @@ import ViewFormats
 
 @testable import ViewFileSystem
 
-/// A file as a reader finds it.
+/// The result of reading a file.
 enum FoundFile: Equatable {
     case bytes([UInt8])
-    /// Opening or reading it fails, with this text.
+    /// Opening or reading has failed, with this text.
     case failed(String)
 }
 
-/// An hls view of a directory, opened as `vaultfs export --view hls` opens it, with every file read. The only code of
-/// the player's tests that knows the view.
+/// An hls view of a directory, opened as by `vaultfs export --view hls`, with every file read. Of the player's tests
+/// only this code knows the view.
 struct ViewTree {
     private(set) var files: [String: FoundFile] = [:]
-    /// Files whose attributes have another length than their content, as `path: attributes, bytes`.
+    /// Files with different lengths in attributes and content, as `path: attributes, bytes`.
     private(set) var wrongLengths: [String] = []
-    /// Files whose bytes depend on the order of reads.
+    /// Files with contents that depend on the order of reads.
     private(set) var unstable: [String] = []
-    /// Lines of `mount` about content that stays encrypted.
+    /// Lines of `mount` about content left encrypted.
     let namedAtMount: [String]
-    /// Lines of `export` about the same, for which it ends with exit code 11.
+    /// Lines of `export` about the same. It then exits with code 11.
     let left: [String]
     /// Lines of `status`.
     let problems: [String]
@@ -86,7 +86,7 @@ struct ViewTree {
                     try read(entry.id, path: inside)
                 } else {
                     files[inside] = file(entry.id, path: inside)
-                    // Its keys are in memory now, so that a lookup shows the length without an open.
+                    // The keys are in memory now, so a lookup shows the length without an open.
                     let again = try system.lookUp(name, in: directory)
                     defer { system.forget(again.id, count: 1) }
                     if case .bytes(let bytes) = files[inside], again.attributes.st_size != bytes.count {
@@ -101,7 +101,7 @@ struct ViewTree {
                 let handle = try open(id)
                 defer { system.release(handle) }
                 let length = Int(try system.attributes(id).st_size)
-                // The middle first, then everything.
+                // Read from the middle first, then everything.
                 let middle = try bytes(of: handle, at: length / 2)
                 let bytes = try bytes(of: handle, at: 0)
                 if bytes.count != length { wrongLengths.append("\(path), open: \(length), \(bytes.count) bytes") }

@@ -37,7 +37,7 @@ import VaultCrypto
             #expect(map.length == UInt64(count))
         }
         #expect(try chunks([], UInt64(chunkSize)).length == 0)
-        // A writer that ends a file of whole chunks with an empty chunk.
+        // Some writers end a file of whole chunks with an empty chunk.
         let closed = try test.encrypt(pattern(2 * chunkSize), chunkSize: chunkSize) + test.encrypt([])
         #expect(try chunks(closed, UInt64(chunkSize)).length == UInt64(2 * chunkSize))
     }
@@ -84,7 +84,7 @@ import VaultCrypto
             malformed { _ = try chunks(bytes.dropLast(), 100) }
                 == "the last chunk has 63 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")
         #expect(malformed { _ = try chunks(bytes.dropLast(16), 100) } == "the last chunk \(Self.badPadding)")
-        // The last chunk exceeds the limit by 16 bytes: it is 112 bytes of ciphertext with a padding of 1.
+        // The last chunk is 16 bytes too long: 112 bytes of ciphertext with a padding of 1.
         let long = try test.encrypt(pattern(111))
         #expect(
             malformed { _ = try chunks(long, 100) } == "the last chunk holds 111 bytes: the chunk size is not 100")

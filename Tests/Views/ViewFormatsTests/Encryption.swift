@@ -3,7 +3,7 @@ import TestSupport
 @testable import VaultCrypto
 @testable import ViewFormats
 
-/// A key of this size, its bytes, and a vector.
+/// A key of this size with its bytes, and a vector.
 struct TestKey {
     let bytes: [UInt8]
     let key: CbcKey
@@ -14,7 +14,7 @@ struct TestKey {
         key = try CbcKey(bytes.withUnsafeBytes { SecretBytes(copying: $0) })
     }
 
-    /// One CBC chain, with PKCS#7 padding by default.
+    /// Encrypts one CBC chain, with PKCS#7 padding by default.
     func encrypt(_ plaintext: some Sequence<UInt8>, _ vector: InitialVector? = nil, isPadded: Bool = true) throws
         -> [UInt8]
     {
@@ -31,7 +31,7 @@ struct TestKey {
         return output
     }
 
-    /// Chunks of `size` bytes, each of them a chain.
+    /// Encrypts chunks of `size` bytes, each a chain.
     func encrypt(_ plaintext: [UInt8], chunkSize size: Int, isPadded: Bool = true) throws -> [UInt8] {
         try stride(from: 0, to: plaintext.count, by: size).flatMap {
             try encrypt(plaintext[$0...].prefix(size), isPadded: isPadded)

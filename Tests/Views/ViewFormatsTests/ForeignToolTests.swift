@@ -55,7 +55,7 @@ import VaultCrypto
         try place.expect(source, map, [key], reads: plaintext)
     }
 
-    /// Cuts standard input's file into chunks, each encrypted separately: plain, out, chunk size, key, vector, padding.
+    /// Splits standard input into chunks and encrypts each separately: plain, out, chunk size, key, vector, padding.
     private static let chunker = """
         import sys
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes

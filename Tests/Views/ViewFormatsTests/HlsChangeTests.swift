@@ -6,7 +6,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// The next lookup sees every change in a tree.
+/// Changes in a tree, all seen by the next lookup.
 @Suite struct HlsChangeTests {
     private static func key(_ name: String, _ vector: String = ",IV=0x1") -> String {
         "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\"\(vector)"
@@ -95,7 +95,7 @@ import Testing
         try source.write(["x/1.ts"])
         #expect(try source.content("x/1.ts") == "sub:k 1")
         #expect(source.problems() == [])
-        // Written beside the first, so that it has another inode.
+        // Write the new file beside the first, so that it has another inode.
         try source.run("cp x/1.ts x/new; mv x/new x/1.ts")
         #expect(try source.content("x/1.ts") == "sub:k 1")
     }
@@ -138,7 +138,7 @@ import Testing
         try source.run("mv a b/c")
         #expect(try source.content("b/c/1.ts") == "b/c/lists:k 1")
         #expect(try source.content("b/c/2.ts") == "b/c/lists:k 1")
-        // The playlist first: the old one contradicts it, and is missing.
+        // Look up the playlist first. Its old version contradicts it, but has gone.
         try source.run("mv b/c d")
         source.index.refresh(Array("d/lists/l.m3u8".utf8))
         #expect(try source.content("d/1.ts") == "d/lists:k 1")
@@ -147,7 +147,7 @@ import Testing
         try source.write("new/l.m3u8", playlist(Self.key("n"), "#EXTINF:1,", "1.ts"))
         #expect(try source.content("new/1.ts") == "new:n 1")
         #expect(try source.content("new/2.ts") == "plain")
-        // A new playlist in a known directory, and one in the directory above.
+        // Add a new playlist in a known directory, and one in the directory above.
         try source.write("new/more.m3u8", playlist(Self.key("m"), "#EXTINF:1,", "2.ts"))
         #expect(try source.content("new/2.ts") == "new:m 1")
         try source.write("above.m3u8", playlist(Self.key("o"), "#EXTINF:1,", "new/3.ts"))
@@ -166,7 +166,7 @@ import Testing
         try source.write("new.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "2.ts"))
         #expect(throws: ViewError.store(.locked)) { try source.index.open(Array("l.m3u8".utf8)) }
         #expect(!source.index.refresh(Array("new.m3u8".utf8)))
-        // By what the playlist said before.
+        // The index still decides by the playlist's earlier content.
         #expect(try source.content("1.ts") == ":k 1")
         #expect(try source.content("2.ts") == "plain")
         isLocked.withLock { $0 = false }
@@ -182,7 +182,7 @@ import Testing
         try source.write(["1.ts"])
         try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
         try source.index.scan()
-        // A directory has its name for a moment.
+        // For a moment, a directory has the playlist's name.
         try source.run("mv l.m3u8 m; mkdir l.m3u8")
         source.index.refresh(Array("l.m3u8".utf8))
         #expect(try source.content("1.ts") == ":k 1")

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// Several playlists that name the same file, `f`, of 64 bytes.
+/// Several playlists with the same file, `f`, of 64 bytes.
 @Suite struct HlsClaimTests {
     private static func key(_ name: String, _ number: Int) -> String {
         "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\",IV=0x\(number)"
@@ -32,7 +32,7 @@ import Testing
         for (number, text) in texts.enumerated() { try source.write("\(number).m3u8", text) }
         try source.index.scan()
         let content = try source.content("f")
-        // Only a conflict is a problem.
+        // The index must report conflicts, and nothing else.
         #expect(source.problems().isEmpty != content.hasPrefix("malformed"))
         return content
     }
@@ -114,7 +114,7 @@ import Testing
     }
 }
 
-/// Names of keys, which mean what they lead to.
+/// Names of keys, compared by the keys they lead to.
 @Suite struct KeyMeaningTests {
     private static func key(_ name: String) -> String { "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\",IV=0x1" }
 
@@ -136,7 +136,7 @@ import Testing
         #expect(try content(["k": one], "https://h/k", "https://i/k", "k").hasSuffix(" 1"))
         #expect(try content(["k": one, "copy": one], "k", "copy").hasSuffix(" 1"))
         #expect(try content(["k": one, "j": other], "k", "j").hasPrefix("malformed"))
-        // A downloader may have kept the query: then the URI as it is written counts.
+        // A downloader may have kept the query, so the URI counts as written.
         #expect(try content(["k?t=1": one, "k?t=2": other], "k?t=1", "k?t=2").hasPrefix("malformed"))
         #expect(try content([:], "https://h/k?t=1", "https://h/k?t=2").hasPrefix("malformed"))
     }
@@ -168,7 +168,7 @@ import Testing
         for number in 1...2 {
             #expect(try source.content("\(number).m3u8") == "playlist \(texts[number - 1].utf8.count)")
         }
-        // Another playlist contradicts the first one, whose next open finds that.
+        // Let another playlist contradict the first one, whose next open must notice it.
         try source.write("3.m3u8", playlist(Self.key("j"), "#EXTINF:1,", "1.ts"))
         source.index.refresh(Array("3.m3u8".utf8))
         #expect(try source.content("1.m3u8") == "playlist \(texts[0].utf8.count)")
@@ -176,7 +176,7 @@ import Testing
     }
 }
 
-/// Files that begin like playlists, in forms that no player reads.
+/// Files that begin like playlists, in unreadable forms.
 @Suite struct PlaylistBeginningTests {
     private static let text = "#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:1,\n1.ts\n"
 

@@ -4,7 +4,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// Decisions that several playlists, changes on the disk and odd tags lead to.
+/// Decisions caused by several playlists, changes on the disk and odd tags.
 @Suite struct HlsDecisionTests {
     private static let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1"
     private static let implied = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
@@ -47,7 +47,7 @@ import Testing
         try source.index.scan()
         #expect(try source.content("2.ts").contains("no media playlist says which one it is"))
         #expect(try source.rendered("i.m3u8") == source.text("i.m3u8"))
-        // A segment that comes late is named by both playlists.
+        // Both playlists name a late segment.
         try source.write("m.m3u8", playlist(Self.implied, segments("1.ts", "2.ts", "3.ts")))
         source.index.refresh(Array("m.m3u8".utf8))
         try source.write(

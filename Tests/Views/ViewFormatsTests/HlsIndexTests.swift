@@ -107,7 +107,7 @@ import Testing
         #expect(try source.content("2.ts") == ":k 1")
         #expect(try source.content("3.ts") == ":k 1")
         #expect(try source.content("clear.ts") == "plain")
-        // 2.ts is decrypted by the other playlist.
+        // The other playlist decrypts 2.ts.
         let none = "#EXT-X-KEY:METHOD=NONE\n"
         let moved = try source.text("bad.m3u8").replacing(none, with: "").replacing("2.ts", with: "\(none)2.ts")
         #expect(try source.rendered("bad.m3u8") == moved)
@@ -158,7 +158,7 @@ import Testing
         }
         for name in ["a", "b"] { try source.write("\(name).m3u8", playlist(name)) }
         try source.index.scan()
-        // The second one's segments are not looked up.
+        // The index does not look up the segments of whichever playlist is read second.
         let refusals = source.problems().filter { $0.contains("the playlists name more than 100 segments") }
         #expect(refusals.count == 1)
         let refused = try #require(refusals.first?.prefix(1))
@@ -299,7 +299,7 @@ import Testing
         #expect(try source.content("3.mp4") == "samples none i.mp4")
         #expect(try source.rendered("a.m3u8").contains("EXT-X-KEY") == false)
         #expect(source.index.left().isEmpty)
-        // Another playlist says that the whole file is encrypted.
+        // Another playlist declares the whole file encrypted.
         try source.write("b.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.mp4"))
         try source.index.scan()
         #expect(try source.content("1.mp4").contains("contradict each other"))

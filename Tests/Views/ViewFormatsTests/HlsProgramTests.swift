@@ -9,7 +9,7 @@ import Testing
 @Suite struct HlsProgramTests {
     private static let key = "0102030405060708090a0b0c0d0e0f10"
 
-    /// The directories `plain` and `encrypted`, each with ffmpeg's `out.m3u8`.
+    /// Makes the directories `plain` and `encrypted`, each with ffmpeg's `out.m3u8`.
     private func make(_ arguments: String, information: String) throws -> HlsSource {
         let source = try HlsSource()
         try source.run(
@@ -31,7 +31,7 @@ import Testing
         Array(try Data(contentsOf: URL(fileURLWithPath: "\(source.path)/\(name)")))
     }
 
-    /// One part of a file, decrypted by openssl.
+    /// Decrypts one part of a file with openssl.
     private func decrypt(_ source: HlsSource, _ name: String, _ part: HlsSegment.Part) throws -> [UInt8] {
         let all = try bytes(source, name)
         try source.write("part", part.bytes.map { Array(all[Int($0.lowerBound)..<Int($0.upperBound)]) } ?? all)
@@ -98,7 +98,7 @@ import Testing
         #expect(try rendered == bytes(source, "plain/out.m3u8"))
     }
 
-    /// ffmpeg writes no encrypted fMP4, but reads files that others write.
+    /// ffmpeg cannot write encrypted fMP4, but reads files of other writers.
     @Test(
         "fMP4 with its initialization section encrypted is read as ffmpeg reads it",
         arguments: [",IV=0x0000000000000000000000000000002a", ""])

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// Playlists as people save them: what is not beside the playlist, or not where its URI says.
+/// Playlists as people save them, with files missing or elsewhere than their URIs say.
 @Suite struct HlsSavedTests {
     private static let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1"
     private static let none = "#EXT-X-KEY:METHOD=NONE"
@@ -20,7 +20,7 @@ import Testing
             ("{$none}/1.ts", "1.ts", "1.ts"), ("{$base}/1.ts", "1.ts", "1.ts"), ("sub/1.ts", "1.ts", "1.ts"),
             ("https://h/a%20b.ts", "a b.ts", "a b.ts"), ("https://h/a%20b.ts", "a%20b.ts", "a%20b.ts"),
             ("https://h/1.ts?t=1", "1.ts?t=1", "1.ts?t=1"), ("https://h/a:1.ts", "a:1.ts", "./a:1.ts"),
-            // Where the URI says.
+            // These files are where their URIs say.
             ("{$sub}/1.ts", "d/1.ts", "{$sub}/1.ts"), ("file:d/1.ts", "d/1.ts", "file:d/1.ts"),
         ])
     func elsewhere(_ uri: String, _ file: String, _ shown: String) throws {
@@ -60,7 +60,7 @@ import Testing
             source.index.left().map(\.text) == [
                 "encrypted, and not decrypted: line 6, the first of 3: 'vaultfs status' has the reasons"
             ])
-        // It arrives.
+        // Now the missing file arrives.
         try source.write(["2.ts"])
         #expect(try source.content("2.ts") == ":k 1")
         #expect(try source.rendered("l.m3u8").contains("\n2.ts\n"))
@@ -162,7 +162,7 @@ import Testing
         #expect(source.problems() == ["2.ts: \(text)", "3.ts: \(text)", "sub/4.ts: \(text)"])
         let lines = ["no playlist names it, and it looks encrypted, the first of 2", String(text.prefix { $0 != ":" })]
         #expect(source.index.left().map(\.text) == lines)
-        // Where a segment is missing, it can have any name.
+        // While a segment is missing, any file may be it.
         try source.write("other.m3u8", playlist(Self.key, segments(["gone.ts"])))
         source.index.refresh(Array("other.m3u8".utf8))
         source.index.findStrays()
@@ -171,7 +171,7 @@ import Testing
         try source.run("rm other.m3u8")
         source.index.refresh(Array("other.m3u8".utf8))
         source.index.findStrays()
-        // A playlist comes to name one.
+        // Another playlist names one of the files.
         try source.write("m.m3u8", playlist(Self.key, segments(["2.ts"])))
         source.index.refresh(Array("m.m3u8".utf8))
         #expect(source.problems() == ["3.ts: \(text)", "sub/4.ts: \(text)"])

@@ -8,7 +8,7 @@ import Testing
 
 /// A source directory with its index.
 final class HlsSource: Sendable {
-    // Only kept alive: it removes the directory at the end.
+    // Kept only because it removes the directory at its end.
     nonisolated(unsafe) private let directory: TemporaryDirectory
     let path: String
     let index: HlsIndex
@@ -25,7 +25,7 @@ final class HlsSource: Sendable {
             maximumSegments: maximumSegments)
     }
 
-    /// Writes a file, making its directories. Replaces an existing one by a new file.
+    /// Writes a new file and its directories. It replaces an existing file, also its inode.
     func write(_ name: String, _ bytes: [UInt8]) throws {
         let file = "\(path)/\(name)"
         if name.contains("/") {
@@ -37,7 +37,7 @@ final class HlsSource: Sendable {
         guard rename(file + ".new", file) == 0 else { throw TestFailure("rename to \(file): errno \(errno)") }
     }
 
-    /// Empty files.
+    /// Writes files of 64 zeros.
     func write(_ names: [String]) throws {
         for name in names { try write(name, Array(repeating: 0, count: 64)) }
     }
@@ -56,7 +56,7 @@ final class HlsSource: Sendable {
         return status
     }
 
-    /// The kind and content of a file, as text.
+    /// Returns the kind and content of a file, as text.
     func content(_ name: String) throws -> String {
         let status = try status(name)
         switch index.decision(on: FileIdentity(status), size: UInt64(status.st_size), path: Array(name.utf8)) {
@@ -76,7 +76,7 @@ final class HlsSource: Sendable {
         }
     }
 
-    /// The text that the mount shows, if no byte range changes. Its length is the size that a listing shows.
+    /// Returns the text that the mount shows, unless byte ranges change. Its length is the size in a listing.
     func rendered(_ name: String) throws -> String {
         guard let content = try index.open(Array(name.utf8)) else { throw TestFailure("\(name) is no playlist") }
         let text = try content.rendered { (_, range) in range }

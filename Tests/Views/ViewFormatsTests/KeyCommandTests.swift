@@ -6,7 +6,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Commands that print keys, and commands that do not.
+/// Commands that print keys, and others.
 @Suite(.timeLimit(.minutes(20))) struct KeyCommandTests {
     let place: KeyPlace
 
@@ -50,7 +50,7 @@ import VaultCrypto
 
     @Test("It has its own session, empty input, and none of our open descriptors")
     func isolation() throws {
-        // Without close-on-exec, as a library might.
+        // Leak a descriptor without close-on-exec, as a library might.
         let leaked = fcntl(place.root.fd, F_DUPFD, 500)
         defer { close(leaked) }
         _ = try run(
@@ -91,14 +91,14 @@ import VaultCrypto
     func tooLong() throws {
         try place.makeFifo("life")
         var said: [UInt8] = []
-        // On a busy machine a command with a short timeout may be killed before it has begun.
+        // On a busy machine a command may be killed before it has begun, so try again with more time.
         for limit in [Duration.milliseconds(300), .seconds(3), .seconds(30)] where said.isEmpty {
             let life = try place.openFifo("life")
             let reason = noKeyReason { () throws(ViewError) in
                 try run("(echo alive; exec sleep 1000) >life & wait", limit: limit)
             }
             #expect(reason == "the key command was killed: not done after \(limit)")
-            // The fifo ends when no process has it open any more.
+            // The fifo ends when the last process with it has gone.
             said = try place.awaitEnd(of: life)
         }
         #expect(said == [UInt8]("alive\n".utf8))
@@ -130,7 +130,7 @@ import VaultCrypto
     func leavesChild() throws {
         let found = try run("sleep 1000 & echo $! >pid; printf 'sixteen key byte'")
         #expect(found.key.exposed == KeyPlace.key)
-        // A command that succeeded is left alone: an agent that it started belongs to the user.
+        // A successful command's children are left alone, because an agent belongs to the user.
         let pid = try #require(pid_t(String(decoding: try place.read("pid"), as: UTF8.self).filter(\.isNumber)))
         #expect(kill(pid, SIGKILL) == 0)
     }
@@ -168,7 +168,7 @@ import VaultCrypto
                 let limit = Duration.milliseconds(run % 4 == 3 ? 30 : 60_000)
                 _ = try? tests.run("echo $$ >pid; \(text)", limit: limit)
                 let pid = String(decoding: try tests.place.read("pid"), as: UTF8.self).filter(\.isNumber)
-                // On a busy machine a command with a short timeout may be killed before it has written its process id.
+                // On a busy machine a command may be killed before it has written its process id.
                 try poll("its end") { pid.isEmpty || access("/proc/\(pid)", F_OK) == -1 }
             }
             // Dispatch opens some of its descriptors late.

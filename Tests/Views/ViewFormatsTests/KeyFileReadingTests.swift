@@ -6,7 +6,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// The files that are read as keys.
+/// Files read as keys.
 @Suite(.timeLimit(.minutes(20))) struct KeyFileReadingTests {
     let place: KeyPlace
 

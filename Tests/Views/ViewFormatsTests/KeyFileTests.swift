@@ -3,9 +3,9 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// The bytes of a key file, and the key that they give.
+/// The bytes of a key file, and the resulting key.
 @Suite struct KeyFileTests {
-    /// Bytes that are no digits and do not end in a newline.
+    /// Returns bytes that are not digits and do not end in a newline.
     static func binary(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(0x80 + $0 % 64) } }
     static func digits(_ count: Int) -> [UInt8] { (0..<count).map { [UInt8]("0123456789abcdefABCDEF".utf8)[$0 % 22] } }
     static func value(_ digits: [UInt8]) -> [UInt8] {
@@ -61,7 +61,7 @@ import VaultCrypto
     @Test("Any other length is an error that names it")
     func lengths() throws {
         for count in 0...70 where ![16, 17, 18].contains(count) {
-            // Digits, a space and a newline at the end: only content of a valid length is a key.
+            // Here digits, a space or a newline at the end do not help, because the length is wrong.
             let bytes = Self.binary(count)
             #expect(
                 noKeyReason { () throws(ViewError) in try parse(bytes, .aes128CBC) }

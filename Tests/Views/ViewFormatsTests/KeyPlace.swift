@@ -60,7 +60,7 @@ final class KeyPlace: Sendable {
         try Descriptor(path: self.file(name), flags: O_RDONLY | O_NONBLOCK)
     }
 
-    /// Returns the bytes written into the fifo until no process has it open for writing any more.
+    /// Returns the bytes written into the fifo until its last writer has closed it.
     func awaitEnd(of fifo: Descriptor) throws -> [UInt8] {
         guard fcntl(fifo.fd, F_SETFL, 0) == 0 else { throw TestFailure("fcntl: errno \(errno)") }
         var bytes: [UInt8] = []
@@ -72,7 +72,7 @@ final class KeyPlace: Sendable {
         }
     }
 
-    /// Waits for a writer, and until it closes the fifo: an event from a command.
+    /// Waits until a writer has opened and closed the fifo: an event from a command.
     func awaitFifo(_ name: String) throws {
         let fd = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC)
         guard fd >= 0 else { throw TestFailure("open: errno \(errno)") }
@@ -88,7 +88,7 @@ final class KeyPlace: Sendable {
     }
 
     func command(_ text: String, limit: Duration = .seconds(60)) -> KeyCommand {
-        // The command first enters the directory, so that commands can use short file names.
+        // The command enters the directory first, so commands can use short file names.
         KeyCommand([UInt8]("cd \(path); \(text)".utf8), limit: limit) { [self] in note($0) }
     }
 
@@ -100,11 +100,11 @@ final class KeyPlace: Sendable {
 }
 
 extension SecretBytes {
-    /// A copy, for comparison.
+    /// A copy of the bytes, for comparison.
     var exposed: [UInt8] { withUnsafeBytes { Array($0) } }
 }
 
-/// The reason of a `noKey` that `body` throws. Nil, which no test expects, for anything else.
+/// Returns the reason of a `noKey` thrown by `body`. Nil for anything else, which every test refuses.
 func noKeyReason(_ body: () throws(ViewError) -> some Any) -> String? {
     do throws(ViewError) {
         _ = try body()
@@ -116,7 +116,7 @@ func noKeyReason(_ body: () throws(ViewError) -> some Any) -> String? {
     }
 }
 
-/// The reason of a `malformed` that `body` throws.
+/// Returns the reason of a `malformed` thrown by `body`.
 func malformedReason(_ body: () throws(ViewError) -> some Any) -> String? {
     do throws(ViewError) {
         _ = try body()

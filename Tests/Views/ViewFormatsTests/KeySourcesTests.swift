@@ -4,7 +4,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// The order in which sources of keys are tried.
+/// The order of key sources.
 @Suite(.timeLimit(.minutes(20))) struct KeySourcesTests {
     let place: KeyPlace
     let uri = [UInt8]("https://host/dir/k%31.bin?token".utf8)
@@ -28,7 +28,7 @@ import VaultCrypto
         #expect(text(try place.sources(map, command: command).load(name)) == "mapped file key.")
         #expect(text(try place.sources(command: command).load(name)) == "of the command..")
         #expect(text(try place.sources().load(name)) == "sixteen key byte")
-        // The URI's bytes count, not the bytes that they decode to.
+        // URIs are compared by their bytes, not by their decoded form.
         let other = KeyName.uri([UInt8]("https://host/dir/k1.bin?token".utf8), directory: directory)
         #expect(text(try place.sources(map).load(other)) == "sixteen key byte")
         let root = KeyName.uri([UInt8]("k1.bin".utf8), directory: [])
@@ -48,11 +48,11 @@ import VaultCrypto
         #expect(try key("keys/k%2Ebin?x#y", "") == "in keys, k.bin..")
         #expect(try key("./e/../../keys//k.bin", "d") == "in keys, k.bin..")
         #expect(try key("elsewhere/k.bin", "") == "the root's own k")
-        // Outside the source, and through a link: only the name counts.
+        // Outside the source, and through a link, only the name counts.
         #expect(try key("../\(FilePath(place.path).lastComponent?.string ?? "")/keys/k.bin", "") == "the root's own k")
         try place.makeLink("link", to: "keys")
         #expect(try key("link/k.bin", "") == "the root's own k")
-        // An existing file that is not a key is an error and not skipped.
+        // If a file exists but is not a key, it is an error and not skipped.
         try place.write("d/k.bin")
         try place.write("d/e/k.bin", [1, 2, 3])
         #expect(

@@ -22,7 +22,7 @@ import VaultCrypto
         .derived(salt: [UInt8]("\(number)".utf8), cipher: .aes128CBC)
     }
 
-    /// Runs `body` in a thread. `join` returns the result.
+    /// A thread that runs `body`. `join` returns the result.
     private final class Fetch: Sendable {
         private let outcome = Mutex<Result<[UInt8], ViewError>?>(nil)
         private let thread = Mutex<BackgroundThread?>(nil)
@@ -227,7 +227,7 @@ import VaultCrypto
                     $0.running += 1
                     $0.most = max($0.most, $0.running)
                 }
-                // Until four commands have arrived, or the last ones.
+                // Wait until four commands have arrived, or the last ones.
                 counts.wait { $0.most == 4 ? () : nil }
                 counts.update { $0.running -= 1 }
                 if salt == [UInt8]("7".utf8) { throw .noKey("not this one") }
@@ -261,7 +261,7 @@ import VaultCrypto
         let names = (0..<(KeyStore.queueLimit + 10)).map(derived)
         #expect(store.prefetch(names) { _, _ in } == KeyStore.queueLimit)
         loads.wait { $0.count == 4 ? () : nil }
-        // Those four block the queue until after the unlock.
+        // The four held loads block the queue until after the unlock.
         store.forget()
         store.reopen(shared: nil)
         loads.update { $0.isHeld = false }

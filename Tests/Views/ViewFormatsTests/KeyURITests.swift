@@ -2,7 +2,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// The file that a key's URI names, and the part of the URI that is shown.
+/// The file named by a key's URI, and the shown part of the URI.
 @Suite struct KeyURITests {
     @Test(
         "The last component of the path, decoded, or nothing",

@@ -15,7 +15,7 @@ enum Mp4Boxes {
 
     static let ftyp = box("ftyp", Array("isom".utf8), numbers(0))
 
-    /// A sample entry of cbcs with a constant vector.
+    /// Returns a sample entry of cbcs with a constant vector.
     static func protectedEntry(pattern: UInt8 = 0x19, key: UInt8 = 0x11) -> [UInt8] {
         let tenc = full(
             "tenc", 0x100_0000, [0, pattern, 1, 0], [UInt8](repeating: key, count: 16), [16],
@@ -28,7 +28,7 @@ enum Mp4Boxes {
 
     static let clearEntry = box("avc1", [UInt8](repeating: 0, count: 78))
 
-    /// Tables of no samples.
+    /// Empty sample tables.
     static let noSamples =
         full("stsc", 0, numbers(0)) + full("stsz", 0, numbers(0, 0)) + full("stco", 0, numbers(0))
 

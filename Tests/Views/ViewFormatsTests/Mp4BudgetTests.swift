@@ -6,13 +6,13 @@ import Testing
 
 @testable import ViewFormats
 
-/// Boxes that lie about what they have. Counts steps, not seconds.
+/// Boxes that lie about their content. The tests count steps, not seconds.
 @Suite("The cost of MP4 files") struct Mp4BudgetTests {
     typealias Boxes = Mp4Boxes
 
     private static let initSegment = Boxes.ftyp + Boxes.moov(Boxes.track(Boxes.protectedEntry()))
 
-    /// The steps of reading a fragment, and if it was read.
+    /// Reads a fragment. Returns the steps, and the error if it failed.
     private func read(_ moof: [UInt8], media: Int, _ work: Mp4Work = Mp4Work()) throws -> (
         steps: Int, error: ViewError?
     ) {
@@ -28,7 +28,7 @@ import Testing
         return (budget.steps, error)
     }
 
-    /// The steps of reading the samples of a `moov`.
+    /// Reads the samples of a `moov`. Returns the steps, and the error if it failed.
     private func read(tables: [[UInt8]], media: Int) throws -> (steps: Int, error: ViewError?) {
         let tracks = tables.enumerated().flatMap { number, tables in
             Boxes.track(Boxes.protectedEntry(), number: UInt32(number + 1), tables: tables)
@@ -73,11 +73,11 @@ import Testing
             #expect(steps < 20 * count + 200)
             #expect(error != nil)
         }
-        // Each track has room, and all together have not.
+        // Each track has room by itself, but not all together.
         let (steps, error) = try read(tables: [[UInt8]](repeating: table(1, 60_000), count: 20), media: 1 << 16)
         #expect(steps < 4 << 16)
         #expect(error != nil)
-        // No lie: as many samples as bytes.
+        // An honest table: as many samples as bytes.
         let true1 = try read(tables: [table(1, 60_000)], media: 1 << 16)
         #expect(true1.error == nil)
     }
@@ -136,7 +136,7 @@ import Testing
 
     // MARK: Memory
 
-    /// A film of fragments, with ranges that take some 30 KiB for each.
+    /// Returns a film of fragments, each with ranges that take some 30 KiB.
     private func film(fragments: Int) -> [UInt8] {
         let header = Self.header(size: 16)
         var bytes = Self.initSegment
@@ -239,7 +239,7 @@ import Testing
 
     // MARK: Order of reads
 
-    /// Fragments of 100 samples, with a `sidx` that has these sizes.
+    /// Returns fragments of 100 samples, with these sizes in a `sidx`.
     private func indexed(_ sizes: [UInt32], _ fragments: [[UInt8]]) -> [UInt8] {
         let references = sizes.flatMap { Boxes.numbers($0, 1000, 0x9000_0000) }
         let sidx = Boxes.full("sidx", 0, Boxes.numbers(1, 1000, 0, 0, UInt32(sizes.count)), references)
@@ -258,7 +258,7 @@ import Testing
         }
         var sizes = fragments.map { UInt32($0.count) }
         for _ in 0..<Int.random(in: 1...3, using: &generator) {
-            // A lie, and mostly another one that makes up for it.
+            // Add a lie, and mostly another one to make up for it.
             let (one, other) = (Int.random(in: 0..<11, using: &generator), Int.random(in: 0..<11, using: &generator))
             let by = UInt32([8, 608, 616, 24_000].randomElement(using: &generator) ?? 8)
             sizes[one] += by
@@ -287,7 +287,7 @@ import Testing
             }
             #expect(wrong.isEmpty, "\(wrong.first ?? "")")
         }
-        // Without lies, each fragment is there.
+        // An honest `sidx` finds each fragment.
         let honest = try index(place.source(of: indexed(fragments.map { UInt32($0.count) }, fragments)), Mp4Work())
         #expect(try honest.fragment(at: UInt64(bytes.count - 1)).ranges.all.count == 1500)
     }

@@ -17,7 +17,7 @@ private final class Film {
     let work = Mp4Work()
     private var token: UInt64 = 0
 
-    /// - Parameter isSparse: true if the film is not small, and too large to be read as a whole.
+    /// - Parameter isSparse: true for a large film, which cannot be read as a whole.
     init(_ kind: String, isSparse: Bool = false) throws {
         place = try ViewPlace(cacheSize: 1 << 16)
         let directory = place.directory.path
@@ -36,10 +36,10 @@ private final class Film {
 
     deinit { store.stop() }
 
-    /// The one film, on the disk.
+    /// Opens the film's file on the disk.
     func source() throws -> SourceFile { try place.source("source/film.mp4") }
 
-    /// Opens a file. Nil if it is not encrypted MP4.
+    /// Opens a file. Returns nil if it is not encrypted MP4.
     func open(_ source: SourceFile) throws -> ChainedFile? {
         token += 1
         let naming = ContentKeys.Naming(directory: [], given: [])
@@ -52,12 +52,12 @@ private final class Film {
             counters: place.counters)
     }
 
-    /// The whole plaintext of a file with these bytes.
+    /// Returns the whole plaintext of a file with these bytes.
     func read(_ bytes: [UInt8]) throws -> [UInt8]? {
         try open(place.source(of: bytes)).map { try place.read($0, bytes.count + 1, at: 0) }
     }
 
-    /// The offsets of the boxes of a type, anywhere in the file.
+    /// Returns the offsets of all boxes of a type, anywhere in the file.
     func boxes(_ type: String) -> [Int] {
         bytes.indices.dropFirst(4).filter { bytes[$0...].prefix(4).elementsEqual(type.utf8) }.map { $0 - 4 }
     }
@@ -67,7 +67,7 @@ private final class Film {
         return start..<(start + bytes[start..<(start + 4)].reduce(0) { $0 << 8 | Int($1) })
     }
 
-    /// The file with other bytes at an offset.
+    /// Returns the file with other bytes at an offset.
     func changed(_ offset: Int, _ new: [UInt8]) -> [UInt8] {
         var changed = bytes
         changed.replaceSubrange(offset..<(offset + new.count), with: new)
@@ -160,7 +160,7 @@ private final class Film {
         for position in sidx.dropFirst(8) {
             for value in [0, 0x7F, 0xFF, film.bytes[position] ^ 1, film.bytes[position] &+ 8] {
                 let bytes = film.changed(position, [value])
-                // The last fragment first: only there is the hint used.
+                // Read the last fragment first, because only that uses the hint.
                 let file = try #require(try film.open(film.place.source(of: bytes)))
                 let found = try film.place.read(file, 2000, at: last)
                 #expect(same(found, film.plaintext[last...].prefix(2000)), "\(value) at \(position)")
@@ -191,17 +191,17 @@ private final class Film {
         let sidx = try #require(beginning.firstRange(of: Array("sidx".utf8))).lowerBound
         let size = beginning[(sidx + 28)...].prefix(4).reduce(0) { $0 << 8 | UInt64($1) }
         func fragment(_ number: UInt64) -> UInt64 { source.size - size * (960 - number) }
-        /// A page of a fragment's media.
+        /// Returns the offset of a page in a fragment's media.
         func page(_ number: UInt64) -> UInt64 { fragment(number) / 4096 * 4096 + 8192 }
         let file = try #require(try film.open(source))
-        // With the moov.
+        // This includes the moov.
         #expect(try count(film.open(source), at: page(700)) <= 8)
         #expect(try count(file, at: page(700)) <= 6)
         for number in [100, 300, 720, 959] as [UInt64] {
             #expect(try count(file, at: page(number)) <= 3, "fragment \(number)")
             #expect(try count(file, at: page(number) + 4096) == 1, "fragment \(number)")
         }
-        // In two fragments, from a box before a moof.
+        // The page is in two fragments, from a box before a moof.
         #expect(try count(film.open(source), at: fragment(700)) < 20)
     }
 
@@ -219,10 +219,10 @@ private final class Film {
         }
     }
 
-    /// A change of one box, and the error it gives.
+    /// A change of one box, and the resulting error.
     struct Refusal: CustomTestStringConvertible, Sendable {
         let kind, box: String
-        /// From the beginning of the box.
+        /// The offset from the beginning of the box.
         let offset: Int
         let bytes: [UInt8]
         let reason: String
@@ -276,7 +276,7 @@ private final class Film {
         #expect(malformed { _ = try film.read(Array(twice)) } == "there is a second moov at \(moof.lowerBound)")
         let overlap = film.bytes[..<moof.upperBound] + film.bytes[moof.upperBound...].dropLast(film.bytes.count / 2)
         #expect(malformed { _ = try film.read(Array(overlap)) } != nil)
-        // Sparse: a box of 17 MiB.
+        // A sparse file: it has a box of 17 MiB.
         let large = 17 << 20
         for box in [moov, moof] {
             try film.place.write(film.changed(box.lowerBound, [1, 0x10, 0, 0]))

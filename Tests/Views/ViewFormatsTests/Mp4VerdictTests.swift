@@ -12,7 +12,7 @@ import Testing
     private static let segment = Boxes.box("styp", Array("msdh".utf8)) + Boxes.fragment(media: 100)
     private static let senc = Boxes.full("senc", 0, Boxes.numbers(0))
 
-    /// The verdict as text, with the keys of protected files.
+    /// Returns the verdict as text, with the keys of protected files.
     private func verdict(
         _ bytes: [UInt8], initial: [UInt8]? = nil, _ range: Range<UInt64>? = nil
     ) throws -> String {

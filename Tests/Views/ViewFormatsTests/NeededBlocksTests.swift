@@ -5,7 +5,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Only the blocks that a read needs are read and decrypted, as the counters show.
+/// Reads of only the needed blocks: the counters show that the others are neither read nor decrypted.
 @Suite struct NeededBlocksTests {
     let place: ViewPlace
     let test: TestKey
@@ -15,7 +15,7 @@ import VaultCrypto
         test = try TestKey()
     }
 
-    /// A file in chunks, opened separately.
+    /// Opens a new file in chunks.
     private func chunked(_ count: Int, chunkSize: Int) throws -> (ChainedFile, [UInt8]) {
         let plaintext = pattern(count)
         let source = try place.source(of: test.encrypt(plaintext, chunkSize: chunkSize))
@@ -32,7 +32,7 @@ import VaultCrypto
         #expect(first == Counted(blocks: 256, bytes: 4096 + 16, hits: 0, misses: 1))
         let again = try place.count(file, 1, at: 8_000_004, of: plaintext)
         #expect(again == Counted(blocks: 0, bytes: 0, hits: 1, misses: 0))
-        // The first page, whose vector is the chain's own.
+        // The first page uses the chain's own vector.
         let start = try place.count(file, 1, at: 5, of: plaintext)
         #expect(start == Counted(blocks: 256, bytes: 4096, hits: 0, misses: 1))
     }
@@ -42,7 +42,7 @@ import VaultCrypto
         let (file, plaintext) = try chunked(400_000, chunkSize: chunkSize)
         for offset in stride(from: 0, to: plaintext.count, by: 4096) {
             let counted = try place.count(file, 1, at: offset, of: plaintext)
-            // A page may be in two chunks, each of which begins or ends within a block.
+            // A page may be in two chunks, which begin or end within a block.
             let chains = (offset + 4095) / chunkSize - offset / chunkSize + 1
             #expect(counted.blocks <= UInt64(256 + chains))
             #expect(counted.bytes <= counted.blocks * 16 + 16 + (chains > 1 ? 16 : 0))
@@ -80,7 +80,7 @@ import VaultCrypto
         let (file, plaintext) = try chunked(300_000, chunkSize: 4096)
         let counted = try place.count(file, 300_000, at: 0, of: plaintext)
         #expect(counted.blocks == 300_000 / 16)
-        // Between two chunks of a batch is the padding of the first.
+        // In a batch, the first chunk's padding is between two chunks.
         #expect(counted.bytes <= 300_000 + 74 * 16)
         #expect(counted.hits == 0 && counted.misses == 0)
         #expect(place.cache.usedSize == 0)

@@ -32,7 +32,7 @@ import Testing
         func list(_ count: Int) -> String { (0..<count).map { "A\($0)=1," }.joined() + "URI=\"u\"" }
         #expect(try references(playlist("#EXT-X-MAP:\(list(1000))")) == ["2 map u"])
         #expect(try Playlist.parse(playlist("#EXT-X-MAP:\(list(250_000))")).complaint != nil)
-        // Whatever it is, it may be encrypted.
+        // An unparsed tag may be about encryption, whatever it is.
         let key = "#EXT-X-KEY:METHOD=AES-128,URI=\"k\""
         for value in [list(250_000), String(repeating: "a.b ", count: 250_000)] {
             let found = try Playlist.parse(playlist(key, "#EXT-X-FUTURE:\(value)")).references
@@ -70,7 +70,7 @@ import Testing
             guard let parsed = try? Playlist.parse(text) else { continue }
             let rendered = parsed.renderedWithoutKeys
             #expect(rendered.count <= text.count)
-            // The rendered text has no keys left, and is otherwise equivalent.
+            // The rendered text lacks the keys, and is otherwise equivalent.
             let again = try Playlist.parse(rendered)
             #expect(
                 again.keys.isEmpty && (again.fault == nil || text.contains(0)) && again.renderedWithoutKeys == rendered)
@@ -78,7 +78,7 @@ import Testing
         }
     }
 
-    /// One playlist with all that the parser knows.
+    /// A playlist with everything that the parser knows.
     private static let seed = playlist(
         "#EXT-X-VERSION:7", "#EXT-X-MEDIA-SEQUENCE: 18446744073709551615",
         "#EXT-X-DEFINE:NAME=\"d\",VALUE=\"https://h/x\"",
@@ -89,7 +89,7 @@ import Testing
         "#EXT-X-KEY:METHOD=AES-256,URI=\"data:;base64,AAAA\"", "#EXT-X-FUTURE:URI=\"a\",X-URI=\"b\"", "stray",
         "#EXTINF:1,", "l.ts", "#EXT-X-PREFETCH:http://h/p.ts")
 
-    /// Whatever of the playlist is left: it is under its key lines in the rendered text, and the rest is under none.
+    /// Leaves any of the playlist's references, and expects exactly these under their key lines in the rendered text.
     private func expectKeyed(_ parsed: Playlist) {
         guard parsed.fault == nil, parsed.kind == .media else { return }
         for remainder in 0..<3 {
@@ -102,7 +102,7 @@ import Testing
             func uris(_ playlist: Playlist, _ isIncluded: (Int) -> Bool) -> [[UInt8]] {
                 playlist.references.indices.filter(isIncluded).map { Array(playlist.text[playlist.references[$0].uri]) }
             }
-            // References that share a line are under its keys together.
+            // References on one line are under its keys together.
             let lines = Set(parsed.references.indices.filter(needsKeys).map { parsed.references[$0].start })
             let expected = uris(parsed) { lines.contains(parsed.references[$0].start) }
             #expect(uris(again) { again.references[$0].encryption != nil } == expected)
@@ -137,7 +137,7 @@ import Testing
         for end in ["", "}"] { #expect(try Playlist.parse(playlist("#EXTINF:1,", braces + end)).references.count == 1) }
     }
 
-    /// A small generator (Knuth's MMIX constants), so that every run is the same.
+    /// A small generator (Knuth's MMIX constants), for the same numbers in every run.
     private struct Generator {
         var state: UInt64
 

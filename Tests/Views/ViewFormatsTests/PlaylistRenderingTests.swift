@@ -49,7 +49,7 @@ import Testing
         #expect(String(decoding: rendered, as: UTF8.self) == String(decoding: expected, as: UTF8.self))
     }
 
-    /// One playlist with every kind of change of keys. A reference whose URI begins with `L` is left.
+    /// Renders a playlist with every kind of change of keys. It leaves references whose URI begins with `L`.
     private func left(_ lines: String...) throws -> String {
         let parsed = try Playlist.parse(Array((["#EXTM3U"] + lines).map { $0 + "\n" }.joined().utf8))
         let rendered = parsed.rendered { (_, reference) in
@@ -72,34 +72,34 @@ import Testing
         func lines(_ uris: String) -> String {
             uris.split(separator: " ").map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n")
         }
-        // All are left: the original.
+        // All are left, so the text stays the original.
         #expect(try left(Self.one, lines("L1 L2"), Self.none, lines("c")) == "\(one) L1 L2 =NONE c ")
         #expect(try left(Self.one, Self.foreign, lines("L1"), Self.two, lines("L2")) == "\(one) \(three) L1 \(two) L2 ")
-        // None is left.
+        // All are decrypted.
         #expect(try left(Self.one, lines("a"), Self.none, lines("c"), Self.two, lines("b")) == "a c b ")
-        // Some under one key.
+        // Some are left under one key.
         #expect(try left(Self.one, lines("a L1 b L2 c")) == "a \(one) L1 =NONE b \(one) L2 =NONE c ")
         // The key changes meanwhile.
         #expect(try left(Self.one, lines("L1"), Self.two, lines("b L2")) == "\(one) L1 =NONE b \(two) L2 ")
         #expect(try left(Self.one, lines("a"), Self.none, Self.two, lines("L2 c")) == "a =NONE \(two) L2 =NONE c ")
-        // A format that the next key does not replace.
+        // The next key does not replace this format.
         #expect(
             try left(Self.one, Self.foreign, lines("L1"), Self.none, Self.two, lines("b L2"))
                 == "\(one) \(three) L1 =NONE b \(two) L2 ")
-        // One that stays in force while another is replaced.
+        // One key stays in force while another is replaced.
         #expect(
             try left(Self.one, Self.foreign, lines("a"), Self.two, lines("L1")) == "a \(three) \(two) L1 ")
-        // Key lines that end in nothing stay only after a reference that needs keys.
+        // Key lines without a reference after them stay only after a reference that needs keys.
         #expect(try left(Self.one, lines("a"), Self.two) == "a ")
         #expect(try left(Self.one, lines("L1"), Self.two) == "\(one) L1 \(two) ")
-        // Parts and maps are references too; a plain one is under no key.
+        // Parts and maps are references too. A decrypted one is under no key.
         #expect(
             try left(Self.one, "#EXT-X-MAP:URI=\"m\"", "#EXT-X-PART:URI=\"Lp\"", lines("a"))
                 == "#EXT-X-MAP:URI=\"m\" \(one) #EXT-X-PART:URI=\"Lp\" =NONE a ")
         #expect(
             try left(Self.one, lines("L1"), Self.none, "#EXT-X-PART:URI=\"p\"", Self.two, lines("a"))
                 == "\(one) L1 =NONE #EXT-X-PART:URI=\"p\" a ")
-        // Both URIs of a line.
+        // A line's two URIs stay together.
         #expect(
             try left(Self.one, lines("a"), "#EXT-X-FUTURE:URI=\"Lx\",X-URI=\"y\"", lines("b"))
                 == "a \(one) #EXT-X-FUTURE:URI=\"Lx\",X-URI=\"y\" =NONE b ")

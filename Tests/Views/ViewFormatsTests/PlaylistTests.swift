@@ -128,7 +128,7 @@ import Testing
         let text = playlist("#EXTINF:1,", "a", line, "#EXTINF:1,", "b", "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "c")
         #expect(try references(text) == ["3 segment a", "6 segment b unusable: line 4", "9 segment c"])
         #expect(try Playlist.parse(text).fault == nil)
-        // The text of the clear parts is not under it, and that of the others is.
+        // In the text, clear parts are outside the faulty line's reach, and the others are under it.
         let rendered = try Playlist.parse(text).rendered { (number, _) in ShownReference(needsKeys: number == 1) }
         #expect(rendered == text)
     }

@@ -1,11 +1,11 @@
 @testable import ViewFormats
 
-/// A playlist of these lines, `#EXTM3U` first, LF at each end.
+/// Returns a playlist of these lines, `#EXTM3U` first, LF at each end.
 func playlist(_ lines: String...) -> [UInt8] {
     Array((["#EXTM3U"] + lines).map { $0 + "\n" }.joined().utf8)
 }
 
-/// One reference of a playlist as text, for a test to compare.
+/// Returns a playlist's references, each as text for a test to compare.
 func references(_ text: [UInt8]) throws -> [String] {
     let playlist = try Playlist.parse(text)
     return playlist.references.map { reference in
@@ -33,6 +33,6 @@ func hex(_ vector: InitialVector) -> String {
 }
 
 extension Playlist {
-    /// The text if everything is found and no byte range changes.
+    /// The text if all files are found and all byte ranges stay.
     var renderedWithoutKeys: [UInt8] { rendered { (_, _) in ShownReference() } ?? [] }
 }

@@ -4,7 +4,7 @@ import Testing
 @testable import ViewFormats
 
 @Suite("Encrypted ranges of a film") struct ProtectedRangesTests {
-    /// A pattern of `crypt` encrypted blocks and `skip` clear ones.
+    /// Returns a pattern of `crypt` encrypted blocks and `skip` clear ones.
     private func protection(_ crypt: UInt8, _ skip: UInt8) throws -> Mp4Protection {
         let bytes = [0, crypt << 4 | skip, 1, 0] + [UInt8](repeating: 1, count: 16) + [16] + pattern(16)
         let buffer = Mp4Buffer(bytes: bytes, start: 0)
@@ -32,7 +32,7 @@ import Testing
             var bytes: [Range<UInt64>] = []
             var next = UInt64.random(in: 0...100, using: &generator)
             for _ in 0..<(round % 40) {
-                // Many in one part of the file, and few in the others.
+                // Put many ranges in one part of the file, and few in the others.
                 let gap = Int.random(in: 0..<8, using: &generator) == 0 ? 1 << (round % 38) : 20
                 next += UInt64.random(in: 0...UInt64(gap), using: &generator)
                 let end = next + UInt64.random(in: 16...60, using: &generator)

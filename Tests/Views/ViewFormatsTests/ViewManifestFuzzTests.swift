@@ -2,9 +2,9 @@ import Testing
 
 @testable import ViewFormats
 
-/// No content of a manifest traps.
+/// Manifests of any content, which must not trap.
 @Suite(.timeLimit(.minutes(20))) struct ViewManifestFuzzTests {
-    /// splitmix64 (Steele, Lea, Flood 2014), with a seed, so that a failing case can be repeated.
+    /// splitmix64 (Steele, Lea, Flood 2014), with a seed to repeat a failing case.
     private struct Generator: RandomNumberGenerator {
         var state: UInt64
 
@@ -50,7 +50,7 @@ import Testing
                 refused += 1
             }
         }
-        // Both outcomes occur, or this tests nothing.
+        // Both outcomes must occur, or this test is void.
         #expect(taken > 0 && refused > 0)
     }
 

@@ -4,7 +4,7 @@ import Testing
 
 @testable import ViewFormats
 
-/// view.json: its valid content, and the entry that applies to a file.
+/// view.json: its valid content, and the entry for each file.
 @Suite(.timeLimit(.minutes(20))) struct ViewManifestTests {
     private func parse(_ text: String) throws(ViewError) -> ViewManifest {
         try ViewManifest.parse([UInt8](text.utf8))
@@ -133,7 +133,7 @@ import Testing
         let start = ContinuousClock.now
         let numbers = stride(from: 0, to: 100_000, by: 10)
         #expect(try numbers.allSatisfy { try key(manifest, "\($0)") == "k\($0)" })
-        // Microseconds each. A search through all entries would take minutes.
+        // Each takes microseconds. A search through all entries would take minutes.
         #expect(ContinuousClock.now - start < .seconds(10))
     }
 

@@ -9,7 +9,7 @@ import VaultCrypto
 
 @testable import ViewFormats
 
-/// Ciphertext files in a separate directory, and the objects with which a mount reads them.
+/// Ciphertext files in a separate directory, and a mount's objects to read them.
 final class ViewPlace {
     let directory: TemporaryDirectory
     let cache: BlockCache
@@ -39,13 +39,13 @@ final class ViewPlace {
         return try source()
     }
 
-    /// Opens the file separately, with nothing cached.
+    /// Opens the file separately, with an empty cache.
     func file(_ source: SourceFile, _ map: ChainMap, _ keys: [CbcKey]) -> ChainedFile {
         lastToken += 1
         return ChainedFile(source: source, map: map, keys: keys, token: lastToken, cache: cache, counters: counters)
     }
 
-    /// Reads up to `count` bytes. Expects that the buffer's other bytes, and those after it, are unchanged.
+    /// Reads up to `count` bytes. The buffer's other bytes, and those after it, must stay unchanged.
     func read(_ file: ChainedFile, _ count: Int, at offset: Int) throws -> [UInt8] {
         let fresh = [UInt8](repeating: 0xEE, count: count + 1)
         var bytes = fresh
@@ -58,7 +58,7 @@ final class ViewPlace {
         return Array(bytes[..<had])
     }
 
-    /// Reads bytes and expects that they equal those of `plaintext`. Returns the increase of the counters.
+    /// Reads bytes, expects those of `plaintext`, and returns the increase of the counters.
     func count(
         _ file: ChainedFile, _ count: Int, at offset: Int, of plaintext: [UInt8],
         sourceLocation: SourceLocation = #_sourceLocation
@@ -74,14 +74,14 @@ final class ViewPlace {
             misses: after.misses - before.misses)
     }
 
-    /// Reads on a grid of offsets and sizes and at random, with a warm cache and with a cold one.
+    /// Reads on a grid of offsets and sizes and at random, with a warm cache and a cold one.
     func expect(
         _ source: SourceFile, _ map: ChainMap, _ keys: [CbcKey], reads plaintext: [UInt8], _ comment: Comment? = nil,
         sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
         #expect(map.length == UInt64(plaintext.count), comment, sourceLocation: sourceLocation)
         let warm = file(source, map, keys)
-        // Large reads are shared with a helper.
+        // A helper shares large reads.
         try withRequestHelper(cores: IdleCores(of: .max)) { () throws(StoreError) in
             do throws(ViewError) { return try ViewWorkspace() } catch { throw .system(.noMemory) }
         } _: { helper in
@@ -128,7 +128,7 @@ extension Counted {
     }
 }
 
-/// The fault of a malformed file that `body` reports. Nil, and a failed expectation, if it reports nothing.
+/// Returns the fault of a malformed file reported by `body`. Nil, and a failed expectation, without a report.
 func malformed(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
     do {
         try body()
