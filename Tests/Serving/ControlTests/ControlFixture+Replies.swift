@@ -6,7 +6,7 @@ import Synchronization
 
 @testable import Control
 
-/// A handler that answers `status` and `events` at once and keeps every other request until the test releases it.
+/// A handler that answers `status` and `events` at once, and holds every other request until the test releases it.
 final class HeldRequests: Sendable {
     typealias Reply = @Sendable (ControlResponse) -> Void
 
@@ -25,7 +25,7 @@ final class HeldRequests: Sendable {
         }
     }
 
-    /// Waits for the next request that is kept, and returns it.
+    /// Waits for the next held request, and returns it.
     func next() throws -> (request: ControlRequest, reply: Reply) {
         guard arrived.wait(timeout: .now() + 300) == .success else { throw ControlError.noAnswer("no request came") }
         return held.withLock { $0.removeFirst() }
@@ -44,12 +44,12 @@ func event(_ number: Int, padding: Int = 0) -> ControlEvent {
 let receipt = LockReceipt()
 
 extension RawClient {
-    /// The next line as an event. Nil at the end of the stream.
+    /// Reads the next line as an event. Nil at the end of the stream.
     func readEvent() throws -> ControlEvent? {
         try readLine().map { try JSONDecoder().decode(ControlEvent.self, from: Data($0.utf8)) }
     }
 
-    /// shutdown(2): the client sends nothing more.
+    /// Ends the client's sending with shutdown(2).
     func closeSendingSide() {
         shutdown(socket.fd, Int32(SHUT_WR))
     }

@@ -47,7 +47,7 @@ final class ControlTestDirectory: Sendable {
         return try ControlClient(name: name, directory: directory)
     }
 
-    /// A client that can send anything.
+    /// Returns a client that can send anything.
     func rawClient(_ mountpoint: String = "/mnt") throws -> RawClient {
         try RawClient(directory: directory, name: RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8)))
     }
@@ -86,7 +86,7 @@ final class RawClient {
 
     func send(_ text: String) { send(Array(text.utf8)) }
 
-    /// One line, without its LF. Nil at the end of the stream.
+    /// Reads one line, without its LF. Nil at the end of the stream.
     func readLine() -> String? {
         var line: [UInt8] = []
         var byte: UInt8 = 0

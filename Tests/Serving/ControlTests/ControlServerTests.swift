@@ -128,7 +128,7 @@ import Testing
             let client = try ControlClient(name: name, directory: .make(at: path, user: geteuid()))
             #expect(try client.send(.status) == .status(status()))
         }
-        // Clients of before stay connected.
+        // An earlier client stays connected.
         connected.send("{\"request\":\"status\"}\n")
         #expect(connected.readLine()?.contains("\"/vault\"") == true)
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Control
 
-/// Checks that the manual page of the protocol and the code agree.
+/// Comparison of the protocol's manual page with the code.
 @Suite struct ControlSocketTests {
     private static let page: String = {
         let file = "\(Products.root)/Sources/Serving/Control/Control.docc/ControlSocket.md"
@@ -31,7 +31,7 @@ import Testing
                     events.insert(try JSONDecoder().decode(ControlEvent.self, from: data).event)
                 } else {
                     let response = try ControlResponse.parse(data, to: request)
-                    // Encodes it as the daemon would: no part of the example may be ignored.
+                    // Encode it as the daemon would, so that an ignored part of the example is noticed.
                     #expect(String(decoding: jsonLine(response).dropLast(), as: UTF8.self) == line)
                 }
             }

@@ -4,8 +4,8 @@ import Testing
 
 @testable import Control
 
-/// Recorded conversations with the daemons of all releases: a client of this version reads every answer, and a daemon of this
-/// version takes every request. Vectors/README.md says how one is recorded.
+/// Recorded conversations with the daemons of all releases. A client of this version must read every answer, and a
+/// daemon of this version must take every request. Vectors/README.md describes how to record one.
 @Suite struct ControlVectorTests {
     /// A recorded request and its answers: several for `events`.
     struct Exchange: Sendable, CustomTestStringConvertible {
@@ -15,7 +15,7 @@ import Testing
 
         var testDescription: String { "\(file): \(request)" }
 
-        /// The request as a daemon reads it. Nil for one that no daemon knows.
+        /// The request as a daemon reads it. Nil for one unknown to all daemons.
         var parsed: ControlRequest? {
             get throws {
                 try Array(request.utf8).withUnsafeBytes { line in
@@ -47,14 +47,14 @@ import Testing
         return exchanges
     }
 
-    /// The members that every answer has, of any version (ControlSocket).
+    /// The members of an answer in every version (ControlSocket).
     private static let required: Set<String> = [
         "version", "pid", "vaultPath", "vaultID", "mountpoint", "state", "readOnly", "mounted", "synchronized",
         "already",
         "receipt", "complete", "unpurged", "name", "event", "time", "error",
     ]
 
-    /// Reads an answer as a client does, and returns it as this version writes it.
+    /// Reads an answer as a client does, and returns it in this version's form.
     private static func read(_ answer: String, to request: ControlRequest?, isFirst: Bool = true) throws -> NSDictionary
     {
         let line = Data(answer.utf8)
@@ -131,7 +131,7 @@ import Testing
         object.keys.map { name in (name, object.filter { $0.key != name }) }
     }
 
-    /// All copies of a value in which one object, at any depth, is changed as `object` says, with a name for the change.
+    /// Returns copies of a value, each with one object at any depth changed by `change`, and a name for the change.
     private static func changes(
         of value: Any, object change: ([String: Any]) -> [(String, [String: Any])]
     ) -> [(name: String, value: Any)] {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Control
 
-/// The stream of events, and the limits of its readers.
+/// The stream of events, and its limits for readers.
 @Suite(.timeLimit(.minutes(20))) struct EventTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
@@ -46,7 +46,7 @@ import Testing
         let other = try ControlTestDirectory()
         let slow = ControlTestServer()
         let server = try other.asynchronousServer { _, reply in
-            // As a lock would that begins at this moment on another thread.
+            // A lock on another thread could broadcast at this moment.
             slow.server?.broadcast(event(1))
             reply(.subscribed(state()))
             slow.server?.broadcast(event(2))
@@ -94,7 +94,7 @@ import Testing
         let silent = try subscriber()
         let reader = try subscriber()
         let padding = 16 << 10
-        // Far more than the bound and the kernel's buffers (net.core.wmem_max) together.
+        // Far more than the server's bound and the kernel's buffers (net.core.wmem_max) together.
         let count = 200
         for number in 0..<count {
             server.broadcast(event(number, padding: padding))
@@ -111,7 +111,7 @@ import Testing
         let silent = try subscriber()
         let half = try place.rawClient()
         for number in 0..<10 { server.broadcast(event(number, padding: 16 << 10)) }
-        // The server cuts it off after its timeout.
+        // After its timeout the server cuts this client off.
         half.send("{")
         #expect(half.readLine() == nil)
         for number in 0..<10 { #expect(try silent.readEvent() == event(number, padding: 16 << 10)) }
@@ -165,7 +165,7 @@ import Testing
                 while !isOver.load(ordering: .relaxed) {
                     server.broadcast(event(number, padding: number % 2000))
                     number += 1
-                    // A client that has too much unread is hung up on, and this machine may be busy.
+                    // Flush, because a client with too much unread is cut off, and this machine may be busy.
                     if number % 50 == 0 { server.flush() }
                 }
                 broadcasters.leave()
@@ -196,7 +196,7 @@ import Testing
 
     @Test("a client whose own reader has gone stops waiting")
     func clientWhoseOwnReader() throws {
-        // No pipe(2): a child that another test starts would keep its ends open.
+        // Not a pipe(2), because another test's child would keep its ends open.
         let fifo = place.path.appending("fifo").string
         try #require(mkfifo(fifo, 0o600) == 0)
         let ends = [O_RDONLY | O_NONBLOCK, O_WRONLY].map { open(fifo, $0 | O_CLOEXEC) }
@@ -211,7 +211,7 @@ import Testing
     }
 }
 
-/// A server that its own handler can reach.
+/// A server within reach of its own handler.
 private final class ControlTestServer: Sendable {
     private let held = Mutex<ControlServer?>(nil)
 

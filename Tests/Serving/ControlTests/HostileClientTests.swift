@@ -3,12 +3,12 @@ import Testing
 
 @testable import Control
 
-/// Attacks of clients that must not stop a server from answering others.
+/// Attacks by clients, which must not stop a server from answering others.
 @Suite struct HostileClientTests {
     private let place: ControlTestDirectory
     private let server: ControlServer
 
-    /// With a longer timeout than any of these clients needs.
+    /// Makes a server with a longer timeout than any of these clients needs.
     init() throws {
         place = try ControlTestDirectory()
         server = try place.server(timeout: .seconds(60))
@@ -36,7 +36,7 @@ import Testing
         #expect(
             answer?.hasPrefix("{\"code\":\"not-a-request\",\"error\":\"not a request: ") == true,
             "\(name): \(answer ?? "nothing")")
-        // The same connection continues.
+        // The connection must survive.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
         server.stop()
@@ -64,7 +64,7 @@ import Testing
     func giantLineIsRefused() throws {
         let client = try place.rawClient()
         client.send([UInt8](repeating: UInt8(ascii: "a"), count: ControlRequest.maximumSize + (1 << 20)))
-        // The server may close the connection while bytes are still in transit, and then its answer is lost.
+        // If the server closes the connection while bytes are in transit, its answer is lost.
         if let answer = client.readLine() { #expect(answer.contains("over 12582912 bytes")) }
         #expect(client.readLine() == nil)
         try expectService()
@@ -107,7 +107,7 @@ import Testing
     }
 }
 
-/// Clients that the server disconnects.
+/// Clients to be disconnected by the server.
 @Suite struct SilentClientTests {
     private static let timeout: Duration = .seconds(1)
     private let place: ControlTestDirectory
@@ -128,7 +128,7 @@ import Testing
         let start = ContinuousClock.now
         client.send("{\"request\":")
         try expectService()
-        // Ends when the server closes the connection.
+        // The read ends when the server closes the connection.
         #expect(client.readLine() == nil)
         #expect(ContinuousClock.now - start >= Self.timeout - .milliseconds(100))
         server.stop()
@@ -138,7 +138,7 @@ import Testing
     func clientThatNeverReads() throws {
         let client = try place.rawClient()
         let request = Array("{\"request\":\"status\"}\n".utf8)
-        // Until the buffers of both directions are full, and then until the server closes the connection.
+        // The buffers of both directions fill up, and then the server closes the connection.
         while client.send(request) {}
         try expectService()
         server.stop()

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Control
 
-/// A reply may come late, from any thread, or never.
+/// Replies that come late, from any thread, or never.
 @Suite(.timeLimit(.minutes(20))) struct LateReplyTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
@@ -30,7 +30,7 @@ import Testing
         for _ in 0..<10 { try expectService() }
         Thread.detachNewThread { held.reply(Self.locked) }
         #expect(client.readLine() == Self.lockedLine)
-        // The same connection continues.
+        // The connection must survive.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
         server.stop()
@@ -41,7 +41,7 @@ import Testing
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()
-        // More new clients than the server has room for, and one that the server cuts off after its timeout.
+        // More new clients than the server has room for, and one to be cut off after its timeout.
         let newcomers = try (0..<(2 * ControlServer.maximumConnections)).map { _ in try place.rawClient() }
         let half = try place.rawClient()
         half.send("{\"request\":")
@@ -82,7 +82,7 @@ import Testing
     func clientThatHasLeftBefore() throws {
         for _ in 0..<50 {
             try place.rawClient().send(Self.lock)
-            // The vault is locked nevertheless.
+            // The vault is locked all the same.
             let held = try requests.next()
             try expectService()
             held.reply(Self.locked)
@@ -140,7 +140,7 @@ import Testing
     func clientWaitsForLockLonger() throws {
         Thread.detachNewThread { [requests] in
             guard let held = try? requests.next() else { return }
-            // Ends after another server's timeout, which is also the client's.
+            // This waits for another server's timeout, as long as the client's.
             let other = try? ControlTestDirectory()
             let server = try? other?.server()
             let half = try? other?.rawClient()

@@ -39,7 +39,7 @@ import Testing
         var received: [String] = []
         var position = 0
         while position < bytes.count {
-            // A piece of any size, so that lines start anywhere in the buffer.
+            // Pieces have any size, so lines start anywhere in the buffer.
             let count = buffer.fill { room in
                 let piece = bytes[position...].prefix(min(room.count, 1 + position * 7 % 9000))
                 room.copyBytes(from: piece)

@@ -4,7 +4,7 @@ import VaultCrypto
 
 @testable import Control
 
-/// The output of a key provider. It comes from another program and can be anything.
+/// The output of a key provider, another program, so it can be anything.
 @Suite struct ProviderAnswerTests {
     private func parse(_ text: String) -> ProviderAnswer? { ProviderAnswer.parse(Array(text.utf8)) }
 

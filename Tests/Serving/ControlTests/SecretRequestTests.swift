@@ -4,7 +4,7 @@ import VaultCrypto
 
 @testable import Control
 
-/// Secrets in requests: received whole, and wiped from memory afterwards.
+/// Secrets in requests, received whole and wiped from memory afterwards.
 @Suite(.timeLimit(.minutes(20))) struct SecretRequestTests {
     private static func parse(_ line: String) -> Result<ControlRequest, ControlFailure> {
         Array(line.utf8).withUnsafeBytes { bytes in
@@ -27,7 +27,7 @@ import VaultCrypto
             let line = try ControlRequest.unlock(secret).line()
             let text = line.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
             #expect(text.hasSuffix("}\n"))
-            // As any JSON reader decodes it.
+            // Decode it as any JSON reader does.
             let object = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
             let encoded = Data(bytes).base64EncodedString()
             #expect(object?["request"] as? String == "unlock" && object?.count == 2)
@@ -135,7 +135,7 @@ import VaultCrypto
         let half = [UInt8](repeating: UInt8(ascii: "a"), count: ControlRequest.maximumSize - (1 << 20))
         let clients = [try place.rawClient(), try place.rawClient()]
         clients[0].send(half)
-        // The server may close the connection while bytes are still in transit, and then its answer is lost.
+        // If the server closes the connection while bytes are in transit, its answer is lost.
         clients[1].send(half)
         if let answer = clients[1].readLine() { #expect(answer.contains("\"code\":\"busy\"")) }
         #expect(clients[1].readLine() == nil)

@@ -56,7 +56,7 @@ import Testing
         let before = changes.value
         let during = changes.during {
             insert(1, seen: before)
-            // Data that was read while a writer was running may be old, although the counter has not changed since.
+            // Data read while a writer is running may be old, even if the counter has not changed since.
             insert(2, seen: changes.value)
             return changes.value
         }
@@ -87,7 +87,7 @@ import Testing
         let cache = try BlockCache(capacity: blockSize, blockSize: blockSize)
         put(cache, 1, 0, [UInt8](repeating: 0x5A, count: blockSize))
         cache.remove(file: 1, chunk: 0)
-        // The only block is reused for a chunk of which only the first byte is written.
+        // The only block is reused for another chunk, of which only the first byte is written.
         put(cache, 1, 1, [1])
         let memory = UnsafeRawBufferPointer(start: cache.arena, count: blockSize)
         #expect(Array(memory) == [1] + [UInt8](repeating: 0, count: blockSize - 1))

@@ -61,7 +61,7 @@ import Testing
         var names = NodeNames()
         var steps = 0
         for entry in entries { _ = names.put(parent, entry, &steps) }
-        // Lookups of known names, in an order that is not theirs, and removals of every second one.
+        // Look up known names in another order, and remove every second one.
         for index in 0..<count { _ = names.put(parent, entries[index * 7919 % count], &steps) }
         for index in stride(from: 0, to: count, by: 2) { _ = names.remove(parent, entries[index], &steps) }
         #expect(names.all.count == count / 2 && steps < 8 * count, "\(steps) steps")

@@ -2,19 +2,19 @@ import Testing
 
 @testable import FileSystem
 
-/// The reads of an open file, and what is decrypted ahead of them.
+/// The reads of an open file, and the pieces decrypted ahead of them.
 @Suite struct ReadSequenceTests {
     private static let request = 128 << 10
     private let sequence = ReadSequence()
 
-    /// Reads `count` requests in order. Returns how often the thread was asked for more.
+    /// Makes `count` reads in order. Returns how often the thread was asked to decrypt.
     private func read(_ count: Int, from start: Int = 0, cacheSize: Int = 32 << 20) -> Int {
         (0..<count).count { n in
             sequence.add(at: UInt64(start + n * Self.request), count: Self.request, cacheSize: cacheSize)
         }
     }
 
-    /// Does the pieces that are wanted. Returns their offsets.
+    /// Decrypts the pieces due. Returns their offsets.
     private func decrypt(size: UInt64 = UInt64(request)) -> [UInt64] {
         var offsets: [UInt64] = []
         while sequence.decryptNext({
@@ -28,7 +28,7 @@ import Testing
     func begin() {
         #expect(read(1) == 0 && !sequence.isAhead && decrypt().isEmpty)
         #expect(read(1, from: Self.request) == 1 && sequence.isAhead)
-        // 256 KiB from the end of the reads.
+        // The 256 KiB after the reads are due.
         #expect(decrypt() == [2, 3].map { UInt64($0 * Self.request) })
     }
 
@@ -50,7 +50,7 @@ import Testing
         _ = read(2)
         #expect(sequence.decryptNext { _ in .max } && !sequence.decryptNext { _ in nil })
         #expect(read(2, from: 2 * Self.request) == 0 && sequence.isAhead && decrypt().isEmpty)
-        // From the beginning once more.
+        // Now read from the beginning once more.
         #expect(read(1, from: 8 << 20) == 0 && read(3) > 0 && !decrypt().isEmpty)
     }
 
@@ -88,7 +88,7 @@ import Testing
             asked += read(1, from: n * Self.request)
             pieces += decrypt().count
         }
-        // Everything but the first two requests, and a window ahead.
+        // All requests but the first two are decrypted, and a window ahead.
         #expect((62 + 8...62 + 16).contains(pieces))
         #expect(asked < 20)
     }
@@ -123,14 +123,14 @@ import Testing
         var pieces = 0
         for n in 0..<100 {
             _ = read(1, from: n * Self.request)
-            // The program is faster each time.
+            // The program is always faster than the thread.
             _ = sequence.decryptNext { start in
                 pieces += 1
                 return start + 1
             }
         }
         #expect(pieces < 10 && !sequence.isAhead)
-        // After 32 MiB, it is tried again.
+        // After 32 MiB, the sequence tries again.
         #expect(read(300, from: 100 * Self.request) > 0)
     }
 }

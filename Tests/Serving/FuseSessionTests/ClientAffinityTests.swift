@@ -7,13 +7,13 @@ import Testing
 
 @testable import FuseSession
 
-/// Detection of a program that is alone, and the CPU on which its worker runs.
+/// Detection of a single client program, and the CPU for its worker.
 @Suite struct ClientAffinityTests {
     private static let quick = 10_000
     private static let slow = 500_000
     private static let window = 32
 
-    /// The results after each of these threads' requests, which come to one worker.
+    /// Serves requests of these threads with one worker, and returns the finding after each.
     private func serve(
         _ affinity: inout ClientAffinity, _ threads: [UInt32], duration: Int? = quick, isSingle: Bool = false
     ) -> [ClientAffinity.Finding] {
@@ -70,7 +70,7 @@ import Testing
         var affinity = ClientAffinity()
         let before = serve(&affinity, many(7, 200), duration: Self.slow)
         #expect(before.allSatisfy { $0 == .nothing })
-        // A thread that was alone then is no longer alone.
+        // With slow requests, a thread served alone no longer counts as alone.
         affinity = ClientAffinity()
         #expect(serve(&affinity, many(7, 100)).contains(.oneClient))
         let findings = serve(&affinity, many(7, 2 * Self.window), duration: Self.slow, isSingle: true)
@@ -101,19 +101,19 @@ import Testing
 
     // MARK: The client's core
 
-    /// The state of a thread, by default the calling one, proc_pid_status(5).
+    /// Returns a field of a thread's state, by default the calling one's, proc_pid_status(5).
     private static func status(_ field: String, of thread: String = "thread-self") -> String {
         let text = (try? String(contentsOfFile: "/proc/\(thread)/status", encoding: .utf8)) ?? ""
         let line = text.split(separator: "\n").first { $0.hasPrefix(field + ":\t") }
         return String(line?.dropFirst(field.count + 2) ?? "")
     }
 
-    /// The cores on which the calling thread may run.
+    /// Returns the cores on which the calling thread may run.
     private static func allowed() -> String { status("Cpus_allowed_list") }
 
     private static func ownNumber() -> UInt32 { UInt32(status("Pid")) ?? 0 }
 
-    /// Runs the body on its own thread, which nobody else uses again.
+    /// Runs the body on a thread of its own, which is not used again.
     private func onThread<Result: Sendable>(_ body: @escaping @Sendable () -> Result) throws -> Result {
         let result = Monitor<Result?>(nil)
         let thread = try BackgroundThread {
@@ -124,19 +124,19 @@ import Testing
         return result.wait { $0 }
     }
 
-    /// Handles requests of the calling thread.
+    /// Handles requests by the thread with this number.
     private static func take(_ affinity: inout ClientAffinity, _ count: Int, of thread: UInt32, waited: Int) {
         for _ in 0..<count { affinity.received(from: thread, waited: waited) }
     }
 
-    /// Runs the body with a program that may use a single core only, by default the calling thread's.
+    /// Runs the body with a program bound to a single core, by default the calling thread's.
     private func withBoundProgram(
         on core: Int32? = nil, _ body: (_ thread: UInt32, _ core: Int32) throws -> Void
     ) throws {
         let core = try core ?? onThread { linux_core_of(Int32(bitPattern: Self.ownNumber())) }
         let program = try Command(["taskset", "-c", "\(core)", "sleep", "300"]).start()
         defer { program.kill(SIGKILL) }
-        // taskset binds itself before it becomes the program.
+        // Wait until taskset has bound itself and become the program.
         try poll("sleep") { Self.status("Cpus_allowed_list", of: "\(program.pid)") == "\(core)" }
         try body(UInt32(program.pid), core)
     }
@@ -148,13 +148,13 @@ import Testing
                 let before = Self.allowed()
                 var affinity = ClientAffinity()
                 _ = affinity.served(thread, duration: Self.quick, run: 1, isSingle: false)
-                // One late return is not enough. Requests of other threads do not count.
+                // One late return is not enough, and requests of other threads do not count.
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
                 Self.take(&affinity, 9, of: thread + 1, waited: Self.slow)
                 let none = Self.allowed()
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
                 let stays = Self.allowed()
-                // Looking it up again and again would be in vain.
+                // The affinity must not look the core up again and again.
                 Self.take(&affinity, 1_000, of: thread, waited: Self.slow)
                 affinity.placement = .polling
                 Self.take(&affinity, 1, of: thread, waited: Self.slow)
@@ -184,7 +184,7 @@ import Testing
                     _ = affinity.served(before, duration: Self.quick, run: 1, isSingle: false)
                     Self.take(&affinity, 2, of: before, waited: Self.slow)
                     let bound = Self.allowed()
-                    // To the worker, it is as if its program was on another core now.
+                    // For the worker, this looks as if its program had moved to another core.
                     _ = affinity.served(after, duration: Self.quick, run: 1, isSingle: false)
                     Self.take(&affinity, 2, of: after, waited: Self.slow)
                     let found = affinity.served(after, duration: Self.quick, run: 1, isSingle: true)
@@ -202,7 +202,7 @@ import Testing
         let (before, after, longWaitLimit) = try onThread {
             let before = Self.allowed()
             var affinity = ClientAffinity()
-            // No thread has this number (PID_MAX_LIMIT, proc(5)).
+            // Threads cannot have this number (PID_MAX_LIMIT, proc(5)).
             let gone: UInt32 = 1 << 22 + 1
             _ = affinity.served(gone, duration: Self.quick, run: 1, isSingle: false)
             Self.take(&affinity, 10_000, of: gone, waited: Self.slow)
@@ -231,16 +231,16 @@ import Testing
     }
 }
 
-/// The comparison of the placements of a single worker.
+/// The trial of placements for a single worker.
 @Suite struct PlacementTrialTests {
-    /// A program that sends the next request so long after the one before, in nanoseconds.
+    /// A program that sends each request so long after the one before, in nanoseconds.
     private struct Program {
         var clientCore: Int
         var polling: Int
         var time = 0
         var trial = PlacementTrial()
 
-        /// The number of `count` requests that are polled for.
+        /// Makes `count` requests. Returns how many of them were polled for.
         mutating func polled(_ count: Int, from threads: [UInt32] = [7]) -> Int {
             (0..<count).count { number in
                 time += trial.placement == .polling ? polling : clientCore
@@ -250,9 +250,9 @@ import Testing
         }
     }
 
-    /// Number of requests in which each placement is tried at least once.
+    /// Number of requests within which each placement is tried at least once.
     private static let cycle = PlacementTrial.window * PlacementTrial.interval + 2 * PlacementTrial.settling
-    /// Those of them with which the worse placement is tried.
+    /// Number of these that try the worse placement.
     private static let attempt = PlacementTrial.window + PlacementTrial.settling
 
     @Test("The quicker placement is used, and the other one is tried now and then")

@@ -3,7 +3,7 @@ import Testing
 
 @testable import FuseSession
 
-/// The times at which damage is reported.
+/// The times of reports of damage.
 @Suite struct DamageLogTests {
     private let log = DamageLog()
 

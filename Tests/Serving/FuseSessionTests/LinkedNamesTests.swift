@@ -3,7 +3,7 @@ import Testing
 
 @testable import FuseSession
 
-/// The notifications that a lock or an unlock must not miss.
+/// The notifications that a lock or an unlock must wait for.
 @Suite struct LinkedNamesTests {
     @Test("Whatever threads ask in turn, the last directory of each is known until its notification has returned")
     func lastDirectories() throws {
@@ -11,7 +11,7 @@ import Testing
         for _ in 0..<200 {
             let displaced = DueNotifications(batch: .max)
             let workers = (0..<3).map { _ in LinkedNames(displaced: displaced) }
-            // More threads than a worker remembers. Those of other process namespaces all have the id 0.
+            // More threads than a worker remembers. Threads of other process namespaces all have the id 0.
             let threads = (0..<UInt32.random(in: 1...200)).map { $0 % 7 == 0 ? 0 : $0 }
             var last = [UInt64](repeating: 0, count: threads.count)
             for _ in 0..<500 {
@@ -48,7 +48,7 @@ import Testing
         due.add(2)
         #expect(sent.wait(until: .now + .seconds(20)) { $0.isEmpty ? nil : () } != nil)
         #expect(due.all == [1: 10..<20, 2: 0..<0])
-        // Those of one inode are joined, however many come while the kernel holds one up.
+        // The notifications of one inode are joined, however many come while the kernel delays one.
         for offset in 100..<5000 { due.add(1, offset..<offset + 1) }
         #expect(due.all == [1: 10..<5000, 2: 0..<0])
         due.add(3)
@@ -56,7 +56,7 @@ import Testing
         #expect(sent.wait(until: .now + .seconds(20)) { $0.count == 4 ? () : nil } != nil)
         due.end()
         #expect(due.all.isEmpty)
-        // It has no thread any more.
+        // The thread for notifications has ended.
         due.add(4)
         due.add(5)
         #expect(due.all == [4: 0..<0, 5: 0..<0])

@@ -12,7 +12,7 @@ import VaultFileSystem
 import VaultFormat
 import VaultStore
 
-/// Notifications to kernels without notification epochs at a lock: the same mount, by the older ways.
+/// A lock's notifications to kernels without notification epochs: the same mount, by the older ways.
 @Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct NameDroppingTests {
     static let ways: [(NameDropping, String)] = [
@@ -39,7 +39,7 @@ struct NameDroppingTests {
         }
         let started = ContinuousClock.now
         mount.unlock()
-        // Names of directories stay cached for up to a second. On a busy machine that may not be enough.
+        // The kernel caches names of directories for up to a second, which on a busy machine may be too short.
         if ContinuousClock.now - started >= .seconds(1) { _ = Self.errno(of: "\(vault.mountpoint)/a") }
         try Command(["sh", "-c", ": >\"$0\"", "\(vault.plain)/go"]).run().succeeded()
         #expect(worker.wait(timeout: .seconds(20)) == 0)
@@ -74,8 +74,7 @@ struct NameDroppingTests {
         let reached = found.filter { $0 != "ESTALE" }.map {
             String($0.split(separator: " ")[0].dropFirst(vault.mountpoint.count))
         }
-        // An object that a program has open stays, and so do its parent directories. Older kernels keep all
-        // directories.
+        // An object opened by a program stays, and so do its parent directories. Older kernels keep all directories.
         let directories = way < .byFreeingInodes ? ["/a", "/a/b", "/a/b/d", "/a/b/d/c"] : []
         #expect(Set(reached) == Set(["/held", "/held/open"] + (way == .invalidating ? [] : directories)))
         #expect(found.count == 10)
@@ -83,7 +82,7 @@ struct NameDroppingTests {
         try Command(["cat", "\(vault.mountpoint)/a/b/f"]).run().succeeded()
     }
 
-    /// Works in a directory while it is locked. `pwd -P` is getcwd(3).
+    /// Works in a directory during a lock. `pwd -P` is getcwd(3).
     private static let worker = """
         cd "$1"; mkfifo "$2/go"; touch "$2/ready"; read -r _ <"$2/go"; /bin/pwd -P && ls
         """
@@ -96,7 +95,7 @@ struct NameDroppingTests {
 
 /// A vault mounted by this process.
 final class MountInProcess: Sendable {
-    /// Only one mount at a time can collect libfuse's messages.
+    /// Guards the mounts, because only one at a time can collect libfuse's messages.
     private static let mounting = Mutex(())
 
     private let session: FuseSession
@@ -127,7 +126,7 @@ final class MountInProcess: Sendable {
                 setReady()
             }
         }
-        // An end before the first answer would be an error.
+        // Wait for the first answer, because an earlier end would be an error.
         isReady.wait { $0 ? () : nil }
         (self.session, self.controller) = (session, controller)
     }
@@ -155,7 +154,7 @@ final class MountInProcess: Sendable {
         thread.join()
     }
 
-    /// For an unmount that came from outside.
+    /// Waits for the end after an unmount from outside.
     func join() {
         thread.join()
     }

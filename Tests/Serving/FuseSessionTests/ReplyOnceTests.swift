@@ -2,8 +2,8 @@ import Testing
 
 @testable import FuseSession
 
-/// The choice of the thread that replies to an open that waits. `fuse_req_interrupt_func` itself may report an
-/// interrupt, and still uses the request afterwards.
+/// The choice of the thread to reply to a waiting open. `fuse_req_interrupt_func` itself may report an interrupt, and
+/// still uses the request afterwards.
 @Suite struct ReplyOnceTests {
     @Test("An interrupt during the registration is answered after the registration, not inside it")
     func early() {

@@ -6,23 +6,23 @@ import Locking
 import TestSupport
 import Testing
 
-/// One worker that serves a program alone, on a real mount.
+/// A worker that serves a program alone, on a real mount.
 @Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct SingleWorkerTests {
-    /// A request that blocks its worker until it is released: the report of a damaged file.
+    /// A request that blocks its worker until the test releases it: the report of a damaged file.
     private final class Stuck: Sendable {
         let isIn = Monitor(false)
         let mayGo = Monitor(false)
 
         func wait() {
             isIn.update { $0 = true }
-            // Not for ever: the mount would keep the test's process from ending.
+            // Bounded, because an endless wait would keep the mount, and so the test's process, from ending.
             _ = mayGo.wait(until: .now + .seconds(120)) { $0 ? () : nil }
         }
     }
 
-    /// Sends requests as a single program does, until one worker serves it alone. The kernel never answers statfs(2)
-    /// itself.
+    /// Sends requests as a single program does, until one worker serves it alone. statfs(2) always reaches the worker,
+    /// because the kernel never answers it itself.
     private static func becomeSingle(_ mount: MountInProcess, _ mountpoint: String) -> Bool {
         let before = mount.statistics.clientsFollowed
         let deadline = monotonicMilliseconds() + 20_000
@@ -30,7 +30,7 @@ struct SingleWorkerTests {
             if monotonicMilliseconds() > deadline { return false }
             ask(mountpoint)
         }
-        // The other workers sleep once they return from a request.
+        // The other workers sleep once they have returned from a request.
         for _ in 0..<100 { ask(mountpoint) }
         return true
     }
@@ -41,7 +41,7 @@ struct SingleWorkerTests {
         return statvfs(mountpoint, &space) == 0
     }
 
-    /// A vault with one file whose content is damaged.
+    /// Returns a vault with one file whose content is damaged.
     private func damagedVault() throws -> VaultUnderTest {
         let vault = try VaultUnderTest()
         let mount = try MountInProcess(vault, .byEpoch)
@@ -58,7 +58,7 @@ struct SingleWorkerTests {
         defer { close(file) }
         var byte: UInt8 = 0
         #expect(pread(file, &byte, 1, 5000) == 1)
-        // A constant could be what is there already.
+        // Invert the byte, because a constant could be there already.
         byte = ~byte
         #expect(pwrite(file, &byte, 1, 5000) == 1)
     }
@@ -76,7 +76,7 @@ struct SingleWorkerTests {
         let (mountpoint, path) = (vault.mountpoint, "\(vault.mountpoint)/f")
         let program = try BackgroundThread {
             let file = open(path, O_RDONLY)
-            // One request for one page. A second request would show at once that the first is blocked.
+            // Make one request for one page, because a second would show at once that the first is blocked.
             posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM)
             #expect(Self.becomeSingle(mount, mountpoint))
             var byte: UInt8 = 0
@@ -86,7 +86,7 @@ struct SingleWorkerTests {
         defer { program.join() }
         defer { stuck.mayGo.update { $0 = true } }
         try #require(stuck.isIn.wait(until: .now + .seconds(60)) { $0 ? () : nil } != nil)
-        // Longer than the period during which anyone checks for a blocked worker.
+        // Wait longer than the period of checks for a blocked worker.
         usleep(laterMilliseconds * 1000)
         let answered = Monitor<Int?>(nil)
         let other = try BackgroundThread {

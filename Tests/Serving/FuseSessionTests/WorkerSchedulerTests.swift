@@ -9,7 +9,7 @@ import Testing
 /// Sleeping and waking of workers. A lost wake-up blocks a test until the time limit ends it.
 @Suite(.timeLimit(.minutes(20)))
 struct WorkerSchedulerTests {
-    /// A sleeping worker on its own thread, which counts how often it woke.
+    /// A sleeping worker on its own thread. It counts how often it wakes.
     private final class Rester: Sendable {
         let wake = Semaphore()
         let returns = Monitor(0)
@@ -75,7 +75,7 @@ struct WorkerSchedulerTests {
         defer { for rester in resters { rester.end(scheduler) } }
         scheduler.beginSingle(Semaphore())
         isDismissed ? scheduler.dismiss() : scheduler.endSingle()
-        // A worker that was not yet asleep does not fall asleep now.
+        // A worker still awake must not fall asleep now.
         for rester in resters { #expect(!scheduler.restIfNotNeeded(rester.wake)) }
         if isDismissed {
             let late = Semaphore()
@@ -94,7 +94,7 @@ struct WorkerSchedulerTests {
         defer { rester.end(scheduler) }
         scheduler.beginSingle(Semaphore())
         for round in 1...3 {
-            // A signal that arrives just before the sleep is lost.
+            // Signal repeatedly, because a signal just before the sleep is lost.
             while rester.returns.wait(until: soon(), for: { $0 >= round ? true : nil }) == nil {
                 rester.signal(SIGURG)
             }
@@ -114,7 +114,7 @@ struct WorkerSchedulerTests {
         }
         scheduler.beginSingle(waiting[0])
         scheduler.endSingle()
-        // Each worker wakes again.
+        // Each worker must wake again.
         for rester in resters {
             scheduler.beginSingle(waiting[0])
             let before = rester.returns.wait { $0 }
@@ -127,7 +127,7 @@ struct WorkerSchedulerTests {
 
     // MARK: The watch
 
-    /// Runs `body` beside the thread that watches a scheduler.
+    /// Runs `body` while a thread watches a scheduler.
     private func watching(_ scheduler: WorkerScheduler, isRequestThere: Bool, _ body: () throws -> Void) throws {
         let watch = try BackgroundThread { scheduler.watch { isRequestThere } }
         defer {
@@ -147,7 +147,7 @@ struct WorkerSchedulerTests {
             scheduler.beginSingle(wake)
             scheduler.singleBegan()
             while scheduler.isSingle(wake) { sched_yield() }
-            // The same once more.
+            // Try the same once more.
             scheduler.singleEnded()
             scheduler.beginSingle(wake)
             scheduler.singleBegan()
@@ -160,7 +160,7 @@ struct WorkerSchedulerTests {
         let scheduler = WorkerScheduler()
         let wake = Semaphore()
         let looks = Atomic<Int>(0)
-        // Before a check, so that no check falls between the two.
+        // All this precedes the first check, so the request is over before any.
         scheduler.beginSingle(wake)
         scheduler.singleBegan()
         scheduler.singleEnded()
@@ -174,7 +174,7 @@ struct WorkerSchedulerTests {
             scheduler.dismiss()
             watch.join()
         }
-        // The checks after a request have ended once none was made for much longer than a check takes.
+        // The checks after a request have ended if there was none for much longer than a check takes.
         var seen = -1
         while seen != looks.load(ordering: .relaxed) || seen == 0 {
             seen = looks.load(ordering: .relaxed)
@@ -206,7 +206,7 @@ struct WorkerSchedulerTests {
 
     @Test("No worker serves alone for long while the kernel reads ahead")
     func readAhead() {
-        /// The number of the first request that a worker serves alone, or no longer alone. Nil if there is none.
+        /// Returns the number of the first request that a worker serves alone, or no longer alone, or nil.
         func change(_ requests: [UInt8]..., wasAlone: Bool = false) -> Int? {
             let scheduler = WorkerScheduler()
             var schedule = WorkerSchedule(scheduler)
@@ -224,10 +224,10 @@ struct WorkerSchedulerTests {
         }
         #expect(change(read(4096)) == 33)
         #expect(change(read(131_072)) == nil)
-        // FUSE_READ_LOCKOWNER: past the page cache.
+        // FUSE_READ_LOCKOWNER marks a read past the page cache.
         #expect(change(read(131_072, readFlags: 1 << 1)) == 33)
         #expect(change(read(131_072), wasAlone: true) == 33)
-        // Files of two such requests, one after the other.
+        // Read files of two such requests, one after the other.
         #expect(change(read(4096), read(131_072), read(131_072)) == 33)
         #expect(change(read(4096), read(131_072), read(131_072), wasAlone: true) == nil)
         #expect(change(read(4096), wasAlone: true) == nil)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Locking
 
-/// The effects of events. Requests rely on them while the watch is quiet.
+/// The effects of events on a watch. Requests rely on the watch while it is quiet.
 @Suite(.timeLimit(.minutes(20))) struct DirectoryWatchesTests {
     private let place: Place
     private let inotify: Descriptor
@@ -23,7 +23,7 @@ import Testing
         return watches
     }
 
-    /// The strongest effect of all events. Those of other tests in /tmp lead to a check at most.
+    /// Returns the strongest effect of all events. Other tests' events in /tmp cause a check at most.
     private func effect(_ watches: inout DirectoryWatches) throws -> DirectoryWatches.Effect {
         var strongest = DirectoryWatches.Effect.nothing
         var size: Int32 = 1
@@ -51,7 +51,7 @@ import Testing
         var found = try effect(&watches)
         #expect(found == .arm)
         try place.create("\(other).moved/file")
-        // IN_IGNORED alone.
+        // This is only IN_IGNORED.
         found = try effect(&watches)
         #expect(found < .arm)
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Locking
 
-/// Changes of the directory of a lock file, and of its parent directories.
+/// Changes of a lock file's directory, and of its parent directories.
 @Suite(.timeLimit(.minutes(20))) struct LockDirectoryWatchTests {
     @Test("removed and made again", arguments: [true, false])
     func removedAndMadeAgain(hasInotify: Bool) throws {
@@ -16,7 +16,7 @@ import Testing
         try watched.expect(.parentChanged)
         #expect(try watched.nextTimeout() == (hasInotify ? -1 : 50))
         try place.makeDirectory(place.locks)
-        // Another directory. The lock file in it counts nevertheless.
+        // It is another directory, but a lock file in it counts nevertheless.
         try place.create(place.lock)
         try watched.expect(.present)
         try place.remove(place.lock)
@@ -37,7 +37,7 @@ import Testing
         try watched.expect(.present)
     }
 
-    /// The removal of a directory that is open somewhere gives no event of its own.
+    /// The removal of an open directory gives no event of its own.
     @Test("removed while somebody holds it")
     func removedWhileSomebodyHoldsIt() throws {
         let watched = try WatchedPlace()
@@ -116,7 +116,7 @@ import Testing
         let watched = try WatchedPlace()
         let place = watched.place
         try watched.expect(.absent)
-        // Leads to the same directory, past the watched directories.
+        // The link leads to the same directory, past the watched directories.
         try place.move(place.parent, "\(place.ancestor)/real")
         try watched.expect(.parentChanged)
         try place.check(symlink("real", place.parent), "symlink", place.parent)
@@ -133,7 +133,7 @@ import Testing
     @Test("closed to this user and opened")
     func closedToThisUserAndOpened() throws {
         let place = try Place()
-        // The watch's thread inherits its rights from the thread that starts it.
+        // Start the watch there, because its thread inherits the rights of the thread that starts it.
         nonisolated(unsafe) var watched: WatchedPlace?
         nonisolated(unsafe) let started = place
         withoutPrivilege { watched = try? WatchedPlace(in: started) }
@@ -146,7 +146,7 @@ import Testing
             try found.expect(.absent)
         }
         #expect(try found.nextTimeout() == -1)
-        // A directory that can be searched but not read cannot be watched.
+        // The watch needs to read a directory. The right to search it is not enough.
         chmod(place.ancestor, 0o711)
         if Products.isRoot { #expect(try found.nextTimeout() == 50) }
         try place.create(place.lock)

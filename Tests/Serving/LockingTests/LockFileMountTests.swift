@@ -5,10 +5,10 @@ import Testing
 
 @testable import Locking
 
-/// File systems that are mounted and unmounted on the path to a lock file, and those whose changes inotify does not
-/// fully report.
+/// File systems mounted and unmounted on the path to a lock file, and those with changes that inotify does not fully
+/// report.
 @Suite(.timeLimit(.minutes(20))) struct LockFileMountTests {
-    /// The file systems that the tests mount: a tmpfs as root, otherwise a bindfs.
+    /// Mounts a file system of the tests: a tmpfs as root, otherwise a bindfs.
     private static func mount(at path: String, of source: String) throws {
         Products.countMount()
         let command = Products.isRoot ? ["mount", "-t", "tmpfs", "-o", "mode=755", "none", path] : bindfs(source, path)
@@ -19,13 +19,13 @@ import Testing
         ["bindfs", "-n", "-o", "nonempty", source, path]
     }
 
-    /// Retried while it is busy: a child that another test starts has our descriptors until it runs its program.
+    /// Unmounts, with retries because another test's child keeps our descriptors until it runs its program.
     private static func unmount(_ path: String) throws {
         let command = Command(Products.isRoot ? ["umount", path] : ["fusermount3", "-u", path])
         try poll("the unmount of \(path)") { try command.run().exitCode == 0 }
     }
 
-    /// Cleans up after a test that failed.
+    /// Cleans up after a failed test.
     private static func cleanUp(_ path: String) {
         _ = try? Command(Products.isRoot ? ["umount", "-l", path] : ["fusermount3", "-uz", path]).run()
     }
@@ -78,7 +78,7 @@ import Testing
         try place.makeDirectory(place.locks)
         let watched = try WatchedPlace(in: place, system: WatchSystem())
         try watched.expect(.absent)
-        // The watch does not keep the file system busy.
+        // The watch must not keep the file system busy.
         try Self.unmount(place.parent)
         try watched.expect(.parentChanged)
     }
@@ -94,7 +94,7 @@ import Testing
         let watched = try WatchedPlace(in: place, system: WatchSystem())
         try watched.expect(.absent)
         #expect(try watched.nextTimeout() == 50)
-        // Past the mount, where its inotify sees no change.
+        // Change the source, because the mount's inotify does not see this.
         try place.create("\(source)/locks/device.lock")
         try watched.expect(.present)
         try place.remove("\(source)/locks/device.lock")

@@ -57,7 +57,7 @@ import Testing
         #expect(file.check() == .parentChanged)
     }
 
-    /// On ext4 the new file often has the inode number of the old one.
+    /// On ext4 the new file often has the old one's inode number.
     @Test("a directory made again locks")
     func aDirectoryMadeAgainLocks() throws {
         let place = try Place()
@@ -106,7 +106,7 @@ import Testing
         try place.create(place.locks)
         #expect(file.check() == .parentChanged)
         try place.remove(place.locks)
-        // Refused even if the link leads to the directory: it could lead elsewhere the next moment.
+        // The check refuses a link even if it leads to the directory, because it could lead elsewhere the next moment.
         try place.check(symlink(away, place.locks), "symlink", place.locks)
         #expect(file.check() == .parentChanged)
         try place.remove(place.locks)
@@ -115,7 +115,7 @@ import Testing
         #expect(file.check() == .unknown(.tooManySymbolicLinkLevels))
     }
 
-    /// One thread checks continuously while the directory, with the lock file in it, is exchanged for an empty one.
+    /// One thread checks continuously while the directory with the lock file is exchanged for an empty one.
     @Test("no moment of a replacement looks unlocked")
     func noMomentOfAReplacementLooksUnlocked() throws {
         let place = try Place()
@@ -152,7 +152,7 @@ private final class Looker: @unchecked Sendable {
         isLooking.wait()
     }
 
-    /// The results in order. Nil if the thread does not end.
+    /// Returns the results in order. Nil if the thread does not end.
     func states() -> [LockFileState]? {
         isDone.wait(timeout: .now() + 20) == .success ? found : nil
     }

@@ -71,7 +71,7 @@ import Testing
         try watched.expect(.present)
     }
 
-    /// More events than the queue takes (16384), while the callback delays the watch.
+    /// Causes more events than the queue takes (16384), while the callback delays the watch.
     @Test("an overflow of the queue loses nothing")
     func anOverflowOfTheQueueLosesNothing() throws {
         let watched = try WatchedPlace()
@@ -80,7 +80,7 @@ import Testing
         let count = (Int(limit.dropLast()) ?? 16384) / 2 + 100
         try watched.holdingReports {
             try place.create(place.lock)
-            // Under different names, because the kernel merges equal events in a row.
+            // Use different names, because the kernel merges equal events in a row.
             for number in 0..<count {
                 try place.create("\(place.locks)/\(number)")
                 try place.remove("\(place.locks)/\(number)")
@@ -118,7 +118,7 @@ import Testing
         let place = watched.place
         #expect(try watched.nextTimeout() == -1)
         let count = watched.sleepCount
-        // A busy directory further up, and new entries beside the lock files' directory.
+        // The directory further up is busy, and there are new entries beside the lock files' directory.
         for number in 0..<2000 {
             let busy = "\(place.ancestor)/\(number)"
             try place.create(busy)
@@ -126,11 +126,11 @@ import Testing
             try place.remove(busy + ".new")
             try place.create("\(place.parent)/\(number)")
         }
-        // Changes of mode in /tmp wake it too.
+        // Other tests' changes of mode in /tmp wake it, too.
         #expect(watched.sleepCount - count < 1000)
     }
 
-    /// Printed, because nothing is purged yet during this time.
+    /// Prints the latency, because nothing is purged before the report.
     @Test("latency from creation to report")
     func latencyFromCreationToReport() throws {
         let watched = try WatchedPlace()

@@ -5,17 +5,17 @@ import Testing
 
 @testable import Locking
 
-/// Requests check the lock files, and rely on the watch while it is quiet.
+/// The requests' checks of lock files, which rely on the watch while it is quiet.
 @Suite(.timeLimit(.minutes(20))) struct LockFilesTests {
     @Test("a request sees each change at once, whatever the watch is doing", arguments: [true, false])
     func atOnce(hasInotify: Bool) throws {
         let watched = try WatchedPlace(hasInotify: hasInotify)
         let (place, files) = (watched.place, watched.files)
         #expect(try watched.nextTimeout() == (hasInotify ? -1 : 50))
-        // Other tests' changes in /tmp interrupt the quiet.
+        // Wait for the quiet, because other tests' changes in /tmp interrupt it.
         if hasInotify { try poll("quiet") { files.areQuiet } }
         #expect(!files.doLock)
-        // The watch wakes, may read the events, and can then not go on.
+        // The watch wakes, may read the events, and then has to wait.
         try watched.holdingReports {
             try place.create(place.lock)
             #expect(files.doLock)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Locking
 
-/// Requests that pass the gate, and requests that a lock waits for.
+/// Requests that pass the gate, and requests for which a lock waits.
 @Suite struct LockGateTests {
     @Test("drain waits for the request that is inside the gate, and for no other")
     func drain() throws {
@@ -15,7 +15,7 @@ import Testing
         gate.leave(idle)
         gate.drain()
         var isDone = false
-        // Once more with more time, if on a busy machine the thread was not waiting yet.
+        // On a busy machine the thread may not be waiting yet, so try again with more time.
         for milliseconds in [50, 1000, 5000] where !isDone {
             gate.enter(busy)
             let isDrained = Monitor(false)
@@ -23,7 +23,7 @@ import Testing
                 gate.drain()
                 isDrained.update { $0 = true }
             }
-            // Nothing shows this that could be awaited: the test is that the call does not return.
+            // There is no event to await, so wait a while and expect the call to be still blocked.
             #expect(isDrained.wait(until: .now + .milliseconds(milliseconds)) { $0 ? () : nil } == nil)
             gate.leave(busy)
             // drain does not wait for the worker's next request.
@@ -59,7 +59,7 @@ import Testing
         for _ in 0..<3 { #expect(gate.isUnlocked() == (grace > 0)) }
         #expect(told.load(ordering: .relaxed) == 1)
         try place.remove(place.lock)
-        // Refused until the lock controller has looked: a refused write may have left pages, which it drops first.
+        // Refused until the lock controller has looked, because it first drops the pages of refused writes.
         #expect(gate.isUnlocked() == (grace > 0))
         #expect(gate.refusesForNothing() == (grace == 0))
         gate.enter(.opening)

@@ -24,8 +24,8 @@ final class Place {
         try awaitTick()
     }
 
-    /// Waits until a new directory has another birth time than `locks`. The file system's clock ticks a few hundred
-    /// times a second.
+    /// Waits until a new directory would get a later birth time than `locks`. The file system's clock ticks a few
+    /// hundred times a second.
     func awaitTick() throws {
         let made = try birth(of: locks)
         let probe = temporary.appending("probe")
@@ -68,13 +68,13 @@ final class Place {
     }
 }
 
-/// Runs `body` to its end on a thread that has only an ordinary user's rights. root's thread becomes `nobody` for file
-/// access (setfsuid(2)), and so do threads that it starts.
+/// Runs `body` to its end on a thread with only an ordinary user's rights. root's thread becomes `nobody` for file
+/// access (setfsuid(2)), and so do threads started by it.
 func withoutPrivilege(_ body: @escaping @Sendable () -> Void) {
     let isDone = DispatchSemaphore(value: 0)
     Thread.detachNewThread {
         if geteuid() == 0 {
-            // Swift's Glibc module does not export it.
+            // Swift's Glibc module lacks this function.
             typealias SetFileSystemUser = @convention(c) (UInt32) -> Int32
             _ = unsafeBitCast(dlsym(nil, "setfsuid"), to: SetFileSystemUser?.self)?(65534)
         }

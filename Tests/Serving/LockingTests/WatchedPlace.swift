@@ -8,9 +8,9 @@ private final class WatchLog: @unchecked Sendable {
     // @unchecked: `reports` and `sleeps` are guarded by `condition`.
     let condition = NSCondition()
     var reports: [LockFileWatch.Report] = []
-    /// The timeouts with which the watch has gone to sleep, in milliseconds.
+    /// The timeouts of the watch's sleeps, in milliseconds.
     var sleeps: [Int32] = []
-    /// True if the watch has gone to sleep since the last report.
+    /// True if the watch has gone to sleep after the last report.
     var isAsleep = false
 
     func note(_ change: (WatchLog) -> Void) {
@@ -33,11 +33,11 @@ private final class WatchLog: @unchecked Sendable {
 }
 
 extension WatchSystem {
-    /// Ignores mounts: other tests mount and unmount meanwhile, and that would wake a watch that missed something.
+    /// Ignores the mounts of other tests, which would wake a watch that has missed something.
     static let quiet = WatchSystem(mountTable: "/dev/null")
 }
 
-/// A directory whose lock files are watched.
+/// A directory with watched lock files.
 final class WatchedPlace {
     let place: Place
     let files: LockFiles
@@ -71,7 +71,7 @@ final class WatchedPlace {
         watch.stop()
     }
 
-    /// Waits for the report that these are the current sightings.
+    /// Waits for a report of these sightings.
     func expect(_ states: LockFileState..., within timeout: TimeInterval = 10) throws {
         try expect(.checked(states), within: timeout)
     }
@@ -88,7 +88,7 @@ final class WatchedPlace {
         return log.condition.withLock { log.sleeps.last ?? 0 }
     }
 
-    /// Prevents the watch from reporting, and so from doing anything else, until `body` has ended.
+    /// Keeps the watch from reporting, and so from going on, until `body` has ended.
     func holdingReports(_ body: () throws -> Void) rethrows {
         try log.condition.withLock(body)
     }
