@@ -170,7 +170,7 @@ import VaultStore
         "any bytes survive as text",
         arguments: [
             [], Array("plain".utf8), Array("größe €𝄞".utf8), [0xFF], [0x61, 0xC3], [0xE2, 0x82], [0xED, 0xA0, 0x80],
-            // U+10FF41 itself. Our spelling uses it for a byte.
+            // The spelling uses U+10FF41 for a byte, so here is the character itself.
             [0xF4, 0x8F, 0xBD, 0x81], [0xF4, 0x90, 0x80, 0x80], Array(1...255),
         ] as [[UInt8]]
     )

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// `scripts/lib/judge.py`, which says if a row of scripts/system/stores or network has passed.
+/// `scripts/lib/judge.py`, which decides if a row of scripts/system/stores or network has passed.
 @Suite struct JudgeTests {
     @Test(
         "a row has passed if each of its steps has one verdict, and none has failed",

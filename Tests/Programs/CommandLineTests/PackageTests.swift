@@ -2,8 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The package that `scripts/package` makes of the program under test, which is not the program that the script would
-/// build. `scripts/system/package` tests that the package installs in a Debian without Swift.
+/// The package made by `scripts/package` of the program under test, instead of one that the script would build.
+/// `scripts/system/package` tests its installation in a Debian without Swift.
 @Suite(.timeLimit(.minutes(20))) struct PackageTests {
     private let directory: TemporaryDirectory
 
@@ -13,7 +13,7 @@ import Testing
 
     private static let root = Products.root
 
-    /// The path of the package, made from the source in `root`. `launcher` runs the script.
+    /// Makes the package from the source in `root`, and returns its path. `launcher` runs the script.
     private func package(
         _ output: String, root: String = Self.root, launcher: [String] = [], environment: [String: String] = [:]
     ) throws -> String {
@@ -58,7 +58,7 @@ import Testing
         try Command(["dpkg-deb", "--extract", package("package"), tree]).run().succeeded()
         let path = "\(tree)/usr/lib/systemd/system/plocate-updatedb.service.d/10-vaultfs.conf"
         let lines = try String(contentsOfFile: path, encoding: .utf8).split(separator: "\n")
-        // The empty line takes plocate's own command away: a service of the type oneshot may have several.
+        // The empty line removes plocate's own command, because a service of the type oneshot may have several.
         #expect(lines.suffix(2) == ["ExecStart=", "ExecStart=/usr/sbin/updatedb.plocate --add-prunefs fuse.vaultfs"])
     }
 
@@ -96,7 +96,7 @@ import Testing
         let versions = Dictionary(
             uniqueKeysWithValues: parts.map { ($0["name"] as? String ?? "", $0["versionInfo"] as? String ?? "") })
         #expect(try versions["vaultfs"] == field("Version", of: package))
-        // The versions that SwiftPM resolved, of all dependencies that Package.swift names.
+        // Compare the versions resolved by SwiftPM, of all dependencies in Package.swift.
         let pins = try #require(object("\(Self.root)/Package.resolved")["pins"] as? [[String: Any]])
         for pin in pins {
             let name = try #require(pin["identity"] as? String)
@@ -108,7 +108,7 @@ import Testing
         for name in ["swift", "swift-foundation", "libfuse3-3", "libssl3", "libc6"] {
             #expect(versions[name]?.contains(/^\d+\.\d/) == true, "\(name): \(versions)")
         }
-        // The document describes vaultfs, and the link of each other part to it.
+        // The document describes vaultfs, and links each other part to it.
         let relations = try #require(document["relationships"] as? [[String: String]])
         let related = relations.compactMap { $0["relatedSpdxElement"] }
         #expect(related.sorted() == identities.sorted())
@@ -138,7 +138,7 @@ import Testing
         }
         let tree = directory.appending("tree")
         try Command(["dpkg-deb", "--extract", package, tree]).run().succeeded()
-        // Checks as a user would after installation.
+        // These are the checks of a user after the installation.
         let checks = """
             set -e
             cd \(tree)/usr

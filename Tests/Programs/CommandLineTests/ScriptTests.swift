@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The scripts of `Tests/Support/Scripts`: commands as a user types them, and all that they must print.
+/// The scripts of `Tests/Support/Scripts`: commands as users type them, with their expected output.
 @Suite(.timeLimit(.minutes(20))) struct ScriptTests {
     @Test("a script's commands do what it says", arguments: Script.names)
     func script(name: String) throws {
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    /// All files below a directory. Of the lock file only the name counts, because a reader writes its own record.
+    /// Returns all files below a directory. The lock file counts only by name, because a reader writes its own record.
     private static func contents(_ directory: TemporaryDirectory) throws -> [String: Data?] {
         var contents: [String: Data?] = [:]
         for path in try FileManager.default.subpathsOfDirectory(atPath: directory.path) {
@@ -54,8 +54,8 @@ import Testing
 ///     -- NAME --
 ///     a line of the file NAME, which exists from the beginning
 ///
-/// In expected lines `…` stands for any text, and alone for any lines. Empty lines and spaces at the end do not count. A
-/// command that fails must leave all files as they were, unless a tilde follows its exit code.
+/// In expected lines `…` stands for any text, and alone for any lines. Empty lines and spaces at the end do not count.
+/// A command that fails must leave all files as they were, unless a tilde follows its exit code.
 private struct Script {
     struct Step {
         let line: Int
@@ -68,8 +68,8 @@ private struct Script {
 
     static let directory = "\(Products.support)/Scripts"
     static let names = (try? FileManager.default.contentsOfDirectory(atPath: directory).sorted()) ?? ["no scripts"]
-    /// `terminal PROMPT=ANSWER... -- COMMAND` runs a command on a terminal, with the exit code of the command. It prints
-    /// `echo off` if the command leaves the terminal so.
+    /// `terminal PROMPT=ANSWER... -- COMMAND` runs a command on a terminal, with the command's exit code. It prints
+    /// `echo off` if the command leaves the terminal like that.
     static let functions = """
         umask 077
         terminal() {
@@ -98,12 +98,12 @@ private struct Script {
                 steps[steps.count - 1].add(line)
             }
         }
-        // The last line break of the script is that of the last file's last line.
+        // The script's last line break ends the last file's last line.
         if let file, let content = files[file] { files[file] = String(content.dropLast()) }
         try #require(!steps.isEmpty, "\(name) has no commands")
     }
 
-    /// Returns true if a command's output has the form of these lines.
+    /// Returns true if these lines describe a command's output.
     static func matches(_ expected: [Substring], _ found: String) -> Bool {
         let pattern = expected.map { line in
             if line == "…" { return "(.*\n)*" }

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// The names that scripts/test takes.
+/// The names accepted by scripts/test.
 @Suite struct TestNamesTests {
     private func packages(_ names: String...) throws -> CommandResult {
         try Command(["\(Products.root)/scripts/test", "--packages"] + names).run()

@@ -8,7 +8,7 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct DamagedExportTests {
     private let place: TransferPlace
 
-    /// Four files: the second has bad chunks, the third is cut short, and the fourth has a bad header.
+    /// Makes four files: the second has bad chunks, the third is cut short, and the fourth has a bad header.
     init() throws {
         place = try TransferPlace()
         try Command(["mkdir", place.path("tree")]).run().succeeded()
@@ -51,7 +51,7 @@ import Testing
 
     @Test("with --damaged what verifies comes out, and what does not is listed")
     func withDamagedWhatVerifiesComes() throws {
-        // The second run finds the files there, and reports the same.
+        // The second run finds the files in place, and must report the same.
         for round in 1...2 {
             let result = try place.exporting(to: "out", options: ["--damaged", "--json"]).run()
             #expect(result.exitCode == FailureCode.damageFound.rawValue)
@@ -76,7 +76,7 @@ import Testing
         #expect(access(place.path("out/d"), F_OK) != 0)
     }
 
-    /// Cut in its data, in the hole after it, and in the data after the hole.
+    /// The file is cut in its data, in the hole after it, or in the data after the hole.
     @Test("the part that is cut off a sparse file is no hole", arguments: [100_000, 2_000_000, 4_300_000])
     func partThatIsCutOff(size: Int) throws {
         let script = "cd \(place.path("tree")); rm ?; head -c 200000 /dev/urandom >e; truncate -s 4200000 e; "

@@ -4,7 +4,7 @@ import Testing
 
 @testable import vaultfs
 
-/// Objects at the destination that `import` and `export` leave unchanged, and the objects they leave behind.
+/// Objects at the destination that `import` and `export` must not change, and the objects they leave.
 @Suite(.timeLimit(.minutes(20))) struct DestinationTests {
     /// cap_net_raw+ep (linux/capability.h, struct vfs_cap_data).
     private static let capability = "0x0100000200200000000000000000000000000000"
@@ -58,7 +58,7 @@ import Testing
                 + "fifo\ninherits\nplain\nsetgid\nsetuid\n")
         try place.exporting(to: "all").run().succeeded()
         try place.expectSame("tree", "all")
-        // The same for a single file.
+        // A single file must be treated the same.
         let one = try place.exporting(":setuid", to: "one", dropsSpecial: true).run()
         #expect(one.exitCode == FailureCode.notKept.rawValue)
         #expect(try shell("stat -c %a one") == "755\n")
@@ -89,7 +89,7 @@ import Testing
     func directoryThatInterruptedExport() throws {
         try shell("chmod 711 tree; printf x >tree/file; touch -d 2001-01-01 tree")
         try place.importing("tree", to: ":new").run().succeeded()
-        // The state that a killed process leaves.
+        // Simulates the state after a kill.
         try shell(
             "mkdir -m 700 out; touch out/.vaultfs-transfer-0000000000000000 out/.vaultfs-transfer-00000000000000a0")
         try place.exporting(":new", to: "out").run().succeeded()

@@ -10,7 +10,7 @@ import VaultStore
 
 @testable import Transfer
 
-/// `vaultfs export` of a vault whose daemon was killed.
+/// `vaultfs export` of a vault after its daemon was killed.
 @Suite(.timeLimit(.minutes(20))) struct ExportAfterKillTests {
     @Test("a file with changes in the log is exported with them, and an export that goes on finds it complete")
     func logged() throws {
@@ -23,7 +23,7 @@ import VaultStore
         let secret = try SlotSecret.passphrase(Array(VaultUnderTest.passphrase.utf8))
         let masterKey = try #require(try opened.configuration.openMasterKey(with: secret)).masterKey
         let keyRing = try KeyRing(masterKey: masterKey, configuration: opened.configuration)
-        // Without an end. A daemon has a note in the lock file.
+        // The system is never shut down. A daemon would also leave a record in the lock file.
         let system = try VaultFileSystem(
             store: Store(root: opened.root, keyRing: keyRing, cacheSize: 0, isReadOnly: false))
         let tree = FileSystemTree(system)

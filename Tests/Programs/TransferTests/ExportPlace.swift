@@ -23,7 +23,7 @@ final class ExportPlace {
     var keyBytes = [UInt8](repeating: 7, count: 16)
     var vector = InitialVector(high: 1, low: 2)
     var padding = CipherChain.Padding.pkcs7
-    /// The interval at which a file can be resumed.
+    /// The distance between two points at which a file can be resumed.
     var interval: UInt64 = 4 << 20
     var isReplacing = false
     /// The failures of the last export.
@@ -40,7 +40,7 @@ final class ExportPlace {
         try FileManager.default.createDirectory(atPath: destination, withIntermediateDirectories: false)
     }
 
-    /// Writes a file of this plaintext, encrypted.
+    /// Encrypts this plaintext into a file.
     func write(_ plaintext: [UInt8], to name: String = "file", mode: mode_t = 0o644) throws {
         let path = "\(source)/\(name)"
         let count = 16 - plaintext.count % 16
@@ -55,7 +55,7 @@ final class ExportPlace {
         try age(path)
     }
 
-    /// Writes a hole of this size: ciphertext without padding.
+    /// Writes a hole of this size, as ciphertext without padding.
     func writeHole(_ size: Int, to name: String = "file") throws {
         let file = open("\(source)/\(name)", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
         try #require(file >= 0 && ftruncate(file, size) == 0)
@@ -145,7 +145,7 @@ final class ExportPlace {
     var partials: [String] { get throws { try names.filter { $0.hasPrefix(".vaultfs-transfer-") } } }
 }
 
-/// Bytes that identify their position.
+/// Returns bytes that identify their position.
 func pattern(_ count: Int) -> [UInt8] {
     (0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Transfer
 
-/// An export by a user who is not root, stopped before each call that changes anything. The next export completes it.
+/// Exports by an ordinary user, stopped before each changing call. The next export must complete them.
 @Suite(.timeLimit(.minutes(20))) struct ExportReplayTests {
     private let place: ExportPlace
 

@@ -5,14 +5,14 @@ import ViewFormats
 
 @testable import Transfer
 
-/// An export that ended halfway in a file.
+/// An export interrupted halfway in a file.
 @Suite(.timeLimit(.minutes(20)), .serialized) struct ExportResumeTests {
     private static let interval = 4 << 20
     private static let size = 2 * interval + 4096
 
     private let place: ExportPlace
 
-    /// Two intervals are written, except for 1 MiB.
+    /// Exports two intervals, except for 1 MiB.
     init() throws {
         place = try ExportPlace()
         try place.writeHole(Self.size)
@@ -21,7 +21,7 @@ import ViewFormats
         place.limit = .max
         #expect(try place.partials.count == 1)
         #expect(try place.names.count == 1)
-        // A child that another test starts also has the lock, until it runs its program.
+        // Release the lock explicitly, because another test's child has a copy until it runs its program.
         let held = open(try partial, O_RDWR | O_CLOEXEC)
         defer {
             flock(held, LOCK_UN)
@@ -30,7 +30,7 @@ import ViewFormats
         try poll("the lock of the export") { flock(held, LOCK_EX | LOCK_NB) == 0 }
     }
 
-    /// Every block of zeros decrypts to the same bytes, except the first.
+    /// Compares the result with itself, because every block of zeros but the first decrypts to the same bytes.
     private func expectWhole(sourceLocation: SourceLocation = #_sourceLocation) throws {
         let found = try place.exported()
         #expect(found.count == Self.size, sourceLocation: sourceLocation)

@@ -14,8 +14,8 @@ import VaultStore
 
 @testable import vaultfs
 
-/// An import stopped before each call that changes anything in the vault. The vault opens, and after another import
-/// everything is there.
+/// Imports stopped before each of their calls that change the vault. The vault must open, and another import must
+/// complete it.
 @Suite(.timeLimit(.minutes(20))) struct ImportReplayTests {
     private let directory: TemporaryDirectory
     private let masterKey: SecretBytes
@@ -36,7 +36,7 @@ import VaultStore
             ln link inner/link; printf closed >closed; chmod 444 closed; touch -d 2001-01-01 closed
             """
         try Command(["sh", "-c", "cd \(directory.path); \(script)"]).run().succeeded()
-        // Objects that deny access to their owner do not deny it to root.
+        // Let another user own the objects, because root ignores modes that deny access.
         if geteuid() == 0 {
             try Command(["chown", "-R", "\(OrdinaryUser.id):\(OrdinaryUser.id)", directory.path]).run().succeeded()
         }
@@ -71,7 +71,7 @@ import VaultStore
             damaged: { _, _, reason in Issue.record("\(reason)") },
             isStopped: { running.withLock { $0?.totals.bytes ?? 0 } >= limit })
         running.withLock { $0 = transfer }
-        // One that is stopped ends as by a kill.
+        // A stopped import ends as by a kill.
         defer {
             running.withLock { $0 = nil }
             if !isComparing, limit == .max { system.shutDown() }
@@ -96,7 +96,7 @@ import VaultStore
             _ = try transfer(resumeInterval: resumeInterval)
         }
         #expect(copies.paths.count > 60)
-        // Every sum of the files' sizes.
+        // Compute every sum of the files' sizes.
         let wholeFiles = [10000, 3_000_003, 1, 6].reduce(into: [0] as Set<UInt64>) { sums, size in
             sums.formUnion(sums.map { $0 + size })
         }
@@ -111,7 +111,7 @@ import VaultStore
 
     @Test("a begun file that others have changed is not gone on with", arguments: ["damaged", "longer", "linked"])
     func changedByOthers(how: String) throws {
-        // The hole makes a file that may be lengthened with zeros.
+        // With a hole, the file may be lengthened with zeros.
         let script = """
             cd \(directory.path)/tree; rm -r *; head -c 8192 /dev/urandom >file; truncate -s 3000000 file
             head -c 200000 /dev/urandom >>file; touch -d 2001-01-01 file
@@ -133,7 +133,7 @@ import VaultStore
         #expect(try transfer(isComparing: true).different == 0)
     }
 
-    /// The disk is full from any call on. The import reports that, and is completed once there is space again.
+    /// The disk is full from any call on. The import must report this, and be completed once there is space again.
     @Test("a full disk, whatever the moment, leaves what the next import completes")
     func fullDiskWhatever() throws {
         let copies = DirectoryCopies(of: vault)
@@ -149,15 +149,15 @@ import VaultStore
         #expect(call > 20)
     }
 
-    /// The first thread that writes waits for another. With only one at a time, it would wait for ever.
+    /// The first writing thread waits for another. With one thread at a time, it would wait for ever.
     @Test("threads write at once")
     func threadsWriteAtOnce() throws {
-        // In one directory only one file is made at a time.
+        // Make a directory for each file, because a directory gets only one new file at a time.
         let script = "cd \(directory.path)/tree; rm -r *; for i in $(seq 100); do mkdir $i; echo $i >$i/file; done"
         try Command(["sh", "-c", script]).run().succeeded()
         let writers = Monitor((threads: Set<pthread_t>(), hasMet: false))
         let answer = { @Sendable (call: WatchedCall) -> Int32 in
-            // Only writes of files.
+            // Look only at writes of files.
             guard call.kind == .write, !call.path.contains("/vaultfs.") else { return 0 }
             let isFirst = writers.update { $0.threads.insert(pthread_self()).inserted && $0.threads.count == 1 }
             guard isFirst else { return 0 }
@@ -176,7 +176,7 @@ import VaultStore
         #expect(try VaultSession.withWorkspaces(for: configuration) { $0.count } == min(16, cores))
     }
 
-    /// The modes of some objects in the vault.
+    /// Returns the modes of some objects in the vault.
     private func modes() throws -> [String] {
         let opened = try VaultDirectory.open(FilePath(vault))
         let store = try Store(root: opened.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: true)
@@ -189,7 +189,7 @@ import VaultStore
 
     @discardableResult
     private func expectCompletion(_ when: Comment, _ resumeInterval: UInt64? = nil) throws -> TransferTotals {
-        // A crash leaves notes, but no damage.
+        // After a crash there may be notes, but no damage.
         #expect(try findings().filter { !$0.kind.isNote } == [], when)
         let totals = try transfer(resumeInterval: resumeInterval)
         #expect(totals.failed == 0 && totals.notKept == TransferTotals().notKept, when)

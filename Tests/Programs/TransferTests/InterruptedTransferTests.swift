@@ -4,7 +4,7 @@ import Testing
 
 @testable import vaultfs
 
-/// Imports and exports that end early, and continue.
+/// Interrupted imports and exports, which continue.
 @Suite(.timeLimit(.minutes(20))) struct InterruptedTransferTests {
     /// Kills the command at random moments, several times, then runs it to its end.
     private func killing(_ command: Command, seed: UInt64, _ check: () throws -> Void) throws {
@@ -13,7 +13,7 @@ import Testing
             let process = try command.start()
             if process.wait(timeout: .milliseconds(Int.random(in: 20...400, using: &generator))) == nil {
                 process.kill(SIGKILL)
-                // It may have ended at that moment.
+                // The command may have ended at that moment.
                 let code = process.wait(timeout: .seconds(20))
                 #expect(code == 128 + SIGKILL || code == 0)
             }
@@ -32,7 +32,7 @@ import Testing
         #expect(try place.damage() == [])
         try killing(place.exporting(to: "out"), seed: seed + 100) { () throws in
             guard access(place.path("out"), F_OK) == 0 else { return }
-            // A directory's mode and time are set last.
+            // A directory gets its mode and time last.
             let command = [
                 "rsync", "-aHAX", "--exclude=/.vaultfs-transfer-*", "--checksum", "--existing", "-n", "-i",
                 place.path("tree") + "/",
@@ -54,7 +54,7 @@ import Testing
         process.kill(SIGKILL)
         _ = process.wait(timeout: .seconds(60))
         let fields = try place.fields(place.importing("tree", options: ["--json", "--verify"]).run().succeeded())
-        // On a busy machine it may have ended before.
+        // On a busy machine the import may have ended before.
         let present = fields["bytesPresent"] as? Int
         #expect(present == 256 << 20 || present == 300 << 20, "\(fields)")
         #expect(try place.damage() == [])
@@ -66,11 +66,11 @@ import Testing
     func filesThatKilledImport() throws {
         let place = try TransferPlace()
         try place.makeTree()
-        // The state that a killed writer leaves.
+        // Simulates the state after a kill of the writer.
         try Command(["mkdir", place.path("out"), place.path("out/empty")]).run().succeeded()
         try place.directory.write("out/empty/.vaultfs-transfer-0123456789abcdef", "half")
         if Products.isRoot {
-            // The file has its source's owner before it has its name.
+            // An unfinished file may already belong to its source's owner.
             try place.directory.write("out/empty/.vaultfs-transfer-0123456789abcdee", "half")
             try Command(["chown", "65534", place.path("out/empty/.vaultfs-transfer-0123456789abcdee")]).run()
                 .succeeded()
@@ -91,15 +91,15 @@ import Testing
         try place.importing("tree").run().succeeded()
         let time = timespec(tv_sec: 1_500_000_000, tv_nsec: 5)
         for path in try place.backingFiles() {
-            // As a write of the header does.
+            // A write of the header has this effect.
             var status = stat()
             #expect(stat(path, &status) == 0 && chmod(path, status.st_mode & 0o777) == 0)
             #expect(utimensat(AT_FDCWD, path, [time, time], 0) == 0)
         }
-        // An attribute that the user has set stays.
+        // An attribute set by the user must stay.
         let mine = try #require(try place.backingFiles().first)
         #expect(chmod(mine, 0o600) == 0)
-        // A file of the same size with other contents does not count as the same.
+        // The same size must not hide different contents.
         try Command(["sh", "-c", "printf TWO >$1", "sh", place.path("tree/other")]).run().succeeded()
         let refused = try place.importing("tree", options: ["--json"]).run()
         #expect(refused.exitCode == FailureCode.incomplete.rawValue)
@@ -137,7 +137,7 @@ import Testing
             try poll("the import's first bytes") { try place.backingFiles().contains { sized($0) > 1 << 20 } }
             process.kill(SIGINT)
             let code = process.wait(timeout: .seconds(60))
-            // On a busy machine it may have ended before.
+            // On a busy machine the import may have ended before.
             if code == 0 { continue }
             #expect(code == 128 + SIGINT)
             #expect(process.errors == "vaultfs: interrupted: the same command goes on where this one was\n")

@@ -8,7 +8,7 @@ import VaultStore
 
 @testable import Transfer
 
-/// Reads one file of a vault in every way, and compares the results with the model.
+/// Comparison of every way to read one of the vault's files with the model.
 struct TamperCheck {
     private let vault: TamperVault
     private let index: Int
@@ -23,8 +23,8 @@ struct TamperCheck {
         expected = vault.model.shown([UInt8](try Data(contentsOf: URL(filePath: vault.backing[index]))))
     }
 
-    /// Differences from the model, one line each.
-    /// - Parameter isReplay: the change may have brought authentic data to the file.
+    /// Returns the differences from the model, one line each.
+    /// - Parameter isReplay: true if the change may have brought authentic data to the file.
     func problems(isReplay: Bool) throws -> [String] {
         var problems = try checkReading()
         let whole = expected?.whole
@@ -74,7 +74,7 @@ struct TamperCheck {
         }
     }
 
-    /// The content as a program reads it that uses lseek(2) and stat(2), like cp(1). Nil for an error.
+    /// Returns the content as read with lseek(2) and stat(2), like cp(1), or nil for an error.
     private func copied() throws -> [UInt8]? {
         do { return try copy() } catch StoreError.damaged { return nil }
     }
@@ -102,7 +102,7 @@ struct TamperCheck {
         return copy
     }
 
-    /// - Parameter savesDamaged: like `export --damaged`.
+    /// - Parameter savesDamaged: true to export like `export --damaged`.
     private func checkExport(_ whole: [UInt8]?, savesDamaged: Bool) throws -> [String] {
         let out = vault.path + "/out"
         let failed = Mutex(0)
@@ -129,7 +129,7 @@ struct TamperCheck {
         return problems
     }
 
-    /// The content that verifies, and zeros for the rest.
+    /// Returns the verified content, with zeros for the rest.
     private func salvaged(_ shown: TamperModel.Shown) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(shown.length)

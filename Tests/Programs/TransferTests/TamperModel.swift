@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import VaultFormat
 
-/// One state of a file as vaultfs wrote it: the backing bytes, and the plaintext in them.
+/// A state of a file as vaultfs wrote it: the backing bytes, and their plaintext.
 struct TamperState {
     let backing: [UInt8]
     let plaintext: [UInt8]
@@ -12,26 +12,26 @@ struct TamperState {
     init(backing: [UInt8], plaintext: [UInt8]) {
         self.backing = backing
         self.plaintext = plaintext
-        // Flags at 104 (FileFormat, File header).
+        // The flags are at 104 (FileFormat, File header).
         isSealed = backing[104] & 1 != 0
         isSparse = backing[104] & 2 != 0
     }
 }
 
-/// The promises of FileFormat for a backing file that an attacker may have written, checked without cryptography: a
-/// header or a record is authentic if it equals, byte for byte, one that was written for this file and this position.
+/// FileFormat's promises for a backing file under attack, checked without cryptography: a header or record is authentic
+/// if its bytes equal one written for this file and this position.
 struct TamperModel {
     /// The correct result of a reader.
     struct Shown {
-        /// The length that stat(2) returns.
+        /// The length returned by stat(2).
         let length: Int
-        /// The position from which reads fail because the header does not authenticate more. Equal to `length` if it
+        /// The position from which reads fail, because the header does not authenticate more. Equal to `length` if it
         /// authenticates everything.
         let authenticLength: Int
         /// The content below `authenticLength`, chunk by chunk. Nil for an error.
         let chunks: [ArraySlice<UInt8>?]
 
-        /// The content of the whole file. Nil if any part of it is an error.
+        /// The content of the whole file, or nil if any part is an error.
         var whole: [UInt8]? {
             guard authenticLength == length else { return nil }
             var bytes: [UInt8] = []
@@ -55,8 +55,8 @@ struct TamperModel {
         zeros = [UInt8](repeating: 0, count: layout.recordSize)
     }
 
-    /// - Parameter backing: of a vault whose last mount has ended properly.
-    /// - Returns: nil if the file cannot be opened.
+    /// Returns the correct result for these backing bytes. Nil if the file cannot be opened.
+    /// - Parameter backing: from a vault whose last mount has ended properly.
     func shown(_ backing: [UInt8]) -> Shown? {
         guard backing.count >= 128 else { return nil }
         let header = backing[..<128]
@@ -95,7 +95,7 @@ struct TamperModel {
             for state in states {
                 let here = Int(layout.plaintextSize(ofChunk: UInt64(index), length: UInt64(state.plaintext.count)))
                 guard here == size, same(record, self.record(index, size, state.backing)),
-                    // The zeros of a hole are not a record.
+                    // A hole's zeros are not a record.
                     !same(record, zeros[..<record.count])
                 else { continue }
                 let start = index * layout.chunkSize

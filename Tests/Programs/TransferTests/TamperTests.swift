@@ -3,13 +3,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Backing files changed at random. Reads, copies that skip holes, and exports must give the results of `TamperModel`:
-/// an error or the right bytes, except for the changes that the format lists as not detected.
+/// Random changes of backing files. Reads, copies that skip holes, and exports must give the results of `TamperModel`:
+/// an error or the right bytes, except for changes listed by the format as not detected.
 ///
 /// `scripts/torture/tamper` runs it with more changes. VAULTFS_TAMPER_COUNT and VAULTFS_TAMPER_SEED set their number
 /// and seed.
 @Suite(.timeLimit(.minutes(20))) struct TamperTests {
-    /// The chunk sizes, and the share of 20 changes that are made to a vault of each. Large chunks take longer.
+    /// The chunk sizes, and the share of 20 changes made to a vault of each. Large chunks take longer.
     private static let sizes = [(4096, 9), (16384, 6), (65536, 4), (1 << 20, 1)]
 
     private static func setting(_ name: String) -> UInt64? {
@@ -23,7 +23,7 @@ import Testing
         let vault = try TamperVault(chunkSize: chunkSize, seed: seed)
         var failures = 0
         for number in 0..<count {
-            // Each change has its own seed, so that a failing one can be repeated alone.
+            // Each change has its own seed, so a failing one can be repeated alone.
             var random = SeededGenerator(seed: seed ^ UInt64(number) << 24 ^ UInt64(chunkSize))
             let index = Int.random(in: 0..<vault.names.count, using: &random)
             try vault.restore(index)

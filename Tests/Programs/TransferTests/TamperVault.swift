@@ -12,17 +12,17 @@ import VaultStore
 
 @testable import Transfer
 
-/// A vault of one chunk size with files of every kind, each with two known states. The directory is removed with the
+/// A vault of one chunk size with files of every kind, each in two known states. The directory is removed with the
 /// object.
 final class TamperVault {
-    /// The plan of one file: the content of its first and its second state.
+    /// A plan of a file: the contents of its first and second state.
     private struct Plan {
         let name: String
-        /// In chunks. A fraction is a last chunk that is not whole.
+        /// The lengths in chunks. A fraction stands for a partial last chunk.
         let lengths: (Double, Double)
-        /// Chunks that are a hole in the second state.
+        /// The chunks in a hole in the second state.
         var hole: Range<Int>?
-        /// In the second state the file ends with a hole of this many chunks, or of 1 MiB if that is more.
+        /// The second state ends with a hole of this many chunks, or of 1 MiB if that is more.
         var hollowEnd = 0
         var isSealed = true
     }
@@ -42,7 +42,7 @@ final class TamperVault {
     let chunkSize: Int
     let keyRing: KeyRing
     let model: TamperModel
-    /// The content of each file, as a check of `model`.
+    /// The content of each file, to check `model`.
     let expected: [FileModel]
     let names: [[UInt8]]
     /// The path of each file in the vault's directory, and a copy of its last state.
@@ -99,7 +99,7 @@ final class TamperVault {
         open.durability.sealer.sealAll()
         for index in plans.indices { try note(index) }
 
-        // The second state. Files that stay unsealed are written last, because closing any file seals the others too.
+        // Write the second state. Files that stay unsealed come last, because closing any file seals the others too.
         open = try store()
         tree = VaultTree(try VaultFileSystem(store: open))
         for isSealed in [true, false] {
@@ -109,7 +109,7 @@ final class TamperVault {
             }
             if isSealed { open.durability.sealer.sealAll() }
         }
-        // The changes are made to the backing files, so nothing may be in the log.
+        // Empty the log, because the test changes the backing files.
         try open.log.checkpoint(.end)
         for index in plans.indices { try note(index) }
         model = TamperModel(layout: keyRing.layout, files: states)
@@ -187,7 +187,7 @@ final class TamperVault {
         try Self.copy(originals[index], to: backing[index])
     }
 
-    /// The vault's files as a read-only mount sees them.
+    /// Returns the vault's files as a read-only mount sees them.
     func mount() throws -> VaultTree {
         VaultTree(
             try VaultFileSystem(store: try Store(root: root, keyRing: keyRing, cacheSize: 0, isReadOnly: true)))

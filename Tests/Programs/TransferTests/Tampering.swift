@@ -5,7 +5,7 @@ import LinuxSystem
 import SystemPackage
 import TestSupport
 
-/// A random change by an attacker who can write the vault's directory and has no key.
+/// A random change by an attacker with write access to the vault's directory, but without a key.
 struct Tampering {
     /// The text for a failure's message.
     let text: String
@@ -13,7 +13,7 @@ struct Tampering {
     /// whole file.
     let isReplay: Bool
 
-    /// Makes one change of the backing file of `index`.
+    /// Changes the backing file of `index` once.
     init(_ index: Int, of vault: TamperVault, _ random: inout SeededGenerator) throws {
         (text, isReplay) = try Self.change(index, of: vault, &random)
     }
@@ -56,7 +56,7 @@ struct Tampering {
                 Int64(range.count))
         }
         func extend(by count: Int) throws { try file.truncate(to: UInt64(size + count)) }
-        /// Sizes at which errors are likely: of a record, of a page, and random ones.
+        /// Returns a size at which errors are likely: of a record, of a page, or random.
         func amount() -> Int {
             switch Int.random(in: 0..<5, using: &random) {
             case 0: Int.random(in: 1...40, using: &random)

@@ -14,7 +14,7 @@ final class TransferPlace {
 
     func path(_ name: String) -> String { directory.appending(name) }
 
-    /// A tree with every object that is hard to copy, and this many small files.
+    /// Makes a tree with every object that is hard to copy, and this many small files.
     func makeTree(_ name: String = "tree", files: Int = 0) throws {
         try Command([Products.python, Products.program("nasty-tree.py"), path(name), "\(files)"]).run().succeeded()
     }
@@ -36,12 +36,12 @@ final class TransferPlace {
                 + (dropsSpecial ? [] : ["--preserve-special"]) + options)
     }
 
-    /// The fields of a report.
+    /// Parses the fields of a report.
     func fields(_ result: CommandResult) throws -> [String: Any] {
         try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
     }
 
-    /// Findings of `verify`, without those that a crash leaves and the next import removes.
+    /// Returns the findings of `verify`, without those left by a crash and removed by the next import.
     func damage() throws -> [Substring] {
         let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
         let notes = ["unsealed", "leftover", "logged", "tornTail", "checked"]
@@ -51,8 +51,7 @@ final class TransferPlace {
     }
 
     /// Expects both trees to have the same contents, modes, owners, times, links and attributes.
-    /// - Parameter withRoots: compares the directories themselves too. A directory that existed before keeps its own
-    ///   attributes.
+    /// - Parameter withRoots: compares the directories themselves too. An existing directory keeps its own attributes.
     func expectSame(
         _ one: String, _ other: String, withRoots: Bool = false, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -77,7 +76,7 @@ final class TransferPlace {
         try Command([Products.python, "-c", script, backing, "\(offset)"]).run().succeeded()
     }
 
-    /// The backing files in the vault's root, the largest first.
+    /// Returns the backing files in the vault's root, the largest first.
     func backingFiles() throws -> [String] {
         let names = try FileManager.default.contentsOfDirectory(atPath: vault.vault).filter {
             !$0.hasPrefix("vaultfs.")

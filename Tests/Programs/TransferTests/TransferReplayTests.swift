@@ -9,7 +9,7 @@ import VaultStore
 
 @testable import Transfer
 
-/// Transfers between real directories, with an action at a certain call.
+/// Transfers between real directories, with an action at one of the calls.
 @Suite(.timeLimit(.minutes(20))) struct TransferReplayTests {
     private let directory: TemporaryDirectory
     private var out: String { directory.appending("out") }
@@ -25,7 +25,7 @@ import VaultStore
         try Command(["env", "-C", directory.path, "sh", "-ec", script]).run().succeeded().output
     }
 
-    /// With one thread, a copy shows a single moment.
+    /// Transfers with one thread, so a copy shows a single moment.
     private func transfer(isNew: Bool) throws -> TransferTotals {
         let transfer = TreeTransfer(
             from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), TransferOptions(),
@@ -57,13 +57,13 @@ import VaultStore
         try expectSame("at once")
         let all = copies.paths
         #expect(all.count > 8)
-        // The first copy has no mark yet.
+        // The first copy has no mark yet, so skip it.
         for (call, copy) in all.enumerated().dropFirst() {
             try copies.putBack(copy)
             let isMarked = access(out + "/.vaultfs-transfer-0000000000000000", F_OK) == 0
             #expect(isMarked || call == all.count - 1, "before call \(call)")
             _ = try transfer(isNew: false)
-            // Everything except the times, which the removal of the mark has changed.
+            // The removal of the mark has changed the times, so compare everything else.
             if isMarked { try expectSame("before call \(call)") }
             #expect(try shell("rsync -aHAX -O --checksum --delete -n -i tree/ out/") == "", "before call \(call)")
         }
@@ -79,7 +79,7 @@ import VaultStore
         try expectSame("at once")
     }
 
-    /// Another export of the same source, which creates its name first.
+    /// Simulates another export of the same source, which creates its name first.
     @Test("a file that another program puts there meanwhile stays")
     func fileThatAnotherProgramPuts() throws {
         try shell(

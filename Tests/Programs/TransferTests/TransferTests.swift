@@ -47,7 +47,7 @@ import VaultStore
         #expect(stat(place.path("out/holes"), &status) == 0 && status.st_size == 64 << 20)
         #expect(status.st_blocks * 512 < 4 << 20)
         #expect(stat(place.path("out/only a hole"), &status) == 0 && status.st_size == 8 << 20 + 1)
-        // The end, a partial chunk, is data, and its record may begin in the block before.
+        // The end is a partial chunk of data, whose record may begin in the block before.
         #expect(status.st_blocks * 512 <= 12288)
         let size = try Command(["du", "-s", "-k", place.vault.vault]).run().succeeded().output
         #expect(try #require(Int(size.split(separator: "\t").first ?? "")) < 12 << 10)
@@ -72,7 +72,7 @@ import VaultStore
         #expect(missing.exitCode == FailureCode.failure.rawValue)
         let end = "there is no directory 'no': make it first, on a mount or with another import\n"
         #expect(missing.errors.hasSuffix(end), "\(missing)")
-        // A path that ends with a slash is that of a directory.
+        // A path with a slash at its end must be a directory's.
         try place.importing("file", to: ":file").run().succeeded()
         for (destination, reason) in [("no/", "there is no directory 'no'"), ("file/", "'file' is not a directory")] {
             for run in [place.importing("file", to: ":" + destination), place.exporting(":file", to: destination)] {
@@ -122,7 +122,7 @@ import VaultStore
             _ = writer.wait(timeout: .seconds(5))
         }
         var (result, target) = (try place.importing("tree", to: ":0").run(), ":0")
-        // On a busy machine the writer may not have written anything meanwhile.
+        // On a busy machine the writer may have been idle meanwhile, so try again.
         for number in 1..<10 where result.exitCode == 0 {
             target = ":\(number)"
             result = try place.importing("tree", to: target).run()
@@ -140,7 +140,7 @@ import VaultStore
         try place.make("tree/small", size: 1000)
         try place.importing("tree", options: ["--verify"]).run().succeeded()
         try place.flip(try place.backingFiles()[0], at: 500_000)
-        // A file of the same size and time is assumed to be the same, unless it is read.
+        // A file of the same size and time counts as the same, unless it is read.
         try place.importing("tree").run().succeeded()
         let result = try place.importing("tree", options: ["--verify", "--json"]).run()
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
@@ -148,7 +148,7 @@ import VaultStore
         #expect(try place.fields(result)["different"] as? Int == 1)
     }
 
-    /// Imports a file with holes, and then extends its sealed backing file, as an attacker can.
+    /// Imports a file with holes, and then extends its sealed backing file as an attacker can.
     private func makeExtended() throws -> (length: Int, added: Int) {
         let script =
             "cd \(place.path("tree")); head -c 9000 /dev/urandom >sparse; truncate -s 3000000 sparse"
@@ -181,7 +181,7 @@ import VaultStore
     @Test("an import replaces a vault file that was extended to the size of its source")
     func importReplacesVaultFile() throws {
         _ = try makeExtended()
-        // Gives the source the size and time that the vault's file shows now.
+        // Give the source the size and time now shown by the vault's file.
         var status = stat()
         try #require(stat(try place.backingFiles()[0], &status) == 0)
         let shown = (Int(status.st_size) - 128) / 4128 * 4096 + max(0, (Int(status.st_size) - 128) % 4128 - 32)
@@ -202,7 +202,7 @@ import VaultStore
         var status = stat()
         try #require(stat(place.path("to/other"), &status) == 0)
         var options = TransferOptions()
-        // Waits until the clock for file times has advanced.
+        // Wait until the clock for file times has advanced.
         try poll("a tick") {
             options.beginCopying()
             let since = try #require(options.copiedSince)

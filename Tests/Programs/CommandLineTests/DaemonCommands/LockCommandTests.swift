@@ -10,7 +10,7 @@ import Testing
 
 @testable import vaultfs
 
-/// Behaviour of `lock`, `unlock` and `events` before and after they send a request to a daemon.
+/// `lock`, `unlock` and `events` before and after they send a request to a daemon.
 @Suite(.timeLimit(.minutes(20))) struct LockCommandTests {
     @Test("the help lists every exit code")
     func helpListsEveryExitCode() throws {
@@ -73,7 +73,7 @@ import Testing
             (#"{"complete":false,"unpurged":[]}"#, "the receipt does not say what"),
             (#"{"complete":true,"unpurged":[]}"#, nil),
             (#"{"complete":false,"unpurged":["a\u001B[2J"]}"#, "a?[2J"),
-            // Refused even if the line is complete.
+            // A complete receipt with something unpurged must be refused.
             (#"{"complete":true,"unpurged":["a"]}"#, "a"),
         ]
     )
@@ -106,7 +106,7 @@ import Testing
     }
 }
 
-/// Finding the running daemons.
+/// The search for running daemons.
 @Suite(.timeLimit(.minutes(20))) struct DaemonSearchTests {
     private static func receipt(_ mountpoint: String) -> LockReceipt {
         var receipt = LockReceipt()
@@ -133,7 +133,7 @@ import Testing
         let directories = try ["a", "b"].map { name in
             try RuntimeDirectory.make(at: base.appending(name), user: geteuid())
         }
-        // The first daemon replies only after the others have replied.
+        // The first daemon replies only after the others.
         let others = DispatchSemaphore(value: 0)
         let isLate = Atomic(false)
         let servers = try directories.flatMap { directory in
@@ -158,7 +158,7 @@ import Testing
         let places = ["a", "b", "again/a", "none"].map { name in
             DaemonSearch.Candidate(path: base.appending(name), userID: geteuid())
         }
-        // The command does not read a directory that belongs to another user.
+        // The command must not read another user's directory.
         let foreign = DaemonSearch.Candidate(path: base.appending("b"), userID: geteuid() + 1)
         let answers = DaemonSearch.ask([foreign] + places) { socket in
             (try? socket.connect().send(.lock(forgetsKeys: false))) ?? .error(ControlFailure(.failed, "no answer"))

@@ -6,7 +6,7 @@ import Testing
 
 @testable import vaultfs
 
-/// `status --prometheus`, checked as promtool(1) checks it.
+/// `status --prometheus`, checked by the rules of promtool(1).
 @Suite(.timeLimit(.minutes(20))) struct PrometheusTests {
     private static func mount(_ mountpoint: String, view: String? = nil) -> MountStatus {
         var status = MountStatus(

@@ -21,7 +21,7 @@ import Testing
         return Command([Products.binary, "export", "--view", "cbc"] + paths + key + ["--json"] + options)
     }
 
-    /// A sparse file. Each of its blocks decrypts to something.
+    /// Makes a sparse file. Each of its blocks decrypts to something.
     private func makeHole(_ size: String) throws {
         try Command(["truncate", "-s", size, directory.appending("hole")]).run().succeeded()
     }
@@ -41,7 +41,7 @@ import Testing
         #expect(before >= 256 << 20)
         #expect(try fields(result)["bytes"] as? Int == (600 << 20) - before)
         #expect(access(partial, F_OK) != 0)
-        // Every block of a hole decrypts to the same bytes, except the first.
+        // Every block of a hole but the first decrypts to the same bytes.
         let compared = try Command(
             ["cmp", "-i", "16:32", "-n", "\((600 << 20) - 32)", "out", "out"].map {
                 $0 == "out" ? directory.appending($0) : $0
@@ -50,7 +50,7 @@ import Testing
         #expect(compared.exitCode == 0, "\(compared)")
     }
 
-    /// The path of the file that an export leaves after this signal.
+    /// Returns the path of the file left by an export after this signal.
     private func interrupted(by signal: Int32) throws -> String {
         for _ in 0..<5 {
             let process = try exportStream("hole", ["--padding", "none"]).start()
@@ -73,7 +73,7 @@ import Testing
         throw TestFailure("it is never interrupted")
     }
 
-    /// The path of the incomplete file, if it has more than this size.
+    /// Returns the path of the incomplete file, if it has more than this size.
     private func partial(over size: Int) throws -> String? {
         let names = try FileManager.default.contentsOfDirectory(atPath: directory.path)
         guard let name = names.first(where: { $0.hasPrefix(".vaultfs-transfer-") }) else { return nil }

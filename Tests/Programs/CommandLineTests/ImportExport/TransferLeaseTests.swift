@@ -6,7 +6,7 @@ import Testing
 @Suite(.timeLimit(.minutes(20))) struct TransferLeaseTests {
     @Test("an import stops when the slot ends, and continues with another slot's secret")
     func ends() throws {
-        // On a busy machine the slot or the import may end before the import is halfway.
+        // On a busy machine the slot or the import may end too early, so try again with more time.
         for seconds in [5, 15, 45] {
             if try hasEnded(after: seconds) { return }
         }
@@ -25,7 +25,7 @@ import Testing
         let before = try entries()
         let process = try Command(importing + ["--keyfile", place.file("keyfile")]).start()
         defer { process.kill(SIGKILL) }
-        // The import is stopped halfway until the slot has ended.
+        // SIGSTOP holds the import halfway until the slot has ended.
         try poll("the first file", timeout: .seconds(60)) {
             try entries() > before || process.wait(timeout: .zero) != nil
         }

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The memory of a vault's import, check, export and rekey does not grow with the number of files.
+/// The memory of a vault's import, check, export and rekey, which must not grow with the number of files.
 @Suite(.timeLimit(.minutes(20))) struct TransferMemoryTests {
     private static let few = 3000
     private static let many = 8000
@@ -25,7 +25,7 @@ import Testing
         try Command(make).run().succeeded()
     }
 
-    /// Peak memory, in KiB.
+    /// Returns the peak memory in KiB.
     private func peak(_ arguments: [String]) throws -> Int {
         let script = """
             import resource, subprocess, sys
@@ -37,7 +37,7 @@ import Testing
         return try #require(Int(output.trimmingCharacters(in: .whitespacesAndNewlines)))
     }
 
-    /// The peaks of the commands, in their order.
+    /// Returns the peaks of the commands in order.
     private func peaks(_ tree: String) throws -> [Int] {
         let (source, vault) = (directory.appending(tree), directory.appending("vault-\(tree)"))
         _ = try peak(["init", vault, "--scrypt-logn", "10", "--no-recovery-key"])
@@ -50,8 +50,8 @@ import Testing
     @Test("more files take no more")
     func moreFilesTakeNoMore() throws {
         let (few, many) = (try peaks("few"), try peaks("many"))
-        // Paths of 1.1 KiB. Kept for each file they would take 5.4 MiB, and more as backing paths in a vault. By then,
-        // the caches with a bounded number of files are full except for 1.6 MiB.
+        // The paths have 1.1 KiB. Kept for each file they would take 5.4 MiB, and more as backing paths in a vault. By
+        // then, the caches with a bounded number of files are full except for 1.6 MiB.
         for (few, many) in zip(few, many) { #expect(many - few < 4096, "KiB: \(few), \(many)") }
     }
 }

@@ -17,7 +17,7 @@ import Testing
         try FileManager.default.createDirectory(atPath: place.file("run"), withIntermediateDirectories: false)
     }
 
-    /// All programs by name, those of fido2-tools from `programs`, and a run-time directory to inspect.
+    /// Returns all programs by name, those of fido2-tools from `programs`, and a run-time directory to inspect.
     private func environment(programs: String? = nil) -> [String: String] {
         ["PATH": SlotPlace.path(after: programs ?? keys.programs), "XDG_RUNTIME_DIR": place.file("run")]
     }
@@ -36,14 +36,14 @@ import Testing
         return ["vaultfs", "slot", "list", place.vault, "--provider", provider]
     }
 
-    /// The same on a terminal, with these answers. Returns the exit code, the terminal's output and the errors.
+    /// Runs the command on a terminal, with these answers. Returns the exit code, the terminal's output and the errors.
     private func onTerminal(
         _ answers: [String], _ command: [String]
     ) throws -> (code: String?, shown: String, errors: String) {
         try place.onTerminal(answers, command, environment: environment())
     }
 
-    /// Expects that the provider refuses in one line, with the exit code of a wrong secret, and leaves no file.
+    /// Expects the provider's refusal in one line, with the exit code of a wrong secret, and no file left.
     private func expectRefusal(
         _ words: String, options: [String] = [], programs: String? = nil,
         sourceLocation: SourceLocation = #_sourceLocation
@@ -53,7 +53,7 @@ import Testing
         try expectNothingLeft(sourceLocation: sourceLocation)
     }
 
-    /// Expects that `enroll` fails with this line, and adds no slot and no file.
+    /// Expects `enroll` to fail with this line, without adding a slot or a file.
     private func expectNoEnrollment(
         _ line: String, _ command: [String], programs: String? = nil, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -101,14 +101,14 @@ import Testing
 
     @Test("the secret crosses pipes alone, not arguments, environments or files")
     func secretCrossesPipesAlone() throws {
-        // Every argument, variable and byte, in hexadecimal, with the kind of each descriptor. A file for each process
-        // (-ff), because strace interrupts a line when another process makes a call.
+        // Record every argument, variable and byte, in hexadecimal, with the kind of each descriptor. Each process has
+        // its file (-ff), because strace interrupts a line when another process makes a call.
         let trace = place.file("trace")
         let calls = "trace=execve,read,write,readv,writev,pread64,pwrite64,sendto,sendmsg"
         let watching = ["strace", "-ff", "-v", "-y", "-xx", "-s", "65536", "-e", calls, "-o", trace]
         try run(watching + enrolling()).succeeded()
         let request = "{\"request\":\"secret\",\"slots\":[],\"vault\":\"\(try place.vaultID())\"}"
-        // Through a pipe, because the output of a test's command is a file.
+        // Use a pipe, because the output of a test's command is a file.
         let piped = ["sh", "-c", "\"$@\" | cat", "sh", "vaultfs-fido2", "secret", file]
         let answer = try run(piped, input: request).succeeded().output
         let parts = answer.split(separator: "\"")
@@ -121,9 +121,9 @@ import Testing
         let all = try Command(["sh", "-c", "cat \"$1\".*", "sh", trace]).run().succeeded().output
         let lines = all.split(separator: "\n")
         let found = lines.filter { line in forms.contains { line.contains($0) } }
-        // The trace works: both forms were written and read.
+        // The trace must have both forms, once written and once read.
         for form in forms { #expect(found.contains { $0.contains(form) }) }
-        // The descriptor is a pipe, in hexadecimal too.
+        // Each descriptor must be a pipe, which is in hexadecimal too.
         let onPipe = /^(read|write)\(\d+<\\x70\\x69\\x70\\x65\\x3a/
         for line in found { #expect(line.firstMatch(of: onPipe) != nil, "\(line)") }
     }
@@ -134,7 +134,7 @@ import Testing
         try keys.plug([SecurityKeys.first: key])
         let pin = "\(Self.prompt)=1234"
         try expectNoEnrollment("the security key needs its PIN, and there is no terminal", enrolling())
-        // fido2-assert and vaultfs ask one after the other.
+        // First fido2-assert asks, then vaultfs.
         var outcome = try onTerminal(
             [pin, pin, "\(SlotPlace.question)\(SlotPlace.passphrase)"], Array(enrolling().dropLast(2)))
         #expect(outcome.code == "exit 0", "\(outcome)")
@@ -143,7 +143,7 @@ import Testing
         outcome = try onTerminal([pin], opening())
         #expect(outcome.code == "exit 0", "\(outcome)")
         try expectRefusal("there is no terminal")
-        // The key refuses without its PIN, whatever the file says.
+        // Even without that line in the file, the key refuses because it needs its PIN.
         let lines = try String(contentsOfFile: file, encoding: .utf8)
         try place.directory.write("key", lines.replacingOccurrences(of: "pin required\n", with: ""))
         try expectRefusal("was made with another security key")
@@ -218,7 +218,7 @@ import Testing
         try keys.plug([SecurityKeys.first: ["extensions": ["credProtect", "hmac-secret-mc"]]])
         try expectNoEnrollment(
             "the security key \(SecurityKeys.first) has no secrets to give (hmac-secret)", enrolling())
-        // A key that answers without the secret, and one that protects its credential by no PIN.
+        // First a key that answers without the secret, then one that does not protect its credential by a PIN.
         try keys.plug([SecurityKeys.first: [:]])
         try expectNoEnrollment(
             "the security key returned no secret", enrolling(),
@@ -256,7 +256,7 @@ import Testing
         #expect(result.errors == "vaultfs-fido2: fido2-token is missing (Debian: apt install fido2-tools)\n")
     }
 
-    /// A directory with the programs, one of them replaced by this script. `$real` is the program.
+    /// Makes a directory with the programs, one of them replaced by this script. `$real` is the program.
     private func replacing(_ program: String, _ script: String) throws -> String {
         let directory = place.file("replaced-\(program)")
         let write = #"mkdir "$1"; ln -s "$2"/* "$1/"; rm "$1/$3"; cat >"$1/$3"; chmod 755 "$1/$3""#

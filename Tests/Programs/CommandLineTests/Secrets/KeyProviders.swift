@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Shared by the tests of the key providers of `packaging`.
+/// Tools for the tests of the key providers in `packaging`.
 extension SlotPlace {
-    /// The value of PATH with the providers and vaultfs, between these.
+    /// Returns a value of PATH with the providers and vaultfs, between these.
     static func path(after first: String? = nil, before last: String = "/usr/bin:/bin") -> String {
         let binaries = URL(fileURLWithPath: Products.binary).deletingLastPathComponent().path
         return [first, "\(Products.root)/packaging", binaries, last].compactMap(\.self).joined(separator: ":")
@@ -28,7 +28,7 @@ extension SlotPlace {
         return (code, result.output, try String(contentsOfFile: errors, encoding: .utf8))
     }
 
-    /// Expects that a provider has refused in one line, with the exit code of a wrong secret.
+    /// Expects a provider's refusal in one line, with the exit code of a wrong secret.
     func expectRefused(_ result: CommandResult, _ words: String, sourceLocation: SourceLocation) {
         #expect(result.exitCode == 4, "\(result)", sourceLocation: sourceLocation)
         let isOneLine = result.errors.split(separator: "\n").count == 1
@@ -37,7 +37,7 @@ extension SlotPlace {
                 && result.errors.contains(words), "\(result)", sourceLocation: sourceLocation)
     }
 
-    /// Expects that a provider has left no file in its run-time directory.
+    /// Expects a run-time directory without a file of this provider.
     func expectNothingLeft(of provider: String, sourceLocation: SourceLocation) throws {
         let left = try FileManager.default.contentsOfDirectory(atPath: file("run"))
         #expect(left.filter { $0.hasPrefix(provider) } == [], sourceLocation: sourceLocation)

@@ -2,10 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Every source of a secret, with every fault: one line of error, an exit code, no part of the secret, and the vault
-/// unchanged.
+/// Every source of a secret with every fault. Each must give one line of error and an exit code, without a part of the
+/// secret, and leave the vault unchanged.
 @Suite(.timeLimit(.minutes(20))) struct SecretFaultTests {
-    /// Sources of the bytes that open the vault or its new slot.
+    /// Sources of the bytes to open the vault or its new slot.
     enum Source: String, CaseIterable, Sendable {
         case passfile, descriptor, command, credential, keyfile, provider, recovery
         case newPassfile, newDescriptor, newKeyfile
@@ -20,7 +20,7 @@ import Testing
 
     init() throws { place = try SlotPlace() }
 
-    /// Opens the vault from `source`, or adds a slot with the secret from there.
+    /// Opens the vault from `source`, or adds a slot with that secret.
     /// - Parameter redirection: the shell's redirection for descriptor 0.
     private func run(_ source: Source, _ path: String, redirection: String? = nil) throws -> CommandResult {
         let options: [String] =
@@ -224,7 +224,7 @@ import Testing
         ] as [([String], [String], Int, String)] {
             let (shown, errors) = try place.terminal("add", options, answers: answers)
             #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
-            // The last of three has advice.
+            // There may be two lines, because the last of three tries gives advice.
             #expect(
                 (words.isEmpty || errors.contains(words)) && Set(errors.split(separator: "\n")).count <= 2,
                 "\(answers): \(errors)")
@@ -297,12 +297,12 @@ import Testing
         #expect(try place.configuration == before)
     }
 
-    /// - Parameter words: expected in the one line of errors. Without words, no error is expected.
+    /// - Parameter words: expected in the one line of errors. If empty, there must be no error.
     private func expectEnd(_ command: [String], _ answers: [String], _ code: Int, _ words: String) throws {
         let (shown, errors) = try place.terminal(command, answers: answers)
         #expect(shown.hasSuffix("exit \(code)\n") && !shown.contains("echo off"), "\(answers): \(shown)\(errors)")
         #expect(words.isEmpty ? errors.isEmpty : errors.contains(words), "\(answers): \(errors)")
-        // The last of three has advice.
+        // There may be two lines, because the last of three tries gives advice.
         #expect(Set(errors.split(separator: "\n")).count <= 2 && !(shown + errors).contains("battery"))
     }
 }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import vaultfs
 
-/// Secrets that work, but do not protect as their owner may believe.
+/// Working secrets that protect less than their owner may believe.
 @Suite(.timeLimit(.minutes(20))) struct SecretWarningTests {
     private let place: SlotPlace
     private let cheap = ["--scrypt-logn", "10"]
@@ -107,7 +107,7 @@ import Testing
             ("--new-passfile", "absent", 1, "cannot open"),
         ] as [(String, String, Int32, String)] {
             for action in ["add", "change"] {
-                // Without a terminal, the question would fail.
+                // Without a terminal, a question would fail.
                 try place.expectRefusal(code, words) {
                     let command = ["slot", action, place.vault, option, place.file(path)]
                     return try place.run(command, launcher: ["setsid", "--wait"])

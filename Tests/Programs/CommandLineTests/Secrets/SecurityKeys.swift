@@ -1,7 +1,7 @@
 import Foundation
 import TestSupport
 
-/// Security keys in software, and a directory with programs of fido2-tools that use them (Tests/Support/Programs/security_key.py).
+/// Security keys in software, and fido2-tools programs for them (Tests/Support/Programs/security_key.py).
 struct SecurityKeys {
     static let first = "/dev/hidraw7"
     static let second = "/dev/hidraw8"
@@ -13,8 +13,8 @@ struct SecurityKeys {
     init(in place: SlotPlace) throws {
         programs = place.file("programs")
         state = place.file("keys.json")
-        // Another process writes the scripts. A child that another test starts would inherit our descriptor for writing,
-        // and the script could not be executed (ETXTBSY).
+        // Another process writes the scripts, because another test's child would inherit our descriptor for writing,
+        // and the scripts could not be executed (ETXTBSY).
         let write = """
             mkdir "$1"
             for name in fido2-token fido2-cred fido2-assert; do
@@ -26,7 +26,7 @@ struct SecurityKeys {
         try Command(["sh", "-ec", write, "sh"] + names).run().succeeded()
     }
 
-    /// Plugs in these keys, and no others. Each is a list of fields that differ from those of a key without a PIN.
+    /// Plugs in exactly these keys. Each has a list of fields with other values than those of a key without a PIN.
     func plug(_ keys: [String: [String: Any]]) throws {
         let all = keys.mapValues { fields in
             ["secret": "first", "pin": NSNull(), "extensions": ["credProtect", "hmac-secret"]].merging(fields) { $1 }

@@ -1,7 +1,7 @@
 import Foundation
 import TestSupport
 
-/// A TPM 2.0 in software (swtpm), on a port of this machine, with its own state. Ends with this object.
+/// A TPM 2.0 in software (swtpm), on a port of this machine, with its own state. It ends with this object.
 final class SoftwareTpm {
     private let directory: TemporaryDirectory
     private let port: Int
@@ -12,7 +12,7 @@ final class SoftwareTpm {
     init() throws {
         directory = try TemporaryDirectory()
         log = directory.appending("log")
-        // The control channel is the next port. Both are below the ports that the kernel assigns.
+        // The control channel uses the next port. Both are below the ports assigned by the kernel.
         for _ in 0..<20 {
             let port = Int.random(in: 10_000..<15_000) * 2
             if let process = try Self.start(port, state: directory.path, log: log) {
@@ -28,10 +28,10 @@ final class SoftwareTpm {
     /// The address for tpm2-tools.
     var address: String { Self.address(port) }
 
-    /// By number: a container may have no /etc/hosts, and then no localhost.
+    /// Returns the address by number, because a container may lack /etc/hosts, and so localhost.
     private static func address(_ port: Int) -> String { "swtpm:host=127.0.0.1,port=\(port)" }
 
-    /// Nil if another process has the port.
+    /// Starts a TPM. Returns nil if another process has the port.
     private static func start(_ port: Int, state: String, log: String) throws -> RunningProcess? {
         let process = try Command(
             [
@@ -44,14 +44,14 @@ final class SoftwareTpm {
             if process.wait(timeout: .milliseconds(20)) != nil { return nil }
             let probe = Command(
                 ["tpm2_getcap", "handles-transient"], environment: ["TPM2TOOLS_TCTI": address(port)])
-            // Another process that has the port may have replied, while this TPM is about to end.
+            // Another process with this port may have replied, while this TPM is about to end.
             if try probe.run().exitCode == 0 { return process.wait(timeout: .milliseconds(50)) == nil ? process : nil }
         }
         process.kill(SIGKILL)
         return nil
     }
 
-    /// Powers off without a shutdown command, as when the machine crashes.
+    /// Powers off without a shutdown command, as in a crash of the machine.
     func stop() {
         process?.kill(SIGKILL)
         _ = process?.wait(timeout: .seconds(10))
@@ -60,7 +60,7 @@ final class SoftwareTpm {
 
     /// Restarts the machine: sealed objects remain, PCRs are reset.
     func restart() throws {
-        // swtpm writes its state at each change, so nothing is lost.
+        // swtpm writes its state at each change, so a kill loses nothing.
         stop()
         process = try Self.start(port, state: directory.path, log: log)
         if process == nil { throw TestFailure("swtpm does not start again") }
@@ -75,12 +75,12 @@ final class SoftwareTpm {
         try Command(arguments, environment: ["TPM2TOOLS_TCTI": address]).run().succeeded().output
     }
 
-    /// Objects and sessions that remain in the TPM.
+    /// Lists the objects and sessions left in the TPM.
     func leftovers() throws -> String {
         try ["transient", "loaded-session", "saved-session"].map { try tool(["tpm2_getcap", "handles-\($0)"]) }.joined()
     }
 
-    /// All bytes of its traffic up to now.
+    /// Returns all bytes of its traffic so far.
     func traffic() throws -> [UInt8] {
         let text = try String(contentsOfFile: log, encoding: .utf8)
         let rows = text.split(separator: "\n").filter { $0.hasPrefix(" ") }

@@ -15,7 +15,7 @@ import Testing
         try FileManager.default.createDirectory(atPath: place.file("run"), withIntermediateDirectories: false)
     }
 
-    /// Both programs by name, this TPM (or none), and a run-time directory to inspect.
+    /// Returns an environment with both programs by name, this TPM (or none), and a run-time directory to inspect.
     private func environment(_ more: [String: String] = [:]) -> [String: String] {
         ["PATH": SlotPlace.path(), "TPM2TOOLS_TCTI": tpm.address, "XDG_RUNTIME_DIR": place.file("run")]
             .merging(more) { $1 }
@@ -34,13 +34,13 @@ import Testing
         ).run()
     }
 
-    /// The same on a terminal, with this answer to the prompt for a PIN. Returns the exit code and the output.
+    /// Runs the command on a terminal, with these answers to its prompts. Returns the exit code and the output.
     private func onTerminal(_ answers: [String], _ command: [String]) throws -> (code: String?, errors: String) {
         let outcome = try place.onTerminal(answers, command, environment: environment())
         return (outcome.code, outcome.errors)
     }
 
-    /// Expects that the provider refuses in one line, with the exit code of a wrong secret, and leaves nothing behind.
+    /// Expects the provider's refusal in one line, with the exit code of a wrong secret, and nothing left.
     private func expectRefusal(
         _ words: String, _ more: [String: String] = [:], sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
@@ -87,7 +87,7 @@ import Testing
         let bytes = try #require(parts.count > 9 ? Data(base64Encoded: String(parts[9])) : nil)
         #expect(bytes.count == 32)
         let traffic = Data(try tpm.traffic())
-        // The tap works: it shows the first reply of a TPM, TPM_ST_NO_SESSIONS and no error.
+        // The log must contain the first reply of a TPM: TPM_ST_NO_SESSIONS and no error.
         #expect(traffic.range(of: Data([0x80, 0x01, 0, 0])) != nil && traffic.count > 5000)
         #expect(traffic.range(of: bytes) == nil)
     }
@@ -119,7 +119,7 @@ import Testing
         try enroll().succeeded()
         let lines = try String(contentsOfFile: sealed, encoding: .utf8).split(separator: "\n").map(String.init)
         for (index, line) in lines.enumerated() {
-            // Replaces a digit or letter in the middle.
+            // Replace a digit or letter in the middle.
             var characters = Array(line)
             let middle = characters.count / 2
             characters[middle] = characters[middle] == "a" ? "b" : "a"
@@ -141,11 +141,11 @@ import Testing
     @Test("a TPM that is off, hangs, or is not there")
     func tpmThatIsOff() throws {
         try enroll().succeeded()
-        // The tools' timeout, shortened for a test.
+        // A script shortens the timeout of the tools.
         let bin = place.file("bin")
         try FileManager.default.createDirectory(atPath: bin, withIntermediateDirectories: false)
-        // Another process writes the script. A child that another test starts would inherit our descriptor for writing,
-        // and the script could not be executed (ETXTBSY).
+        // Another process writes the script, because another test's child would inherit our descriptor for writing, and
+        // the script could not be executed (ETXTBSY).
         let script = "#!/bin/sh\nshift 4\nexec /usr/bin/timeout -k 1 1 \"$@\"\n"
         try Command(["sh", "-c", "cat >'\(bin)/timeout' && chmod 755 '\(bin)/timeout'"], input: script).run()
             .succeeded()
@@ -169,16 +169,15 @@ import Testing
         var outcome = try onTerminal(["New PIN: =1234", "Once more: =1235"], enrolling)
         #expect(outcome.code == "exit 1" && outcome.errors == "vaultfs-tpm2: the two are not the same\n")
         #expect(try place.slots().count == 1 && !FileManager.default.fileExists(atPath: sealed))
-        // After an interruption it restores the terminal and leaves nothing behind (`onTerminal` checks the terminal,
-        // the lines below the rest).
+        // After an interruption the provider restores the terminal, as `onTerminal` checks, and leaves nothing, as the
+        // lines below check.
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =^C"], enrolling)
         #expect(outcome.code == "exit 1", "\(outcome)")
         let asking = Array(enrolling.dropLast(2))
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)", "\(SlotPlace.question)^C"], asking)
         #expect(outcome.code != "exit 0" && !FileManager.default.fileExists(atPath: sealed), "\(outcome)")
         try expectNothingLeft()
-        // Objects that an interrupted tool leaves in the TPM are removed with its connection, if there is a resource
-        // manager.
+        // A resource manager would remove an interrupted tool's objects from the TPM. There is none here, so restart.
         try tpm.restart()
         outcome = try onTerminal(["New PIN: =\(pin)", "Once more: =\(pin)"], enrolling)
         #expect(outcome.code == "exit 0", "\(outcome)")
@@ -221,7 +220,7 @@ import Testing
     func linksThatWaitInShared() throws {
         try place.directory.write("victim", "mine")
         let (victim, absent) = (place.file("victim"), place.file("absent"))
-        // At a predictable name: it contains the id of the process that becomes the script.
+        // The link has a predictable name: it contains the id of the process that becomes the script.
         let planting = ["sh", "-c", "ln -s \"$1\" \"$2.$$\"; shift 2; exec \"$@\"", "sh", victim, sealed]
         try Command(
             planting + ["env", "vaultfs-tpm2", "enroll", place.vault, sealed] + place.opening,
@@ -229,7 +228,7 @@ import Testing
         ).run().succeeded()
         #expect(try String(contentsOfFile: victim, encoding: .utf8) == "mine")
         try open().succeeded()
-        // At the file's own name.
+        // This link has the file's own name.
         try Command(["ln", "-sf", absent, sealed]).run().succeeded()
         let result = try enroll()
         #expect(result.exitCode == 1 && result.errors == "vaultfs-tpm2: \(sealed) is there already\n", "\(result)")
@@ -248,7 +247,7 @@ import Testing
         #expect(result.exitCode == 4 && result.errors.contains("\(sealed) is for another vault"), "\(result)")
     }
 
-    /// Everything except tpm2-tools.
+    /// Returns a PATH with everything except tpm2-tools.
     private func pathWithoutTools() throws -> String {
         let directory = place.file("few")
         let names = ["env", "sh", "sed", "tr", "grep", "head", "cat", "rm", "base64", "sha256sum", "timeout"]

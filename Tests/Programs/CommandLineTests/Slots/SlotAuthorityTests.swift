@@ -2,10 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Changes to slots that the secret of an expiring slot allows (FileFormat, Leases).
+/// Changes to slots allowed with the secret of an expiring slot (FileFormat, Leases).
 @Suite(.timeLimit(.minutes(20))) struct SlotAuthorityTests {
     private let place: SlotPlace
-    /// The options that open the vault with slot 2, which ends.
+    /// The options to open the vault with slot 2, which expires.
     private let leased: [String]
     private let new: [String]
 

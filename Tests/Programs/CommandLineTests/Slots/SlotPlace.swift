@@ -2,18 +2,18 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The same answer for each try at a terminal.
+/// Returns the same answer for each of three tries at a terminal.
 func thrice(_ answer: String) -> [String] { [answer, answer, answer] }
 
 /// A vault for tests of `vaultfs slot` through the binary, and files with secrets.
 final class SlotPlace {
     static let passphrase = "correct horse"
-    /// The question for a secret of the vault by a command that changes slots, and the mark before its answer.
+    /// The question for a secret of the vault by a command to change slots, and the mark before its answer.
     static let question = "Passphrase that opens the vault now: ="
 
     let directory: TemporaryDirectory
     let vault: String
-    /// The options that open the vault.
+    /// The options to open the vault.
     let opening: [String]
 
     init() throws {
@@ -31,7 +31,7 @@ final class SlotPlace {
         try Command(launcher + [Products.binary] + arguments, input: input).run()
     }
 
-    /// `vaultfs slot ACTION VAULT ARGUMENTS`.
+    /// Runs `vaultfs slot ACTION VAULT ARGUMENTS`.
     func slot(_ action: String, _ arguments: [String], input: String? = nil) throws -> CommandResult {
         try run(["slot", action, vault] + arguments, input: input)
     }
@@ -69,7 +69,7 @@ final class SlotPlace {
         return code == 0
     }
 
-    /// Expects one line `vaultfs: …` with these words, this exit code, and an unchanged vault when `body` ends.
+    /// Expects one line `vaultfs: …` with these words, this exit code, and an unchanged vault after `body`.
     func expectRefusal(
         _ exitCode: Int32, _ words: String, sourceLocation: SourceLocation = #_sourceLocation,
         _ body: () throws -> CommandResult

@@ -3,8 +3,8 @@ import Testing
 @testable import ArgumentParser
 @testable import vaultfs
 
-/// The definitions of commands and options. ArgumentParser checks them at each start of a debug build, but never in an
-/// optimized build, which `scripts/test` runs.
+/// The definitions of commands and options. `scripts/test` runs an optimized build, in which ArgumentParser does not
+/// check them. It does at each start of a debug build.
 @Suite struct CommandDefinitionTests {
     @Test("names, positions and keys of all options fit together")
     func namesPositionsAndKeys() throws { try check(VaultFS.self) }

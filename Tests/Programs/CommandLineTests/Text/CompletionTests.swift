@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Completions that a shell offers after the tab key.
+/// Completions offered by a shell after the tab key.
 @Suite(.timeLimit(.minutes(20))) struct CompletionTests {
     @Test(
         "bash completes commands, options and values",
@@ -38,14 +38,14 @@ import Testing
     func bash(words: [String], expected: [String]) throws {
         let directory = try TemporaryDirectory()
         try directory.write("letter", "")
-        // bash would run it.
+        // bash must not run this name.
         try directory.write("$(touch run)", "")
         try directory.write("two words", "")
         try directory.write("secret", "a long passphrase")
-        // With a slot for the passphrase and one for the recovery key.
+        // The vault has a slot for the passphrase and one for the recovery key.
         let options = ["--passfile", directory.appending("secret"), "--scrypt-logn", "10"]
         try Command([Products.binary, "init", directory.appending("vault")] + options).run().succeeded()
-        // Variables as readline sets them. The options of complete(1) that the function would query are absent.
+        // The variables are as readline sets them. The options of complete(1) that the function would query are absent.
         let script = """
             cd '\(directory.path)' || exit
             HOME=$PWD

@@ -14,7 +14,7 @@ import Testing
         ).dropLast().map(String.init)
     }
 
-    /// The words of every command, the program's own first.
+    /// Returns the words of every command, the program's own first.
     private static func commands(_ command: any ParsableCommand.Type, _ words: [String]) -> [[String]] {
         [words]
             + command.configuration.subcommands.flatMap { commands($0, words + [$0.configuration.commandName ?? ""]) }

@@ -2,12 +2,12 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The commands that the manual shows for slots, in order, on a vault as `vaultfs init` makes it.
+/// The manual's commands for slots, in order, on a vault made by `vaultfs init`.
 @Suite(.timeLimit(.minutes(20))) struct ManualCommandTests {
     @Test("the commands for slots work in order")
     func slots() throws {
         let home = try TemporaryDirectory()
-        // Stands in for the person who types: the owner's secret, and another secret for a slot that ends.
+        // These files stand in for the person who types: the owner's secret, and another for an expiring slot.
         try home.write("owner", "correct horse")
         try home.write("guest", "battery staple")
         let vault = home.appending("Vault")
@@ -28,7 +28,7 @@ import Testing
             """
         let block = try Products.manualBlock("Keys", with: "vaultfs slot add")
         let script = "set -e\n" + functions + "\n" + block.replacing("/media/stick", with: home.appending("stick"))
-        // Several keys are derived at full cost.
+        // This takes long, because several keys are derived at full cost.
         try Command(
             ["sh", "-c", script], environment: ["HOME": home.path, "BINARY": Products.binary], timeout: .seconds(300)
         ).run().succeeded()

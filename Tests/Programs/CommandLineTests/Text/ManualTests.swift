@@ -5,7 +5,7 @@ import Testing
 
 @testable import vaultfs
 
-/// The manual pages, as `scripts/package` makes them. `--help` and the sources define what they must contain.
+/// The manual pages made by `scripts/package`. `--help` and the sources define their required content.
 @Suite(.timeLimit(.minutes(20))) struct ManualTests {
     private static let scripts = "\(Products.root)/scripts/docs"
     /// Every subcommand of `vaultfs`, with the name of its page.
@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    /// The pages of section 7, and the chapter of each.
+    /// The pages of section 7, with their chapters.
     private static let chapters = [
         "vaultfs-first-hour": "FirstHour", "vaultfs-locking": "Locking", "vaultfs-keys": "Keys",
         "vaultfs-transfer": "Transfer", "vaultfs-views": "Views", "vaultfs-backup": "Sync", "vaultfs-sync": "Sync",
@@ -40,14 +40,14 @@ import Testing
         ).run().succeeded()
     }
 
-    /// The text of a page, without escape sequences.
+    /// Returns a page's text without escape sequences.
     private func page(_ name: String, section: Int = 1) throws -> String {
         try String(contentsOfFile: directory.appending("\(name).\(section)"), encoding: .ascii)
             .replacingOccurrences(of: "\\-", with: "-").replacingOccurrences(of: "\\(aq", with: "'")
             .replacingOccurrences(of: "\\fB", with: "").replacingOccurrences(of: "\\fR", with: "")
     }
 
-    /// The options at the start of lines of a help text: `-f, --foreground`.
+    /// Returns the options at the beginning of a help text's lines: `-f, --foreground`.
     private func options(_ help: String) -> [String] {
         help.split(separator: "\n").filter { $0.hasPrefix("  -") }.flatMap { line in
             line.split(separator: " ").prefix { $0.hasPrefix("-") }.map { $0.filter { $0 != "," } }
@@ -64,7 +64,7 @@ import Testing
             for option in options { #expect(text.contains("\n\(option)") || text.contains(", \(option)"), "\(name)") }
             #expect(above.contains("\(name)(1)\n"))
             #expect(!text.contains("--daemon-channel"))
-            // Slips in the sources of the help.
+            // Find slips in the sources of the help.
             #expect(!text.contains("> <") && !text.contains(/[^ .]  +[^ ]/), "\(name)")
         }
     }
@@ -126,7 +126,7 @@ import Testing
                 let title = heading.dropFirst("## ".count).uppercased().replacing("'", with: "\\(cq")
                 #expect(text.contains("\n\(title)\n"), "\(name): \(heading)")
             }
-            // Another name of a page is found with the first.
+            // A page with two names is found under the first.
             #expect(first.contains("\n\(name)(7)\n") || name == "vaultfs-sync", "\(name)")
         }
         #expect(try page("vaultfs-slot-add").contains("vaultfs-keys(7)"))

@@ -5,7 +5,7 @@ import Testing
 @testable import VaultCare
 @testable import vaultfs
 
-/// The progress shown for long work.
+/// Progress shown for long work.
 @Suite(.timeLimit(.minutes(20))) struct ProgressTests {
     @Test("of a rekey: how much is done, how fast, how long it will be")
     func ofRekey() {
@@ -15,11 +15,11 @@ import Testing
         #expect(
             Self.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
                 == "[##########          ]  50%  0:09 left  120 of 240 files  9.0 GiB  1.0 GiB/s")
-        // No estimate of the remaining time.
+        // There is no estimate of the remaining time yet.
         #expect(
             Self.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
                 == "[                    ]   0%  0 of 0 files  0 B  0 B/s")
-        // There was more work than the survey had found.
+        // There was more work than the survey has found.
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
             Self.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
@@ -32,11 +32,11 @@ import Testing
             .joined(separator: "  ")
     }
 
-    /// Work that takes a time for each byte, and for each file about the time that is assumed.
+    /// Simulates work with a time for each byte, and for each file about the assumed time.
     @Test(
         "the time left counts files and bytes",
         arguments: [
-            // Large files first: of the bytes, nearly all are done after the first tenth of the time.
+            // Large files come first, so nearly all bytes are done after a tenth of the time.
             [(files: 4, size: 512 << 20, count: 1), (files: 8000, size: 1000, count: 1)],
             [(files: 8000, size: 1000, count: 1), (files: 4, size: 512 << 20, count: 1)],
             [(files: 800, size: 1000, count: 10), (files: 1, size: 200 << 20, count: 10)],
@@ -108,7 +108,7 @@ import Testing
     )
     func onTerminalItIsThere(words: [String], mebibytes: Int, expected: String) throws {
         var shown = ""
-        // On a busy machine the command may have done all of it before it is stopped, or at once afterwards.
+        // On a busy machine the command may finish before it is stopped, or at once afterwards, so try again with more.
         for attempt in 0..<5 {
             shown = try self.shown(words, mebibytes: mebibytes << attempt)
             #expect(shown.hasSuffix("exit 0\n"), "\(shown)")
@@ -128,7 +128,7 @@ import Testing
         Issue.record("no progress line")
     }
 
-    /// The terminal's output of a command that is stopped for a while.
+    /// Returns the terminal's output of a command that is stopped for a while.
     /// - Parameter columns: the terminal's width from that stop on. 0 for an unknown one.
     private func shown(_ words: [String], mebibytes: Int, columns: Int = 0) throws -> String {
         let directory = try TemporaryDirectory(in: "/dev/shm")

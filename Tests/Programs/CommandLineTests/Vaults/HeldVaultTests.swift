@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A vault that a process of this machine writes by another path. `vaultfs.lock` shows it.
+/// A vault written by another process on this machine, under another path. `vaultfs.lock` shows this.
 @Suite(.timeLimit(.minutes(20))) struct HeldVaultTests {
     private let place: SlotPlace
     private var lockFile: URL { URL(fileURLWithPath: place.vault + "/vaultfs.lock") }

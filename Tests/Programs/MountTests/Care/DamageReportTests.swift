@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The log, the events and the status of a mount in which programs meet damage.
+    /// The log, the events and the status of a mount with damage found by programs.
     @Suite struct DamageReports {
         /// A vault with damage, its mount in the foreground, and `events`.
         private final class Place {
@@ -11,7 +11,7 @@ extension PlainMountTests {
             let daemon: RunningProcess
             let events: RunningProcess
 
-            /// - Parameter damage: of the vault with `dir/diary` (11 chunks) and `other`.
+            /// - Parameter damage: damages the vault with `dir/diary` (11 chunks) and `other`.
             init(_ damage: (VaultUnderTest) throws -> Void) throws {
                 vault = try VaultUnderTest(arguments: ["--chunk-size", "4096"])
                 try vault.mount()
@@ -43,7 +43,7 @@ extension PlainMountTests {
                 #expect(daemon.wait(timeout: .seconds(20)) == 0)
             }
 
-            /// The lines of the log about damage.
+            /// The log's lines about damage.
             var logged: [String] {
                 daemon.errors.split(separator: "\n").compactMap { line in
                     line.range(of: "damaged: ").map { String(line[$0.lowerBound...]) }
@@ -78,7 +78,7 @@ extension PlainMountTests {
             #expect(event["reason"] as? String == "chunk 2: its data is damaged")
             let stored = try #require(event["encryptedPath"] as? String)
             #expect(FileManager.default.fileExists(atPath: "\(place.vault.vault)/\(stored)"))
-            // A lock hides the name.
+            // A lock must hide the name.
             try place.vault.vaultfs(["lock", place.vault.mountpoint]).succeeded()
             #expect(try place.problems() == ["damaged: encrypted path \(stored): chunk 2: its data is damaged"])
             try place.end()

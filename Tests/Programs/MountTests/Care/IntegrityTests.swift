@@ -2,8 +2,8 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A change made on disk, and the tree that the mount then shows: the lines of look.py for the entries that the change
-/// affects (an empty list: the entry is missing). All other entries must be unchanged.
+/// A change made on disk, and the tree as the mount then shows it: look.py's lines for the affected entries. An empty
+/// list stands for a missing entry. All other entries must be unchanged.
 struct Tampering: CustomTestStringConvertible, Sendable {
     let change: [String]
     let shows: [String: [String]]
@@ -13,7 +13,7 @@ struct Tampering: CustomTestStringConvertible, Sendable {
         self.shows = shows
     }
 
-    /// Reading `path` of `size` bytes fails in `ranges` only.
+    /// Expects reads of `path`, of `size` bytes, to fail in `ranges` only.
     init(_ change: String, reading path: String, of size: Int, failsIn ranges: String) {
         self.init(change, [path: ["file\t\(size)\t\(ranges)\t\(path)"]])
     }
@@ -42,7 +42,7 @@ struct Tampering: CustomTestStringConvertible, Sendable {
         .init("set_class file 9", reading: "file", of: 41083, failsIn: "open: EIO"),
     ]
 
-    /// Every field of the header.
+    /// Changes of every field of the header.
     static let inHeaders = [0, 3, 4, 5, 6, 7, 8, 15, 16, 40, 63, 64, 95, 96, 103, 104, 105, 111, 112, 127].map {
         Tampering("flip_header file \($0)", reading: "file", of: 41083, failsIn: "open: EIO")
     }
@@ -70,16 +70,15 @@ struct Tampering: CustomTestStringConvertible, Sendable {
 }
 
 extension PlainMountTests {
-    /// Every promise of the format, broken on disk.
+    /// The format's promises, each broken on disk.
     @Suite struct Integrity {
-        /// The result of `made()`, once for all tests. It is an archive, which leaves nothing on disk when the tests
-        /// end.
+        /// The result of `made()`, once for all tests. As an archive it leaves nothing on disk when the tests end.
         private static let original = Result { () throws in
             let (vault, listing) = try made(chunkSize: 4096)
             return (archive: try vault.archive(), listing: listing)
         }
 
-        /// A vault with a tree in it, unmounted, and the output of look.py for the tree.
+        /// Returns an unmounted vault with a tree in it, and look.py's output for the tree.
         static func prepared() throws -> (VaultUnderTest, listing: String) {
             let (archive, listing) = try original.get()
             return (try VaultUnderTest(from: archive), listing)
@@ -100,7 +99,7 @@ extension PlainMountTests {
             return (vault, listing)
         }
 
-        /// The listing with the lines of some entries replaced.
+        /// Returns the listing with some entries' lines replaced.
         static func expected(_ listing: String, _ shows: [String: [String]]) -> [String] {
             let kept = listing.split(separator: "\n").filter { line in
                 shows[String(line.split(separator: "\t").last ?? "")] == nil

@@ -3,16 +3,16 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The format as two implementations see it: the mount reads files that the other wrote, and the independent reader
-    /// reads files that the mount wrote.
+    /// The format in two implementations: the mount reads the other's files, and the independent reader reads the
+    /// mount's.
     @Suite struct Readers {
         static let vectors = ["vault-4096", "vault-16384"]
 
-        /// `kind class size content path` without the class, in the form that look.py prints.
+        /// Returns `kind class size content path` without the class, in look.py's form.
         static func withoutClass(_ listing: String) -> String {
             listing.split(separator: "\n").map { line in
                 let fields = line.split(separator: "\t", omittingEmptySubsequences: false)
-                // The line of an attribute has no class: kind, name, size, digest, path.
+                // An attribute's line has no class: kind, name, size, digest, path.
                 return fields[0] == "xattr"
                     ? String(line) : (fields.prefix(1) + fields.dropFirst(2)).joined(separator: "\t")
             }.joined(separator: "\n")

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// `vaultfs rekey`, and the result as the mount and the independent reader see it.
+    /// `vaultfs rekey`, with the result as seen by the mount and the independent reader.
     @Suite struct Rekeying {
-        /// The size of the largest temporary file in the vault's root.
+        /// Returns the size of the largest temporary file in the vault's root.
         private static func temporarySize(_ vault: String) throws -> Int {
             try FileManager.default.contentsOfDirectory(atPath: vault).filter { $0.hasPrefix("vaultfs.tmp.") }.map {
                 var status = stat()
@@ -13,7 +13,7 @@ extension MountTests {
             }.max() ?? 0
         }
 
-        /// Kills the rekey with the large file half done. Starts over if the rekey was faster than this test.
+        /// Kills the rekey with the large file half done. Starts over if the rekey was too fast.
         private static func runKilledInTheMiddle(_ rekey: [String], _ vault: VaultUnderTest) throws {
             for _ in 0..<20 {
                 let running = try vault.account.command([vault.account.binary] + rekey).start()
@@ -36,7 +36,7 @@ extension MountTests {
 
         @Test("killed halfway, mounted and written, the rekey continues to the end", arguments: Settings.accounts)
         func killed(setting: Setting) throws {
-            // Only a few chunks, because the independent reader is slow.
+            // The file has only a few chunks, because the independent reader is slow.
             let vault = try setting.vault(arguments: ["--chunk-size", "65536"])
             let secret = ["--passfile", vault.passfile]
             try vault.vaultfs(

@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 extension PlainMountTests {
-    /// `import` and `export` beside mounts: of the same vault, and of another encrypted file system.
+    /// `import` and `export` beside mounts of the same vault, and of another encrypted file system.
     @Suite(.enabled(if: Products.isRoot, "takes root")) struct Transfers {
         private let vault: VaultUnderTest
         private let directory: TemporaryDirectory
@@ -42,7 +42,7 @@ extension PlainMountTests {
             let out = directory.appending("out")
             let export = ["export", vault.vault, out, "--passfile", vault.passfile, "--preserve-special"]
             #expect(try vault.vaultfs(export).exitCode == FailureCode.inUse.rawValue)
-            // A reader does not conflict with another reader.
+            // A reader does not exclude another.
             try vault.remount(["-o", "ro"])
             try vault.vaultfs(export).succeeded()
             try expectSame(tree, out)

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// `vaultfs verify` of a vault that is mounted and being written.
+    /// `vaultfs verify` of a mounted vault while a program writes to it.
     @Suite struct VerifyingMounted {
         private func verify(_ vault: VaultUnderTest) throws -> CommandResult {
             try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
@@ -36,7 +36,7 @@ extension PlainMountTests {
             }
         }
 
-        /// At every check another chunk is damaged, and one chunk always is.
+        /// One chunk is always damaged, but at every check another one.
         @Test("a chunk that changed at every check is neither whole nor damaged: its own exit code")
         func notTold() throws {
             let vault = try VaultUnderTest()
@@ -63,7 +63,7 @@ extension PlainMountTests {
             }
             try poll("the first damage", timeout: .seconds(30)) { flipping.output == "begun\n" }
             var result = try verify(vault)
-            // If that program has to wait from one check to the next, the damage is the same.
+            // If the other program was delayed between two checks, both find the same damage, so try again.
             for _ in 1..<20 where result.exitCode != Failure.undetermined.rawValue { result = try verify(vault) }
             #expect(result.exitCode == Failure.undetermined.rawValue, "\(result)")
             #expect(result.output.contains("busy: f: "), "\(result)")
@@ -78,7 +78,7 @@ extension PlainMountTests {
             try vault.account.run(["sh", "-c", "head -c 50000 /dev/urandom >\(vault.mountpoint)/f"]).succeeded()
             let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
             #expect(result.exitCode == 0 && result.output.split(separator: "\n").count == 1, "\(result)")
-            // root does not search for a run-time directory that only the daemon's environment names.
+            // Only the daemon's environment names its run-time directory, so root does not find it.
             let info = try Command([Products.binary, "info", vault.vault]).run().succeeded()
             #expect(info.output.contains(/in use +by process \d+ \(vaultfs\)\n/), "\(info)")
             try vault.unmount()

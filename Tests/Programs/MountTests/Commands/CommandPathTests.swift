@@ -3,7 +3,8 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Paths that people type: the vault for its mountpoint, no path at all, several. And mounts without a daemon that answers.
+    /// Paths as people type them: the vault for its mountpoint, no path, several. Also mounts without a reachable
+    /// daemon.
     @Suite struct CommandPaths {
         @Test("commands for a mount take the vault's path", arguments: Settings.accounts)
         func vaultForMountpoint(setting: Setting) throws {
@@ -45,7 +46,7 @@ extension PlainMountTests {
             #expect(row?.hasPrefix("dead ") == true && row?.hasSuffix(" \(vault.vault)") == true, "\(all)")
             let lock = try vault.vaultfs(["lock", vault.vault]).succeeded()
             #expect(lock.output.contains("its daemon has ended"))
-            // These cannot do what they promise.
+            // These commands cannot do their work without a daemon.
             for command in ["sync", "unlock", "events"] {
                 expectFailure(try vault.vaultfs([command, vault.mountpoint]), .mountpoint, naming: removal)
             }
@@ -95,7 +96,7 @@ extension PlainMountTests {
         func outOfReach(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
-            // Root's daemons have their sockets in one place, so this is about users; root's case must work too.
+            // This is about users, because root's daemons have their sockets in one place. Root's case must work too.
             let elsewhere = ["XDG_RUNTIME_DIR": "/nonexistent"]
             if !setting.isRoot {
                 let status = try vault.account.run([vault.account.binary, "status"], environment: elsewhere)
@@ -109,7 +110,7 @@ extension PlainMountTests {
             try vault.account.run(
                 [vault.account.binary, "unmount", vault.mountpoint], environment: elsewhere, timeout: .seconds(60)
             ).succeeded()
-            // The kernel closes the daemon's connections just before its end.
+            // The command returns after the kernel has closed the daemon's connections, just before the daemon's end.
             try vault.awaitDaemonsEnd(timeout: .seconds(1))
         }
 
@@ -151,7 +152,7 @@ extension PlainMountTests {
             try vault.mount()
             try vault.account.run(["sh", "-ec", "echo 1 >$1/f; rm -r $2/vaultfs", "sh", vault.mountpoint, runtime])
                 .succeeded()
-            // Its lock file's directory has gone too, so it is locked.
+            // The lock file's directory has gone too, so the vault is locked.
             try poll("the unlock") { try vault.vaultfs(["unlock", vault.mountpoint]).exitCode == 0 }
             #expect(try vault.account.run(["cat", "\(vault.mountpoint)/f"]).succeeded().output == "1\n")
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()

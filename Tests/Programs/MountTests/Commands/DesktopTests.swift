@@ -3,13 +3,13 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The examples, run by an ordinary user with stand-ins for the desktop's programs. (root's default lock file
-    /// applies to the whole machine.)
+    /// The examples, run by an ordinary user with stand-ins for the desktop's programs. They need such a user because
+    /// root's default lock file applies to the whole machine.
     @Suite(.enabled(if: Settings.hasOrdinaryUser, "the examples are an ordinary user's")) struct Desktop {
         private static let examples = "\(Products.root)/examples"
         private static let packaging = "\(Products.root)/packaging"
 
-        /// A user's vault, with the examples and the programs of the package in `plain`.
+        /// Makes a user's vault, with the package's examples and programs in `plain`.
         private func vault() throws -> VaultUnderTest {
             let vault = try Setting.userOnTmpfs.vault()
             try Command(["cp", "-r", Self.examples, Self.packaging, vault.plain]).run().succeeded()

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Wrong or hostile input: one line, an exit code, nothing lost.
+    /// Wrong or hostile input. It must give one line and an exit code, without any loss.
     @Suite struct Errors {
         @Test("wrong passphrase", arguments: Settings.accounts)
         func wrongPassphrase(setting: Setting) throws {
@@ -166,7 +166,7 @@ extension PlainMountTests {
             try vault.account.run(["rm", "\(vault.plain)/link"]).succeeded()
             expectFailure(try mount(on: ["\(vault.vault)/missing"]), .mountpoint, naming: "is inside the vault")
             if !setting.isRoot {
-                // The file system's root is another user's.
+                // Another user owns the file system's root.
                 expectFailure(try mount(on: ["/vaultfs-missing"]), .mountpoint, naming: "is not yours")
             }
             expectFailure(try mount(on: [vault.passfile]), .mountpoint)

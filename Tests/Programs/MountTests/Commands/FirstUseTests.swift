@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The first commands of a new user: the output of `mount`, `--quiet`, a mountpoint that is made.
+    /// A new user's first commands: the output of `mount`, `--quiet`, and a mountpoint made by `mount`.
     @Suite struct FirstUse {
         private func shell(_ vault: VaultUnderTest, _ script: String) throws -> CommandResult {
             let command = ["sh", "-c", "v=$0; vault=$1; pass=$2; cd $3; \(script)", vault.account.binary, vault.vault]
@@ -24,10 +24,10 @@ extension PlainMountTests {
                 let result = try vault.vaultfs(quiet + [vault.mountpoint]).succeeded()
                 #expect(result.output.isEmpty && result.errors.isEmpty, "\(result)")
             }
-            // Asked for, so it is printed.
+            // The status is printed because the user asked for it.
             #expect(try vault.vaultfs(["-q", "status", vault.mountpoint]).output.contains("unlocked"))
             try vault.unmount()
-            // An error is printed, and so is a name after --.
+            // An error is printed. `-q` after `--` is a name.
             let failed = try vault.vaultfs(["lock", "--", "-q"])
             #expect(failed.exitCode != 0 && failed.errors.contains("-q"), "\(failed)")
         }
@@ -38,8 +38,8 @@ extension PlainMountTests {
             let mount = "$v mount $vault made --passfile $pass"
             let ended = try shell(vault, "\(mount) && echo x >made/f && $v unmount made && ls")
             #expect(ended.exitCode == 0 && !ended.output.contains("made\n"), "\(ended)")
-            // Left by another program's unmount: nobody but root can write to it, and mount takes it again.
-            // The daemon ends shortly after that.
+            // After another program's unmount the mountpoint is left. Only root can write to it, and `mount` takes it
+            // again. The daemon ends shortly after.
             let again = "until \(mount); do sleep 0.05; done"
             let script = "\(mount) && fusermount3 -u made && stat -c %a made && \(again) && cat made/f"
             let left = try shell(vault, "\(script) && $v unmount made")

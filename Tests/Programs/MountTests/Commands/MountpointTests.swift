@@ -3,14 +3,14 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// A mountpoint that the mount makes.
+    /// Mountpoints made by the mount.
     @Suite struct Mountpoints {
         @Test("a missing one is made, for the user alone, and goes with the mount", arguments: Settings.accounts)
         func made(setting: Setting) throws {
             let vault = try setting.vault()
             let missing = "\(vault.plain)/made"
             let mount = ["mount", vault.vault, missing]
-            // Not before everything else is right.
+            // The mountpoint is made only once everything else is right.
             expectFailure(try vault.vaultfs(mount + ["--passfile", "/dev/fd/0"], input: "wrong"), .wrongSecret)
             #expect(!FileManager.default.fileExists(atPath: missing))
             try vault.vaultfs(mount + ["--passfile", vault.passfile]).succeeded()
@@ -30,7 +30,7 @@ extension PlainMountTests {
             #expect(!FileManager.default.fileExists(atPath: missing))
         }
 
-        /// Programs that exchange the mountpoint `$1` for `$2`, an empty directory.
+        /// Programs to exchange the mountpoint `$1` for `$2`, an empty directory.
         private static let exchanges = [
             "rmdir $1; ln -s $2 $1", "rmdir $1; mkdir $1", "mv $1 $1.old; mv $2 $1",
             "mv ${1%/*} ${1%/*}.old; mkdir ${1%/*}; mv $2 $1", "mv ${1%/*} ${1%/*}.old; ln -s ${2%/*} ${1%/*}",
@@ -46,7 +46,7 @@ extension PlainMountTests {
             for isMissing in [false, true] {
                 try vault.account.run(["rm", "-rf", "\(parent).old"]).succeeded()
                 try vault.account.run(["mkdir", "-p", isMissing ? parent : mountpoint, victim]).succeeded()
-                // The provider is asked for the secret after the check.
+                // The daemon asks this provider for the secret after the check.
                 let secret = Data(VaultUnderTest.passphrase.utf8).base64EncodedString()
                 let answer = #"{"secret":{"kind":"passphrase","bytes":"\#(secret)"}}"#
                 let script = "\(vault.plain)/exchange"
@@ -99,7 +99,7 @@ extension PlainMountTests {
                 .succeeded()
             for (name, mountpoint) in [("a vault", "Private"), ("another", "another.open")] {
                 let path = "\(vault.plain)/\(name)"
-                // On the disk of the home directory. Otherwise the mountpoint would be there, and not beside the vault.
+                // The vault is on the home directory's disk. Otherwise its mountpoint would be in the home directory.
                 let made = try vault.account.run(
                     [vault.account.binary, "init", path, "--keyfile", keyfile],
                     environment: vault.environment.merging(["HOME": vault.plain]) { _, new in new }
@@ -111,7 +111,7 @@ extension PlainMountTests {
                 ).succeeded()
                 Products.countMount()
                 try vault.vaultfs(["unmount", "\(vault.plain)/\(mountpoint)"]).succeeded()
-                // The next vault gets another name only beside one that is there.
+                // The next vault gets another name only if this directory exists.
                 try vault.account.run(["mkdir", "\(vault.plain)/\(mountpoint)"]).succeeded()
             }
         }

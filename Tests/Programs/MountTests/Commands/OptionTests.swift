@@ -5,7 +5,7 @@ import Testing
 extension PlainMountTests {
     /// Mount options (`-o`), tested by their effect.
     @Suite struct Options {
-        /// Runs a check of mount_options.py under each list of options in turn.
+        /// Runs a check of mount_options.py under each list of options.
         private func expect(
             _ vault: VaultUnderTest, _ check: String, _ expected: [(options: String, outcome: String)],
             as account: Account? = nil, preparing: Bool = false

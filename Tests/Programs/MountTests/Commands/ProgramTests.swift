@@ -2,8 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Real programs. Each is a script that gets the mount and a scratch directory beside it, and either succeeds or
-    /// fails.
+    /// Real programs. Each is a script that gets the mount and a scratch directory beside it, and succeeds or fails.
     @Suite struct Programs {
         static let scripts = [
             "sqlite.sh", "git.sh", "archive.sh", "video.sh", "compiler.sh", "fio.sh", "locks.sh",

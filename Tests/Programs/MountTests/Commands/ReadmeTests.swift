@@ -3,12 +3,12 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The README's commands for a new user. Only root has an ordinary user without other mounts, which
-    /// `vaultfs unmount --all` would end.
+    /// The README's commands for a new user. They need root, which has an ordinary user without other mounts, because
+    /// `vaultfs unmount --all` would end those.
     @Suite(.enabled(if: Products.isRoot && Settings.hasOrdinaryUser, "root makes the user")) struct Readme {
         private static let readme = "\(Products.root)/README.md"
 
-        /// The lines of the code blocks under a heading.
+        /// Returns the lines of the code blocks under a heading.
         private func commands(under heading: String) throws -> [String] {
             let text = try String(contentsOfFile: Self.readme, encoding: .utf8)
             let section = try #require(text.split(separator: "\n## ").first { $0.hasPrefix("\(heading)\n") })
@@ -25,7 +25,7 @@ extension PlainMountTests {
             try home.write("passphrase", VaultUnderTest.passphrase)
             chmod(home.appending("passphrase"), 0o600)
             try account.own(home.path)
-            // Stands in for the person who types the passphrase, and looks at the mount after each command.
+            // Stands in for the person who types the passphrase and looks at the mount after each command.
             var script = """
                 set -e
                 trap 'status=$?; fusermount3 -uz ~/Private 2>/dev/null || :; exit $status' EXIT

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Sources of a vault's secret, other than typed input.
+    /// Sources of a vault's secret other than typed input.
     @Suite struct SecretSources {
         private let vault: VaultUnderTest
         private let provider: String
@@ -13,7 +13,7 @@ extension MountTests {
             provider = "\(vault.store.path)/provider"
         }
 
-        /// `verify` opens the vault without a mount.
+        /// Opens the vault without a mount, with `verify`.
         private func open(
             _ arguments: [String], environment: [String: String] = [:], launcher: [String] = []
         ) throws -> CommandResult {
@@ -21,7 +21,7 @@ extension MountTests {
                 .run()
         }
 
-        /// A provider that keeps its input and replies with `answer`, a line of a shell script.
+        /// Makes a provider that keeps its input and replies with `answer`, a line of a shell script.
         private func answering(_ answer: String) throws -> [String] {
             let script = "cat > \(provider).request\n\(answer)\n"
             try Data(script.utf8).write(to: URL(fileURLWithPath: provider))
@@ -40,7 +40,7 @@ extension MountTests {
             let slot = try #require((request["slots"] as? [[String: Any]])?.first)
             #expect(request["request"] as? String == "secret" && (request["vault"] as? String)?.count == 32)
             #expect(slot["id"] as? Int == 1 && slot["kind"] as? String == "passphrase")
-            // Locked with its keys forgotten, so the vault's secret is requested again.
+            // This lock forgets the keys, so the unlock needs the vault's secret again.
             try vault.mount(["--on-lock", "forget"])
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             try Command(["rm", "\(provider).request"]).run().succeeded()
@@ -67,7 +67,7 @@ extension MountTests {
         func commands() throws {
             expectFailure(try open(["--extpass", "head -c 300000 /dev/zero"]), .wrongSecret, naming: "has over 65536")
             expectFailure(try open(["--extpass", "yes"]), .wrongSecret, naming: "has over 65536")
-            // A process stays behind: long enough to finish the output, or for ever.
+            // A process stays after its parent: long enough to finish the output, or for ever.
             let late = "{ sleep 0.2; cat '\(vault.passfile)'; } & exit 0"
             try open(["--extpass", late]).succeeded()
             let left = try open(["--extpass", "sleep 300 & echo $! > \(provider).pid; cat '\(vault.passfile)'"])
@@ -97,7 +97,7 @@ extension MountTests {
             return (recovery, keyfile, secrets + text.split(separator: "-").map(String.init))
         }
 
-        /// Visible data of the processes that serve the mount.
+        /// Returns all visible data of the processes that serve the mount.
         private func seen() throws -> Data {
             var seen = Data()
             for pid in try FileManager.default.contentsOfDirectory(atPath: "/proc").compactMap({ Int32($0) }) {
@@ -133,7 +133,7 @@ extension MountTests {
                     if let code = daemon.wait(timeout: .zero) { return code == 99 }
                     return try vault.isMounted()
                 }
-                // No keyrings on this machine.
+                // This machine has no keyrings.
                 if daemon.wait(timeout: .zero) == 99 { continue }
                 // An unmount before the first answer counts as a failed mount.
                 try Command(["stat", vault.mountpoint]).run().succeeded()
@@ -146,7 +146,7 @@ extension MountTests {
                 #expect(daemon.wait(timeout: .seconds(20)) == 0)
                 expectNothing(Data((daemon.output + daemon.errors).utf8), "log")
             }
-            // In the background, another process serves. The command passes the key to it.
+            // In the background another process serves, and the command passes the key to it.
             try vault.mount()
             let shown = try seen()
             #expect(shown.range(of: Data("PATH=".utf8)) != nil)
@@ -186,7 +186,7 @@ extension MountTests {
                 #expect(said.isEmpty ? errors.isEmpty : errors.contains(said), "\(words): \(errors)")
                 #expect(try Command(["cat", vault.mountpoint + "/file"]).run().exitCode != 0)
             }
-            // It waits the time that the daemon demands after three wrong secrets.
+            // The command waits as long as the daemon demands after three wrong secrets.
             let (shown, said) = try answer(VaultUnderTest.passphrase, ["unlock", vault.mountpoint])
             #expect(shown.hasSuffix("echo on\nexit 0\n") && !shown.contains("horse"), "\(shown)\(said)")
             #expect(try Command(["cat", vault.mountpoint + "/file"]).run().succeeded().output == "x")
@@ -214,7 +214,7 @@ extension MountTests {
             let unlock = ["unlock", vault.mountpoint, "--passfile", "/dev/fd/0"]
             let start = ContinuousClock.now
             for _ in 0..<4 { expectFailure(try vault.vaultfs(unlock, input: "wrong"), .wrongSecret) }
-            // 1 + 2 + 4 s.
+            // The daemon has demanded 1 + 2 + 4 s.
             #expect(ContinuousClock.now - start > .seconds(6))
             expectFailure(try vault.vaultfs(unlock, input: "wrong"), .failure, naming: "too many tries: wait 8 s")
             try vault.unmount()
@@ -238,8 +238,8 @@ extension MountTests {
             for name in ["", "..", "a/b"] { expectFailure(try open(["--credential", name]), .usage) }
         }
 
-        /// Runs a command in its own session keyring, which ends with its last process. If keys are not available (for
-        /// example in a container that filters add_key(2)), it exits with code 99.
+        /// Runs a command in its own session keyring, which ends with its last process. It exits with code 99 if keys
+        /// are not available, for example in a container that filters add_key(2).
         private static let withKeyring = [
             Products.python, "-c",
             """

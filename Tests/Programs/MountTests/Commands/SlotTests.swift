@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Slots of a vault that is mounted.
+    /// Slots of a mounted vault.
     @Suite struct Slots {
         @Test("the unlock of a mounted vault uses the current slots", arguments: Settings.accounts)
         func changedWhileMounted(setting: Setting) throws {
@@ -24,7 +24,7 @@ extension MountTests {
             #expect(try vault.account.run(["cat", file]).output == "text\n")
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             expectFailure(try vault.vaultfs(["unlock", vault.mountpoint] + old), .wrongSecret)
-            // After a wrong secret the next one has to wait.
+            // The daemon refuses the next try for a while, because the last secret was wrong.
             try poll("the unlock") {
                 try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", "/dev/fd/0"], input: "new").exitCode == 0
             }

@@ -8,7 +8,7 @@ extension MountTests {
         @Test("mount -t fuse.vaultfs and fstab", .enabled(if: Products.isRoot, "takes root"))
         func fstab() throws {
             let vault = try VaultUnderTest()
-            // In its own namespace it finds the program at the path of an installed one.
+            // In its own namespace mount(8) finds the program at an installed one's path.
             try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "bash",
@@ -30,8 +30,8 @@ extension MountTests {
             try vault.mount()
             try Data("content".utf8).write(to: URL(filePath: "\(vault.mountpoint)/file"))
             try vault.unmount()
-            // setsid makes it the leader of a process group. The mount ends with the namespace, and the daemon with its
-            // mount.
+            // setsid makes the program the leader of a process group. The mount ends with the namespace, and the daemon
+            // with its mount.
             let outcome = try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", "timeout", "50", "setsid", "--wait",

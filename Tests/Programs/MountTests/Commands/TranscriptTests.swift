@@ -34,7 +34,7 @@ extension PlainMountTests {
             let examples = parts.filter { $0.hasPrefix("$ ") }
             #expect(!examples.isEmpty)
             if page == "Manual/FirstHour.md" {
-                // The files that the reader makes first.
+                // The reader first makes these files.
                 let script = try String(
                     contentsOfFile: "\(Products.support)/Transcripts/first-hour.sh", encoding: .utf8)
                 let files = try #require(parts.first { $0.contains("mkdir Papers") })
@@ -88,7 +88,7 @@ extension PlainMountTests {
             let account = try #require(Account.newcomer)
             let place = try TemporaryDirectory()
             try Command(["chown", "\(Account.newcomerID)", place.path]).run().succeeded()
-            // In the reverse order of the alphabet, in which they are not mounted.
+            // The mounts' alphabetical order is the reverse of the order in which they are made.
             let (lowest, inner, view) = (place.appending("M3"), place.appending("M2"), place.appending("M1"))
             defer { for point in [view, inner, lowest] { _ = try? account.run(["fusermount3", "-uz", point]) } }
             let script = """
@@ -112,7 +112,7 @@ extension PlainMountTests {
             #expect(result.output == [view, inner, lowest].map { "\($0): unmounted\n" }.joined())
         }
 
-        /// Times, rates, the recovery key and the temporary directory differ from run to run.
+        /// Replaces what differs from run to run: times, rates, the recovery key and the temporary directory.
         private static func withoutChances(_ text: String, _ directory: String) -> String {
             text.replacingOccurrences(of: directory, with: "~")
                 .replacing(/20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ/, with: "TIME")

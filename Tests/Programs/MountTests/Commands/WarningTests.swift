@@ -26,7 +26,7 @@ extension PlainMountTests {
             let status = try hls.view.vaultfs(["status", hls.view.mountpoint]).succeeded()
             #expect(!status.output.contains("https:/h"), "\(status)")
             try hls.view.unmount()
-            // Keys of the command are fetched when they are needed.
+            // Keys of a command are fetched only when needed.
             let commanded = try hls.view.tryMount("hls", ["--key-command", "exit 1"]).succeeded()
             #expect(commanded.errors == Self.warning, "\(commanded)")
             try hls.view.unmount()
@@ -41,7 +41,7 @@ extension PlainMountTests {
                     + arguments, environment: vault.environment.merging(environment) { $1 }
             ).start()
             defer { process.kill(SIGKILL) }
-            // An unmount before the first answer is a mount that failed.
+            // An unmount before the first answer would count as a failed mount.
             try poll("the first answer") {
                 let status = try vault.isMounted() ? vault.vaultfs(["status", vault.mountpoint, "--json"]) : nil
                 return status.map { $0.exitCode == 0 && !$0.output.contains(/"served" ?: ?0\b/) } ?? false

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The programs that the benchmarks measure with.
+    /// The benchmarks' own programs.
     @Suite struct Benchmarks {
         @Test("the do-nothing server stores a tree, and shows it again after the next mount")
         func nullServer() throws {
@@ -23,7 +23,7 @@ extension MountTests {
                 let list = "cd \"$1\"; find . -mindepth 1 -printf '%P %y %m %s %l;' | tr ';' '\\n' | sort"
                 let listed = try Command(["sh", "-c", list, "sh", mountpoint]).run().succeeded()
                 let lines = listed.output.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
-                // Modes without a umask, because the server does not apply one.
+                // The modes are without a umask, because the server does not apply one.
                 #expect(
                     lines == [
                         "a d 777 4096", "a/b d 777 4096", "a/b/moved f 666 0", "a/file f 640 100000",
@@ -42,7 +42,7 @@ extension MountTests {
             #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path).isEmpty)
         }
 
-        /// Mounts, runs `body`, unmounts, and expects that the server ends without an error.
+        /// Mounts, runs `body`, unmounts, and expects the server to end without an error.
         private func serve(_ directory: TemporaryDirectory, _ mountpoint: String, _ body: () throws -> Void) throws {
             let server = try Command([Products.built("null-server"), directory.appending("state"), mountpoint]).start()
             defer {
@@ -53,7 +53,7 @@ extension MountTests {
             Products.countMount()
             try body()
             try Command(["fusermount3", "-u", mountpoint]).run().succeeded()
-            // A mount namespace that another test has made meanwhile has a copy of the mount, which keeps the server.
+            // Another test's new mount namespace may have a copy of the mount, which would keep the server.
             server.kill(SIGTERM)
             #expect(server.wait(timeout: .seconds(20)) == 0, "\(server.errors)")
         }

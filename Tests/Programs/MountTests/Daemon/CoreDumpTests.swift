@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Memory of a process with secrets that a crash exposes.
+    /// Memory exposed by a crash of a process with secrets.
     @Suite struct CoreDumps {
         private let vault: VaultUnderTest
         private let directory: TemporaryDirectory
@@ -25,7 +25,7 @@ extension MountTests {
 
         private func expectNothingTold(_ result: CommandResult, _ signal: Int32) throws {
             #expect(result.output == "signal \(signal) core False\n", "\(result)")
-            // The daemon reports that it has mounted.
+            // Only the daemon's report of the mount may be there.
             #expect(result.errors.split(separator: "\n").allSatisfy { $0.contains("mounted /") }, "\(result)")
             #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path) == [])
         }

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// `events --all`.
+    /// `vaultfs events --all`.
     @Suite struct AllEvents {
         @Test("mounts that are there, and mounts that come later, until nobody reads")
         func all() throws {
@@ -18,7 +18,7 @@ extension PlainMountTests {
                 [vault.account.binary, "events", "--all", "--json"], environment: vault.environment
             ).start()
             defer { process.kill(SIGKILL) }
-            // Root also follows the mounts of tests that run at the same time.
+            // Skip other events, because root also follows the mounts of tests running at the same time.
             func seen(_ wanted: [String]) throws {
                 try poll("\(wanted)", timeout: .seconds(20)) {
                     var rest = wanted[...]
@@ -48,7 +48,7 @@ extension PlainMountTests {
                 "state first", "mounted second", "state second", "will-lock second", "did-lock second",
                 "will-unlock second", "did-unlock second", "unmounted second",
             ])
-            // At the same mountpoint again.
+            // Mount at the same mountpoint again.
             try vault.vaultfs(["mount", other, second, "--passfile", vault.passfile]).succeeded()
             Products.countMount()
             try seen(["unmounted second", "mounted second", "state second"])
@@ -96,7 +96,7 @@ extension PlainMountTests {
             try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
             try vault.unmount()
             #expect(process.wait(timeout: .seconds(20)) == 0)
-            // Without the times, and without the durations of the lock.
+            // Drop the times, and the durations of the lock.
             let lines = process.output.split(separator: "\n").map { $0.drop { $0 != " " } }
             let expected = [
                 "now unlocked", "locking: a command asked for it", "locked", "unlocking", "unlocked", "unmounted",

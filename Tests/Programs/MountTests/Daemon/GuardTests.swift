@@ -3,19 +3,18 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// `--guard-mountpoint`: nothing is written to the mountpoint while nothing is mounted there.
+    /// `--guard-mountpoint`, which keeps the mountpoint from being written while it is not mounted.
     @Suite struct Guarding {
         private static let option = "--guard-mountpoint"
 
-        /// Returns true if the mountpoint, while not mounted, refuses its own user, and also root if it belongs to
-        /// root.
+        /// Returns true if the unmounted mountpoint refuses its own user, and also root if it belongs to root.
         private func isGuarded(_ vault: VaultUnderTest) throws -> Bool {
             let mode = try vault.account.run(["stat", "-c", "%A", vault.mountpoint]).succeeded().output
             let attempt = try vault.account.run(["touch", "\(vault.mountpoint)/x"])
             return !mode.contains("w") && attempt.exitCode != 0
         }
 
-        /// An immutable directory could not be removed at the end.
+        /// Lifts the guard, because an immutable directory could not be removed at the end.
         private func release(_ vault: VaultUnderTest) {
             if vault.account.isRoot { _ = try? vault.account.run(["chattr", "-i", vault.mountpoint]) }
         }
@@ -40,15 +39,15 @@ extension MountTests {
             .enabled(if: Settings.hasOrdinaryUser, "modes do not hold root"))
         func lifted() throws {
             let vault = try Setting.userOnTmpfs.vault()
-            // The kernel knows no such security context.
+            // The kernel does not know this security context.
             let refused = try vault.tryMount([Self.option, "-o", "context=none"])
             expectFailure(refused, .cannotMount)
             #expect(try isGuarded(vault))
-            // One that is guarded already needs no option, stays guarded, and is not removed.
+            // A guarded mountpoint needs no option, stays guarded, and is not removed.
             try vault.mount()
             try vault.unmount()
             #expect(try isGuarded(vault))
-            // The state that SIGKILL leaves between lifting and restoring the guard.
+            // Simulates a SIGKILL between lifting and restoring the guard.
             try vault.account.run(["chmod", "u+w", vault.mountpoint]).succeeded()
             try vault.mount([Self.option])
             try vault.unmount()

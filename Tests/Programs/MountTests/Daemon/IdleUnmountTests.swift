@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// `mount --idle-unmount`
+    /// `vaultfs mount --idle-unmount`.
     @Suite(.timeLimit(.minutes(20))) struct IdleUnmounts {
         @Test("a mount that is not used ends; a working directory in it is a use", arguments: Settings.accounts)
         func idle(setting: Setting) throws {
@@ -13,7 +13,7 @@ extension PlainMountTests {
             #expect(user.output.contains(" \(vault.mountpoint) fuse.vaultfs "))
             try vault.awaitDaemonsEnd()
             #expect(try !vault.isMounted())
-            // The writer record of a clean end.
+            // The writer record shows a clean end.
             #expect(try vault.account.run(["cat", "\(vault.vault)/vaultfs.lock"]).output == "\n")
         }
 

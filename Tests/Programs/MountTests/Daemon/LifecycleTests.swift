@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// From init to unmount, the ways in which a mount ends, and the files that exist afterwards.
+    /// A mount from init to unmount, its possible ends, and the files that exist afterwards.
     @Suite struct Lifecycle {
         @Test("files still exist after mounting again", arguments: Settings.available)
         func remount(setting: Setting) throws {
@@ -28,7 +28,7 @@ extension MountTests {
             let reason = "the mount ended before its first answer, see the log"
             #expect(result.errors == "vaultfs: cannot mount at \(vault.mountpoint): \(reason)\n")
             #expect(try !vault.isMounted())
-            // Its remains do not prevent the next mount.
+            // The remains must not prevent the next mount.
             try vault.mount()
             try vault.unmount()
         }
@@ -91,7 +91,8 @@ extension MountTests {
                 try vault.mount()
                 try vault.account.run(["sh", "-c", "echo \(round) >> \(vault.mountpoint)/log"]).succeeded()
                 try vault.account.run(["fusermount3", "-u", vault.mountpoint]).succeeded()
-                // At once: the new daemon waits for the old one, which is still sealing files before it exits.
+                // Mount at once: the new daemon must wait for the old one, which is still sealing files before it
+                // exits.
             }
             try vault.mount()
             #expect(try vault.account.run(["cat", "\(vault.mountpoint)/log"]).output == "1\n2\n3\n")
@@ -106,7 +107,7 @@ extension MountTests {
                 try vault.mount()
                 let daemon = try #require(vault.daemon)
                 try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
-                // Of a process that has ended, /proc has at most the number, until its parent asks for it.
+                // An ended process has at most its number in /proc, until its parent asks for it.
                 var target: CChar = 0
                 #expect(readlink("/proc/\(daemon)/exe", &target, 1) == -1)
             }

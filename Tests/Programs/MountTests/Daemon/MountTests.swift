@@ -7,14 +7,14 @@ import Testing
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum MountTests {}
 
-/// Mount tests that measure no time and look only at their own directories. They too run one at a time, but beside
-/// `MountTests`, because both mostly wait.
+/// Mount tests that measure no time and look only at their own directories. They run one at a time too, but at the same
+/// time as `MountTests`, because both mostly wait.
 @Suite(
     .serialized, .timeLimit(.minutes(20)),
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum PlainMountTests {}
 
-/// The place where a test runs: the account that mounts, and the store that contains the vault.
+/// The place of a test: the account that mounts, and the store with the vault.
 enum Setting: String, CaseIterable, CustomTestStringConvertible {
     case rootOnTmpfs = "root on tmpfs"
     case rootOnExt4 = "root on ext4"
@@ -33,7 +33,7 @@ enum Setting: String, CaseIterable, CustomTestStringConvertible {
         }
     }
 
-    /// Throws if the machine does not offer the setting.
+    /// Returns the account. Throws if the machine does not offer the setting.
     func account() throws -> Account {
         if isRoot { return .current }
         guard let ordinary = Account.ordinary else { throw TestFailure("no ordinary user to be had") }
@@ -48,11 +48,11 @@ enum Setting: String, CaseIterable, CustomTestStringConvertible {
 enum Settings {
     static let fuseIsUsable = FuseDevice.isUsable
 
-    /// All settings as root, otherwise those of an ordinary user. `everySettingRuns` is visibly skipped if some are
-    /// left out.
+    /// The available settings: all as root, otherwise those of an ordinary user. `everySettingRuns` is visibly skipped
+    /// if some are missing.
     static let available = Setting.allCases.filter { $0.isRoot ? Products.isRoot : hasOrdinaryUser }
 
-    /// One setting for each account, for tests that do not depend on the store.
+    /// One setting for each account, for tests independent of the store.
     static let accounts = available.filter { $0.store == .tmpfs }
 
     static let hasOrdinaryUser = Account.ordinary != nil

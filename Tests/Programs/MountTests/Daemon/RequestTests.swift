@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Requests that the kernel sends to the daemon, and their cost.
+    /// The kernel's requests to the daemon, and their cost.
     @Suite struct Requests {
         private func served(_ vault: VaultUnderTest) throws -> Int {
             let text = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
@@ -33,7 +33,7 @@ extension MountTests {
             try vault.mount(["-o", "allow_other"].filter { _ in setting.isRoot })
             try Command(["chmod", "777", vault.mountpoint]).run().succeeded()
             let writer = setting.isRoot ? try #require(Account.visitor) : vault.account
-            // Opened before the lock: an open descriptor sees changes made after the bits were set.
+            // Opens the file and sets its bits before the lock, because later only an open descriptor could change it.
             let script = """
                 import os, sys
                 path, plain = sys.argv[1:]

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The program that the page of the module Daemon shows.
+    /// The program on the page of the module Daemon.
     @Suite struct SmallDaemon {
         @Test("it mounts, locks, forgets its secret, takes it again, and ends")
         func secretFile() throws {

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Extended attributes on a store that has little space for them.
+    /// Extended attributes on a store with little space for them.
     @Suite struct Attributes {
         @Test("a hundred small attributes fit if they fit the store", .enabled(if: Products.isRoot, "takes root"))
         func many() throws {
@@ -36,7 +36,7 @@ extension PlainMountTests {
                 """
             try vault.account.run(["sh", "-ec", script, "sh", vault.mountpoint]).succeeded()
             try vault.unmount()
-            // Nothing is known of any object any more.
+            // After a new mount, the daemon knows nothing of any object.
             try vault.mount(launcher: hasCall ? [] : without)
             let listing = try vault.account.run(["ls", "-l", vault.mountpoint]).succeeded().output
             let marked = listing.split(separator: "\n").dropFirst().map { line in

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Descriptors and memory stay bounded under every load.
+    /// Descriptors and memory of the daemon, bounded under every load.
     @Suite struct Bounds {
         @Test("a walk over 20,000 files with 256 descriptors")
         func manyFiles() throws {
@@ -57,7 +57,7 @@ extension PlainMountTests {
         }
     }
 
-    /// Another process changes the backing directory while it is mounted.
+    /// A mounted backing directory, changed by another process.
     @Suite struct HostileStore {
         @Test("a directory swapped for a link leads nowhere", arguments: [false, true])
         func directorySwapped(remount: Bool) throws {
@@ -65,7 +65,7 @@ extension PlainMountTests {
             try vault.mount()
             let mount = vault.mountpoint
             try vault.account.run(["sh", "-c", "mkdir -p \(mount)/d/e && echo old >\(mount)/d/f && sync"]).succeeded()
-            // Outside is a copy of the directory. Its files decrypt, so the test would notice if the link were
+            // The link leads to a copy of the directory. Its files decrypt, so the test would notice if the link were
             // followed.
             let find =
                 "import sys; sys.path[:0] = ['\(Products.support)/Programs']; import tamper; "

@@ -1,6 +1,6 @@
 import Testing
 
-/// Compares two outputs line by line and reports the first lines that differ, so that a failure shows them.
+/// Compares two outputs line by line. A failure shows the first different lines.
 func expectSameLines(
     _ found: String, as expected: String, _ what: String, sourceLocation: SourceLocation = #_sourceLocation
 ) {

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// The exit codes of the command line, as its help documents them.
+/// The exit codes of the command line, as documented in its help.
 enum Failure: Int32 {
     case failure = 1
     case usage = 2
@@ -19,8 +19,8 @@ enum Failure: Int32 {
     case problems = 16
 }
 
-/// Expects one line on standard error that starts `vaultfs: `, in lower case and without a full stop, and the exit
-/// code.
+/// Expects the exit code, and one line on standard error: it begins with `vaultfs: `, in lower case, and has no full
+/// stop.
 func expectFailure(
     _ result: CommandResult, _ failure: Failure, naming words: String...,
     sourceLocation: SourceLocation = #_sourceLocation

@@ -3,17 +3,16 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Files with holes that were changed on disk, read by programs that skip holes.
+    /// Files with holes, changed on disk and read by programs that skip holes.
     @Suite struct HoleSeeking {
-        /// Each command copies the first file to the second, and succeeds only if it has read all of it.
+        /// Commands that copy the first file to the second, and succeed only if they have read all of it.
         private static let programs = [
             "cat \"$1\" >\"$2\"", "cp --sparse=auto \"$1\" \"$2\"", "cp --sparse=always --reflink=never \"$1\" \"$2\"",
             "tar -S -cf - -C \"${1%/*}\" \"${1##*/}\" | tar -xOf - >\"$2\"", "rsync -S --inplace \"$1\" \"$2\"",
             "dd if=\"$1\" of=\"$2\" bs=64k conv=sparse",
         ]
 
-        /// Changes of a sealed file. The file has data and a hole, and in some cases data after the hole, as their
-        /// names say.
+        /// Changes of a sealed file. It has data and a hole, and if its name says so, data after the hole.
         private static let changes = [
             ("hole1", ["grow", "1000000"]), ("hole2", ["grow", "100"]), ("hole3", ["cut", "-1000"]),
             ("data1", ["grow", "1000000"]), ("data2", ["grow", "100"]),

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// A mount as the upper layer of an overlay, as for Docker.
+    /// A mount as an overlay's upper layer, as for Docker.
     @Suite(.enabled(if: Products.isRoot, "takes root")) struct Overlays {
         @Test(
             "the upper layer is as on the store, also after a kill and a rekey",

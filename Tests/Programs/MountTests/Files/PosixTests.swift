@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The mount behaves as the file system below it: the same program runs on both, and its outputs are compared.
+    /// The behaviour of the mount and of the file system below it: one program must have the same output on both.
     @Suite struct Posix {
         static let programs = ["posix_names.py", "posix_directories.py", "posix_data.py", "posix_metadata.py"]
 
@@ -15,7 +15,7 @@ extension PlainMountTests {
             expectSameLines(found.output, as: expected.output, program)
             #expect(expected.output.split(separator: "\n").count > 5)
             try vault.unmount()
-            // The program leaves files that deny access to their own owner.
+            // Only root can read everything, because the program leaves files that deny access to their own owner.
             guard Products.isRoot else { return }
             let reading = try vault.read(["--require-sealed", "--xattrs"])
             #expect(reading.exitCode == 0, "\(reading.errors)")
@@ -112,7 +112,7 @@ extension PlainMountTests {
                 #expect(result.errors == expected, "\(result)")
             }
             #expect(try vault.isMounted())
-            // As the home directories of Debian are.
+            // Debian's home directories have this mode.
             try Command(["chmod", "700", vault.store.path]).run().succeeded()
             let result = try visitor.run([visitor.binary, "lock", vault.mountpoint])
             #expect(result.errors.contains("mounted by root: only root can lock it"), "\(result)")

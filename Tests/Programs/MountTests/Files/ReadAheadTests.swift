@@ -4,9 +4,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Reads in order, of which the daemon decrypts the next part ahead.
+    /// Reads in order, for which the daemon decrypts the next part ahead.
     @Suite struct ReadAhead {
-        /// The sum of a file that is read in order, past the page cache.
+        /// Sums a file, read in order and past the page cache.
         private static let sum = "dd if=\"$0\" bs=128k iflag=direct status=none | sha256sum"
         private static let size = 12 << 20
 
@@ -31,7 +31,7 @@ extension PlainMountTests {
             let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
             try vault.remount()
             try vault.account.run(["sh", "-c", "cat \"$0\" >/dev/null", path]).succeeded()
-            // Several requests fall into one large chunk, which is cached.
+            // Larger chunks are hit too, because several requests fall into a cached one.
             if chunkSize == "4K" { #expect(try statistic("cacheHits", vault) == 0) }
             #expect(try vault.account.run(["sh", "-c", Self.sum, path]).succeeded().output == expected)
             #expect(try statistic("cacheHits", vault) > 0 && statistic("cacheUsed", vault) >= 1 << 20)
@@ -78,7 +78,7 @@ extension PlainMountTests {
             let before = try vault.memory("VmRSS")
             let script = "seq 100 | xargs -P 100 -I{} dd if=\"$0\" of=/dev/null bs=64k iflag=direct status=none"
             try vault.account.run(["sh", "-c", script, path], timeout: .seconds(120)).succeeded()
-            // Buffers of workers that had not run before.
+            // The growth is buffers of workers that had not run before.
             #expect(try vault.memory("VmRSS") - before < 24 << 10)
             try vault.unmount()
         }

@@ -2,9 +2,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Reads beside changes of the same file.
+    /// Reads during changes of the same file.
     @Suite struct ReadStates {
-        /// `scripts/torture/reads` runs it longer, with the log removed now and then too.
+        /// `scripts/torture/reads` runs it longer, and now and then removes the log too.
         @Test(
             "Log-7: a read returns no state that was replaced before it began, also beside cuts, holes and checkpoints",
             arguments: ["direct", "buffered"], ["4K", "64K"])

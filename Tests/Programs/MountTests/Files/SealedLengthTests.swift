@@ -3,10 +3,10 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// A sealed file whose backing file is longer: what the independent reader, `export`, `verify` and mounts show of it (FileFormat,
-    /// Store-3).
+    /// A sealed file with a longer backing file, as shown by the independent reader, `export`, `verify` and mounts
+    /// (FileFormat, Store-3).
     @Suite struct SealedLengths {
-        /// The bytes past the sealed length: another program's, or chunks of the file, whose former header came back.
+        /// The bytes past the sealed length: another program's, or the file's chunks under its former header.
         enum Tail: String, CaseIterable { case bytes, chunks }
 
         private static let added = 6000
@@ -76,7 +76,7 @@ extension PlainMountTests {
                 try note.write(to: URL(filePath: vault.vault + "/vaultfs.lock"))
             }
 
-            // Past the sealed length is damage, or nothing. Before it is everything.
+            // The data before the sealed length is whole. After it there is damage or a torn tail.
             #expect(try vault.read().exitCode == (isUnclean ? 0 : 8))
             let verified = try vaultfs("verify")
             #expect(verified.exitCode == (isUnclean ? 0 : 8))
@@ -93,7 +93,7 @@ extension PlainMountTests {
                 try vault.mount(arguments)
                 #expect(try run("read") == (isUnclean ? "0\n" : "error 5\n"))
                 if arguments.isEmpty {
-                    // After a power cut it was never fsynced.
+                    // After a power cut the tail may go, because it was never fsynced.
                     #expect(try run("write") == (isUnclean || file.tail == .bytes ? "\n" : "\(Self.added)\n"))
                     #expect(try run("read") == "0\n")
                 }

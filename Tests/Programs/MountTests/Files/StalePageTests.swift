@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The kernel's page cache beside several threads.
+    /// The kernel's page cache under several threads.
     @Suite struct StalePages {
         @Test("written data is seen through a mapping at once, also while others read the file")
         func seen() throws {

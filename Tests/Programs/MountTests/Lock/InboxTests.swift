@@ -21,7 +21,7 @@ extension MountTests {
             .enabled(if: Products.isRoot, "reads /proc/PID/mem"))
         func memory() throws {
             let vault = try VaultUnderTest(initialise: false)
-            // Memory of memfd_secret(2) cannot be read like this.
+            // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             let launcher = [Products.python, Products.program("without_call.py"), "memfd_secret"]
             let program = [
                 Products.python, Products.program("inbox.py"), "--binary", vault.account.binary, "--directory",

@@ -3,11 +3,11 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Expiry of the slot that opened a mount.
+    /// The expiry of the slot that opened a mount.
     @Suite struct Leases {
         private let vault: VaultUnderTest
         private let file: String
-        /// The secret of slot 2, which does not end.
+        /// The secret of slot 2, which has no expiry.
         private let owner = "owner"
         private let fromInput = ["--passfile", "/dev/fd/0"]
 
@@ -25,7 +25,7 @@ extension MountTests {
             try "text".write(toFile: file, atomically: false, encoding: .utf8)
         }
 
-        /// The result of reading a byte.
+        /// Reads a byte, and returns 0 or the error.
         private func read(_ descriptor: Int32) -> Int32 {
             var byte: UInt8 = 0
             return pread(descriptor, &byte, 1, 0) == 1 ? 0 : errno
@@ -43,7 +43,7 @@ extension MountTests {
             try mount()
             let descriptor = open(file, O_RDONLY | O_CLOEXEC)
             #expect(read(descriptor) == 0)
-            // Once everything is set up, however long that took.
+            // Begin to count only now that everything is set up, however long that took.
             try expire("2s")
             try poll("the expiry", timeout: .seconds(60)) { read(descriptor) == EKEYEXPIRED }
             #expect(access(file, F_OK) != 0 && errno == EKEYEXPIRED)
@@ -52,7 +52,7 @@ extension MountTests {
             expectFailure(
                 try vault.vaultfs(unlock + ["--passfile", vault.passfile]), .wrongSecret, naming: "slot 1 expired at")
             if let daemon = vault.daemon { kill(daemon, SIGUSR2) }
-            // The reply may come before or after the signal. In both cases the vault is locked.
+            // The reply may precede the signal or follow it. The vault is locked in both cases.
             expectFailure(try vault.vaultfs(unlock + fromInput, input: "wrong"), .wrongSecret)
             #expect(read(descriptor) == EKEYEXPIRED)
             try poll("the unlock") { try vault.vaultfs(unlock + fromInput, input: owner).exitCode == 0 }
@@ -97,16 +97,16 @@ extension MountTests {
             try mount()
             #expect(try info().contains("play window of 50 s, started"))
             try vault.vaultfs(change + ["1d"], input: owner).succeeded()
-            // The daemon watches the vault's directory.
+            // The daemon notices the change because it watches the vault's directory.
             try poll("the new window", timeout: .seconds(60)) { try info().contains("play window of 1 d 0 h, started") }
             #expect(try String(contentsOfFile: file, encoding: .utf8) == "text")
             #expect(try vault.vaultfs(["status", vault.mountpoint]).output.contains("lease ends "))
             try vault.unmount()
             try vault.read().succeeded()
             try vault.vaultfs(change + ["1s"], input: owner).succeeded()
-            // Nothing has to happen before its end.
+            // This mount is left alone until the lease ends.
             try vault.mount(["--lock-file", "\(vault.plain)/device.lock"])
-            // The lease ends, and nobody can renew it: neither the mount, nor a new one.
+            // The lease ends, and neither this mount nor a new one can renew it.
             try poll("the end", timeout: .seconds(60)) { access(file, F_OK) != 0 && errno == EKEYEXPIRED }
             let unlock = ["unlock", vault.mountpoint, "--passfile", vault.passfile]
             expectFailure(try vault.vaultfs(unlock), .wrongSecret, naming: "slot 1")

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The guarantee of a lock: no system call gets plaintext, names or attributes, whatever a program has open.
+    /// The guarantee of a lock: system calls cannot get plaintext, names or attributes, whatever a program has open.
     @Suite struct LockGuarantee {
         enum Form: String, CaseIterable {
             case refuse, forget
@@ -16,7 +16,7 @@ extension MountTests {
                 }
             }
 
-            /// The full figures of the guarantee once, smaller figures for the other accounts and forms.
+            /// Returns the full figures for one setting, and smaller ones for the other accounts and forms.
             func amount(_ setting: Setting) -> [String] {
                 let isFull = self == .refuse && setting == Settings.accounts.first
                 let (mebibytes, tries) = isFull ? ("300", "1000") : ("48", "100")

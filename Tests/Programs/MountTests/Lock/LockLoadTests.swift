@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A mount that is locked while programs use it in every way. The docstring of each program describes it.
+    /// Locks of a mount while programs use it in every way. The docstring of each program describes it.
     @Suite struct LockLoad {
         static let policies = ["refuse", "forget"]
 
@@ -31,7 +31,7 @@ extension MountTests {
 }
 
 extension VaultUnderTest {
-    /// Runs one of the programs that lock their own mount, and expects that it succeeds.
+    /// Runs a program that locks its own mount, and expects success.
     func lockProgram(_ name: String, _ arguments: [String] = [], timeout: Duration = .seconds(120)) throws {
         let program = [
             Products.python, "\(account.support)/Programs/\(name)", "--binary", account.binary, "--directory", plain,

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Plaintext and keys in the daemon's memory after a lock with forget: none.
+    /// The daemon's memory after a lock with forget, which must be free of plaintext and keys.
     @Suite struct LockMemory {
-        /// The kinds of data that must be in memory before the lock. Otherwise their absence afterwards would prove
+        /// The kinds of data required in memory before the lock. Otherwise their absence afterwards would prove
         /// nothing.
         static let expected = [
             "class key", "link key", "name key", "file key", "mac key", "attribute key", "content", "name",
@@ -14,7 +14,7 @@ extension MountTests {
         @Test("no key and no plaintext is in memory after a lock", .enabled(if: Products.isRoot, "reads /proc/PID/mem"))
         func forgotten() throws {
             let vault = try VaultUnderTest()
-            // Memory of memfd_secret(2) cannot be read like this.
+            // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try vault.mount(
                 ["--on-lock", "forget", "--lock-file", "\(vault.plain)/lock", "--cache-size", "2M"],
                 launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])

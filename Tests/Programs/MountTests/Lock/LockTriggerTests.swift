@@ -6,7 +6,7 @@ extension MountTests {
     @Suite struct LockTriggers {
         @Test("every trigger, and the table of what unlocks what", arguments: LockLoad.policies)
         func triggers(policy: String) throws {
-            // This takes a minute here, and several if other programs use the processors.
+            // This takes a minute here, and several on busy processors.
             try VaultUnderTest(initialise: false).lockProgram(
                 "lock_triggers.py", ["--policy", policy], timeout: .seconds(270))
         }

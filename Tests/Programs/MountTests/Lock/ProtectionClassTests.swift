@@ -17,7 +17,7 @@ extension MountTests {
             }
         }
 
-        /// The class of each path according to the independent reader, 1 to 4. The root is `.`.
+        /// Returns each path's class according to the independent reader, 1 to 4. The root is `.`.
         private func classesOnDisk(_ vault: VaultUnderTest, afterKill: Bool = false) throws -> [String: String] {
             let reading = try vault.read(afterKill ? ["--xattrs"] : ["--require-sealed", "--xattrs"])
             #expect(reading.exitCode == 0, "\(reading.errors)")
@@ -105,12 +105,12 @@ extension MountTests {
         func rsync(setting: Setting) throws {
             let vault = try setting.vault()
             try vault.mount()
-            // The pause is longer than a tick of the kernel's clock, so that a later change would get another time.
+            // The pause is longer than a tick of the kernel's clock, so a later change would get another time.
             let script = "mkdir t t/d; head -c 300000 /dev/urandom >t/a; echo b >t/d/b; chmod 751 t/d; sleep 0.01"
             try run(vault, script).succeeded()
             let transfer = "rsync -aHAX --itemize-changes t/ \(vault.plain)/t"
             try run(vault, transfer).succeeded()
-            // Without the atime of directories, because `protect -R` lists them.
+            // Leave out the atime of directories, which `protect -R` lists.
             let times = "stat -c '%n %x %y %z %s %a' t/a t/d/b; stat -c '%n %y %a' t/d t"
             let before = try run(vault, times).succeeded().output
             try vault.vaultfs(["protect", "-R", "none", "\(vault.mountpoint)/t"]).succeeded()
@@ -139,7 +139,7 @@ extension MountTests {
             let entries = try JSONDecoder().decode([[String: String]].self, from: Data(json.output.utf8))
             #expect(entries.map { $0["path"] } == [t, "\(t)/a", "\(t)/d", "\(t)/d/b"])
             #expect(entries.allSatisfy { $0["class"] == "none" })
-            // A link given by name is followed.
+            // A link named as an argument is followed.
             #expect(try vault.vaultfs(["protect", "\(t)/l"]).succeeded().output == "complete  \(t)/l\n")
             #expect(try classes(vault, "outside") == ["complete"])
             // root may write everywhere.
@@ -154,7 +154,7 @@ extension MountTests {
         func protectRefuses() throws {
             let vault = try VaultUnderTest()
             try vault.mount()
-            // Only directories of this test, because a broken command would set an attribute on any path given to it.
+            // Only this test's directories, because a broken command would set an attribute on any path given to it.
             for path in [vault.plain, vault.vault] {
                 for arguments in [["protect", path], ["protect", "none", path], ["protect", "-R", "none", path]] {
                     expectFailure(try vault.vaultfs(arguments), .failure, naming: path, "not on a vaultfs mount")

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A provider that the daemon runs again when only the secret is missing (`mount --prewarm`).
+    /// A provider run again by the daemon when only the secret is missing (`mount --prewarm`).
     @Suite struct ProviderAhead {
         private let vault: VaultUnderTest
         private let provider: String
@@ -14,7 +14,7 @@ extension MountTests {
             (provider, lockFile) = ("\(vault.plain)/provider", "\(vault.plain)/device.lock")
         }
 
-        /// The provider's behaviour from now on: lines of a shell script that logs each run.
+        /// Sets the provider's further behaviour: lines of a shell script that logs each run.
         private func answer(_ lines: String) throws {
             let script = "cat >> '\(provider).asked'\n\(lines)\n"
             try Data(script.utf8).write(to: URL(fileURLWithPath: provider))
@@ -38,7 +38,7 @@ extension MountTests {
 
         private func lockFileComes() throws {
             try Data().write(to: URL(fileURLWithPath: lockFile))
-            // Requests are refused from then on. The lock is complete a moment later.
+            // The daemon refuses requests from the file's appearance on, but completes the lock a moment later.
             try poll("the lock") { try vault.status()["state"] as? String == "locked" }
         }
 
@@ -59,7 +59,7 @@ extension MountTests {
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             try lockFileComes()
             try lockFileGoes()
-            // Received after the removal of the file.
+            // The daemon receives this request after the removal of the file.
             expectFailure(
                 try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", "/dev/null"]), .wrongSecret)
             #expect(try !isOpen() && timesAsked == 2)
@@ -89,12 +89,12 @@ extension MountTests {
                 return process != nil
             }
             let asked = try #require(process)
-            // In its own session, without a terminal for a prompt.
+            // The provider has its own session, without a terminal for a prompt.
             let state = try String(contentsOfFile: "/proc/\(asked)/stat", encoding: .utf8).split(separator: " ")
             #expect(state[6] == "0" && vault.daemon.map { "\(getsid($0))" != state[5] } == true, "\(state)")
             try vault.vaultfs(["unlock", vault.mountpoint, "--passfile", vault.passfile]).succeeded()
             #expect(try isOpen() && !MountUnderTest.hasEnded(asked))
-            // Its timeout is 30 seconds.
+            // The unmount must not wait for the provider's timeout of 30 seconds.
             let elapsed = try ContinuousClock().measure { try vault.unmount() }
             #expect(MountUnderTest.hasEnded(asked) && elapsed < .seconds(25), "\(elapsed)")
         }

@@ -3,13 +3,13 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The copies that sync clients keep in a conflict, as users see it (FileFormat, Conflict copies).
+    /// Copies kept by sync clients in a conflict, as users see them (FileFormat, Conflict copies).
     @Suite struct ConflictCopies {
         private static let longName = String(repeating: "long ", count: 48) + "name.txt"
         private static let syncthing = ".sync-conflict-20261124-101010-ABCDEFG"
         private static let nextcloud = " (conflicted copy 2026-11-24 101010)"
 
-        /// Python with `entry`, the backing entry of a name in the mount, `copies`, its forms of a conflict copy, and `shown`.
+        /// Python with `entry` (the backing entry of a name in the mount), `copies` (its conflict copies), and `shown`.
         private static let prelude = """
             import os, shutil, sys, time
             vault, mount, long = sys.argv[1:4]
@@ -92,7 +92,7 @@ extension PlainMountTests {
                 try vault.vaultfs(["status", vault.mountpoint]).succeeded().output.contains(
                     "30 copies of sync clients were listed"))
 
-            // mv(1) makes it a file of its own, and rm(1) removes it, also without the twin.
+            // mv(1) turns a copy into a file of its own, and rm(1) removes it, even without its twin.
             let moves = """
                 cd "$1"
                 mv "report (conflict conflict1).odt" own.odt; chmod u+w own.odt; echo more >>own.odt

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// A copy of a vault that kept no hard links: several files have one id (FileFormat, Header-8).
+    /// A copy of a vault in which hard links became files with one id (FileFormat, Header-8).
     @Suite struct CopiedLinks {
         /// Makes a file with three names in the mount.
         private static let make = """
@@ -28,7 +28,7 @@ extension PlainMountTests {
             try vault.account.run([Products.python, "-c", script, vault.mountpoint] + names).succeeded()
         }
 
-        /// Replaces the unmounted vault's files by copies without hard links, as a sync client makes them.
+        /// Replaces the unmounted vault's files by copies without hard links, as made by a sync client.
         private func breakLinks(_ vault: VaultUnderTest) throws {
             let script = """
                 cp -a --no-preserve=links $1/. $2
@@ -89,7 +89,7 @@ extension PlainMountTests {
             try vault.mount()
             try vault.account.run([Products.python, "-c", Self.makePlain, vault.mountpoint]).succeeded()
             try vault.unmount()
-            // One machine renames the file, another one changes it, and a client merges both.
+            // One machine renames the file, another changes it, and a client merges both.
             try FileManager.default.createDirectory(atPath: "\(vault.plain)/copy", withIntermediateDirectories: true)
             try Command(["cp", "-a", "\(vault.vault)/.", "\(vault.plain)/copy"]).run().succeeded()
             try vault.mount()

@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Copies of a vault that were made while it was mounted, with the record of the living daemon in `vaultfs.lock`.
+    /// Copies of a mounted vault, with the living daemon's record in `vaultfs.lock`.
     @Suite struct CopiedVaults {
-        /// A vault that is mounted, with a file.
+        /// Makes a mounted vault with a file.
         private func vault(_ setting: Setting) throws -> VaultUnderTest {
             let vault = try setting.vault()
             try vault.mount()
@@ -65,7 +65,7 @@ extension PlainMountTests {
             defer { _ = try? vault.account.run(["sh", "-c", "umount -l $1 || fusermount3 -uz $1", "sh", again]) }
             let mounting = ["mount", again, other, "--passfile", vault.passfile]
             expectFailure(try vault.vaultfs(mounting), .inUse, naming: "\(again)")
-            // Also if only the record is left to see.
+            // The record alone must suffice for the refusal.
             expectFailure(try vault.vaultfs(["rekey", again, "--passfile", vault.passfile, "--yes"]), .inUse)
             try write("second", vault.mountpoint, vault)
             try vault.unmount()

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The daemon's death at any moment, a full disk, a store that fails for a while: nothing acknowledged is lost.
+    /// The daemon's death at any moment, a full disk, a store that fails for a while: acknowledged data must survive.
     @Suite struct Losses {
         @Test("killed while it writes (scripts/torture/crash is the long form)", arguments: Settings.available)
         func kills(setting: Setting) throws {

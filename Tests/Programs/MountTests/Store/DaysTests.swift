@@ -2,10 +2,11 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Resources of a daemon that has done something very often.
+    /// Resources of a daemon after very many repetitions.
     @Suite struct Days {
-        /// 13,000 checkpoints, because a closure that grew with each one once filled the stack after 12,000. 4,000 locks that
-        /// forget, because the allocator takes up to 2,000 of them to reach its size (61.7 MB after 2,500, 62.9 after 5,000).
+        /// 13,000 checkpoints, because a closure that grew with each once filled the stack after 12,000. 4,000 locks
+        /// that forget, because the allocator takes up to 2,000 to reach its size (61.7 MB after 2,500, 62.9 after
+        /// 5,000).
         @Test(
             "memory, stacks, descriptors and time stay the same (scripts/torture/days is the long form)",
             arguments: [

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The end of a mount tells the truth, also about a store that died under it (Tests/Support/Programs/store_dies.py).
+    /// A mount's report at its end, true even if the store died under it (Tests/Support/Programs/store_dies.py).
     @Suite struct DyingStores {
         @Test(
             "unmount, sync, lock, SIGTERM, fusermount3 -u and the idle unmount say that the store died, or everything is there",
@@ -54,7 +54,7 @@ extension PlainMountTests {
     @Suite struct OldLogs {
         private static let problem = "vaultfs.log has entries after a clean end"
 
-        /// A vault whose log has an entry, and whose lock file says that the end was a clean one.
+        /// Makes a vault with an entry in its log, and a lock file that records a clean end.
         private func vault() throws -> VaultUnderTest {
             let vault = try VaultUnderTest()
             try vault.mount()
@@ -75,7 +75,7 @@ extension PlainMountTests {
             #expect(mounted.errors.hasPrefix("vaultfs: warning: \(Self.problem)"), "\(mounted)")
             #expect(mounted.errors.split(separator: "\n").count == 1, "\(mounted)")
             #expect((try vault.status()["problems"] as? [String])?.first?.hasPrefix(Self.problem) == true)
-            // Nothing that was acknowledged since is missing.
+            // The unmount succeeds because all data acknowledged since is there.
             try vault.unmount()
         }
 

@@ -3,13 +3,13 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Entries of the vault's directory that are no names of it (Manual/Recovery.md): the mount and `verify` agree.
+    /// Foreign entries in the vault's directory (Manual/Recovery.md). The mount and `verify` must agree on them.
     @Suite struct ForeignNames {
-        /// The kinds of findings that are no damage.
+        /// The harmless kinds of findings.
         private static let notes = ["foreign", "leftover"]
         private static let digits = String(repeating: "A", count: 43)
 
-        /// Commands that make an entry in the vault's directory, its name, and true if it is damage. `$f`, `$g`, `$d` and
+        /// Commands to make an entry in the vault's directory, its name, and true if it is damage. `$f`, `$g`, `$d` and
         /// `$l` are the entries of two files, a directory with a file, and a link; `$i` the entry of the file in it.
         private static let table: [(make: String, name: String, isDamage: Bool)] = [
             ("touch notes.txt", "notes.txt", false),

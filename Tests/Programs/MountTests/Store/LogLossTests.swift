@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Written data that is lost with the log: everybody who can be told is told.
+    /// Written data lost with the log, which must be reported to everybody concerned.
     @Suite struct LogLosses {
-        /// Overwrites a chunk of a file, and changes a byte of its entry in the log or removes the log.
+        /// Overwrites a chunk of a file, and then damages its entry in the log or removes the log.
         private static let script = """
             import os, sys
             mountpoint, vault, damage = sys.argv[1:]

@@ -10,14 +10,14 @@ extension PlainMountTests {
             return try #require(statistics["log"] as? [String: Any]).compactMapValues { $0 as? Int }
         }
 
-        /// Number of checkpoints, by their reason.
+        /// Returns the number of checkpoints for each reason.
         private func checkpoints(_ vault: VaultUnderTest) throws -> [String: Int] {
             let statistics = try #require(try vault.status()["statistics"] as? [String: Any])
             let log = try #require(statistics["log"] as? [String: Any])
             return try #require(log["checkpoints"] as? [String: Int])
         }
 
-        /// Overwrites a file by write(2), and another by a mapping that stays.
+        /// Overwrites a file with write(2), and another through a mapping that stays.
         private static let changes = """
             import mmap, os, sys
             os.chdir(sys.argv[1])
@@ -52,7 +52,7 @@ extension PlainMountTests {
             let plain = "\(vault.plain)/plain"
             try vault.vaultfs(["export", copy, plain, "--passfile", vault.passfile]).succeeded()
             try Command(["diff", "-r", vault.mountpoint, plain]).run().succeeded()
-            // Also while it is locked, and as JSON.
+            // Synchronize while locked too, and with JSON.
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             let json = try vault.vaultfs(["sync", vault.mountpoint, "--json"]).succeeded()
             let answer = try JSONSerialization.jsonObject(with: Data(json.output.utf8)) as? [String: Any]
@@ -74,7 +74,7 @@ extension PlainMountTests {
             try vault.account.run(["sh", "-ec", "cd $2; \(script)", "sh", vault.mountpoint, vault.plain]).succeeded()
             let found = try log(vault)
             #expect(found["size"] == 2 << 20)
-            // 8 MB go through 2 MiB.
+            // 8 MB do not fit a log of 2 MiB.
             #expect(try checkpoints(vault)["full-log", default: 0] > 0)
             #expect(found["used", default: 0] <= 2 << 20)
             #expect(found["indexMemory", default: 1 << 20] <= (2 << 20) / 40)

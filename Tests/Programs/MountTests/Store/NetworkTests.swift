@@ -5,16 +5,16 @@ import Testing
 
 extension MountTests {
     /// A vault on a store that other machines write, or that stops responding. Two bindfs over one directory behave
-    /// like two machines whose locks the server has lost, because each kernel mount keeps its own locks.
+    /// like two machines whose server has lost their locks, because each kernel mount keeps its own.
     /// scripts/system/network tests real servers.
     @Suite struct Network {
-        /// `st_dev` of a path. 0 on failure.
+        /// Returns `st_dev` of a path, or 0 on failure.
         private func device(_ path: String) -> dev_t {
             var status = stat()
             return stat(path, &status) == 0 ? status.st_dev : 0
         }
 
-        /// A vault that is reached through a bindfs, which can be stopped.
+        /// A vault reached through a bindfs, which can be stopped.
         private final class Machine {
             let mount: VaultUnderTest
             let store: String
@@ -23,8 +23,8 @@ extension MountTests {
             private var daemon = 0
 
             /// - Parameters:
-            ///   - directory: the vault's, by another way. Nil for the vault's own.
-            ///   - options: of the bindfs.
+            ///   - directory: another way to the vault's directory. Nil for its own.
+            ///   - options: options of the bindfs.
             init(of vault: VaultUnderTest, _ name: String, over directory: String? = nil, options: String? = nil) throws
             {
                 mount = vault
@@ -62,8 +62,8 @@ extension MountTests {
                 return ["mount", store, point, "--passfile", mount.passfile, "--lock-file", lock]
             }
 
-            /// A program that reads files of the mount while the store is stopped. When this returns, the program waits
-            /// for the daemon, and the daemon waits for the store.
+            /// Starts a program that reads files of the mount while the store is stopped. On return, the program waits
+            /// for the daemon, and the daemon for the store.
             func startWaiting(_ names: String...) throws -> RunningProcess {
                 let reader = try Command(["cat"] + names.map { "\(point)/\($0)" }).start()
                 try poll("a request", timeout: .seconds(30)) {
@@ -72,8 +72,8 @@ extension MountTests {
                 return reader
             }
 
-            /// Returns true if one of the process's threads waits in the kernel for a file system's reply (proc(5),
-            /// wchan). For a daemon, only root can read that.
+            /// Returns true if a thread of the process waits in the kernel for a file system's reply (proc(5), wchan).
+            /// Of a daemon, only root can read that.
             private static func isWaiting(_ process: Int) throws -> Bool {
                 let places = try Command(["sh", "-c", "cat /proc/\(process)/task/*/wchan"]).run().output
                 return ["request_wait_answer", "folio_wait_bit", "fuse_readahead"].contains { places.contains($0) }
@@ -81,7 +81,7 @@ extension MountTests {
 
             func killDaemon() { Glibc.kill(pid_t(daemon), SIGKILL) }
 
-            /// The guardian's process id.
+            /// Returns the guardian's process id.
             func guardian() throws -> pid_t? {
                 pid_t(try Command(["pgrep", "-P", "\(daemon)"]).run().output.split(separator: "\n").first ?? "")
             }
@@ -119,14 +119,14 @@ extension MountTests {
             try poll("the removal") { second.text("file") == nil }
             #expect(throws: (any Error).self) { try second.put("no", "no") }
             try second.vaultfs(["unmount", second.point]).succeeded()
-            // On this machine, the daemon detects that the first writer is alive, by either way.
+            // On one machine, the daemon notices the living first writer on either way.
             for store in [second.store, vault.vault] {
                 let refused = try second.vaultfs(second.mounting(store))
                 let mounted = "is mounted already: at \(first.point), by process "
                 #expect(refused.exitCode == 5 && refused.errors.contains(mounted), "\(refused)")
             }
             try first.put("still", "still")
-            // As another machine would, the second takes over. The first finds out from the writer record, within two
+            // The second takes over as another machine would. The first notices the new writer record within two
             // seconds.
             try "5e another-boot 4711 elsewhere\n".write(
                 toFile: "\(vault.vault)/vaultfs.lock", atomically: false, encoding: .utf8)
@@ -147,7 +147,7 @@ extension MountTests {
         func keptPages() throws {
             let vault = try VaultUnderTest()
             let first = try Machine(of: vault, "first")
-            // As ceph-fuse: a file's pages stay unless its size changes.
+            // This works like ceph-fuse: a file's pages stay unless its size changes.
             let second = try Machine(of: vault, "second", options: "kernel_cache,attr_timeout=0,entry_timeout=0")
             let texts = (1...4).map { String(repeating: "\($0)", count: 20_000) }
             try first.mountVault()
@@ -220,7 +220,7 @@ extension MountTests {
             "A killed daemon that cannot end takes no other mount with it", .enabled(if: Products.isRoot, "takes root"))
         func guardian() throws {
             let vault = try VaultUnderTest()
-            // A request that bindfs has read cannot be given up, so its sender cannot be killed. The one below it is stopped.
+            // The sender of a request cannot be killed once bindfs has read it, so stop the bindfs below.
             let below = try Machine(of: vault, "below")
             let machine = try Machine(of: vault, "store", over: below.store)
             defer { below.server.kill(SIGCONT) }
@@ -232,7 +232,7 @@ extension MountTests {
             below.server.kill(SIGSTOP)
             _ = try machine.startWaiting("file")
             #expect(umount2(machine.point, Int32(MNT_FORCE | MNT_DETACH)) == 0)
-            // The kernel gives the number away again. Other tests mount too, so it may take a few mounts.
+            // Mount until the kernel gives the number to one of ours. Other tests mount too, so it may take a few.
             var others: [VaultUnderTest] = []
             repeat {
                 others.append(try VaultUnderTest())

@@ -3,13 +3,13 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Somebody who can write to the store, but has no key, puts other objects under names that vaultfs uses.
+    /// Other objects under vaultfs's names, planted by an attacker who can write to the store but has no key.
     @Suite struct PlantedNames {
         enum Kind: CaseIterable {
             case linkToFile, linkToDirectory, fifo, directory
         }
 
-        /// Every name in the sources: each is a constant of type Component. The beginning of a name gets an end.
+        /// Every name in the sources, each a constant of type Component. A name's beginning gets an end.
         static let names: [String] = {
             let sources = "\(Products.root)/Sources"
             let declaration = /: Component = "([^"]+)"/
@@ -24,7 +24,7 @@ extension PlainMountTests {
             return ended.sorted() + ["vaultfs.long." + String(repeating: "A", count: 43) + ".name"]
         }()
 
-        /// A vault without one of these cannot be opened, so that they are planted one at a time.
+        /// The names without which a vault cannot be opened, so they are planted one at a time.
         static let needed = ["vaultfs.json", "vaultfs.dir", "vaultfs.log", "vaultfs.lock", "vaultfs.rekey"]
 
         private let vault: VaultUnderTest
@@ -37,7 +37,7 @@ extension PlainMountTests {
             try sh("mkdir sub; echo hello > file; echo inner > sub/file; echo long > \(long)", in: vault.mountpoint)
             try vault.unmount()
             try sh("mkdir outside; cd outside; mkdir directory; cp ../vault/vaultfs.* .", in: vault.store.path)
-            // Whatever vaultfs removes by a name of its own is here too.
+            // Make everything here that vaultfs removes by a name of its own.
             for name in Self.names { try sh("[ -e \(name) ] || echo precious > \(name)", in: outside) }
             try sh("echo precious > precious; echo precious > directory/file", in: outside)
         }
@@ -66,8 +66,8 @@ extension PlainMountTests {
             }
         }
 
-        /// Runs every command. Each ends, or the test fails. Most report what they find.
-        /// - Parameter isOpenable: false if the vault lacks a name that it needs. Then only some commands go far.
+        /// Runs every command, and expects each to end. Most report their findings.
+        /// - Parameter isOpenable: false if the vault lacks a necessary name, so only some commands go far.
         private func runEverything(isOpenable: Bool) throws {
             let (path, secret) = (vault.vault, ["--passfile", vault.passfile])
             let other = "\(vault.store.path)/other"

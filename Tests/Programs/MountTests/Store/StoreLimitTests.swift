@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Stores that are full, or cannot have a file that large.
+    /// Stores that are full, or cannot have so large a file.
     @Suite struct StoreLimits {
         private func shell(_ vault: VaultUnderTest, _ script: String) throws -> String {
             try vault.account.run(["sh", "-ec", script, "sh", vault.mountpoint, vault.vault, vault.store.path])
@@ -20,7 +20,7 @@ extension PlainMountTests {
                 vault, "head -c 5000 /dev/urandom >$1/f; sync $1/f; head -c 60000 /dev/urandom >>$1/f; sync $1/f")
             let digest = try shell(vault, "sha256sum <$1/f")
             try vault.killDaemon()
-            // A copy has no reserved space.
+            // The copy lacks the reserved space.
             _ = try shell(
                 vault,
                 "cp -a $2 $2.copy; rm -rf $2; mv $2.copy $2; head -c 64M /dev/zero >$3/ballast 2>/dev/null || true")

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The abilities of a store, as the commands show them.
+    /// A store's abilities, as the commands show them.
     @Suite struct StoreAbilities {
         @Test(
             "the leftovers of a killed probe are no damage, the next mount removes them, and the status shows the store; 'info' only reads"

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Stores that lack something (scripts/system/stores is the long form).
+    /// Stores with missing abilities (scripts/system/stores is the long form).
     @Suite struct Stores {
         @Test(
             "an exFAT stick of a desktop, and sshfs with this and another owner: what the store lacks is absent as on it",

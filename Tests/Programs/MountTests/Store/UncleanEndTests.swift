@@ -3,15 +3,15 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// The state after a power cut: a new name is on disk, but the header or record of its object is not.
+    /// The state after a power cut with a new name on disk, but not the header or record of its object.
     @Suite struct UncleanEnds {
         private static let note = "1 00000000-0000-0000-0000-000000000000 4711 here 1 1\n"
 
-        /// A vault with a database in WAL mode, as a power cut leaves it.
+        /// Makes a vault with a database in WAL mode, as after a power cut.
         private func cut(note: String = note) throws -> VaultUnderTest {
             let vault = try VaultUnderTest()
             try vault.mount()
-            // The database is not closed, so its -wal and -shm stay.
+            // The script copies the database before its close, with its -wal and -shm.
             let script = """
                 set -e; cd \(vault.mountpoint); mkdir profile profile/new
                 sqlite3 profile/db 'PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1);' \

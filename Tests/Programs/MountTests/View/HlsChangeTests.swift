@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// A source that changes while it is mounted.
+    /// A source that changes under its mount.
     @Suite struct HlsChanges {
         private func tree() throws -> HlsView {
             let hls = try HlsView()
@@ -16,7 +16,7 @@ extension PlainMountTests {
             return hls
         }
 
-        /// The mount's text of a playlist of these segments.
+        /// Returns the mount's text of a playlist with these segments.
         private func shown(_ names: [String]) -> String {
             (["#EXTM3U"] + names.flatMap { ["#EXTINF:1,", $0] }).map { $0 + "\n" }.joined()
         }
@@ -51,7 +51,7 @@ extension PlainMountTests {
                 } else {
                     try hls.playlist("live/out.m3u8", lines)
                 }
-                // As players do, which read the playlist first.
+                // Read the playlist first, as players do.
                 #expect(try hls.read("live/out.m3u8").output == shown(names))
                 try hls.expectSegments("live/\(number).ts")
             }
@@ -65,7 +65,7 @@ extension PlainMountTests {
             try hls.segment("new/0.ts", key: 2, vector: 0)
             try hls.playlist("new/out.m3u8", [HlsView.keyLine("k.bin")] + HlsView.lines("0.ts"))
             try hls.expectSegments("new/0.ts")
-            // A playlist in a known directory, with a file there that was no segment before.
+            // Add a playlist in a known directory, for a file that was not a segment before.
             try hls.segment("live/more.ts", key: 2, vector: 0)
             try hls.playlist("live/more.m3u8", [HlsView.keyLine("../k2.bin")] + HlsView.lines("more.ts"))
             try hls.expectSegments("live/more.ts")

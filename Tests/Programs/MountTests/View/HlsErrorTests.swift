@@ -3,9 +3,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Faulty parts of a download: a clear error for each of them, and the rest works.
+    /// Faulty parts of a download. Each must give a clear error, and the rest must work.
     @Suite struct HlsErrors {
-        /// A tree with a part that works. The test adds the faulty parts, then mounts it.
+        /// Makes a tree with a working part. The test adds the faulty parts, then mounts it.
         private func tree() throws -> HlsView {
             let hls = try HlsView()
             try hls.write("k.bin", HlsView.key(1))
@@ -58,7 +58,7 @@ extension PlainMountTests {
                 #expect(try hls.read("\(name).m3u8").output == "#EXTM3U\n#EXTINF:1,\n\(name).ts\n")
             }
             try hls.expectSegments("good.ts")
-            // A repaired file works at the next open.
+            // A repaired file must work at the next open.
             try hls.write("none.bin", HlsView.key(1))
             try hls.expectSegments("none.ts")
             #expect(try !hls.view.problems().contains { $0.hasPrefix("none.ts") })
@@ -111,7 +111,7 @@ extension PlainMountTests {
             try Command(["truncate", "-s", "1001", hls.path("cut.ts")]).run().succeeded()
             try hls.view.mountInForeground("hls")
             try hls.expectSegments("good.ts")
-            // From here on the key exists in memory only.
+            // Now the key exists in memory only.
             try Command(["rm", hls.path("k.bin")]).run().succeeded()
             try hls.expectFailure("cut.ts", "Input/output error", problem: "cut.ts: ")
             try hls.expectSegments("other.ts")
@@ -143,7 +143,7 @@ extension PlainMountTests {
                 let line = "all.m3u8:\(4 + 2 * number): \(uris[number])"
                 #expect(problems.contains { $0.hasPrefix(line) && $0.contains(reason) }, "\(line): \(problems)")
             }
-            // The lengths of two others show that they are cut.
+            // Two more problems are of files whose lengths show that they are cut.
             #expect(problems.count == 8)
             let key = HlsView.keyLine("k.bin", vector: 0)
             let left = uris.prefix(6).flatMap { ["#EXTINF:1,", $0] }

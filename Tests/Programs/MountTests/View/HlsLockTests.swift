@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A download that is locked while it is played.
+    /// A download locked while it is played.
     @Suite struct HlsLocks {
         private func frames(_ view: ViewUnderTest, _ directory: String) throws -> String {
             try view.account.run(
@@ -16,7 +16,7 @@ extension MountTests {
             let view = try ViewUnderTest()
             try view.account.program("hls_files.py", ["rekey", view.store.path]).succeeded()
             try view.mount("hls", ["--on-lock", policy])
-            // Into a pipe from which nobody reads any more, so ffmpeg does not finish before the lock.
+            // ffmpeg writes into a pipe that the test stops reading, so it does not finish before the lock.
             let film = "\(view.plain)/film"
             mkfifo(film, 0o600)
             let player = try view.account.command(

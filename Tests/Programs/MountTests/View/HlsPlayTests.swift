@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Downloads that ffmpeg made, played from the mount.
+    /// Downloads made by ffmpeg, played from the mount.
     @Suite struct HlsPlay {
         static let kinds = ["one-key", "vector", "rekey", "single-file", "fragments", "fragment-file", "variants"]
 

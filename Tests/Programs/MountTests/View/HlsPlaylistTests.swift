@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Contents of playlists, as seen on the mount.
+    /// Contents of playlists on the mount.
     @Suite struct HlsPlaylists {
         @Test("METHOD=NONE in between, vectors of segments' numbers, CRLF, a byte order mark, unknown tags")
         func dialect() throws {
@@ -94,7 +94,7 @@ extension PlainMountTests {
                 "2.ts", "Required key not available",
                 problem: "2.ts: no key for https://host.example/two: there is no key file two, and neither --key")
             try hls.view.unmount()
-            // The command is run for every key that --key does not name.
+            // The command runs for every key not given by --key.
             let command = "test \"$VAULTFS_KEY_URI\" = https://host.example/two && cat '\(hls.view.keys)/two'"
             try hls.view.mountInForeground("hls", given + ["--key-command", command])
             try hls.expectSegments("1.ts", "2.ts")

@@ -7,7 +7,7 @@ extension PlainMountTests {
     @Suite struct HlsSizes {
         private func mounted(_ arguments: [String] = []) throws -> ViewUnderTest {
             let view = try ViewUnderTest()
-            // Byte ranges, so that the playlist's text needs keys too.
+            // Use byte ranges, for which the playlist's text needs keys too.
             try view.account.program("hls_files.py", ["single-file", view.store.path]).succeeded()
             let command = """
                 touch '\(view.keys)/asked'; until test -e '\(view.keys)/go'; do sleep 0.02; done
@@ -21,7 +21,7 @@ extension PlainMountTests {
             try view.account.run(["stat", "-c", "%n %s", "out.m3u8", "out.ts"], directory: directory).succeeded().output
         }
 
-        /// The size that a program sees just after it opened a file.
+        /// Returns the size seen by a program just after it has opened a file.
         private func sizeOpened(_ view: ViewUnderTest, _ name: String, in directory: String) throws -> CommandResult {
             try view.account.run(["sh", "-c", "exec <\"$1\" && stat -Lc %s /dev/stdin", "sh", "\(directory)/\(name)"])
         }

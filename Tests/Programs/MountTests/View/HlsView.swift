@@ -11,14 +11,14 @@ final class HlsView {
     /// The 16 bytes of a key.
     static func key(_ number: UInt8) -> Data { Data(repeating: number, count: 15) + [0xA5] }
 
-    /// The content of a segment before it is encrypted.
+    /// Returns the content of a segment before encryption.
     static func content(_ name: String) -> String {
         String(repeating: "this is \(name), ", count: 400)
     }
 
     func path(_ name: String) -> String { "\(view.source)/\(name)" }
 
-    /// Writes a file of the source, in one step if it exists already.
+    /// Writes a file of the source. An existing file is replaced in one step.
     func write(_ name: String, _ data: Data) throws {
         let file = URL(fileURLWithPath: path(name))
         try FileManager.default.createDirectory(
@@ -28,19 +28,19 @@ final class HlsView {
 
     func write(_ name: String, _ text: String) throws { try write(name, Data(text.utf8)) }
 
-    /// A playlist of these lines.
+    /// Writes a playlist of these lines.
     func playlist(_ name: String, _ lines: [String]) throws {
         try write(name, (["#EXTM3U"] + lines).map { $0 + "\n" }.joined())
     }
 
-    /// The lines of a segment.
+    /// Returns the lines for these segments.
     static func lines(_ uris: String...) -> [String] { uris.flatMap { ["#EXTINF:1,", $0] } }
 
     static func keyLine(_ uri: String, vector: UInt64? = nil) -> String {
         "#EXT-X-KEY:METHOD=AES-128,URI=\"\(uri)\"" + (vector.map { String(format: ",IV=0x%032lx", $0) } ?? "")
     }
 
-    /// A segment, encrypted.
+    /// Writes an encrypted segment.
     /// - Parameter content: the segment's content, if not its own name.
     func segment(_ name: String, key: UInt8, vector: UInt64, content: String? = nil) throws {
         let digits = Self.key(key).map { String(format: "%02x", $0) }.joined()
@@ -53,7 +53,7 @@ final class HlsView {
         ).run().succeeded()
     }
 
-    /// The path of `name` in the mount. `read` reads the whole file.
+    /// Returns the path of `name` in the mount. `read` reads the whole file.
     func mounted(_ name: String) -> String { "\(view.mountpoint)/\(name)" }
     func read(_ name: String) throws -> CommandResult { try view.account.run(["cat", mounted(name)]) }
 
@@ -71,8 +71,8 @@ final class HlsView {
         }
     }
 
-    /// Expects that reading fails with this error, and that `status` and (for a mount in the foreground) the log give
-    /// the reason.
+    /// Expects reading to fail with this error, and `status` and (for a mount in the foreground) the log to give the
+    /// reason.
     func expectFailure(
         _ name: String, _ error: String, problem: String, sourceLocation: SourceLocation = #_sourceLocation
     ) throws {

@@ -9,7 +9,7 @@ extension PlainMountTests {
             "h264", "hevc", "aac", "both", "pattern-5-5", "pattern-10-0", "cbc1", "vectors", "lead", "rotation",
             "auxiliary", "unindexed", "whole",
         ]
-        /// Under a playlist.
+        /// The kinds of films under a playlist.
         static let playlistKinds = [
             "hls-lead", "hls-both", "hls-rotation", "ranges-h264", "ranges-both", "ranges-rotation",
         ]
@@ -21,7 +21,7 @@ extension PlainMountTests {
             return (view, names.flatMap { ["--key", "\($0)=\(view.keys)/\($0)"] })
         }
 
-        /// The packets of a film, without their times.
+        /// Returns a film's packets without their times.
         private func packets(_ path: String, _ options: [String] = []) throws -> [String] {
             let arguments = ["-i", path, "-map", "0", "-c", "copy", "-f", "framemd5", "-"]
             return try Command(["ffmpeg", "-v", "error"] + options + arguments).run().succeeded().output
@@ -38,7 +38,7 @@ extension PlainMountTests {
             let clear = try packets("\(view.store.path)/clear/film.mp4")
             #expect(clear.count > 70)
             if ["h264", "hevc", "aac", "cbc1", "vectors", "lead", "auxiliary"].contains(kind) {
-                // The encryptor of this test is right.
+                // First check this test's encryptor.
                 let key = try String(contentsOfFile: keys[1].components(separatedBy: "=")[1], encoding: .utf8)
                 #expect(
                     try packets("\(view.source)/film.mp4", ["-decryption_key", String(key.dropLast())]) == clear)
@@ -54,7 +54,7 @@ extension PlainMountTests {
         @Test("hls: the same with a playlist, in segments and in byte ranges of one file", arguments: playlistKinds)
         func playlist(_ kind: String) throws {
             let (view, keys) = try make(kind)
-            // Where the URI of the playlist names a key, it is enough.
+            // If the playlist's URI names a key, that key is enough.
             let isOne = kind == "hls-lead" || kind == "ranges-h264"
             try view.mount(
                 "hls", isOne ? ["--key", "skd://film=\(view.keys)/\(String(repeating: "10", count: 16))"] : keys)
@@ -81,7 +81,7 @@ extension PlainMountTests {
             try view.unmount()
         }
 
-        /// How keys are found apart from `--key`.
+        /// The way to keys other than `--key`.
         enum Finding: CaseIterable { case files, command }
 
         @Test("a fragment's key is fetched when it is read, and there at the next read", arguments: Finding.allCases)
@@ -95,7 +95,7 @@ extension PlainMountTests {
                 try Command(["sh", "-c", "cd \(view.keys) && \(rename)", "sh", view.source, view.originals]).run()
                     .succeeded()
             case .command:
-                // The open needs the first key. For the others the command waits, so that the first read certainly comes before
+                // The open needs the first key. For the others the command waits, so the first read certainly precedes
                 // them.
                 let wait = "until [ -e '\(gate)' ]; do sleep 0.05; done"
                 options = [
@@ -113,7 +113,7 @@ extension PlainMountTests {
             }
             try poll("the keys") { try view.account.run(["cmp", film, "\(view.originals)/film.mp4"]).exitCode == 0 }
             try view.unmount()
-            // An export waits for keys.
+            // Unlike a mount, an export waits for keys.
             let copy = "\(view.store.path)/copy"
             try view.vaultfs(["export", "--view", "mp4", view.source, copy] + options).succeeded()
             try Command(["cmp", "\(copy)/film.mp4", "\(view.originals)/film.mp4"]).run().succeeded()

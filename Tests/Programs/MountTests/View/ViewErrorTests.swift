@@ -3,18 +3,18 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Files that cannot be shown: each has its own error, by name, and all other files work.
+    /// Unreadable files of a view: each has its own error, by name, and all other files work.
     @Suite struct ViewErrors {
         private static let iv = ["--iv", ViewCase.vector]
 
-        /// A file, and the error on opening it. Nil if there is none.
+        /// A file, and the error of its open, or nil.
         private struct Bad {
             var name: String
             var errno = "Input/output error"
             var reason: String
         }
 
-        /// All of them are listed. Good files can be read, the others give errors that status and log explain.
+        /// Expects all files in the listing, readable good ones, and for the others errors explained by status and log.
         private func expect(_ bad: [Bad], good: [String], on view: ViewUnderTest) throws {
             let listed = try view.account.run(["ls", "-lA", view.mountpoint]).succeeded().output
             for file in bad {
@@ -85,7 +85,7 @@ extension PlainMountTests {
                     openssl enc -aes-256-cbc -pbkdf2 -pass pass:another -in ../originals/file-20000 -out another
                     """, in: view)
             try view.mountInForeground("openssl", ["--pbkdf2-iterations", "10000", "--passfile", view.passfile])
-            // A wrong passphrase is bad padding in all but one of 256 cases. This may be that case.
+            // A wrong passphrase gives bad padding in 255 of 256 cases. This may be the other one.
             let isTold = try view.account.run(["cat", "\(view.mountpoint)/another"]).exitCode != 0
             #expect(try isTold == view.problems().contains { $0.hasPrefix("another: ") })
             try expect(

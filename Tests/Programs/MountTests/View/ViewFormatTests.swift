@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The ways in which files were encrypted, and the options with which the view shows the original content.
+/// A way of encrypting files, and the view's options to show their original content.
 struct ViewCase: Sendable, CustomTestStringConvertible {
     var format: String
     var making: [String]
@@ -22,7 +22,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
             options: ["--cipher", cipher, "--iv", vector, "--key-file", "KEYS/hex"])
     }
 
-    /// `openssl enc -pass`, by options of `openssl` and of vaultfs.
+    /// `openssl enc -pass`, by options of `openssl` and vaultfs.
     static let salted: [ViewCase] = [
         ("aes-128-cbc", "-pbkdf2", ["--pbkdf2"]),
         ("aes-192-cbc", "-pbkdf2 -iter 10000 -md sha512", ["--iter", "10000", "--md", "sha512"]),
@@ -40,7 +40,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
             options: ["--cipher", cipher, "--passfile", "PASSFILE"] + options, isSalted: true)
     }
 
-    /// By Python's cryptography. The key file is binary.
+    /// Python's cryptography. The key file is binary.
     static let cbc = [
         ViewCase(
             format: "cbc", making: ["cbc-with-vector", "aes-256-cbc"] + lengths,
@@ -50,7 +50,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
             options: ["--padding", "none", "--iv", vector, "--key-file", "KEYS/binary"]),
     ]
 
-    /// The last chunk full, short, of one byte, and less than one chunk.
+    /// Returns a case for chunks: the last one full, short, of one byte, or the only one and short.
     private static func chunks(_ size: Int, _ cipher: String, full: Int) -> ViewCase {
         let lengths = [0, 1, size - 1, size, size + 1, full * size, full * size + 1, full * size + size / 2]
         return ViewCase(
@@ -90,7 +90,7 @@ struct ViewCase: Sendable, CustomTestStringConvertible {
 }
 
 extension PlainMountTests {
-    /// Expects that the mount shows the original content of files that other programs encrypted.
+    /// Files encrypted by other programs. The mount must show their original content.
     @Suite struct ViewFormats {
         private func compare(_ what: ViewCase, _ account: Account = .current) throws {
             let view = try ViewUnderTest(account)

@@ -3,13 +3,13 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Keys that a command returns: the requests that run it, the time, and the programs that wait for it.
+    /// Keys from a command: the requests that run it, the time, and the programs that wait for it.
     @Suite struct ViewKeyCommands {
         private static let iv = ["--iv", ViewCase.vector]
 
-        /// A view of `file-20000`, and of copies of it under these names. Its key command writes a line for each run.
-        /// For names with `fail` the command fails, and for names with `wrong` it prints another key, both until
-        /// `permit` exists. For names with `slow` it hangs.
+        /// Makes a view of `file-20000`, and of copies under these names. Its key command writes a line for each run.
+        /// For names with `fail` it fails, and for names with `wrong` it prints another key, both until `permit`
+        /// exists. For names with `slow` it hangs.
         private func view(_ names: [String], _ arguments: [String] = []) throws -> ViewUnderTest {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
@@ -63,7 +63,7 @@ extension MountTests {
         @Test("its failure is an error at open, and it runs again at the next open")
         func failure() throws {
             let view = try view(["failing"])
-            // The listing prefetches keys, and that fails too.
+            // The listing prefetches keys, which must fail too.
             try view.account.run(["ls", view.mountpoint]).succeeded()
             try poll("the keys of a listed directory") { try view.problems().contains { $0.hasPrefix("failing: ") } }
             for _ in 1...2 {
@@ -93,7 +93,7 @@ extension MountTests {
             try compare("wrong", view)
             #expect(try view.problems().isEmpty)
             #expect(lines("asked", view).filter { $0 == "wrong" }.count == 3)
-            // The right key was not requested again.
+            // The right key was requested only once.
             #expect(lines("asked", view).filter { $0 == "file-20000" }.count == 1)
             try view.unmount()
         }
@@ -106,20 +106,20 @@ extension MountTests {
             let opener = try open(slow, view)
             defer { opener.kill(SIGKILL) }
             try poll("the commands") { lines("hanging", view).count >= 2 * slow.count }
-            // Listings, open files, and files that are opened now.
+            // Listings, open files, and new opens must work.
             let direct = ["dd", "if=\(view.mountpoint)/quick", "of=\(view.plain)/read", "iflag=direct", "bs=4096"]
             try view.account.run(direct, timeout: .seconds(10)).succeeded()
             try view.account.run(["ls", "-lR", view.mountpoint], timeout: .seconds(10)).succeeded()
             try compare("below/other", view)
             #expect(opener.output == "waiting\n")
-            // A lock does not wait, and the waiting programs get an error.
+            // A lock must not wait, so the waiting programs get an error.
             try view.vaultfs(["lock", view.mountpoint], timeout: .seconds(10)).succeeded()
             try view.vaultfs(["unlock", view.mountpoint], timeout: .seconds(10)).succeeded()
             try compare("quick", view)
             try end(view, opener)
         }
 
-        /// Without waiting programs, an unmount is prompt.
+        /// Ends the waiting programs, and then expects a prompt unmount.
         private func end(_ view: ViewUnderTest, _ opener: RunningProcess) throws {
             opener.kill(SIGKILL)
             #expect(opener.wait(timeout: .seconds(30)) == 128 + SIGKILL)
@@ -138,7 +138,7 @@ extension MountTests {
             try expectEnd(of: view)
         }
 
-        /// The daemon and the commands end.
+        /// Expects the daemon and the commands to end.
         private func expectEnd(of view: ViewUnderTest) throws {
             try view.awaitDaemonsEnd(timeout: .seconds(10))
             let processes = lines("hanging", view).compactMap { pid_t($0) }
@@ -149,7 +149,7 @@ extension MountTests {
         @Test("an unmount ends commands that hang")
         func unmount() throws {
             let view = try view((1...10).map { "slow-\($0)" })
-            // All through a listing, so no program waits.
+            // Only a listing has started them, so no program waits.
             try view.account.run(["ls", view.mountpoint]).succeeded()
             try poll("the commands") { lines("hanging", view).count == 8 }
             try view.vaultfs(["unmount", view.mountpoint], timeout: .seconds(10)).succeeded()
@@ -186,7 +186,7 @@ extension MountTests {
                 try poll("the command's end") { MountUnderTest.hasEnded(process) }
             }
             try view.vaultfs(["unlock", view.mountpoint], timeout: .seconds(10)).succeeded()
-            // The command runs again.
+            // The lock has forgotten this key, so the command runs again.
             try compare("quick", view)
             #expect(lines("asked", view).filter { $0 == "quick" }.count == 2)
             try view.unmount()
@@ -197,7 +197,7 @@ extension MountTests {
             let view = try view(["a/b/c", "d"], ["--prewarm"])
             try poll("the keys") { lines("asked", view).count == 3 }
             #expect(lines("asked", view).sorted() == ["a/b/c", "d", "file-20000"])
-            // Sizes are then exact before any file is opened. The key arrives shortly after the command was started.
+            // Sizes are then exact before any open. The key arrives shortly after its command was started.
             for name in ["a/b/c", "d"] {
                 try poll("the size") {
                     try view.account.run(["stat", "-c", "%s", "\(view.mountpoint)/\(name)"]).output == "20000\n"

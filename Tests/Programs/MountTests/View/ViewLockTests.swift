@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// A lock on a view has the same effect as on a vault.
+    /// Locks of a view, with the same effect as on a vault.
     @Suite struct ViewLocks {
         /// The source of a view's keys, and the way to restore them after a lock that forgets.
         enum Keys: String, CaseIterable {
@@ -40,7 +40,7 @@ extension MountTests {
                 }
             }
 
-            /// Arguments that `vaultfs unlock` needs.
+            /// Returns the arguments that `vaultfs unlock` needs.
             func unlocking(_ view: ViewUnderTest) -> [String] { needsPassphrase ? ["--passfile", view.passfile] : [] }
         }
 
@@ -80,13 +80,13 @@ extension MountTests {
                 naming: "wrong passphrase")
             #expect(try view.status()["state"] as? String == "locked")
             #expect(try view.account.run(["ls", view.mountpoint]).exitCode != 0)
-            // After a wrong secret the daemon accepts none for a second.
+            // For a second after a wrong secret, the daemon refuses any.
             try poll("the unlock") {
                 try view.vaultfs(["unlock", view.mountpoint, "--passfile", view.passfile]).exitCode == 0
             }
             try compare(view)
             guard keys == .openssl else { return try view.unmount() }
-            // Only the first line counts, as for openssl.
+            // As for openssl, only the first line counts.
             try view.vaultfs(["lock", view.mountpoint]).succeeded()
             try view.vaultfs(["unlock", view.mountpoint, "--extpass", "cat '\(view.passfile)'; echo; echo more"])
                 .succeeded()
@@ -114,7 +114,7 @@ extension MountTests {
             .enabled(if: Products.isRoot, "reads /proc/PID/mem"), arguments: Keys.allCases)
         func memory(keys: Keys) throws {
             let view = try ViewUnderTest()
-            // Memory of memfd_secret(2) cannot be read like this.
+            // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try keys.mount(
                 view, ["--on-lock", "forget", "--cache-size", "8M"],
                 launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])
@@ -134,7 +134,7 @@ extension MountTests {
             try view.unmount()
         }
 
-        /// A file with the key that is in use, and with the passphrase.
+        /// Returns a file with the current key, and with the passphrase if there is one.
         private func key(of keys: Keys, _ view: ViewUnderTest) throws -> String {
             let file = "\(view.plain)/key"
             switch keys {

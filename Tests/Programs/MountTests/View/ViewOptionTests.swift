@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// Options of views that take effect, or are refused.
+    /// Options of views, with effect or refused.
     @Suite struct ViewOptions {
         @Test("a playlist alone is refused, because its segments would be missing")
         func playlistAlone() throws {
@@ -98,7 +98,7 @@ extension MountTests {
         func keyOfNoOpenFile() throws {
             let view = try ViewUnderTest()
             try view.make("cbc", ["aes-256-cbc", "pkcs7", "20000"])
-            // Memory of memfd_secret(2) cannot be read like this.
+            // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try view.mount(
                 "cbc", ["--iv", ViewCase.vector, "--key-file", "\(view.keys)/binary", "--on-lock", "forget"],
                 launcher: [Products.python, Products.program("without_call.py"), "memfd_secret"])

@@ -2,9 +2,9 @@ import TestSupport
 import Testing
 
 extension PlainMountTests {
-    /// Properties of a view other than returning the right bytes.
+    /// Properties of a view other than its content.
     @Suite struct ViewReading {
-        /// Chunks of 16 MiB: three and a half.
+        /// Three and a half chunks of 16 MiB.
         private static let film = ["16777216", "aes-128-cbc", "pkcs7", "60000000"]
         private static let vector = ["--iv", ViewCase.vector]
 

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The rights of a view are those of its source, for others than its owner, too.
+    /// The rights of a view, equal to those of its source also for others than the owner.
     @Suite struct ViewRights {
         private func mounted() throws -> ViewUnderTest {
             let view = try ViewUnderTest()
@@ -32,7 +32,7 @@ extension MountTests {
             let view = try ViewUnderTest()
             try view.make("enc", ["aes-128-cbc", "16"])
             let ordinary = try #require(Account.ordinary)
-            // The view is the user's own, and its source is root's.
+            // The user owns the view, and root its source.
             let own = try ViewUnderTest(ordinary)
             try Command(["sh", "-c", "chmod 755 $1 $2; chmod 644 $1/* $2/*", "sh", view.source, view.keys]).run()
                 .succeeded()
