@@ -1,10 +1,10 @@
-/// A call that changed the recorded directory, or made changes durable. Objects have numbers in the order in which they
-/// were first seen. 0 is the recorded directory.
+/// A recorded call that changed the directory, or made changes durable. Objects are numbered in the order in which the
+/// record met them. The recorded directory is 0.
 package enum DiskEvent: Sendable {
     case write(Int, at: Int, [UInt8])
     case resize(Int, to: Int)
     case punch(Int, Range<Int>)
-    /// An object gets a name: a new object, or another link to a file.
+    /// A new name of an object, which is new or gets another link.
     case name(Int, DiskObject, in: Int, [UInt8])
     case remove([UInt8], in: Int)
     case rename([UInt8], from: Int, [UInt8], to: Int, isExchange: Bool)
@@ -13,8 +13,8 @@ package enum DiskEvent: Sendable {
     /// syncfs(2).
     case synchronizeAll
 
-    /// Returns true if fsync(2) of `object` makes this change of names durable: of a directory what changed in it, of a
-    /// file the names that it got. (Of these, POSIX promises only the first. ext4, XFS and btrfs keep both.)
+    /// Returns true if fsync(2) of `object` makes this change of names durable. fsync of a directory keeps the changes
+    /// in it, as POSIX promises. fsync of a file keeps its new names, too, on ext4, XFS and btrfs.
     func isKept(bySynchronizing object: Int) -> Bool {
         switch self {
         case .name(let named, let kind, let directory, _):

@@ -1,9 +1,9 @@
-/// Contents of a file on a simulated disk.
+/// The contents of a file on a simulated disk.
 struct DiskFile: Sendable {
     static let pageSize = 4096
 
     private(set) var size = 0
-    /// The pages that were written, by number. The others are holes. Bytes past the size are zero.
+    /// The written pages, by number. The others are holes. Bytes past the size are zero.
     private(set) var pages: [Int: [UInt8]] = [:]
 
     /// Returns true if the two files read the same.
@@ -13,7 +13,7 @@ struct DiskFile: Sendable {
             && Set(pages.keys).union(other.pages.keys).allSatisfy { pages[$0] ?? zeros == other.pages[$0] ?? zeros }
     }
 
-    /// Changes the size. What is cut off reads as zeros if the file grows again.
+    /// Changes the size. Bytes that were cut off read as zeros if the file grows again.
     mutating func resize(to newSize: Int) {
         if newSize < size {
             let firstGone = (newSize + Self.pageSize - 1) / Self.pageSize
@@ -23,8 +23,8 @@ struct DiskFile: Sendable {
         size = newSize
     }
 
-    /// Writes the bytes that are inside the size.
-    /// - Parameter isWritten: called with the offset in the file of each piece. False if the disk does not get it.
+    /// Writes the bytes inside the size.
+    /// - Parameter isWritten: called with each piece's offset in the file. Returns false if the disk does not get it.
     mutating func write(_ bytes: [UInt8], at offset: Int, pieceSize: Int, isWritten: (Int) -> Bool) {
         bytes.withUnsafeBytes { bytes in
             Self.forPieces(of: offset..<max(offset, min(size, offset + bytes.count)), pieceSize) { piece in
@@ -54,13 +54,13 @@ struct DiskFile: Sendable {
         }
     }
 
-    /// The bytes of the pages that are wholly in a range.
+    /// Returns the bytes of all whole pages in a range.
     static func wholePages(in range: Range<Int>) -> Range<Int> {
         let start = (range.lowerBound + pageSize - 1) / pageSize * pageSize
         return start..<max(start, range.upperBound / pageSize * pageSize)
     }
 
-    /// The parts of a range before and after its whole pages.
+    /// Returns the parts of a range before and after its whole pages.
     static func edges(of range: Range<Int>) -> [Range<Int>] {
         let inner = wholePages(in: range)
         guard !inner.isEmpty else { return [range, range.upperBound..<range.upperBound] }

@@ -3,7 +3,7 @@ internal import CallWatch
 import Glibc
 internal import Synchronization
 
-/// Records the calls of this process, of any thread, that change a directory or make changes durable, in their order.
+/// An ordered record of this process's calls, by any thread, that change a directory or make changes durable.
 package final class DiskRecord: Sendable {
     private struct State {
         var numbers: [DiskIdentity: Int]
@@ -14,7 +14,7 @@ package final class DiskRecord: Sendable {
     private static let records = Mutex<[DiskIdentity: DiskRecord]>([:])
     private static let running = Atomic<Int>(0)
 
-    /// The directory when the record began.
+    /// The directory at the beginning of the record.
     package let initial: DiskState
     private let directory: String
     private let state: Mutex<State>
@@ -49,7 +49,7 @@ package final class DiskRecord: Sendable {
 
     package var events: [DiskEvent] { state.withLock { $0.events } }
 
-    /// Files of the directory as it is now that differ from what was recorded: a call was made that is not recorded.
+    /// Returns the files that now differ from the record, because of an unrecorded call.
     package func unrecorded() throws -> [String] {
         var disk = SimulatedDisk(initial)
         for event in events { disk.apply(event) }
@@ -97,7 +97,7 @@ package final class DiskRecord: Sendable {
     private func addName(_ call: made_call, _ directory: Int, _ state: inout State) {
         guard let entry = call.name else { return }
         let name = Array(UnsafeRawBufferPointer(start: entry, count: strlen(entry)))
-        // The probe of the store's abilities, which leaves nothing. What is in its directory is unknown here then, too.
+        // Skip the probe of the store's abilities. It leaves no trace, so its directory's objects are unknown here too.
         if name.starts(with: Array("vaultfs.tmp.probe-".utf8)) { return }
         switch call.kind {
         case MADE_FILE:

@@ -20,7 +20,7 @@ package struct DiskState: Sendable {
         case .rename(let name, let from, let newName, let to, let isExchange):
             let object = names[from]?[name]
             let other = names[to]?[newName]
-            // rename(2) leaves both names of one file.
+            // If both names are of one file, rename(2) leaves them.
             if object == other { return }
             names[from]?[name] = isExchange ? other : nil
             names[to, default: [:]][newName] = object
@@ -30,7 +30,7 @@ package struct DiskState: Sendable {
 }
 
 extension DiskState {
-    /// The files by their paths.
+    /// The files by path.
     var contents: [String: DiskFile] {
         var contents: [String: DiskFile] = [:]
         addContents(of: Self.root, "", to: &contents)
@@ -46,9 +46,9 @@ extension DiskState {
     }
 }
 
-/// Other programs.
+/// Effects of other programs.
 extension DiskState {
-    /// Adds copies of files of another state under names of another program: beside the file, and in a directory of its own.
+    /// Adds copies of another state's files under foreign names: beside the file, and in a directory of its own.
     package mutating func addForeignCopies(of other: DiskState, seed: UInt64) {
         var random = SeededGenerator(seed: seed)
         var next = 1 + (objects.keys.max() ?? 0)
@@ -56,7 +56,7 @@ extension DiskState {
             let archive = next
             next += 1
             for (name, object) in entries.sorted(by: { $0.value < $1.value }) {
-                // Not a vault's own files.
+                // Skip the vault's own files.
                 guard let file = other.files[object], name.count >= 43, random.below(2) == 0 else { continue }
                 for (place, copy) in [(directory, Array(".".utf8) + name + Array(".Ab12Cd".utf8)), (archive, name)] {
                     (objects[next], files[next]) = (.file, file)
@@ -73,7 +73,7 @@ extension DiskState {
 
 /// The tree in a real directory.
 extension DiskState {
-    /// Reads a directory. Numbers its objects in the order in which they were made, which is that of tmpfs's inodes.
+    /// Reads a directory, and numbers its objects in the order of their creation, which is that of tmpfs's inodes.
     init(reading path: String, _ numbers: inout [DiskIdentity: Int]) throws {
         var found: [(path: String, identity: DiskIdentity, kind: mode_t)] = []
         Self.walk(path) { path, status in found.append((path, DiskIdentity(status), status.st_mode & S_IFMT)) }
@@ -168,7 +168,7 @@ extension DiskFile {
     }
 }
 
-/// Device and inode number.
+/// The device and inode number of an object.
 struct DiskIdentity: Hashable {
     let device, inode: UInt64
 
@@ -180,7 +180,7 @@ struct DiskIdentity: Hashable {
         self.init(status)
     }
 
-    /// Nil for a descriptor that is none.
+    /// Nil if the descriptor is not open.
     init?(_ fd: Int32) {
         var status = stat()
         guard fstat(fd, &status) == 0 else { return nil }

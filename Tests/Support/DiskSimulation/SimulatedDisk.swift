@@ -1,21 +1,21 @@
 package import TestSupport
 
-/// A disk with a cache that a power cut loses, as a journaling file system uses it. Knows nothing of vaults.
+/// A disk whose cache a power cut loses, as a journaling file system uses it. It knows nothing of vaults. After a cut:
 ///
-/// - Data that was not synced since it was written may be there or not, in pieces of 512 bytes or of a page.
-/// - Changes of a file's size, and holes, that were not synced are there up to some moment. Data that was written where
-///   later changes removed space, or past a size that is not there, is not there. A size may be there without its data,
-///   as zeros. The end of a page that a truncation zeroed may be zero although the file has its old size.
-/// - Changes of names are there up to some moment, whatever is there of the files.
+/// - Data written since the last sync is there or not, in pieces of 512 bytes or of a page.
+/// - Unsynced changes of a file's size, and holes, are there up to some moment. Data is lost if a later change removed
+///   its space, or if its size is lost. A size may be there without its data, as zeros. A page's end zeroed by a
+///   truncation may be zero although the file has its old size.
+/// - Changes of names are there up to some moment, independently of the files' contents.
 package struct SimulatedDisk {
-    /// True if the zeros at the end of the last page of a truncation, and at the ends of a hole, may be on disk before the
-    /// new size or hole is. ext4 and XFS write them as data of the page cache, and log the rest later.
+    /// True if zeros may be on disk before the new size or hole: at the end of a truncation's last page, and at the
+    /// ends of a hole. ext4 and XFS write them as data of the page cache, and log the rest later.
     private static let zeroesEarly = true
 
     private typealias Pending = (position: Int, event: DiskEvent)
 
     private var durable: DiskState
-    /// Changes that are not durable: of names, and of each file.
+    /// Changes not durable yet: of names, and of each file.
     private var names: [DiskEvent] = []
     private var pending: [Int: [Pending]] = [:]
     /// Number of events so far.
@@ -50,7 +50,7 @@ package struct SimulatedDisk {
         names.removeFirst(count)
     }
 
-    /// The state after a kill of the process: every call was made, and the beginning of one more write.
+    /// Returns the state after a kill of the process: every call has its effect, and the beginning of one more write.
     package func killed(during next: DiskEvent?, seed: UInt64) -> DiskState {
         var disk = self
         // A signal stops a write between pages.
@@ -65,7 +65,7 @@ package struct SimulatedDisk {
         return disk.durable
     }
 
-    /// One of the states that a power cut now may leave.
+    /// Returns one of the states possible after a power cut now.
     package func cut(seed: UInt64) -> DiskState {
         var random = SeededGenerator(seed: seed)
         var state = durable
@@ -77,13 +77,13 @@ package struct SimulatedDisk {
         return state
     }
 
-    /// A file, as far as it reached the disk.
+    /// Returns a file, as far as it reached the disk.
     private func content(of object: Int, _ loss: Loss) -> DiskFile {
         var file = durable.files[object] ?? DiskFile()
         var loss = loss
         // The size if everything had reached the disk.
         var size = file.size
-        // Space that a removal which did not reach the disk has freed.
+        // Space freed by a removal that did not reach the disk.
         var removed: [Range<Int>] = []
         for (position, event) in pending[object] ?? [] {
             let isWritten = { (piece: Int) in
@@ -130,15 +130,15 @@ package struct SimulatedDisk {
     }
 }
 
-/// The part of a file's changes that a cut loses.
+/// The part of a file's changes lost by a cut.
 private struct Loss {
     static let everything = Loss()
 
     let pieceSize: Int
     private let seed: UInt64
-    /// The changes, by their positions among all events.
+    /// The positions of the changes among all events.
     private let positions: [Int]
-    /// Number of changes of size, and of holes, that are still kept.
+    /// Number of further changes of size, and of holes, to be kept.
     private var changesLeft: Int
     private var lostChanges = 0
     private enum Style { case nothing, everything, pieces }
@@ -167,7 +167,7 @@ private struct Loss {
         return true
     }
 
-    /// The size in the middle of a growth, if that is the first change that was lost. Nil if the growth did not begin.
+    /// Returns the size in the middle of a growth, if that is the first lost change. Nil if the growth did not begin.
     func partialSize(_ size: Int, _ end: Int) -> Int? {
         var random = SeededGenerator(seed: seed ^ 1)
         let first = (size / DiskFile.pageSize + 1) * DiskFile.pageSize
@@ -175,8 +175,8 @@ private struct Loss {
         return first + random.below((end - first - 1) / DiskFile.pageSize + 1) * DiskFile.pageSize
     }
 
-    /// Returns true if a piece on disk has what the change at this position wrote. A piece is written whole from the page
-    /// cache, so it has all earlier changes too.
+    /// Returns true if a piece on disk has the data of the change at this position. Pieces come whole from the page
+    /// cache, so with all earlier changes.
     func reaches(_ piece: Int, _ position: Int) -> Bool {
         switch style {
         case .everything: return true
@@ -192,7 +192,7 @@ private struct Loss {
 extension SeededGenerator {
     package mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
 
-    /// Nothing, everything, or a part, each in a third of the cases.
+    /// Returns none, all, or a part of `count`, each in a third of the cases.
     mutating func prefix(of count: Int) -> Int {
         switch below(3) {
         case 0: 0

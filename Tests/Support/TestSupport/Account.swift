@@ -1,15 +1,15 @@
 import Foundation
 
 /// The user who runs a command: this process's user, or an ordinary one. The ordinary user gets copies of the programs
-/// and of the Python reader, because the checkout may not be readable for that user.
+/// and of the Python reader, because the checkout may be unreadable for that user.
 package final class Account: Sendable {
     /// The user who runs the tests.
     package static let current = Account(
         name: Products.isRoot ? "root" : "user", prefix: [], binary: Products.binary, support: Products.support)
 
     /// An ordinary user: the current one, or `nobody` if root runs the tests. Nil if that is not possible. root starts
-    /// its commands in a mount namespace of their own, with a device node open to all bound over /dev/fuse, so that
-    /// nothing on the machine changes.
+    /// its commands in a separate mount namespace, with a device node open to all bound over /dev/fuse, so the machine
+    /// stays unchanged.
     package static let ordinary: Account? = {
         guard Products.isRoot else { return current }
         guard let namespace = try? PrivateNamespace() else { return nil }
@@ -23,8 +23,8 @@ package final class Account: Sendable {
         return Account(name: "visitor", prefix: namespace.becoming, namespace: namespace)
     }()
 
-    /// Another ordinary user, who has no mounts but those of one test: `games`, which every Debian has. Nil unless root
-    /// runs the tests.
+    /// Another ordinary user, with only one test's mounts: `games`, which every Debian has. Nil unless root runs the
+    /// tests.
     package static let newcomer: Account? = {
         guard Products.isRoot, let namespace = ordinary?.namespace else { return nil }
         let becoming = PrivateNamespace.becoming(uid: newcomerID, gid: 60)
@@ -49,10 +49,10 @@ package final class Account: Sendable {
         support = namespace.support
     }
 
-    /// True if its commands run as root.
+    /// True if the account's commands run as root.
     package var isRoot: Bool { Products.isRoot && namespace == nil }
 
-    /// A command of this account.
+    /// Returns a command of this account.
     package func command(
         _ arguments: [String], environment: [String: String] = [:], directory: String? = nil, input: String? = nil,
         timeout: Duration = .seconds(60)

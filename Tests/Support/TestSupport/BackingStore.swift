@@ -1,6 +1,6 @@
 import Foundation
 
-/// The directory that contains a vault in a test. Its mounts end with the object.
+/// The directory that contains a test's vault. Its mounts end with the object.
 package final class BackingStore {
     package enum Kind: String, Sendable, CaseIterable {
         case tmpfs, ext4
@@ -8,7 +8,7 @@ package final class BackingStore {
         case disk
         /// A tmpfs of 24 MiB. Root only.
         case smallTmpfs
-        /// An overlayfs on a tmpfs, as containers have. Root only.
+        /// An overlayfs on a tmpfs, like that of a container. Root only.
         case overlay
     }
 
@@ -18,7 +18,7 @@ package final class BackingStore {
     private let directory: TemporaryDirectory
     private let mounted: Bool
 
-    /// tmpfs is /dev/shm. ext4 is a loop-back image, root only.
+    /// Makes the store. tmpfs is /dev/shm. ext4 is a loop-back image, root only.
     package init(_ kind: Kind) throws {
         self.kind = kind
         directory = try TemporaryDirectory(in: kind == .tmpfs ? "/dev/shm" : nil)

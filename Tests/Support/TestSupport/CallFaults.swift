@@ -1,22 +1,22 @@
 internal import Glibc
 internal import Synchronization
 
-/// Makes calls below a directory fail, by any thread: changes, syncs, reads and openings. They are numbered in their order.
+/// Faults of calls below a directory, by any thread: changes, syncs, reads and opens. The calls are numbered in order.
 package final class CallFaults: Sendable {
     package enum Kind: Sendable, CaseIterable {
         /// EIO.
         case error
-        /// ENOSPC, of calls that may need space.
+        /// ENOSPC, for calls that may need space.
         case full
-        /// EFBIG, of calls that may make a file larger.
+        /// EFBIG, for calls that may make a file larger.
         case tooLarge
         /// ENODEV: the disk is gone.
         case gone
         /// EINTR.
         case interrupted
-        /// Only the first half is written or read.
+        /// Writes or reads only the first half.
         case short
-        /// The first half is written, and then EIO.
+        /// Writes the first half, and then fails with EIO.
         case torn
     }
 
@@ -36,8 +36,8 @@ package final class CallFaults: Sendable {
     private let state = Mutex(State())
 
     /// - Parameters:
-    ///   - first: number of the first call that fails.
-    ///   - count: number of calls that fail.
+    ///   - first: number of the first failing call.
+    ///   - count: number of failing calls.
     package init(_ kind: Kind, first: Int, count: Int) {
         self.kind = kind
         numbers = first..<(count > Int.max - first ? .max : first + count)

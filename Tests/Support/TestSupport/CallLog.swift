@@ -2,16 +2,16 @@ import Foundation
 internal import Synchronization
 
 /// The calls that change a directory, in order. Each has the changes that a power cut before it could lose: contents
-/// that are not synchronized since they were written, and names since they were given. Temporary names may be lost, and
-/// are not counted.
+/// unsynced since they were written, and names unsynced since they were given. Temporary names do not count, because
+/// they may be lost.
 ///
-/// A model of the guarantees of POSIX: fsync(2) of a file keeps its contents, fsync(2) of a directory keeps the names
-/// in it, and no more. The content of a new directory before it has its name is left to the file system, which keeps a
-/// file that was synchronized.
+/// The model has exactly the guarantees of POSIX: fsync(2) of a file keeps its contents, fsync(2) of a directory keeps
+/// the names in it. A new directory's content before it has its name is left to the file system, which keeps synced
+/// files.
 package final class CallLog: Sendable {
     package struct Entry: Sendable {
         package let call: WatchedCall
-        /// Unsynchronized before the call: files by their path, the names in a directory as its path and a slash.
+        /// The unsynced changes before the call: files by path, and the names in a directory as its path with a slash.
         package let unsynchronized: Set<String>
     }
 
@@ -25,7 +25,7 @@ package final class CallLog: Sendable {
     /// Records the calls of `body` in the directory, by any thread.
     /// - Parameters:
     ///   - directory: an absolute path without links.
-    ///   - isIgnored: calls that are made, but recorded as if they were not.
+    ///   - isIgnored: true for calls to be made, but not recorded.
     package init(
         of directory: String, ignoring isIgnored: @escaping @Sendable (WatchedCall) -> Bool = { _ in false },
         _ body: () throws -> Void
@@ -37,17 +37,17 @@ package final class CallLog: Sendable {
         try CallWatcher.watch(directory, answer, during: body)
     }
 
-    /// The calls that change something.
+    /// The changing calls.
     package var changes: [Entry] { state.withLock { $0.entries.filter(\.call.isChange) } }
     /// Changes that a power cut could lose after the last call.
     package var unsynchronized: Set<String> { state.withLock { $0.unsynchronized } }
 
-    /// The calls that give an object this name, in any directory.
+    /// Returns the calls that give an object this name, in any directory.
     package func renames(to name: String) -> [Entry] {
         changes.filter { $0.call.kind == .rename && $0.call.path.hasSuffix("/" + name) }
     }
 
-    /// The calls that name a file that was written, while the written data could still be lost.
+    /// The calls that name a written file while its data could still be lost.
     package var unsafeRenames: [String] {
         changes.compactMap { entry in
             guard entry.call.kind == .rename, let source = entry.call.source, Self.isTemporary(source) else {
@@ -60,7 +60,7 @@ package final class CallLog: Sendable {
         }
     }
 
-    /// The changes directly after a call that satisfies `isSuch`, if they could become durable before that call.
+    /// Returns the changes directly after a call accepted by `isSuch`, if they could become durable before it.
     package func overtaken(_ isSuch: (WatchedCall) -> Bool) -> [String] {
         let changes = changes
         return zip(changes, changes.dropFirst()).compactMap { first, next in

@@ -11,7 +11,7 @@ package struct WatchedCall: Sendable {
         /// mkdirat(2), symlinkat(2).
         case make
         case link, rename, remove
-        /// Mode, times, extended attributes.
+        /// Changes of mode, times, extended attributes.
         case setAttributes
         /// fsync(2), fdatasync(2).
         case synchronize
@@ -35,15 +35,15 @@ package struct WatchedCall: Sendable {
     }
 
     package let kind: Kind
-    /// An absolute path: of the file or directory, or its new name.
+    /// An absolute path of the file or directory, or its new name.
     package let path: String
     /// The source of a rename or link.
     package let source: String?
-    /// True for fdatasync(2), which may leave the times behind.
+    /// True for fdatasync(2), which may not sync the times.
     package let isDataOnly: Bool
-    /// The descriptor of the file, or of the directory that has the name.
+    /// The descriptor of the file, or of the directory with the name.
     package let descriptor: Int32
-    /// The bytes that are written or allocated.
+    /// The bytes to be written or allocated.
     package let range: Range<Int>
     /// The new size of a truncation.
     package let size: Int
@@ -73,10 +73,10 @@ package struct WatchedCall: Sendable {
     }
 }
 
-/// Calls `answer` before each call, by any thread, that changes something in a directory or makes it durable.
+/// A watcher of calls, by any thread, that change a directory or make it durable: it calls `answer` before each.
 package enum CallWatcher {
-    /// The answer with which only the first half of a pwrite(2) or pread(2) is made, and setxattr(2) leaves an empty
-    /// value.
+    /// An answer for half a call: only the first half of a pwrite(2) or pread(2) is made, and setxattr(2) leaves an
+    /// empty value.
     package static let inPart = Int32(CALL_IN_PART)
 
     private struct Watch {
@@ -87,14 +87,14 @@ package enum CallWatcher {
 
     private static let watching = Mutex<[String: Watch]>([:])
 
-    /// True for the directory of the probe of a store's abilities (StoreTraits), and what is in it.
+    /// Returns true for the directory of the probe of a store's abilities (StoreTraits), and for its content.
     static func isOfProbe(_ path: String) -> Bool { path.contains("/vaultfs.tmp.probe-") }
 
     /// - Parameters:
     ///   - directory: an absolute path without links.
-    ///   - includesAttributes: also before modes, times and extended attributes are set.
-    ///   - includesProbe: also before the calls of the probe of the store's abilities, whose failures are answers.
-    ///   - answer: returns 0, the errno with which the call fails, or `inPart`.
+    ///   - includesAttributes: also watches calls that set modes, times and extended attributes.
+    ///   - includesProbe: also watches the probe of the store's abilities, whose failures are answers.
+    ///   - answer: returns 0, the call's errno, or `inPart`.
     package static func watch(
         _ directory: String, includesAttributes: Bool = false, includesProbe: Bool = false,
         _ answer: @escaping @Sendable (WatchedCall) -> Int32,
@@ -107,8 +107,7 @@ package enum CallWatcher {
         try body()
     }
 
-    /// Makes the disk full from the call with this number on, for calls that may need space. Returns false if there was
-    /// no such call.
+    /// Makes the disk full for calls that may need space, from this number on. Returns false if there were fewer.
     package static func fullDisk(
         in directory: String, from call: Int, during body: () throws -> Void
     ) rethrows -> Bool {

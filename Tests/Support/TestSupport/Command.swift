@@ -1,6 +1,6 @@
 import Foundation
 
-/// The results of a finished process: its exit code (128 + the signal, if one ended it), standard output and error.
+/// A finished process's results: its exit code (128 + the signal, if one ended it), standard output and error.
 package struct CommandResult: Sendable, CustomStringConvertible {
     package let command: [String]
     package let exitCode: Int32
@@ -15,7 +15,7 @@ package struct CommandResult: Sendable, CustomStringConvertible {
         """
     }
 
-    /// The first 10,000 characters, without the control characters that an XML report cannot hold (XML 1.0, 2.2).
+    /// Returns the first 10,000 characters, without control characters, which an XML report cannot hold (XML 1.0, 2.2).
     private static func shown(_ text: String) -> String {
         let allowed = text.unicodeScalars.lazy.prefix(10_000).map { scalar in
             scalar.value >= 0x20 && scalar.value < 0xFFFE || "\t\n\r".unicodeScalars.contains(scalar)
@@ -34,8 +34,8 @@ package struct CommandResult: Sendable, CustomStringConvertible {
     }
 }
 
-/// A program to run, with a timeout. Uses posix_spawn(3) rather than Foundation's Process, which waits for a daemon
-/// that inherited one of its descriptors. Output goes to files for the same reason.
+/// A program to run, with a timeout. It uses posix_spawn(3), because Foundation's Process would wait for a daemon with
+/// one of its descriptors. Output goes to files for the same reason.
 package struct Command: Sendable {
     package var arguments: [String]
     package var environment: [String: String] = [:]
@@ -52,7 +52,7 @@ package struct Command: Sendable {
         self.timeout = timeout
     }
 
-    /// Runs it to its end. If a program exceeds `timeout`, kills it and its process group, and throws.
+    /// Runs the program to its end. Beyond `timeout`, kills its process group and throws.
     package func run() throws -> CommandResult {
         let process = try start()
         guard let exitCode = process.wait(timeout: timeout) else {
@@ -64,7 +64,7 @@ package struct Command: Sendable {
             command: arguments, exitCode: exitCode, output: process.output, errors: process.errors)
     }
 
-    /// Starts it and returns at once.
+    /// Starts the program and returns at once.
     package func start() throws -> RunningProcess {
         try RunningProcess(self)
     }

@@ -1,8 +1,8 @@
 import Foundation
 internal import Synchronization
 
-/// Copies of a directory, taken while a program changes it: the state that a kill, or a power cut, would leave. Removed
-/// with the object.
+/// Copies of a directory, taken while a program changes it, in the states that a kill or a power cut would leave.
+/// Removed with the object.
 package final class DirectoryCopies: Sendable {
     private let directory: String
     private let taken = Mutex<(paths: [String], failure: (any Error)?)>(([], nil))
@@ -16,7 +16,7 @@ package final class DirectoryCopies: Sendable {
 
     package var paths: [String] { taken.withLock { $0.paths } }
 
-    /// Copies the current state of the directory, beside it.
+    /// Copies the directory's current state, beside it.
     package func take() throws {
         let path = taken.withLock { taken in
             taken.paths.append("\(directory)-copy-\(taken.paths.count)")
@@ -28,7 +28,7 @@ package final class DirectoryCopies: Sendable {
     /// Takes a copy before each call of `body`, by any thread, that changes something in the directory.
     /// - Parameters:
     ///   - stride: copies only before every stride-th call, beginning with the first.
-    ///   - includingAttributes: also before modes, times and extended attributes are set.
+    ///   - includingAttributes: also copies before calls that set modes, times and extended attributes.
     package func takeBeforeEachChange(
         every stride: Int = 1, includingAttributes: Bool = false, _ body: () throws -> Void
     ) throws {

@@ -1,11 +1,11 @@
-/// The contents that one file may have. A test tells it what programs do to the file, and asks what a read may return:
+/// The possible contents of one file. A test notes the programs' changes here, and asks what a read may return:
 ///
 /// - while the store works: the latest version,
 /// - after a kill: chunk by chunk, versions from the last acknowledged one on,
 /// - after a power cut: chunk by chunk, versions from the last synced one on,
-/// - after a tampering that brings no authentic data: an error, or chunks of the latest version, or zeros for a hole.
+/// - after a tampering without authentic data: an error, chunks of the latest version, or zeros for a hole.
 package final class FileModel {
-    /// A program's operation: the number of recorded calls when it began, and when it had returned, which acknowledges it.
+    /// A program's operation: the number of recorded calls at its beginning, and at its return, which acknowledges it.
     package struct Span: Sendable {
         package let begun, returned: Int
 
@@ -15,19 +15,20 @@ package final class FileModel {
     /// The content of a file between two changes.
     package struct Version {
         package fileprivate(set) var length = 0
-        /// Each has the size of a chunk, except for the last.
+        /// The chunks, all whole except for the last.
         fileprivate var chunks: [[UInt8]] = []
-        /// True if the file had holes when this was its content.
+        /// True if the file then had holes.
         package fileprivate(set) var hasHoles = false
         fileprivate var span = Span()
 
-        /// Returns true if the chunk has nothing but zeros, or is not there.
+        /// Returns true if the chunk consists of zeros, or does not exist.
         fileprivate func isZero(_ chunk: Int) -> Bool {
             chunk >= chunks.count || chunks[chunk].allSatisfy { $0 == 0 }
         }
 
-        /// Returns true if a chunk of `bytes` is that of this version. The last one may be the beginning of it: of a write
-        /// that made the file longer, the bytes inside the old length may be there without the new length.
+        /// Returns true if this version has this chunk of `bytes`. The last chunk of `bytes` may be only the beginning
+        /// of the version's, because a growing write may have left its bytes inside the old length without the new
+        /// length.
         fileprivate func has(_ chunk: Int, _ bytes: [UInt8], _ range: Range<Int>) -> Bool {
             guard chunk < chunks.count else { return false }
             let size = chunks[chunk].count
@@ -36,13 +37,13 @@ package final class FileModel {
         }
     }
 
-    /// Zeros are written in pieces of this size, each of which makes the file longer. From `leastHole` on they are a hole.
+    /// The size of the pieces of zeros that extend a file one by one. From `leastHole` on zeros are a hole.
     private static let piece = 128 << 10
     private static let leastHole = 1 << 20
 
     package let chunkSize: Int
     package private(set) var versions: [Version]
-    /// The versions that were synced, each with the number of recorded calls when that had returned.
+    /// The synced versions, each with the number of recorded calls at the sync's return.
     private var syncs: [(version: Int, at: Int)] = []
 
     package init(_ bytes: [UInt8] = [], chunkSize: Int, _ span: Span = Span()) {
@@ -51,7 +52,7 @@ package final class FileModel {
         if !bytes.isEmpty { settle(bytes) }
     }
 
-    /// The model after a clean end of the mount.
+    /// Returns the model after a clean end of the mount.
     package func settled() -> FileModel {
         let copy = FileModel(chunkSize: chunkSize)
         copy.versions = [latest]
@@ -81,7 +82,7 @@ package final class FileModel {
         add(version, span)
     }
 
-    /// Makes zeros of the part of a range that is in the file, like fallocate(2). Whole chunks become holes.
+    /// Zeroes the part of a range inside the file, like fallocate(2). Whole chunks become holes.
     package func clear(_ range: Range<Int>, _ span: Span = Span()) {
         let inside = range.clamped(to: 0..<length)
         guard !inside.isEmpty else { return }
@@ -100,7 +101,7 @@ package final class FileModel {
         add(version, span)
     }
 
-    /// Adds the versions with zeros at the end.
+    /// Adds versions with zeros at the end.
     private func grow(to length: Int, _ span: Span) {
         var version = latest
         let first = (version.length + chunkSize - 1) / chunkSize * chunkSize
@@ -119,7 +120,7 @@ package final class FileModel {
     /// Forgets former versions.
     package func forget() { (versions, syncs) = ([latest], []) }
 
-    /// The file was found to have this content.
+    /// Notes the content found in the file.
     package func settle(_ bytes: [UInt8]) {
         setLength(min(length, bytes.count))
         write(bytes, at: 0)
@@ -166,8 +167,8 @@ package final class FileModel {
 
     // MARK: What a read may return
 
-    /// The versions of which parts may be seen after a cut before this call: a power cut, or a kill, after which the
-    /// process's calls are all there.
+    /// Returns the versions whose parts may be visible after a cut before this call: a power cut, or a kill, which
+    /// leaves the effects of the process's calls.
     package func window(before call: Int, isKill: Bool) -> ClosedRange<Int> {
         let upper = versions.lastIndex { $0.span.begun <= call } ?? 0
         let lower =
@@ -176,13 +177,13 @@ package final class FileModel {
         return min(lower, upper)...upper
     }
 
-    /// The differences of a file's content from the versions of `window`, chunk by chunk.
-    /// - Parameter lost: chunks that could not be read, and need not be.
+    /// Returns the differences of a file's content from the versions of `window`, chunk by chunk.
+    /// - Parameter lost: the unreadable chunks, if they may be unreadable.
     package func differences(
         of bytes: [UInt8], in window: ClosedRange<Int>, lost: Range<Int> = 0..<0
     ) -> [String] {
         let allowed = versions[window]
-        // Inside a lost last chunk the length is not known (FileFormat: Log-10).
+        // Inside a lost last chunk the length is unknown (FileFormat: Log-10).
         let lostStart = lost.contains((bytes.count - 1) / chunkSize) ? lost.lowerBound : nil
         let inLost = lostStart.flatMap { start in allowed.lastIndex { $0.length > start * chunkSize } }
         guard let last = lastVersion(of: bytes.count, allowed) ?? inLost else {
@@ -195,7 +196,7 @@ package final class FileModel {
             let range = (chunk * chunkSize)..<min(bytes.count, (chunk + 1) * chunkSize)
             if allowed.reversed().contains(where: { $0.has(chunk, bytes, range) }) { return nil }
             let isZero = bytes[range].allSatisfy { $0 == 0 }
-            // In a file with holes, a size may be there without the data, if the chunk was not there or was a hole before.
+            // With holes, the size may be there without the data, if the chunk was missing or a hole before.
             if isZero && hasHoles && allowed[...last].contains(where: { $0.isZero(chunk) }) { return nil }
             let other = versions[..<window.lowerBound].lastIndex { $0.has(chunk, bytes, range) }
             let what = other.map { "is of version \($0)" } ?? (isZero ? "is zeros" : "is of no version")
@@ -203,7 +204,7 @@ package final class FileModel {
         }
     }
 
-    /// The last version of this length, or that was growing over this boundary of chunks. Nil if there is none.
+    /// Returns the last version of this length, or growing over this boundary of chunks. Nil if there is none.
     private func lastVersion(of length: Int, _ versions: ArraySlice<Version>) -> Int? {
         versions.indices.last { index in
             if versions[index].length == length { return true }
@@ -212,9 +213,9 @@ package final class FileModel {
         }
     }
 
-    /// Returns true if a read may return this whole content after changes to the backing file that bring no authentic data
-    /// to it: a sealed file has its length. An unsealed file may be cut between two chunks, or in a hole, and extended only
-    /// if it has holes. A chunk may be zeroed in a file with holes.
+    /// Returns true if a read may return this whole content after changes to the backing file without authentic data. A
+    /// sealed file has its length. An unsealed one may be cut between two chunks or in a hole, but extended only if it
+    /// has holes. With holes, a chunk may be zeroed.
     package func allowsTampered(_ bytes: [UInt8], isSealed: Bool) -> Bool {
         if isSealed && bytes.count != length { return false }
         let isChunkEnd = bytes.count == length || bytes.count % chunkSize == 0

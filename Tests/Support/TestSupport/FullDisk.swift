@@ -2,14 +2,14 @@ internal import CLinux
 internal import Glibc
 internal import Synchronization
 
-/// A disk that has only some blocks, and keeps account of those of each file as ext4 does: a write past the end of a file that
-/// finds no space takes away all space that was reserved there (fallocate(2) with KEEP_SIZE). It can give back nothing that is
-/// freed, as if other programs took it at once.
+/// A disk with only some blocks, accounted for each file as by ext4: if a write past a file's end finds no space, it
+/// takes away all space reserved there (fallocate(2) with KEEP_SIZE). Freed space may be lost, as if other programs
+/// took it at once.
 package final class FullDisk: Sendable {
     private static let block = 4096
 
     private struct State {
-        /// Numbers of the blocks that a file has, by its inode number.
+        /// Each file's block numbers, by its inode number.
         var blocks: [UInt64: Set<Int>] = [:]
         var free: Int
         var keepsFreed: Bool
@@ -17,16 +17,16 @@ package final class FullDisk: Sendable {
 
     private let state: Mutex<State>
 
-    /// - Parameter free: in blocks of 4096 bytes.
+    /// - Parameter free: the free space in blocks of 4096 bytes.
     package init(free: Int, keepsFreed: Bool = false) { state = Mutex(State(free: free, keepsFreed: keepsFreed)) }
 
     /// Sets the free blocks.
     package func set(free: Int) { state.withLock { $0.free = free } }
 
-    /// Takes all free blocks, and those that are freed from now on.
+    /// Takes all free blocks, and those freed from now on.
     package func takeAll() { state.withLock { ($0.free, $0.keepsFreed) = (0, true) } }
 
-    /// Runs `body` with the files of a directory on this disk. Files that exist have no account until they are written.
+    /// Runs `body` with the files of a directory on this disk. Existing files have no account until they are written.
     package func during(in directory: String, _ body: () throws -> Void) rethrows {
         try CallWatcher.watch(directory, { [self] in answer($0) }, during: body)
     }

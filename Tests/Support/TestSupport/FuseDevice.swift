@@ -2,7 +2,7 @@ import Foundation
 
 /// Availability of FUSE on this machine.
 package enum FuseDevice {
-    /// Checked once: /dev/fuse can be opened for reading and writing (open(2)).
+    /// True if open(2) of /dev/fuse for reading and writing succeeds. Checked once.
     package static let isUsable: Bool = {
         let descriptor = open("/dev/fuse", O_RDWR)
         guard descriptor >= 0 else { return false }

@@ -1,7 +1,7 @@
 import Foundation
 
-/// A mount made through the binary, as a user would. Releasing it removes the mount, the daemon and all files,
-/// whatever happened.
+/// A mount made through the binary, as by a user. Releasing it removes the mount, the daemon and all files, whatever
+/// happened.
 package class MountUnderTest {
     package let account: Account
     package let store: BackingStore
@@ -41,7 +41,7 @@ package class MountUnderTest {
     /// The environment of every command of this mount, with its own run-time directory.
     package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path] }
 
-    /// Runs a command that mounts, with a limit of open files if given, and remembers the daemon.
+    /// Runs a mounting command, with a limit of open files if given, and remembers the daemon.
     package func mounting(_ command: [String], openFiles: Int? = nil) throws -> CommandResult {
         var command = command
         if let openFiles { command = ["sh", "-c", "ulimit -n \(openFiles); exec \"$@\"", "sh"] + command }
@@ -50,19 +50,19 @@ package class MountUnderTest {
         return result
     }
 
-    /// Counts a mount that was made, and finds its daemon.
+    /// Counts a new mount, and finds its daemon.
     func noteMount() {
         Products.countMount()
         daemon = findDaemon()
     }
 
-    /// Throws if a command that succeeded has left no mount.
+    /// Throws if a successful command has left no mount.
     func checkMount() throws {
         guard try isMounted() else { throw TestFailure("mount returned, and \(mountpoint) is no mount") }
         guard daemon != nil else { throw TestFailure("mounted, and no daemon to be found") }
     }
 
-    /// `vaultfs status --json`. Checks that the exit code tells whether there are problems.
+    /// Runs `vaultfs status --json`. Throws unless the exit code agrees with the problems.
     package func status() throws -> [String: Any] {
         let result = try vaultfs(["status", mountpoint, "--json"])
         guard let object = try JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any] else {
@@ -83,7 +83,7 @@ package class MountUnderTest {
         } catch { throw TestFailure("\(error)\nthe daemon's threads:\n\(threads())") }
     }
 
-    /// The places in the kernel where the daemon's threads wait, for the message of a failure.
+    /// Returns the places in the kernel where the daemon's threads wait, for a failure's message.
     private func threads() -> String {
         let script = "for t in /proc/\(daemon ?? 0)/task/*; do cat $t/comm $t/wchan; echo; cat $t/stack; done"
         return (try? Command(["sh", "-c", script]).run())?.output ?? ""
@@ -108,7 +108,7 @@ package class MountUnderTest {
         try account.run(["cat", "/proc/self/mounts"]).output.contains(" \(mountpoint) fuse.vaultfs ")
     }
 
-    /// A field of /proc/PID/status of the daemon in KiB, such as `VmRSS`.
+    /// Returns a field of /proc/PID/status of the daemon in KiB, such as `VmRSS`.
     package func memory(_ field: String) throws -> Int {
         guard let daemon else { throw TestFailure("no daemon") }
         let status = try String(contentsOfFile: "/proc/\(daemon)/status", encoding: .utf8)
@@ -116,13 +116,13 @@ package class MountUnderTest {
         return line.flatMap { Int($0.split(separator: " ").dropLast().last ?? "") } ?? 0
     }
 
-    /// The number of descriptors that the daemon has open.
+    /// Returns the number of the daemon's open descriptors.
     package func descriptors() throws -> Int {
         guard let daemon else { throw TestFailure("no daemon") }
         return try Command(["ls", "/proc/\(daemon)/fd"]).run().succeeded().output.split(separator: "\n").count
     }
 
-    /// The newest process whose command line names this mountpoint, because `mount` starts the daemon.
+    /// Finds the newest process whose command line names this mountpoint, because `mount` starts the daemon.
     private func findDaemon() -> pid_t? {
         let processes = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
         let candidates = processes.compactMap { pid_t($0) }.filter { pid in
@@ -134,13 +134,13 @@ package class MountUnderTest {
         return candidates.max { Self.startTime($0) < Self.startTime($1) }
     }
 
-    /// The fields of proc_pid_stat(5) after the name, from the state on. Empty if there is no such process.
+    /// Returns the fields of proc_pid_stat(5) after the name, from the state on. Empty if there is no such process.
     private static func status(_ pid: pid_t) -> [Substring] {
         let text = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)
         return text?.split(separator: ")").last?.split(separator: " ") ?? []
     }
 
-    /// In clock ticks. Numbers of processes wrap.
+    /// Returns the start time in clock ticks, because process numbers wrap.
     private static func startTime(_ pid: pid_t) -> Int { status(pid).dropFirst(19).first.flatMap { Int($0) } ?? 0 }
 
     /// Returns true if a process has ended, even if its parent has not waited for it yet.
@@ -148,12 +148,12 @@ package class MountUnderTest {
 
     private static func isZombie(_ pid: Int32) -> Bool {
         guard ["Z", nil].contains(status(pid).first) else { return false }
-        // Its first thread may have ended before the others, which keep its files open until they end.
+        // The first thread may have ended before the others, which keep the process's files open until they end.
         return (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/task").count > 1) != true
     }
 }
 
-/// Waits until the kernel's clock for the times of files has advanced.
+/// Waits until the kernel's clock for file times has advanced.
 package func awaitTick() {
     func now(_ clock: clockid_t) -> Int {
         var time = timespec()

@@ -1,8 +1,8 @@
 internal import CallWatch
 package import Glibc
 
-/// Makes this thread, and those that it starts, act as a user who is not root. Unless root runs the tests, they do so
-/// anyway.
+/// A user other than root, for this thread and those started by it. If root does not run the tests, every thread is
+/// one.
 package enum OrdinaryUser {
     private static let root: uid_t = 0
     /// An arbitrary id.
@@ -16,7 +16,7 @@ package enum OrdinaryUser {
         return try body()
     }
 
-    /// Within `act`: runs as root, if root runs the tests.
+    /// Runs `body` as root within `act`, if root runs the tests.
     package static func actAsRoot<Result>(_ body: () throws -> Result) rethrows -> Result {
         guard isRootsProcess, geteuid() == id else { return try body() }
         become(root)

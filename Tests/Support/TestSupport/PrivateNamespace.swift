@@ -1,10 +1,10 @@
 import Foundation
 
-/// A mount namespace in which /dev/fuse is open to everyone, and fusectl mounted as systemd does it. A helper process
-/// keeps it, and ends with this process.
+/// A mount namespace with /dev/fuse open to everyone, and fusectl mounted as by systemd. A helper process keeps it, and
+/// ends with this process.
 final class PrivateNamespace: @unchecked Sendable {
     // Set in init, never changed.
-    /// `nobody`, which every Debian has, with a name, because fusermount3 looks it up.
+    /// The id of `nobody`, which every Debian has. It needs a name, because fusermount3 looks it up.
     static let uid = 65534
     static let gid = 65534
 
@@ -14,12 +14,12 @@ final class PrivateNamespace: @unchecked Sendable {
     let support: String
     let environment: [String: String]
 
-    /// Throws if the machine does not allow it (no CAP_SYS_ADMIN, no mknod).
+    /// Throws if the machine does not allow this (no CAP_SYS_ADMIN, no mknod).
     init() throws {
         directory = try TemporaryDirectory()
         let device = directory.appending("device")
-        // The helper ends when this process does, because it notices that its parent has exited. Its own tmpfs allows
-        // device nodes.
+        // The helper ends with this process, because it notices the exit of its parent. Its own tmpfs allows device
+        // nodes.
         let script = """
             set -e
             mkdir \(device) && mount -t tmpfs -o mode=755 none \(device)
@@ -49,18 +49,18 @@ final class PrivateNamespace: @unchecked Sendable {
 
     deinit { holder.kill(SIGKILL) }
 
-    /// The start of a command line that runs inside.
+    /// The beginning of a command line to run inside.
     var entering: [String] { ["nsenter", "--mount=/proc/\(holder.pid)/ns/mnt", "--"] }
 
-    /// The start of a command line that runs as the ordinary user.
+    /// The beginning of a command line to run as the ordinary user.
     var becoming: [String] { Self.becoming(uid: Self.uid, gid: Self.gid) }
 
     static func becoming(uid: Int, gid: Int) -> [String] {
         ["setpriv", "--reuid=\(uid)", "--regid=\(gid)", "--clear-groups", "--"]
     }
 
-    /// The binary, the Swift libraries that it is linked to (the toolchain may be in a directory that only root can
-    /// read), the programs.
+    /// Copies the binary, its Swift libraries (only root may be able to read the toolchain's directory), and the
+    /// programs.
     private func copyWhatItNeeds() throws {
         try Command(["cp", Products.binary, binary]).run().succeeded()
         let (library, reader) = (directory.appending("lib"), directory.appending("Reader"))

@@ -6,7 +6,7 @@ package enum Products {
     package static let binary: String =
         ProcessInfo.processInfo.environment["VAULTFS_BINARY"] ?? built("vaultfs")
 
-    /// An executable that was built with the tests.
+    /// Returns the path of an executable built with the tests.
     package static func built(_ name: String) -> String {
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = readlink("/proc/self/exe", &buffer, buffer.count - 1)
@@ -18,10 +18,10 @@ package enum Products {
     package static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().path
 
-    /// `Tests/Support` of the project: test vectors, transcripts, and the programs that tests run.
+    /// `Tests/Support` of the project, with test vectors, transcripts, and the tests' programs.
     package static let support = "\(root)/Tests/Support"
 
-    /// The first code block with this text in a chapter of the manual.
+    /// Returns the first code block with this text in a chapter of the manual.
     package static func manualBlock(_ chapter: String, with text: String) throws -> String {
         let page = try String(contentsOfFile: "\(root)/Manual/\(chapter).md", encoding: .utf8)
         guard let block = page.split(separator: "```\n").first(where: { $0.contains(text) }) else {
@@ -30,7 +30,7 @@ package enum Products {
         return String(block)
     }
 
-    /// A Python that has the `cryptography` package: Debian's own if it has the package.
+    /// A Python with the `cryptography` package: Debian's own if it has the package.
     package static let python: String = {
         let debian = "/usr/bin/python3"
         let probe = try? Command([debian, "-c", "import cryptography"]).run()
@@ -40,13 +40,13 @@ package enum Products {
     /// The independent reader.
     package static let reader = "\(root)/Reader/vaultfs_reader.py"
 
-    /// A program of `Tests/Support/Programs`.
+    /// Returns the path of a program in `Tests/Support/Programs`.
     package static func program(_ name: String) -> String { "\(support)/Programs/\(name)" }
 
-    /// True if this process is root.
+    /// True if root runs this process.
     package static var isRoot: Bool { geteuid() == 0 }
 
-    /// Adds one to the number of mounts, in the file that `VAULTFS_TEST_MOUNT_COUNT` names (one line each).
+    /// Counts a mount by one more line in the file named by `VAULTFS_TEST_MOUNT_COUNT`.
     package static func countMount() {
         guard let file = ProcessInfo.processInfo.environment["VAULTFS_TEST_MOUNT_COUNT"] else { return }
         let descriptor = open(file, O_WRONLY | O_APPEND)

@@ -2,7 +2,7 @@ internal import CallWatch
 internal import Glibc
 internal import Synchronization
 
-/// Makes read calls fail, by any thread, as on a disk with a read error.
+/// Failures of read calls, by any thread, as on a disk with a read error.
 package enum ReadFault {
     package enum Kind: Sendable {
         /// Some bytes of a file.
@@ -11,7 +11,7 @@ package enum ReadFault {
         case entries
         /// fstatat(2) of an entry.
         case status
-        /// An opening of what exists.
+        /// An open of an existing object.
         case open
     }
 
@@ -19,8 +19,7 @@ package enum ReadFault {
 
     /// - Parameters:
     ///   - directory: an absolute path without links. Only calls below it are passed to `answer`.
-    ///   - answer: gets the object of the read, and its path. Returns 0, the errno with which the call fails, or
-    ///     `CallWatcher.inPart`.
+    ///   - answer: gets the object of the read, and its path. Returns 0, the call's errno, or `CallWatcher.inPart`.
     package static func during<Result>(
         in directory: String, _ answer: @escaping @Sendable (Kind, String) -> Int32, _ body: () throws -> Result
     ) rethrows -> Result {

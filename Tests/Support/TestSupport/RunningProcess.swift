@@ -2,7 +2,7 @@ internal import CLinux
 import Foundation
 import Synchronization
 
-/// A started program, leader of its own process group. Its own thread waits for it, so that its end is an event.
+/// A started program, leader of its own process group. A separate thread waits for it, so its end is an event.
 package final class RunningProcess: @unchecked Sendable {
     // `ended` orders the write of `exitCode` before every read. Everything else is set in init and never changes.
     package let pid: Int32
@@ -23,13 +23,13 @@ package final class RunningProcess: @unchecked Sendable {
         posix_spawn_file_actions_addopen(&actions, 0, command.input == nil ? "/dev/null" : inputFile, O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, 1, outputFile, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
         posix_spawn_file_actions_addopen(&actions, 2, errorFile, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
-        // The program may run for a long time, so it must not inherit open descriptors of this process, for example of
-        // another test's file on a mount.
+        // The program may run for a long time, so it must not inherit this process's descriptors, such as another
+        // test's file on a mount.
         linux_spawn_close_from(&actions, STDERR_FILENO + 1)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
-        // A thread of Dispatch blocks signals, and the program must not inherit that: it could not be terminated.
+        // A thread of Dispatch blocks signals. The program must not inherit this, because it could not be terminated.
         var signals = sigset_t()
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
@@ -50,7 +50,7 @@ package final class RunningProcess: @unchecked Sendable {
     package var output: String { Self.text(outputFile) }
     package var errors: String { Self.text(errorFile) }
 
-    /// The exit code (128 + signal), or nil if it still runs after `timeout`.
+    /// Returns the exit code (128 + signal), or nil if the program still runs after `timeout`.
     package func wait(timeout: Duration) -> Int32? {
         if let code = exitCode.withLock({ $0 }) { return code }
         let seconds = Double(timeout.components.seconds) + Double(timeout.components.attoseconds) / 1e18

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A small generator with a seed, so that a failing case can be repeated.
+/// A small generator with a seed, to repeat a failing case.
 package struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
 
@@ -16,7 +16,7 @@ package struct SeededGenerator: RandomNumberGenerator {
     }
 
     package mutating func bytes(_ count: Int) -> [UInt8] {
-        // Tests make megabytes of them.
+        // This is fast, because tests make megabytes of random bytes.
         [UInt8](unsafeUninitializedCapacity: count + 8) { buffer, initialized in
             let bytes = UnsafeMutableRawBufferPointer(buffer)
             for offset in stride(from: 0, to: count, by: 8) {
@@ -27,13 +27,13 @@ package struct SeededGenerator: RandomNumberGenerator {
     }
 }
 
-/// Bytes that identify their position.
+/// Returns bytes that identify their position.
 package func pattern(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
     var generator = SeededGenerator(seed: seed)
     return generator.bytes(count)
 }
 
-/// Bytes that repeat a word: `count` bytes, a multiple of 8.
+/// Returns `count` bytes, a multiple of 8, in which a word is repeated.
 package func repeating(_ word: UInt64, count: Int) -> [UInt8] {
     [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
         let bytes = UnsafeMutableRawBufferPointer(buffer)
@@ -44,7 +44,7 @@ package func repeating(_ word: UInt64, count: Int) -> [UInt8] {
     }
 }
 
-/// Compares bytes fast also for tests, which are not optimized (memcmp(3)).
+/// Compares bytes with memcmp(3), which is fast in unoptimized tests, too.
 package func same(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>) -> Bool {
     guard one.count == other.count else { return false }
     let result = one.withContiguousStorageIfAvailable { one in
@@ -56,7 +56,7 @@ package func same(_ one: some Collection<UInt8>, _ other: some Collection<UInt8>
     return (result ?? nil) ?? one.elementsEqual(other)
 }
 
-/// The same for arrays. The standard library's operator is generic, and a test that is not optimized calls it for each byte.
+/// Compares arrays in the same way. An unoptimized test calls the standard library's generic operator for each byte.
 package func == (one: [UInt8], other: [UInt8]) -> Bool { same(one, other) }
 
 package func == (one: [UInt8]?, other: [UInt8]?) -> Bool {

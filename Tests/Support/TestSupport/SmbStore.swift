@@ -2,11 +2,11 @@ internal import CallWatch
 import Foundation
 internal import Synchronization
 
-/// Makes a directory behave as one on SMB.
-/// - A file is renamed over one that this process has open: the call fails, and yet the old file is removed when its last descriptor
-///   is closed. Until then nothing else can have the name.
-/// - A file that this process has open is removed: nothing else can have the name until its last close.
-/// - A file's bytes are locked: nobody else can read them. Here the opening fails if the first byte is locked.
+/// A directory with the behaviour of SMB:
+/// - A rename over a file that this process has open fails. All the same the old file is removed at its last close, and
+///   until then its name stays taken.
+/// - A removed file's name stays taken until the last close by this process.
+/// - Locked bytes of a file are unreadable for others. Here the open fails if the first byte is locked.
 package final class SmbStore: Sendable {
     private struct File: Equatable {
         let device: dev_t
@@ -17,10 +17,10 @@ package final class SmbStore: Sendable {
             (device, inode) = (status.st_dev, status.st_ino)
         }
 
-        /// O_PATH (open(2)): such a descriptor is not open at the server.
+        /// O_PATH (open(2)). Such a descriptor is not open at the server.
         private static let pathOnly: Int32 = 0o10_000_000
 
-        /// True if this process has a descriptor with which the file is open at the server.
+        /// True if one of this process's descriptors has the file open at the server.
         var isOpen: Bool {
             let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
             return descriptors.compactMap { Int32($0) }.contains { fd in
@@ -32,7 +32,7 @@ package final class SmbStore: Sendable {
     }
 
     private struct State {
-        /// The removed files by their paths.
+        /// The removed files by path.
         var removed: [String: File] = [:]
         var refusals = 0
     }
@@ -43,12 +43,12 @@ package final class SmbStore: Sendable {
 
     package init() {}
 
-    /// Number of renames that were refused.
+    /// Number of refused renames.
     package var refusals: Int { state.withLock { $0.refusals } }
 
     /// - Parameters:
     ///   - directory: an absolute path without links.
-    ///   - answer: of other calls, as in `CallWatcher.watch`.
+    ///   - answer: the answer to other calls, as in `CallWatcher.watch`.
     package func run<Result>(
         in directory: String, answer: @escaping @Sendable (WatchedCall) -> Int32 = { _ in 0 },
         _ body: () throws -> Result
@@ -71,7 +71,7 @@ package final class SmbStore: Sendable {
         return result
     }
 
-    /// True if this process has an exclusive lock of the file's first byte, by fcntl(2) or flock(2) (proc_pid_fdinfo(5)).
+    /// Returns true if this process has an exclusive fcntl(2) or flock(2) lock of the first byte (proc_pid_fdinfo(5)).
     private static func isLocked(_ path: String) -> Bool {
         var status = stat()
         guard let file = File(lstat(path, &status), status) else { return false }

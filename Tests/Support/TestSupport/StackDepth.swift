@@ -1,14 +1,14 @@
 internal import Synchronization
 
-/// The stack that calls of one function, from one place, have in use. Tests compare it, because something that is called
-/// often must not need more with each call.
+/// The stack used by calls of one function from one place. Tests compare it, because a frequent call must not need more
+/// each time.
 package final class StackDepth: Sendable {
     private let first = Atomic<Int>(0)
     private let last = Atomic<Int>(0)
 
     package init() {}
 
-    /// Called in the function.
+    /// Notes the current depth. Called in the function.
     package func note() {
         var local = 0
         let address = withUnsafeMutablePointer(to: &local) { Int(bitPattern: $0) }
@@ -16,7 +16,7 @@ package final class StackDepth: Sendable {
         last.store(address, ordering: .relaxed)
     }
 
-    /// Bytes of the last call above those of the first.
+    /// The last call's stack beyond that of the first, in bytes.
     package var growth: Int { first.load(ordering: .relaxed) - last.load(ordering: .relaxed) }
 
     /// True if the function was called.

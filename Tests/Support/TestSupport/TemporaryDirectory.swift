@@ -3,8 +3,8 @@ import Foundation
 
 /// A new directory below the system's temporary one (or `base`), removed with its contents when released.
 package final class TemporaryDirectory {
-    /// A directory in memory, for tests that count calls and need no disk: fsync(2) costs nothing there. The system's
-    /// temporary directory if there is none, or if it has no extended attributes (tmpfs before Linux 6.6).
+    /// A directory in memory, for tests that count calls and need no disk, because fsync(2) costs nothing there. If it
+    /// is missing, or has no extended attributes (tmpfs before Linux 6.6), this is the system's temporary directory.
     package static let memory: String = {
         let system = ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
         guard let probe = try? TemporaryDirectory(in: "/dev/shm") else { return system }
@@ -14,7 +14,7 @@ package final class TemporaryDirectory {
     /// The absolute path, without a trailing slash.
     package let path: String
 
-    /// Makes the directory with mode 0755, so that a second user can pass through it (mkdtemp(3), chmod(2)).
+    /// Makes the directory with mode 0755, so a second user can pass through it (mkdtemp(3), chmod(2)).
     package init(in base: String? = nil) throws {
         let parent = base ?? ProcessInfo.processInfo.environment["TMPDIR"] ?? "/tmp"
         var template = Array("\(parent)/vaultfs-test-XXXXXX".utf8CString)
@@ -24,13 +24,13 @@ package final class TemporaryDirectory {
     }
 
     deinit {
-        // rm rather than FileManager, because names on a backing store need not be UTF-8.
-        // An ordinary user must open its own closed directories first.
+        // Use rm instead of FileManager, because names on a backing store need not be UTF-8. An ordinary user must open
+        // its own closed directories first.
         _ = try? Command(["sh", "-c", "rm -rf \(path) 2>/dev/null || { chmod -R u+rwx \(path); rm -rf \(path); }"])
             .run()
     }
 
-    /// The path of `name` inside.
+    /// Returns the path of `name` inside.
     package func appending(_ name: String) -> String { "\(path)/\(name)" }
 
     /// Writes a small file and returns its path.

@@ -1,4 +1,4 @@
-/// The reason why a test cannot continue, as text.
+/// The reason, as text, why a test cannot continue.
 package struct TestFailure: Error, CustomStringConvertible {
     package let description: String
 

@@ -8,7 +8,7 @@ package final class VaultUnderTest: MountUnderTest {
 
     package static let passphrase = "correct horse"
 
-    /// Makes a vault (scrypt logN 10, so that tests are quick). `initialise: false` leaves an empty directory.
+    /// Makes a vault (scrypt logN 10, to be quick). `initialise: false` leaves an empty directory.
     package init(
         _ account: Account = .current, on kind: BackingStore.Kind = .tmpfs, initialise: Bool = true,
         arguments: [String] = []
@@ -25,8 +25,8 @@ package final class VaultUnderTest: MountUnderTest {
         }
     }
 
-    /// Makes a vault of the current account with the contents of `archive`. This is quicker than making and filling it
-    /// again.
+    /// Makes a vault of the current account with the contents of `archive`, because this is quicker than making and
+    /// filling it again.
     package convenience init(from archive: [UInt8]) throws {
         try self.init(initialise: false)
         let file = "\(store.path)/archive"
@@ -35,7 +35,7 @@ package final class VaultUnderTest: MountUnderTest {
         unlink(file)
     }
 
-    /// The unmounted vault's directory as a tar archive.
+    /// Returns the unmounted vault's directory as a tar archive.
     package func archive() throws -> [UInt8] {
         let file = "\(store.path)/archive"
         defer { unlink(file) }
@@ -45,8 +45,8 @@ package final class VaultUnderTest: MountUnderTest {
 
     /// Runs `vaultfs mount` with more arguments, under a limit of open files if given. Returns the command's result.
     /// - Parameters:
-    ///   - opening: the options that open the vault, if not with the passphrase.
-    ///   - launcher: the program that runs the command.
+    ///   - opening: the options to open the vault, if not with the passphrase.
+    ///   - launcher: the program to run the command.
     package func tryMount(
         _ arguments: [String] = [], opening: [String]? = nil, openFiles: Int? = nil, launcher: [String] = []
     ) throws -> CommandResult {
@@ -66,8 +66,8 @@ package final class VaultUnderTest: MountUnderTest {
         try mount(arguments)
     }
 
-    /// The independent reader's report on the vault. If root runs the tests, root runs the reader too, because a file
-    /// in a vault may deny access to its own owner.
+    /// Returns the independent reader's report on the vault. If root runs the tests, root runs the reader too, because
+    /// a file in a vault may deny access to its own owner.
     package func read(_ arguments: [String] = []) throws -> CommandResult {
         let options = ["--digests", "--no-lock", "--passfile", passfile]
         return try Command([Products.python, Products.reader, vault] + options + arguments).run()

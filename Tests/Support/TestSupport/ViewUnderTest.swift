@@ -1,6 +1,6 @@
 import Foundation
 
-/// A source of files that other programs encrypted, and its view, mounted through the binary, with its own lock file.
+/// A source of files encrypted by other programs, and its view, mounted through the binary, with its own lock file.
 package final class ViewUnderTest: MountUnderTest {
     /// The encrypted files, the same files before encryption, and keys.
     package let source: String
@@ -26,7 +26,7 @@ package final class ViewUnderTest: MountUnderTest {
         foreground?.kill(SIGKILL)
     }
 
-    /// Runs `view_files.py`, which fills the three directories.
+    /// Fills the three directories with `view_files.py`.
     package func make(_ kind: String, _ arguments: [String] = []) throws {
         try account.program("view_files.py", [kind, store.path, passfile] + arguments).succeeded()
     }
@@ -37,8 +37,8 @@ package final class ViewUnderTest: MountUnderTest {
 
     /// Runs `vaultfs view` with more arguments. Returns the command's result.
     /// - Parameters:
-    ///   - source: nil means the directory.
-    ///   - launcher: the program that runs the command.
+    ///   - source: the source, or nil for the directory.
+    ///   - launcher: the program to run the command.
     package func tryMount(
         _ format: String, _ arguments: [String] = [], source: String? = nil, launcher: [String] = []
     ) throws -> CommandResult {
@@ -53,7 +53,7 @@ package final class ViewUnderTest: MountUnderTest {
         try checkMount()
     }
 
-    /// Mounts in the foreground, so that `log` is available.
+    /// Mounts in the foreground, so `log` is available.
     package func mountInForeground(_ format: String, _ arguments: [String] = []) throws {
         let process = try account.command(
             command(format, arguments + ["-f"], nil), environment: environment
@@ -70,7 +70,7 @@ package final class ViewUnderTest: MountUnderTest {
     /// The log of the daemon in the foreground.
     package var log: String { foreground?.errors ?? "" }
 
-    /// One of the counters of `status`.
+    /// Returns a counter of `status`.
     package func statistic(_ name: String) throws -> Int {
         guard let value = (try status()["statistics"] as? [String: Any])?[name] as? Int else {
             throw TestFailure("no counter \(name)")
@@ -78,7 +78,7 @@ package final class ViewUnderTest: MountUnderTest {
         return value
     }
 
-    /// The problems that `status` lists.
+    /// Returns the problems listed by `status`.
     package func problems() throws -> [String] { try status()["problems"] as? [String] ?? [] }
 
     /// Runs a program of `Tests/Support/Programs` with this run-time directory.
