@@ -22,7 +22,7 @@ import Testing
         }
         thread.join()
         #expect(marks.load(ordering: .relaxed) > size / 2)
-        // The stack may still be mapped, for the next thread.
+        // The stack may still be mapped for the next thread, but its content must be wiped.
         #expect(Self.marks(in: memory, at: place.load(ordering: .relaxed)) < 16)
     }
 

@@ -2,7 +2,7 @@ import LinuxSystem
 import SystemPackage
 import Testing
 
-/// A name that is given to the calls on a directory's entries.
+/// Names passed to the calls on a directory's entries.
 @Suite struct ComponentTests {
     @Test(
         "Bytes that lead out of a directory, or through another one, are no component",

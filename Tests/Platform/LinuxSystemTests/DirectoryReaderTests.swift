@@ -7,7 +7,7 @@ import Testing
 /// getdents64(2) with the store's own offsets.
 @Suite struct DirectoryReaderTests {
     private let directory: TemporaryDirectory
-    /// More entries than fit one buffer of 32 KiB.
+    /// More entries than fit into one buffer of 32 KiB.
     private let count = 1500
 
     init() throws {

@@ -1,7 +1,7 @@
 import StrictJSON
 import Testing
 
-/// Members of one object. What the format says of `vaultfs.json` is tested with it.
+/// Members of one object. The tests of `vaultfs.json` cover the format's rules.
 @Suite struct JSONMembersTests {
     private struct Failure: JSONFailure, Equatable {
         let reason: String

@@ -1,6 +1,6 @@
 import VaultCrypto
 
-/// The bytes of pairs of hexadecimal digits. Spaces are ignored.
+/// Returns the bytes of hexadecimal digit pairs. Spaces are ignored.
 func bytes(hex text: String) -> [UInt8] {
     let digits = text.compactMap(\.hexDigitValue)
     return stride(from: 0, to: digits.count - 1, by: 2).map { UInt8(digits[$0] * 16 + digits[$0 + 1]) }
@@ -23,12 +23,12 @@ func content(_ secret: SecretBytes) -> [UInt8] {
     secret.withUnsafeBytes { Array($0) }
 }
 
-/// Text-like plaintext that differs from block to block and chunk to chunk. The reference values were computed over it.
+/// Returns text-like plaintext, different in each block and chunk. The reference values were computed over it.
 func pattern(_ count: Int) -> [UInt8] {
     var bytes: [UInt8] = []
     while bytes.count < count { bytes += patternPeriod.prefix(count - bytes.count) }
     return bytes
 }
 
-/// Computed once, because tests are not optimized, and would spend most of their time on it otherwise.
+/// Computed once, because unoptimized tests would otherwise spend most of their time on it.
 private let patternPeriod = (0..<65536).map { UInt8(truncatingIfNeeded: $0 * 31 + ($0 >> 8) * 7) }

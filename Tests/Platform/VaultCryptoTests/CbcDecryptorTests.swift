@@ -58,7 +58,7 @@ import Testing
             let key = try key(keyText)
             let ciphertext = bytes(hex: ciphertext)
             #expect(try decrypt(ciphertext, vector, key) == plaintext)
-            // From within the chain, with the previous block as the vector: the same key as before, and another vector.
+            // Decrypt the chain's rest, with the previous block as the vector: the same key again, and another vector.
             #expect(try decrypt(Array(ciphertext[32...]), Array(ciphertext[16..<32]), key) == Array(plaintext[32...]))
         }
         #expect(decryptor.blocksDecrypted == 6 * (4 + 2))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Keys and plaintext of ciphertext from other programs that stay in memory once they are forgotten: none.
+/// Keys and plaintext of other programs' ciphertext. Once forgotten, they must be gone from memory.
 @Suite struct CbcMemoryTests {
     @Test("a CBC decryptor's key schedule, and that of the key size before")
     func cbcDecryptorsKeySchedule() async {

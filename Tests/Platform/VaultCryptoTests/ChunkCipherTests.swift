@@ -17,7 +17,7 @@ func seal(
     return records
 }
 
-/// The count of records that verified, and a buffer that was filled with 0xee before.
+/// Decrypts records. Returns the count of verified ones, and the buffer, which was filled with 0xee before.
 func open(
     _ records: [UInt8], firstChunkIndex: UInt64, chunkSize: Int, length: Int, _ cipher: ChunkCipher, _ keys: ChunkKeys
 ) throws -> (count: Int, plaintext: [UInt8]) {

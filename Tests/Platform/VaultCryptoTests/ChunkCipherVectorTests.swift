@@ -2,17 +2,17 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Records compared with those of an independent implementation: Python cryptography 48 (AES-CBC and AES-ECB,
-/// Poly1305), combined as the file format defines.
+/// Records compared with an independent implementation's: Python cryptography 48 (AES-CBC and AES-ECB, Poly1305),
+/// combined as the file format defines.
 @Suite struct ChunkCipherVectorTests {
     static let keys = ChunkKeys(cipherKey: secret(0..<32), macKey: secret(32..<64), macR: secret(64..<80))
 
-    /// The IV that the reference used for a chunk.
+    /// Returns the reference's IV for a chunk.
     static func vector(_ chunkIndex: UInt64) -> [UInt8] {
         (0..<16).map { UInt8(truncatingIfNeeded: chunkIndex &* 16 &+ $0 * 3 + 5) }
     }
 
-    /// Records under the reference's IVs.
+    /// Encrypts under the reference's IVs.
     static func seal(
         _ plaintext: [UInt8], firstChunkIndex: UInt64, chunkSize: Int, cipher: ChunkCipher
     ) throws -> [UInt8] {

@@ -2,7 +2,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Behaviour of keys and ciphers once they are forgotten, and when the keys are restored.
+/// Forgotten keys and their ciphers, and restored keys.
 @Suite struct ForgettingTests {
     let chunkKeys: ChunkKeys
     let derivedAnew: ChunkKeys
@@ -107,7 +107,7 @@ import Testing
         #expect(throws: CryptoError.keyForgotten) {
             try open(records, firstChunkIndex: 0, chunkSize: 4096, length: 5000, cipher, chunkKeys)
         }
-        // The same for an object that has no keys yet.
+        // An object without keys must behave the same.
         #expect(throws: CryptoError.keyForgotten) {
             try open(records, firstChunkIndex: 0, chunkSize: 4096, length: 5000, try ChunkCipher(), chunkKeys)
         }

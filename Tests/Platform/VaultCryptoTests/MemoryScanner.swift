@@ -3,11 +3,11 @@ import Foundation
 
 @testable import VaultCrypto
 
-/// Searches this process's memory for byte strings: all memory that is readable and writable, through /proc/self/mem.
+/// A search of this process's readable and writable memory for byte strings, through /proc/self/mem.
 ///
-/// Its needles, and the memory that it has read, are in its own mapping, which it skips. So they are nowhere else, and
-/// it does not find itself. Use it in a separate process (an exit test), because it turns memfd_secret off, whose
-/// memory nobody can read.
+/// Its needles, and its copies of memory, are in its own mapping, which it skips. So they are nowhere else, and it does
+/// not find itself. Use it in a separate process (an exit test), because it turns memfd_secret off, whose memory is
+/// unreadable.
 final class MemoryScanner {
     private static let areaSize = 2 << 20
     private static let readSize = 1 << 20
@@ -24,7 +24,7 @@ final class MemoryScanner {
 
     deinit { linux_unmap_secret_memory(area, Self.areaSize) }
 
-    /// Adds a byte string of `count` bytes, at least 16, that `fill` writes in place, and returns it.
+    /// Adds a byte string of `count` bytes, at least 16, which `fill` writes in place, and returns it.
     @discardableResult
     func add(_ name: String, count: Int, _ fill: (UnsafeMutableRawBufferPointer) -> Void) -> UnsafeRawBufferPointer {
         precondition(count >= 16 && used + count <= Self.areaSize)
@@ -44,8 +44,8 @@ final class MemoryScanner {
         }
     }
 
-    /// Adds an AES-256 key, which is 32 bytes of a secret from `start` on: its halves, and two of the last round keys,
-    /// which occur only in a key schedule. A decryption schedule has the last one too.
+    /// Adds an AES-256 key, 32 bytes of a secret from `start` on, in four parts: its halves, and two of the last round
+    /// keys. These occur only in a key schedule. A decryption schedule has the last one too.
     func addKeySchedule(_ name: String, _ secret: SecretBytes, from start: Int = 0) {
         add("\(name), first half", secret, start..<start + 16)
         add("\(name), second half", secret, start + 16..<start + 32)
@@ -60,7 +60,7 @@ final class MemoryScanner {
         }
     }
 
-    /// The names of the byte strings that are in memory.
+    /// Returns the names of the byte strings found in memory.
     func found() throws -> Set<String> {
         let memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC)
         guard memory >= 0 else { throw POSIXError(.EACCES) }
@@ -70,7 +70,7 @@ final class MemoryScanner {
             var start = mapping.lowerBound
             while start < mapping.upperBound {
                 let count = pread(memory, area, min(Self.readSize, mapping.upperBound - start), start)
-                // Memory that cannot be read (a device's memory) cannot contain keys either.
+                // Unreadable memory (a device's memory) cannot contain keys either.
                 guard count > 0 else { break }
                 for needle in needles where contains(needle.bytes, count: count) { found.insert(needle.name) }
                 guard start + count < mapping.upperBound else { break }
@@ -80,8 +80,8 @@ final class MemoryScanner {
         return found
     }
 
-    /// Addresses of the readable, writable mappings, without the scanner's area (with which the kernel may merge
-    /// another mapping).
+    /// Returns the addresses of the readable, writable mappings, without the scanner's area (with which the kernel may
+    /// merge another mapping).
     private func mappings() throws -> [Range<Int>] {
         let own = Int(bitPattern: area)..<Int(bitPattern: area) + Self.areaSize
         // String(contentsOfFile:) would stop after a page.
@@ -111,7 +111,7 @@ final class MemoryScanner {
     }
 }
 
-/// The key expansion of AES-256 (FIPS 197 section 5.2), in place, so that no copy is left elsewhere.
+/// The key expansion of AES-256 (FIPS 197 section 5.2). It works in place, so it leaves no copy elsewhere.
 enum AESKeyExpansion {
     /// 15 round keys of 16 bytes.
     static let size = 240
@@ -134,7 +134,7 @@ enum AESKeyExpansion {
 
     private static func double(_ value: UInt8) -> UInt8 { value << 1 ^ (value & 0x80 != 0 ? 0x1b : 0) }
 
-    /// FIPS 197 section 5.1.1: the inverse in GF(2^8), enumerated by the powers of 3 and of its inverse.
+    /// Returns FIPS 197's S-box (section 5.1.1): inverses in GF(2^8), enumerated by the powers of 3 and of its inverse.
     private static func substitutionBox() -> [UInt8] {
         var box = [UInt8](repeating: 0x63, count: 256)
         var power: UInt8 = 1

@@ -4,7 +4,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// Secrets are in memory before they are forgotten or released, and no longer afterwards. Each test runs in its own
+/// Secrets, which are in memory before they are forgotten or released, but not afterwards. Each test runs in its own
 /// process.
 @Suite struct MemoryTests {
     @Test("a test's own key expansion is that of FIPS 197 appendix A_3")
@@ -124,7 +124,7 @@ import Testing
         await #expect(processExitsWith: .success) {
             let scanner = try MemoryScanner()
             let marker = scanner.add("marker", count: 32) { _ = try? SecureRandom.fill($0) }
-            // In every list of glibc's allocator: thread cache, fast bins, bins, its own mapping.
+            // The sizes cover all lists of glibc's allocator: thread cache, fast bins, bins, its own mapping.
             for size in [32, 100, 1000, 2000, 100_000, 300_000, 40 << 20] {
                 let pieces = try (0..<(size > 1 << 20 ? 1 : 20)).map { _ in try heapPiece(size + 32, marker, at: size) }
                 #expect(try scanner.found() == ["marker"], "\(size)")
@@ -132,7 +132,7 @@ import Testing
                 #expect(try scanner.found() == [], "\(size), freed")
 
                 let piece = try heapPiece(size, marker, at: 0)
-                // A neighbour, so that the block cannot grow in place.
+                // A neighbour keeps the block from growing in place.
                 let neighbour = malloc(size)
                 let grown = try #require(realloc(piece, 3 * size))
                 #expect(UnsafeRawBufferPointer(start: grown, count: 32).elementsEqual(marker))
@@ -160,7 +160,7 @@ import Testing
     }
 }
 
-/// `size` bytes of the heap that contain `bytes`.
+/// Allocates `size` bytes of the heap, with `bytes` in them.
 private func heapPiece(
     _ size: Int, _ bytes: UnsafeRawBufferPointer, at offset: Int
 ) throws -> UnsafeMutableRawPointer {
@@ -169,8 +169,8 @@ private func heapPiece(
     return piece
 }
 
-/// Puts the bytes on the stack, `depth` kilobytes down, below the calls that the scan makes. Calls nothing after that,
-/// because the first call of a C function overwrites the stack below it while the dynamic linker looks for the function.
+/// Puts the bytes on the stack, `depth` kilobytes down, below the calls of the scan. It then calls nothing, because the
+/// first call of a C function overwrites the stack below it while the dynamic linker looks for the function.
 @inline(never)
 private func leave(_ bytes: UnsafeRawBufferPointer, depth: Int) {
     withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 16) { space in

@@ -48,7 +48,7 @@ import Testing
         #expect(hex(vector) == "5a7a1d12207f801d2f6f4cf578e8708c")
     }
 
-    /// The output of `openssl enc -P` for these options.
+    /// Returns the output of `openssl enc -P` for these options.
     private func openssl(_ options: [String], keySize: Int, passphrase: String) throws -> [String] {
         let output = try Command(
             ["openssl", "enc", "-aes-\(keySize * 8)-cbc", "-S", hex(Self.salt), "-P", "-pass", "stdin"] + options,

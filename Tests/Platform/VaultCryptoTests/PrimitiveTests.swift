@@ -23,7 +23,7 @@ import Testing
         try context.setKey(secret(bytes(hex: "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")))
         let vector = (0..<16).map { UInt8($0) }
         let input = encrypts ? plaintext : ciphertext
-        // Twice, because setting a message's vector is all that is needed between messages.
+        // Try twice, because between messages a new vector must be enough.
         for _ in 0..<2 {
             var output = [UInt8](repeating: 0, count: 32)
             try context.setVector(vector)

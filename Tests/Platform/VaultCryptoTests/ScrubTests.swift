@@ -3,11 +3,11 @@ import Glibc
 import Synchronization
 import Testing
 
-/// Data that a thread leaves behind after it has handled secrets.
+/// Data left by a thread after its work with secrets.
 @Suite struct ScrubTests {
     private static let size = 1024
 
-    /// The number of recently copied bytes that a signal saves on the stack.
+    /// Returns the number of recently copied bytes that a signal saves on the stack.
     private static func savedBytes(afterScrub scrubs: Bool) -> Int {
         let (source, copy) = (
             UnsafeMutableRawPointer.allocate(byteCount: size, alignment: 64),
@@ -45,12 +45,12 @@ import Testing
 private let secretByte: UInt8 = 0xC3
 private let longestRun = Atomic<Int>(0)
 
-/// Counts bytes in the registers of the frame that the kernel made for the signal (sigreturn(2)).
+/// Counts bytes in the registers of the kernel's frame for the signal (sigreturn(2)).
 private func countSavedBytes(_: Int32, _: UnsafeMutablePointer<siginfo_t>?, _ context: UnsafeMutableRawPointer?) {
     guard let context else { return }
     var saved = UnsafeRawBufferPointer(start: context, count: MemoryLayout<ucontext_t>.size)
     #if arch(x86_64)
-    // struct _fpx_sw_bytes, at the end of the FXSAVE area: the size of everything that XSAVE has saved.
+    // struct _fpx_sw_bytes, at the end of the FXSAVE area, has the size of everything saved by XSAVE.
     guard let registers = UnsafeRawPointer(context.load(as: ucontext_t.self).uc_mcontext.fpregs) else { return }
     saved = UnsafeRawBufferPointer(start: registers, count: Int(registers.load(fromByteOffset: 468, as: UInt32.self)))
     #endif

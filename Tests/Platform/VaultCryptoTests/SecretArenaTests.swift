@@ -4,7 +4,7 @@ import Testing
 
 @testable import VaultCrypto
 
-/// The memory that keys get under a limit. Each test runs in its own process.
+/// The memory for keys under a limit. Each test runs in its own process.
 @Suite struct SecretArenaTests {
     @Test("not even root reads keys in memfd_secret memory")
     func notEvenRootReadsKeys() async {
@@ -29,7 +29,7 @@ import Testing
             #expect(exhaustLockedMemory() > 6 << 20)
             let keys = (0..<5000).map { _ in secret(pattern(32)) }
             #expect(SecretMemory.kind == best)
-            // Memory of another thread's buffers, of which none is left.
+            // Another thread's buffers need memory, but no locked memory is left.
             let more = try SecretBytes(count: 100_000) { _ in }
             #expect(SecretMemory.kind == .unlocked)
             #expect(!SecretMemory.allLocked)
@@ -63,7 +63,7 @@ import Testing
     }
 }
 
-/// root may lock any amount, so the process becomes another user for good.
+/// Limits the lockable memory. The process becomes another user for good, because root may lock any amount.
 private func limitLockedMemory(_ size: rlim_t) {
     if geteuid() == 0 { #expect(setuid(65534) == 0) }
     var limit = rlimit(rlim_cur: size, rlim_max: size)

@@ -27,7 +27,7 @@ import Testing
         #expect(slot.capacity == 256)
         slot.base.initializeMemory(as: UInt8.self, repeating: 0xa5, count: 256)
         SecretMemory.deallocate(slot)
-        // Slabs are never unmapped. Another test may own the slot by now, but none fills it with this value.
+        // Slabs are never unmapped. Another test may own the slot by now, but not fill it with this value.
         let kept = UnsafeRawBufferPointer(start: slot.base, count: 256)
         #expect(kept.count { $0 == 0xa5 } < 16)
     }

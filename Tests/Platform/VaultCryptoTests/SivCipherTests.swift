@@ -47,7 +47,7 @@ import VaultCrypto
 
     @Test("encrypts as the reference", arguments: vectors)
     func sealsAsTheReference(vector: Vector) throws {
-        // Twice: the template must work after the first message as before it.
+        // Try twice, because the template must still work after the first message.
         for _ in 0..<2 {
             #expect(hex(try cipher.encrypt(vector.plaintext, associatedData: vector.data)) == vector.sealed)
             #expect(try cipher.decrypt(bytes(hex: vector.sealed), associatedData: vector.data) == vector.plaintext)
@@ -69,7 +69,7 @@ import VaultCrypto
                 sealed += one
             }
         }
-        // SHA-256 of all of them by Python cryptography 48.
+        // The reference is the SHA-256 of all of them by Python cryptography 48.
         #expect(hex(try Sha256.digest(sealed)) == "da13434eb556f36d18dbaac68b4a856a8443f17c0a8ba17413c34a6645785d79")
     }
 
