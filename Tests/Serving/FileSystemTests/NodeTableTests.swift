@@ -17,7 +17,7 @@ import Testing
         let table = NodeTable(root: root)
         var parent = root
         for depth in 2...2000 {
-            // The first call finds the directory, the second looks it up once more.
+            // The first call makes the node, the second looks it up.
             let inner = table.intern(directory(UInt(depth)), parent: parent, entry: "d")
             #expect(table.intern(directory(UInt(depth)), parent: parent, entry: "d") === inner)
             parent = inner

@@ -16,7 +16,7 @@ import Testing
         try watched.expect(.parentChanged)
         #expect(try watched.nextTimeout() == (hasInotify ? -1 : 50))
         try place.makeDirectory(place.locks)
-        // It is another directory, but a lock file in it counts nevertheless.
+        // This is a new directory, but a lock file in it counts nevertheless.
         try place.create(place.lock)
         try watched.expect(.present)
         try place.remove(place.lock)

@@ -126,7 +126,7 @@ import Testing
             try place.remove(busy + ".new")
             try place.create("\(place.parent)/\(number)")
         }
-        // Other tests' changes of mode in /tmp wake it, too.
+        // Changes of mode in /tmp wake the watch, too.
         #expect(watched.sleepCount - count < 1000)
     }
 

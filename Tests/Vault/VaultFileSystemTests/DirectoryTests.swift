@@ -46,7 +46,7 @@ import VaultStore
         func isThere(_ entry: String) -> Bool { access(entry, F_OK) == 0 }
         for entry in ["vaultfs.tmp.0123", "vaultfs.tmp.4567"] {
             #expect(!isThere("\(path)/\(entry)"))
-            // In a mounted root they may be in use by the log or by slot commands.
+            // In a mounted root, such temporary files may be in use by the log or by slot commands.
             #expect(isThere("\(vault.path)/\(entry)"))
         }
         system.shutDown()

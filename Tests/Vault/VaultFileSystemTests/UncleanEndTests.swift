@@ -56,7 +56,7 @@ import VaultFormat
             count += 1
             return true
         }
-        // Without `.` and `..`.
+        // Leave out `.` and `..`.
         return count - 2
     }
 

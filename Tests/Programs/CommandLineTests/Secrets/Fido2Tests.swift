@@ -143,7 +143,7 @@ import Testing
         outcome = try onTerminal([pin], opening())
         #expect(outcome.code == "exit 0", "\(outcome)")
         try expectRefusal("there is no terminal")
-        // Even without that line in the file, the key refuses because it needs its PIN.
+        // Even if the file lacks "pin required", the key refuses without its PIN.
         let lines = try String(contentsOfFile: file, encoding: .utf8)
         try place.directory.write("key", lines.replacingOccurrences(of: "pin required\n", with: ""))
         try expectRefusal("was made with another security key")

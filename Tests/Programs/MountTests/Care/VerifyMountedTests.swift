@@ -36,7 +36,7 @@ extension PlainMountTests {
             }
         }
 
-        /// One chunk is always damaged, but at every check another one.
+        /// At every check another chunk is damaged, so one always is.
         @Test("a chunk that changed at every check is neither whole nor damaged: its own exit code")
         func notTold() throws {
             let vault = try VaultUnderTest()

@@ -12,7 +12,7 @@ extension PlainMountTests {
             "threads, locks, syncs, kills and a full disk beside a model (scripts/torture/model is the long form)",
             arguments: sizes)
         func threads(chunkSize: String, logSize: String) throws {
-            // Only as root the vault has its own file system, which can become full.
+            // As root, the vault has its own file system, which can become full.
             let vault = try VaultUnderTest(on: Products.isRoot ? .ext4 : .disk, initialise: false)
             let events = "lock,sync,kill,copy" + (Products.isRoot ? ",full" : "")
             try vault.lockProgram(

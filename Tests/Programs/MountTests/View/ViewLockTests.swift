@@ -80,7 +80,7 @@ extension MountTests {
                 naming: "wrong passphrase")
             #expect(try view.status()["state"] as? String == "locked")
             #expect(try view.account.run(["ls", view.mountpoint]).exitCode != 0)
-            // For a second after a wrong secret, the daemon refuses any.
+            // For a second after a wrong secret, the daemon refuses any secret.
             try poll("the unlock") {
                 try view.vaultfs(["unlock", view.mountpoint, "--passfile", view.passfile]).exitCode == 0
             }

@@ -112,7 +112,7 @@ import Testing
             } catch let error as VaultError {
                 failure = error
             }
-            // Only after two skipped steps the rekey may succeed, because fewer may be left.
+            // With two steps skipped the rekey may succeed, because fewer may be left.
             let isExpected = failure?.description.contains("No space left on device")
             #expect(isExpected == true || (isExpected == nil && skipped > 0))
             // Some steps can be undone without space. They are undone at once, so the vault can be read.
