@@ -40,7 +40,7 @@ import Testing
         return (outcome.code, outcome.errors)
     }
 
-    /// Expects the provider's refusal in one line, with the exit code of a wrong secret, and nothing left.
+    /// Expects the provider's refusal in one line, with the exit code of a wrong secret. Expects an empty directory.
     private func expectRefusal(
         _ words: String, _ more: [String: String] = [:], sourceLocation: SourceLocation = #_sourceLocation
     ) throws {

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The expiry of the slot that opened a mount.
+    /// The expiry of the slot with which a mount was opened.
     @Suite struct Leases {
         private let vault: VaultUnderTest
         private let file: String

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension MountTests {
-    /// The daemon's death around a lock, and everything that a lock could block.
+    /// The daemon's death around a lock, and everything a lock could block.
     @Suite struct LockCrash {
         @Test(
             "killed while locking, locked and unlocking (scripts/torture/lock is the long form)",

@@ -40,7 +40,7 @@ extension MountTests {
                 }
             }
 
-            /// Returns the arguments that `vaultfs unlock` needs.
+            /// Returns the arguments for `vaultfs unlock`.
             func unlocking(_ view: ViewUnderTest) -> [String] { needsPassphrase ? ["--passfile", view.passfile] : [] }
         }
 
