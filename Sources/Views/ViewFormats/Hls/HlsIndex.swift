@@ -193,14 +193,12 @@ package final class HlsIndex: Sendable {
 
     private static let readingsBetweenChecks = 64
 
-    /// Returns the fault of a playlist if the playlists together name too many segments.
-    /// - Parameters:
-    ///   - claims: number of segments of a playlist that is being read.
-    ///   - path: of that playlist.
-    func lackOfRoom(for claims: Int, of path: [UInt8]) -> PlaylistError? {
-        if state.withLock({ $0.hasRoom(for: claims, of: path) }) { return nil }
+    /// Returns the number of claims that a playlist may add, and its fault if it has more.
+    func room(for path: [UInt8]) -> (claims: Int, lack: PlaylistError) {
+        let known = state.withLock { $0.room(for: path) }
+        if known.claims > Playlist.maximumReferences { return known }
         forgetRemoved(checksPerReading: 64, after: 0)
-        return state.withLock { $0.hasRoom(for: claims, of: path) ? nil : $0.noRoom }
+        return state.withLock { $0.room(for: path) }
     }
 
     /// Forgets removed playlists. Does nothing if the readings since the last time are too few for a check of each,

@@ -55,13 +55,13 @@ struct HlsReading {
         // Stamp the file before its text is read, so that the next check notices a change in between.
         stamp = FileStamp(try file.status())
         if let text = try file.readToEnd(limit: Playlist.maximumSize) {
-            do throws(PlaylistError) { playlist = try Playlist.parse(text) } catch {
+            // Stop where the room ends, because all playlists of a hostile source would take minutes.
+            let room = index.room(for: path)
+            do throws(PlaylistError) { playlist = try Playlist.parse(text, room: room.claims) } catch {
                 misreading = Self.misreading(of: text, path, error)
             }
             fault = playlist?.fault
-            // Check the room before the look-ups, because those for all playlists of a hostile source would take
-            // minutes.
-            if let lack = index.lackOfRoom(for: claimCount, of: path) { (playlist, fault) = (nil, lack) }
+            if claimCount > room.claims { (playlist, fault) = (nil, room.lack) }
         } else {
             fault = PlaylistError(line: 0, text: Playlist.tooLarge)
         }
@@ -332,7 +332,7 @@ struct HlsReading {
     }
 
     /// Number of possible claims. References to missing files count too, because their names take memory.
-    var claimCount: Int { playlist?.references.count { $0.isLookedUp && $0.role != .playlist } ?? 0 }
+    var claimCount: Int { playlist?.claimCount ?? 0 }
 
     /// Returns a hash of the whole reading.
     func sum(of record: HlsPlaylistRecord) -> Int {

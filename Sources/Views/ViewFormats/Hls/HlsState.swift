@@ -78,15 +78,11 @@ struct HlsState {
 
     // MARK: Changes
 
-    /// False if there is not enough room for the segments of a playlist.
-    func hasRoom(for claims: Int, of path: [UInt8]) -> Bool {
-        claims <= maximumClaims - claimCount + (playlists[path]?.claimCount ?? 0)
-    }
-
-    /// The fault of a playlist without room.
-    var noRoom: PlaylistError {
+    /// The number of claims that a playlist may have, and its fault if it has more.
+    func room(for path: [UInt8]) -> (claims: Int, lack: PlaylistError) {
         let text = "the playlists name more than \(maximumClaims) segments: mount a part of the directory at a time"
-        return PlaylistError(line: 0, text: text)
+        let known = playlists[path]?.claimCount ?? 0
+        return (maximumClaims - claimCount + known, PlaylistError(line: 0, text: text))
     }
 
     /// Replaces the contents of one playlist. Returns its record, with a fault if it has too many segments.
@@ -100,9 +96,10 @@ struct HlsState {
             return known
         }
         remove(reading.path)
-        if record.claimCount > maximumClaims - claimCount {
+        let room = room(for: reading.path)
+        if record.claimCount > room.claims {
             // Another playlist was read meanwhile, and has taken the room.
-            record = HlsPlaylistRecord(reading, refusal: noRoom)
+            record = HlsPlaylistRecord(reading, refusal: room.lack)
         } else {
             // A nearly full file takes no more playlists. Otherwise thousands of them would be added and removed again.
             let limit = Self.maximumClaimsOfFile - min(record.claimCount, 1024)

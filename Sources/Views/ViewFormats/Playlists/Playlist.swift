@@ -71,6 +71,9 @@ package struct Playlist: Sendable {
         /// False for other tags without keys and offsets, such as those of plain parts.
         var isLookedUp: Bool { role != .other || encryption != nil || bytes != nil }
 
+        /// True if it may say something of a file.
+        var mayClaim: Bool { isLookedUp && role != .playlist }
+
         /// Ciphertext offsets. A length not divisible by 16 is the plaintext's, and is widened to whole blocks, as
         /// clients do (draft-pantos-hls-rfc8216bis, 6.3.6).
         var ciphertext: Range<UInt64>? {
@@ -97,6 +100,8 @@ package struct Playlist: Sendable {
     package internal(set) var kind = Kind.media
     /// In the order of the text.
     package internal(set) var references: [Reference] = []
+    /// Number of references that may say something of a file.
+    var claimCount = 0
     /// The URIs of the usable keys, each once.
     package internal(set) var keys: [[UInt8]] = []
     /// The ciphers of the keys of whole segments, by position in `keys`.
@@ -118,9 +123,9 @@ package struct Playlist: Sendable {
 
     /// Parses a text. Most defects become `fault` or `complaint`.
     /// - Throws: if the text is not a playlist, or too large.
-    package static func parse(_ text: [UInt8]) throws(PlaylistError) -> Playlist {
+    package static func parse(_ text: [UInt8], room: Int = .max) throws(PlaylistError) -> Playlist {
         guard text.count <= maximumSize else { throw PlaylistError(line: 0, text: tooLarge) }
-        var parser = PlaylistParser(text)
+        var parser = PlaylistParser(text, room: room)
         return try parser.parse()
     }
 

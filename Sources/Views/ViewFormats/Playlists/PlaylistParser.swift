@@ -39,6 +39,8 @@ struct PlaylistParser {
         var isUsed = false
         /// One for each KEYFORMAT, in the order of the text.
         private(set) var inForce: [(format: [UInt8], use: Use)] = []
+        /// The use of the best key: a usable one, named by its URI.
+        private(set) var use: Use?
 
         mutating func number(of uri: [UInt8]) -> Int {
             if let number = numbers[uri] { return number }
@@ -47,16 +49,16 @@ struct PlaylistParser {
             return uris.count - 1
         }
 
-        mutating func end() { inForce = [] }
+        mutating func end() { (inForce, use) = ([], nil) }
 
         mutating func begin(_ use: Use, format: [UInt8]) {
             isUsed = true
             inForce.removeAll { $0.format == format }
             inForce.append((format, use))
+            self.use = best
         }
 
-        /// The use of the best key: a usable one, named by its URI.
-        var use: Use? {
+        private var best: Use? {
             let usable = inForce.filter { if case .unusable = $0.use { false } else { true } }
             let candidates = usable.isEmpty ? inForce : usable
             let naming = PlaylistParser.namingFormats.lazy.compactMap { format in
@@ -67,6 +69,7 @@ struct PlaylistParser {
     }
 
     private let text: [UInt8]
+    private let room: Int
     private var playlist: Playlist
     private var keys = Keys()
     private var variables = PlaylistVariables()
@@ -91,8 +94,9 @@ struct PlaylistParser {
     /// The same for `EXT-X-PART` and other tags.
     private var previousOther: (uri: ArraySlice<UInt8>, end: UInt64)?
 
-    init(_ text: [UInt8]) {
-        self.text = text
+    /// - Parameter room: number of references that may say something of a file. More are not parsed.
+    init(_ text: [UInt8], room: Int) {
+        (self.text, self.room) = (text, room)
         playlist = Playlist(text: text)
     }
 
@@ -109,7 +113,7 @@ struct PlaylistParser {
         while let line = lines.next() {
             guard let byte = line.content.first else { continue }
             if byte == UInt8(ascii: "#") { tag(line) } else { uri(line) }
-            if playlist.references.count > Playlist.maximumReferences {
+            if playlist.references.count > Playlist.maximumReferences || playlist.claimCount > room {
                 return cut(line.number, "more than \(Playlist.maximumReferences) segments")
             }
             if keys.inForce.count > Self.maximumFormats {
@@ -133,6 +137,8 @@ struct PlaylistParser {
     /// Returns the result for too many references or keys. Always a fault, because the unread rest can have keys.
     private func cut(_ line: Int, _ text: String) -> Playlist {
         var result = Playlist(text: [])
+        // A result without references makes no claims, but shows that there is no room.
+        if playlist.claimCount > room { result.claimCount = playlist.claimCount }
         result.fault = PlaylistError(line: line, text: text)
         return result
     }
@@ -319,7 +325,9 @@ struct PlaylistParser {
 
     /// Adds a reference, up to the maximum, because one line can have millions of URIs.
     private mutating func add(_ reference: Playlist.Reference) {
-        if playlist.references.count <= Playlist.maximumReferences { playlist.references.append(reference) }
+        guard playlist.references.count <= Playlist.maximumReferences else { return }
+        playlist.references.append(reference)
+        if reference.mayClaim { playlist.claimCount += 1 }
     }
 
     private mutating func reference(
