@@ -22,7 +22,7 @@ package final class HlsIndex: Sendable {
     ///   - keys: the keys, by whose values the names of one key are recognized.
     ///   - maximumSegments: maximum number of segments of all playlists together. Each takes about 400 bytes, and up to
     ///     eight look-ups on the disk.
-    init(root: Descriptor, keys: KeyStore, work: Mp4Work, maximumSegments: Int = 1 << 18) {
+    init(root: Descriptor, keys: KeyStore, work: Mp4Work, maximumSegments: Int = 3 << 16) {
         self.root = root
         self.work = work
         self.keys = keys

@@ -301,7 +301,13 @@ struct HlsReading {
     var endings: Set<[UInt8]> {
         guard let playlist else { return [] }
         var endings: Set<[UInt8]> = []
+        var last: ArraySlice<UInt8> = []
         for reference in playlist.references where reference.encryption != nil && reference.role == .segment {
+            // Most names end as the one before, which need not be decoded again.
+            let path = HlsURI.withoutQuery(playlist.uri(of: reference))
+            let end = path[(path.lastIndex { ".%/".utf8.contains($0) } ?? path.endIndex)...]
+            if end == last, end.first == UInt8(ascii: ".") { continue }
+            last = end
             guard let name = HlsURI.fileName(of: Array(playlist.uri(of: reference))) else { continue }
             endings.insert(HlsIndex.ending(of: name))
         }

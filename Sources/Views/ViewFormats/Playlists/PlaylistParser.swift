@@ -172,6 +172,11 @@ struct PlaylistParser {
         let content = line.content
         // Skip comments early, because there can be a million of them.
         guard content.starts(with: "#EXT".utf8) else { return }
+        // Nearly every second line, so it is not made a string first.
+        if content.starts(with: "#EXTINF:".utf8) {
+            (isMedia, isSegmentNext) = (true, true)
+            return
+        }
         let end = content.prefix { $0 != UInt8(ascii: ":") }.endIndex
         let value = content[end...].dropFirst()
         let name = String(decoding: content[..<end].prefix(32), as: UTF8.self)
