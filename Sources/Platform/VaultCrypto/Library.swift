@@ -13,7 +13,7 @@ final class Library: @unchecked Sendable {
 
     /// AES in CBC mode, by the size of its key in bytes.
     private let aesCBC: [Int: OpaquePointer]
-    let aes256ECB, aes256CTR, poly1305, sha256, scrypt: OpaquePointer
+    let aes256ECB, poly1305, sha256, scrypt: OpaquePointer
     /// The available digests. A libcrypto restricted to FIPS lacks MD5, which only old files need.
     private let digests: [OpenSSLDigest: OpaquePointer]
 
@@ -24,7 +24,6 @@ final class Library: @unchecked Sendable {
             32: try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CBC", nil), "EVP_CIPHER_fetch AES-256-CBC"),
         ]
         aes256ECB = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "EVP_CIPHER_fetch AES-256-ECB")
-        aes256CTR = try Self.found(EVP_CIPHER_fetch(nil, "AES-256-CTR", nil), "EVP_CIPHER_fetch AES-256-CTR")
         poly1305 = try Self.found(EVP_MAC_fetch(nil, "POLY1305", nil), "EVP_MAC_fetch POLY1305")
         sha256 = try Self.found(EVP_MD_fetch(nil, "SHA2-256", nil), "EVP_MD_fetch SHA2-256")
         scrypt = try Self.found(EVP_KDF_fetch(nil, "SCRYPT", nil), "EVP_KDF_fetch SCRYPT")
