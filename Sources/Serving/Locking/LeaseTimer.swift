@@ -14,15 +14,15 @@ final class LeaseTimer: Sendable {
     private let thread = Mutex<BackgroundThread?>(nil)
 
     /// - Parameters:
-    /// - changes: the lease's descriptor.
-    /// - onEnd: called on the timer's thread, once or twice for each `set`, and whenever `changes` is readable.
+    /// - changes: reports changes of the lease.
+    /// - onEnd: called on the timer's thread, once or twice for each `set`, and for each change.
     /// - Throws: the error of timerfd_create(2), eventfd(2) or pthread_create(3).
-    init(changes: Descriptor?, onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
+    init(changes: EntryWatch?, onEnd: @escaping @Sendable () -> Void) throws(StoreError) {
         wall = Descriptor(owning: try retrying { linux_timer(CLOCK_REALTIME) })
         boot = Descriptor(owning: try retrying { linux_timer(CLOCK_BOOTTIME) })
         waker = try Waker()
         let made = try BackgroundThread { [self] in
-            while wait(orChange: changes) { onEnd() }
+            while let isDue = wait(orChange: changes) { if isDue { onEnd() } }
         }
         thread.withLock { $0 = made }
     }
@@ -40,15 +40,19 @@ final class LeaseTimer: Sendable {
         thread.withLock { $0.take()?.join() }
     }
 
-    /// Waits until a timer or `changes` is readable, and reads them. Returns false if `waker` is readable.
-    private func wait(orChange changes: Descriptor?) -> Bool {
-        let others = [wall, boot, changes].compactMap { $0?.fd }
-        var entries = ([waker.fd] + others).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+    /// Waits until a timer or `changes` is readable, and reads them. Returns true if a timer has fired, or the lease
+    /// may have changed. Returns nil if `waker` is readable.
+    private func wait(orChange changes: EntryWatch?) -> Bool? {
+        let timers = [wall, boot]
+        let descriptors = [waker.fd] + timers.map(\.fd) + [changes?.descriptor.fd ?? -1]
+        var entries = descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         while poll(&entries, nfds_t(entries.count), -1) < 0 {}
-        // The buffer has room for an event of inotify(7).
-        var buffer = [UInt8](repeating: 0, count: 4096)
-        for fd in others { read(fd, &buffer, buffer.count) }
-        return entries[0].revents == 0
+        if entries[0].revents != 0 { return nil }
+        var expirations: UInt64 = 0
+        for timer in timers { read(timer.fd, &expirations, 8) }
+        let hasFired = entries[1].revents | entries[2].revents != 0
+        let isChanged = changes?.readChange() ?? false
+        return hasFired || isChanged
     }
 }
 
@@ -60,8 +64,8 @@ package protocol LeaseKeeper: Sendable {
     func hasEnded() -> Bool
     /// True if the lease has ended as far as known, without reading the vault.
     var isOver: Bool { get }
-    /// Readable when the lease may have changed. The bytes do not matter. Nil if changes cannot be watched.
-    var changes: Descriptor? { get }
+    /// Reports changes of the lease. Nil if they cannot be watched.
+    var changes: EntryWatch? { get }
     /// Saves the time in the vault, if the slot needs it and the keys are available. Any thread.
     func saveTime()
 }

@@ -32,7 +32,7 @@ package final class VaultLease: LeaseKeeper {
     /// The clocks at the mount.
     private let origin: (wall: Int64, boot: Int64)
     private let state: Mutex<State>
-    package let changes: Descriptor?
+    package let changes: EntryWatch?
     private let log: @Sendable (String) -> Void
 
     /// Starts the slot's window, if it has not started yet.
@@ -48,7 +48,7 @@ package final class VaultLease: LeaseKeeper {
         (self.vault, self.keyRing, self.clock, self.log) = (vault, keyRing, clock, log)
         origin = (clock.wall(), clock.boot())
         let now = origin.wall / 1000
-        changes = Self.watch(vault)
+        changes = try? EntryWatch(VaultDirectory.configurationEntry, in: vault.descriptor)
         // Take the stamp before reading, so that a later change is found.
         let readFrom = Self.stamp(of: vault)
         let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
@@ -58,16 +58,6 @@ package final class VaultLease: LeaseKeeper {
     /// The stamp of `vaultfs.json`, or nil if fstatat(2) fails.
     private static func stamp(of vault: VaultDirectory) -> FileStamp? {
         (try? vault.descriptor.status(of: VaultDirectory.configurationEntry)).map { FileStamp($0) }
-    }
-
-    /// Returns an inotify(7) descriptor that reports new names in the vault's directory, such as a replaced
-    /// `vaultfs.json`. Nil if unavailable. It does not report changes by other machines.
-    private static func watch(_ vault: VaultDirectory) -> Descriptor? {
-        let fd = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
-        guard fd >= 0 else { return nil }
-        let descriptor = Descriptor(owning: fd)
-        let mask = UInt32(IN_MOVED_TO | IN_ONLYDIR)
-        return inotify_add_watch(fd, "/proc/self/fd/\(vault.root.rawValue)", mask) >= 0 ? descriptor : nil
     }
 
     /// Seconds since 1970-01-01T00:00:00Z, by the wall clock or, if it was set back, by the time since the mount.

@@ -46,7 +46,7 @@ import VaultStore
             isSilent.wait { $0 ? nil : () }
             return isOver
         }
-        var changes: Descriptor? { nil }
+        var changes: EntryWatch? { nil }
         func saveTime() { notes.add(1, ordering: .sequentiallyConsistent) }
         func set(hasEnded: Bool, end: LeaseEnd? = nil) { state.withLock { $0 = (end, hasEnded) } }
     }

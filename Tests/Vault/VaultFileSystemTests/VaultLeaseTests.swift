@@ -286,10 +286,23 @@ import VaultStore
     func itIsToldThatVaultfs() throws {
         let place = try Place(expiresAfter: 1000)
         let changes = try #require(try place.lease().changes)
-        var entry = pollfd(fd: changes.fd, events: Int16(POLLIN), revents: 0)
+        var entry = pollfd(fd: changes.descriptor.fd, events: Int16(POLLIN), revents: 0)
         #expect(poll(&entry, 1, 0) == 0)
         try place.change(expiresAfter: 100)
         #expect(poll(&entry, 1, 20_000) == 1)
+        #expect(changes.readChange())
+    }
+
+    @Test("a new directory in the vault's root is no change of the lease")
+    func newDirectoryIsNoChange() throws {
+        let place = try Place(expiresAfter: 1000)
+        let changes = try #require(try place.lease().changes)
+        let path = "\(place.path)/directory"
+        #expect(mkdir("\(path).new", 0o700) == 0 && rename("\(path).new", path) == 0)
+        var entry = pollfd(fd: changes.descriptor.fd, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&entry, 1, 20_000) == 1)
+        #expect(!changes.readChange())
+        #expect(poll(&entry, 1, 0) == 0)
     }
 
     @Test("unlocking with another slot takes that one's lease, with its own clock")

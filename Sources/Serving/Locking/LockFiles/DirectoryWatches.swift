@@ -73,15 +73,8 @@ struct DirectoryWatches {
         }
         return buffer.withUnsafeBytes { bytes in
             var strongest = Effect.nothing
-            var rest = bytes[..<count]
-            let header = MemoryLayout<inotify_event>.size
-            while rest.count >= header {
-                let event = rest.loadUnaligned(as: inotify_event.self)
-                // The name is padded with NULs. It is empty if the event is about the directory itself.
-                let name = rest.dropFirst(header).prefix(Int(event.len)).prefix { $0 != 0 }
-                strongest = max(strongest, effect(of: event, name))
-                rest = rest.dropFirst(header + Int(event.len))
-            }
+            // A name is empty if the event is about the directory itself.
+            for (event, name) in InotifyEvents(bytes[..<count]) { strongest = max(strongest, effect(of: event, name)) }
             return strongest
         }
     }

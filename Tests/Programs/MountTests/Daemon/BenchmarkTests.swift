@@ -71,12 +71,12 @@ extension MountTests {
             #expect(measured.allSatisfy { $0.nanoseconds > 0 && $0.nanoseconds.isFinite })
         }
 
-        @Test("no unit of work takes more system calls than its budget")
-        func calls() throws {
+        @Test("no unit of work takes more system calls or allocations than its budget")
+        func cost() throws {
             // Only root may trace a daemon.
             guard geteuid() == 0 else { return }
             let directory = try TemporaryDirectory()
-            let script = "\(Products.root)/scripts/bench/calls.py"
+            let script = "\(Products.root)/scripts/bench/cost.py"
             let binaries = String(Products.binary.dropLast("/vaultfs".count))
             let arguments = [Products.python, script, "--binaries", binaries, "--work", directory.path]
             try Command(arguments, timeout: .seconds(240)).run().succeeded()

@@ -1,0 +1,48 @@
+package import Glibc
+internal import SystemPackage
+
+/// The events in bytes read from an inotify(7) descriptor, each with its name without the padding.
+package struct InotifyEvents: Sequence, IteratorProtocol {
+    private var rest: Slice<UnsafeRawBufferPointer>
+
+    package init(_ bytes: Slice<UnsafeRawBufferPointer>) { rest = bytes }
+
+    package mutating func next() -> (event: inotify_event, name: Slice<UnsafeRawBufferPointer>)? {
+        let header = MemoryLayout<inotify_event>.size
+        guard rest.count >= header else { return nil }
+        let event = rest.loadUnaligned(as: inotify_event.self)
+        let name = rest.dropFirst(header).prefix(Int(event.len)).prefix { $0 != 0 }
+        rest = rest.dropFirst(header + Int(event.len))
+        return (event, name)
+    }
+}
+
+/// Reports that a directory's entry was replaced by a rename. It does not report changes by other machines. Any thread.
+package struct EntryWatch: Sendable {
+    /// Readable when any entry of the directory was replaced.
+    package let descriptor: Descriptor
+    private let entry: [UInt8]
+
+    /// - Throws: `.system` with errno, such as `EMFILE`.
+    package init(_ entry: Component, in directory: Descriptor) throws(StoreError) {
+        descriptor = Descriptor(owning: try retrying { inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) })
+        self.entry = entry.bytes
+        try retrying { [descriptor] in
+            inotify_add_watch(descriptor.fd, "/proc/self/fd/\(directory.fd)", UInt32(IN_MOVED_TO | IN_ONLYDIR))
+        }
+    }
+
+    /// Reads the waiting events, and returns true if one may concern the entry. The others are of a busy directory.
+    package func readChange() -> Bool {
+        withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
+            var isChanged = false
+            while case let count = read(descriptor.fd, buffer.baseAddress, buffer.count), count > 0 {
+                for (_, name) in InotifyEvents(UnsafeRawBufferPointer(buffer)[..<count]) {
+                    // An event without a name says that others were lost. A store may ignore case.
+                    if name.isEmpty || name.elementsEqual(entry, by: { $0 | 0x20 == $1 | 0x20 }) { isChanged = true }
+                }
+            }
+            return isChanged
+        }
+    }
+}
