@@ -12,16 +12,18 @@ extension VaultFileSystem {
     /// Returns the node's only `EncryptedFile`. Opens it if necessary.
     func openFile(_ node: Node) throws(StoreError) -> EncryptedFile {
         guard node.isRegularFile else { throw .system(node.isDirectory ? .isDirectory : .invalidArgument) }
-        let file = try onlyFile(of: node)
+        let (file, isOpened) = try onlyFile(of: node)
+        // Without `Node.opening`, which a write of the header takes for the node's attributes.
+        if isOpened { file.replaceInboxWrap() }
         invalidateSizeIfCut(file, node)
         return file
     }
 
-    private func onlyFile(of node: Node) throws(StoreError) -> EncryptedFile {
-        try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
+    private func onlyFile(of node: Node) throws(StoreError) -> (file: EncryptedFile, isOpened: Bool) {
+        try node.opening.withLock { (state) throws(StoreError) in
             if let file = state.file {
                 if store.followsWriter { try confirm(file, node) }
-                return file
+                return (file, false)
             }
             let descriptor = try openBacking(node, flags: O_RDONLY)
             try complete(node, descriptor)
@@ -32,9 +34,8 @@ extension VaultFileSystem {
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
-            file.replaceInboxWrap()
             adopt(file, &state, node)
-            return file
+            return (file, true)
         }
     }
 

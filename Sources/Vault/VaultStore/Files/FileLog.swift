@@ -32,7 +32,7 @@ package struct FileLog: ~Copyable, Sendable {
     private let checkpoints = Atomic<Int>(0)
     /// Counts the checkpoints that have freed space of the backing file, for a cut or a hole. Space reserved before
     /// such a checkpoint may be gone.
-    let spaceReleases = Atomic<Int>(0)
+    let freedSpace = Atomic<Int>(0)
 
     var isEmpty: Bool { !hasChanges.load(ordering: .acquiring) }
 

@@ -79,13 +79,14 @@ extension FileWriter {
         return done
     }
 
-    /// Returns the leading part of a write with one destiny.
+    /// Returns the leading part of a write with one destiny. New chunks go to the log in two cases: while it has the
+    /// file's length, and if a few are cheaper there (`Growth.shouldLog`). A gap is an entry too then (`extend`).
     private mutating func nextPiece(of range: Range<UInt64>) throws(StoreError) -> WritePiece {
         let chunkSize = UInt64(layout.chunkSize)
         let first = range.lowerBound / chunkSize
         let existing = layout.chunkCount(ofLength: length)
         if try isLengthLogged() { return WritePiece(range: range, destiny: .logWithLength) }
-        if growth.shouldLog(range.count, from: first, durableSequence: store.log.durableSequence) {
+        if growth.shouldLog(bytes: range.count, from: first, durableSequence: store.log.durableSequence) {
             return WritePiece(range: range, destiny: .log)
         }
         guard first < existing else { return WritePiece(range: range, destiny: .pastEnd) }
@@ -324,14 +325,14 @@ extension FileWriter {
 
     /// Reserves space for records past the end, and for a few that may follow them.
     private mutating func reserveAhead(_ range: Range<UInt64>) throws(StoreError) {
-        let releases = parts.records.log.spaceReleases.load(ordering: .acquiring)
-        if space.reaches(range.upperBound, releases: releases) { return }
+        let freed = parts.records.log.freedSpace.load(ordering: .acquiring)
+        if space.reaches(range.upperBound, freed: freed) { return }
         var end = range.upperBound + max(Self.reservedAhead, 4 * UInt64(range.count))
         do throws(StoreError) { try reserve(range.lowerBound..<end) } catch {
             end = range.upperBound
             try reserve(range)
         }
-        space.allocated(upTo: end, releases: releases)
+        space.allocated(upTo: end, freed: freed)
     }
 
     /// Reserves space for records. KEEP_SIZE: the length stays.

@@ -44,7 +44,7 @@ struct Growth {
     /// - Parameters:
     ///   - first: the first chunk of the write.
     ///   - durableSequence: the log's last durable entry.
-    func shouldLog(_ count: Int, from first: UInt64, durableSequence: UInt64) -> Bool {
+    func shouldLog(bytes count: Int, from first: UInt64, durableSequence: UInt64) -> Bool {
         guard count <= Self.largestLoggedGrowth, loggedBytes < Self.mostLoggedGrowth else { return false }
         switch tail {
         case .free: return false
@@ -102,14 +102,14 @@ struct Growth {
 struct AllocatedSpace {
     /// Backing offset of its end.
     private(set) var end: UInt64 = 0
-    /// The value of `FileLog.spaceReleases` at the allocation.
-    private var releases = 0
+    /// The value of `FileLog.freedSpace` at the allocation.
+    private var freed = 0
     /// True if a program has allocated space after the end, which stays.
     private(set) var isAhead = false
 
-    func reaches(_ offset: UInt64, releases: Int) -> Bool { offset <= end && releases == self.releases }
+    func reaches(_ offset: UInt64, freed: Int) -> Bool { offset <= end && freed == self.freed }
 
-    mutating func allocated(upTo end: UInt64, releases: Int) { (self.end, self.releases) = (end, releases) }
+    mutating func allocated(upTo end: UInt64, freed: Int) { (self.end, self.freed) = (end, freed) }
 
     mutating func allocatedAhead() { isAhead = true }
 

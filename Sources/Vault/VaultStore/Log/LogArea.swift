@@ -42,17 +42,17 @@ struct LogArea: Sendable {
     /// The offset of the next entry. Nil if it has no room beside the kept space.
     /// - Parameters:
     ///   - undoes: true if the entry takes a growth back, so that it may use the kept space.
-    ///   - parts: the entry may use one of so many parts of the log.
-    func position(of entry: LogEntry, undoes: Bool, inOneOf parts: UInt64) -> LogHeader.Position? {
+    ///   - divisor: the entry may use one of so many parts of the log.
+    func position(of entry: LogEntry, undoes: Bool, dividedBy divisor: UInt64) -> LogHeader.Position? {
         let position = header.position(ofSpace: entry.space, after: offset)
-        let isFree = hasRoom(for: position.skipped + entry.space, growths: undoes ? 0 : growths, inOneOf: parts)
+        let isFree = hasRoom(for: position.skipped + entry.space, growths: undoes ? 0 : growths, dividedBy: divisor)
         return isFree ? position : nil
     }
 
     /// True if so many bytes leave the kept space, also if the log begins anew between two of the kept entries.
-    private func hasRoom(for space: UInt64, growths: UInt64, inOneOf parts: UInt64 = 1) -> Bool {
+    private func hasRoom(for space: UInt64, growths: UInt64, dividedBy divisor: UInt64 = 1) -> Bool {
         let kept = growths == 0 ? 0 : undoSpace(growths) + undoSize
-        return used + space + kept <= (header.logSize - LogHeader.areaSize) / parts
+        return used + space + kept <= (header.logSize - LogHeader.areaSize) / divisor
     }
 
     /// Allocates the store's space for an entry at this position, and for those that take growths back.

@@ -32,7 +32,8 @@ struct LogBacklog {
     private let mostTargets = shareOfOpenFiles(atMost: 1024)
     /// In the order of their numbers.
     private(set) var entries: [LoggedEntry] = []
-    /// By the file's id.
+    /// By the file's id. A removed file's target can go before its entries, and come back, so `entries` alone tell how
+    /// many a file has.
     private(set) var targets: [UInt64: Target] = [:]
     /// The files whose space a checkpoint is about to free. An entry appended meanwhile could lose its reserved space.
     private var closed: Set<UInt64> = []
@@ -46,12 +47,12 @@ struct LogBacklog {
     func isClosed(_ fileID: UInt64) -> Bool { !closed.isEmpty && closed.contains(fileID) }
 
     /// Returns the number of parts of the log, of which the file may use one.
-    func parts(for fileID: UInt64) -> UInt64 { !unplaced.isEmpty && unplaced.contains(fileID) ? 2 : 1 }
+    func divisor(for fileID: UInt64) -> UInt64 { !unplaced.isEmpty && unplaced.contains(fileID) ? 2 : 1 }
 
     /// False if a checkpoint must come first, because of too many entries or files, or entries of another file with
     /// this id.
     func hasRoom(for fileID: UInt64, of file: any LoggedFile) -> Bool {
-        guard entries.count < 2 * Self.mostEntries / Int(parts(for: fileID)) else { return false }
+        guard entries.count < 2 * Self.mostEntries / Int(divisor(for: fileID)) else { return false }
         // Find its position, because retaining an object that other threads retain costs 0.1 µs each time.
         guard let target = targets.index(forKey: fileID) else { return targets.count < 2 * mostTargets }
         return targets.values[target].file === file

@@ -60,9 +60,9 @@ struct LogWriter: ~Copyable {
         _ writer: Descriptor, durable: UInt64, _ onAppend: (LoggedEntry, Descriptor) -> Void
     ) throws(StoreError) -> Bool {
         let log = try open()
-        let parts = backlog.parts(for: given.fileID)
+        let divisor = backlog.divisor(for: given.fileID)
         guard !phase.needsSalt, backlog.hasRoom(for: given.fileID, of: file),
-            let position = area.position(of: given, undoes: undoes, inOneOf: parts)
+            let position = area.position(of: given, undoes: undoes, dividedBy: divisor)
         else { return false }
         try area.prepare(log.descriptor, for: given, at: position, undoes: undoes)
         var entry = given

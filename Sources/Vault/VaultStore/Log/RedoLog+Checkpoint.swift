@@ -241,7 +241,7 @@ extension RedoLog {
     private func reopen(_ fileIDs: some Collection<UInt64>) {
         writing.update { log in
             log.reopen(fileIDs)
-            spaceReleases.add(1, ordering: .releasing)
+            reopenings.add(1, ordering: .releasing)
         }
     }
 

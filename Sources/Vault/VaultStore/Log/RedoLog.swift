@@ -26,7 +26,7 @@ package final class RedoLog: Sendable {
     let durable = Atomic<UInt64>(0)
     /// Grows, under `writing`, each time a checkpoint lets entries of files be appended again, because it may have
     /// freed reserved space.
-    let spaceReleases = Atomic<Int>(0)
+    let reopenings = Atomic<Int>(0)
     let schedule: DurabilitySchedule
     let faults: StoreFaults
     /// Called before anything is put in place: throws if another process has the vault.
@@ -61,7 +61,8 @@ package final class RedoLog: Sendable {
 
     /// Appends an entry. Until it is synced, a power cut can lose it, but a SIGKILL cannot.
     /// - Parameters:
-    ///   - undoes: true if the entry takes back a failed change. It may then use the space kept for this.
+    ///   - undoes: true if the entry takes back a failed change. It may then use the space kept for this, and must fit:
+    ///     only a full or broken log may refuse it.
     ///   - buffer: room for a head, the entry's body, room for a tag.
     ///   - reserve: reserves the change's space in place. Called again if a checkpoint may have freed that space.
     ///   - onAppend: called with the entry and the log, before any other entry is appended.
@@ -73,9 +74,9 @@ package final class RedoLog: Sendable {
     ) throws(StoreError) {
         // Readers stop at the first invalid entry, so this one would hide all that follow.
         guard entry.isValid(layout) else { throw .system(.ioError) }
-        try change(for: entry.fileID, reserve) { (log, releases) throws(StoreError) in
+        try change(for: entry.fileID, reserve) { (log, seen) throws(StoreError) in
             if log.backlog.isClosed(entry.fileID) { return .closed }
-            if spaceReleases.load(ordering: .relaxed) != releases { return .unreserved }
+            if reopenings.load(ordering: .relaxed) != seen { return .unreserved }
             let isAppended = try log.append(
                 entry, undoes: undoes, in: buffer, of: file, writer, durable: durableSequence, onAppend)
             guard isAppended else { return .full }
@@ -107,7 +108,7 @@ package final class RedoLog: Sendable {
     /// - Parameters:
     ///   - fileID: of the changed file.
     ///   - reserve: called before each attempt.
-    ///   - attempt: changes the log. Also gets the value of `spaceReleases` before `reserve`.
+    ///   - attempt: changes the log. Also gets the value of `reopenings` before `reserve`.
     /// - Throws: `ENOSPC` with nothing changed; the error of `reserve`; the error for which a new log must begin,
     ///   because the old one may have a part of an entry, or be unreadable there.
     private func change(
@@ -117,11 +118,11 @@ package final class RedoLog: Sendable {
         var tries = 0
         while true {
             // Count the renewals before the attempt. Otherwise a log renewed in between would be waited for in vain.
-            let (renewals, releases) = (schedule.renewals, spaceReleases.load(ordering: .acquiring))
+            let (renewals, seen) = (schedule.renewals, reopenings.load(ordering: .acquiring))
             try reserve()
             let outcome = writing.access { log -> Outcome in
                 if let fault = log.phase.fault { return .failed(fault) }
-                do throws(StoreError) { return try attempt(&log, releases) } catch {
+                do throws(StoreError) { return try attempt(&log, seen) } catch {
                     // A checkpoint can free the space of the log's entries.
                     if error.isNoSpace { return log.area.used > 0 ? .fullDisk(error) : .refused(error) }
                     // Fail at once, because another entry must not get the number of one that may be there in part.
