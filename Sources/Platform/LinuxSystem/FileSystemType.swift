@@ -60,4 +60,8 @@ package struct FileSystemType: Hashable, Sendable {
 
     /// True if inotify reports every change, because changes come only from this machine. False if the type is unknown.
     package var reportsAllChanges: Bool { Self.local.contains(self) || Self.otherLocal.contains(self) }
+
+    /// True if each change of an inode gives it a new ctime by this machine's clock. FAT has none, and other types are
+    /// untried.
+    package var keepsChangeTimes: Bool { Self.local.contains(self) }
 }

@@ -17,8 +17,11 @@ struct BackingSync {
             let made = parts.syncs.writes.load(ordering: .acquiring)
             let failures = parts.syncs.failures.load(ordering: .acquiring)
             let isRewritten = synced.handledFailures != failures
-            // An fsync(2) is never omitted, because changes of attributes are not counted.
-            if dataOnly && made == synced.writes && !isRewritten { return }
+            // Changes of attributes are not counted, but each one changes ctime, whoever made it.
+            let changed = dataOnly ? nil : changeTime(of: descriptor)
+            if made == synced.writes && !isRewritten {
+                if dataOnly || changed != nil && changed == synced.changed { return }
+            }
             do throws(StoreError) {
                 if isRewritten {
                     try file.writing.withLock { (writer) throws(StoreError) in try writer.rewriteDoubtful() }
@@ -36,12 +39,22 @@ struct BackingSync {
             }
             store.faults.clear(.syncing(parts.token))
             (synced.writes, synced.handledFailures) = (made, failures)
+            if !dataOnly { synced.changed = changed }
             guard isRewritten else { return }
             store.durability.removeDoubtful(file)
             // Where the kernel had dropped data, something else is durable now.
             let lost = try file.writing.withLock { (writer) throws(StoreError) in try writer.firstLostChunk() }
             if let lost { file.lose(lost..<(lost + 1)) }
         }
+    }
+}
+
+extension BackingSync {
+    /// The backing file's ctime, in nanoseconds. Nil if a later change can leave the same one: within a tick of the
+    /// kernel's clock, or by the clock of another machine or program.
+    private func changeTime(of descriptor: Descriptor) -> UInt64? {
+        guard store.keepsChangeTimes, let changed = (try? descriptor.status())?.st_ctim.nanoseconds else { return nil }
+        return changed + fileTimeDelay < UInt64(clamping: nanoseconds(of: CLOCK_REALTIME)) ? changed : nil
     }
 }
 

@@ -8,6 +8,8 @@ package struct FileSyncs: ~Copyable, Sendable {
         var writes: UInt64 = 0
         /// Number of failed syncs whose data was written again.
         var handledFailures = 0
+        /// The backing file's ctime, in nanoseconds, when its attributes were durable. Nil if unknown.
+        var changed: UInt64?
     }
 
     /// Number of completed writes to the backing file.

@@ -79,14 +79,6 @@ struct LoggedFiles {
         }
     }
 
-    /// Maximum delay, in nanoseconds, of the times that the kernel gives to files: a tick of its clock
-    /// (clock_getres(2)), and on a busy virtual machine several (seen).
-    private static let clockDelay: UInt64 = {
-        var tick = timespec()
-        clock_getres(CLOCK_REALTIME_COARSE, &tick)
-        return 10 * tick.nanoseconds
-    }()
-
     private let changes: [UInt64: LoggedChanges]
     private let keyRing: KeyRing
     private var candidates: [UInt64: [Candidate]] = [:]
@@ -119,7 +111,7 @@ struct LoggedFiles {
         guard let changes = changes[fileID] else { return }
         let standing = try found.directory.standing(of: found.entry)
         // Skip an older copy of a file removed since. A rename would have set ctime, from a late clock.
-        if standing == .foreign, found.status.st_ctim.nanoseconds + Self.clockDelay < changes.time { return }
+        if standing == .foreign, found.status.st_ctim.nanoseconds + fileTimeDelay < changes.time { return }
         let identity = FileIdentity(found.status)
         let isKnown = candidates[fileID]?.contains { $0.identity == identity && $0.standing <= standing } ?? false
         if isKnown { return }

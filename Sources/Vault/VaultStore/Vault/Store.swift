@@ -22,6 +22,7 @@ package final class Store: Sendable {
         let refusesReplacingOpenFiles: Bool
         let isOnFuse: Bool
         let isShared: Bool
+        let keepsChangeTimes: Bool
         let blockSize: UInt64
     }
 
@@ -84,7 +85,8 @@ package final class Store: Sendable {
             // Before anything is looked up, made or swept.
             try RekeySteps.completeOrUndo(in: root, keyRing: keyRing, writerLock: writerLock)
         }
-        let isOnFuse = FileSystemType(of: root) == .fuse
+        let type = FileSystemType(of: root)
+        let isOnFuse = type == .fuse
         let refusesReplacingOpenFiles = traits.refusesReplacingOpenFiles(in: root)
         let durability = try Durability(
             root: root, keys: keyRing.currentLogKeys, layout: layout, isReadOnly: isReadOnly,
@@ -99,7 +101,8 @@ package final class Store: Sendable {
             root: root, keyRing: keyRing, cache: cache, counters: counters, faults: faults, durability: durability,
             accessTimes: accessTimes, temporaryPrefix: temporaryPrefix, traits: traits,
             refusesReplacingOpenFiles: refusesReplacingOpenFiles, isOnFuse: isOnFuse,
-            isShared: writerLock?.isRemote ?? false, blockSize: min(4096, max(512, UInt64(space.f_bsize))))
+            isShared: writerLock?.isRemote ?? false, keepsChangeTimes: type.keepsChangeTimes,
+            blockSize: min(4096, max(512, UInt64(space.f_bsize))))
         if isReadOnly {
             access = .reading(
                 Reading(
@@ -139,6 +142,8 @@ package final class Store: Sendable {
     package var refusesReplacingOpenFiles: Bool { backing.refusesReplacingOpenFiles }
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
     package var isOnFuse: Bool { backing.isOnFuse }
+    /// True if each change of a backing file gives it a new ctime by this machine's clock.
+    var keepsChangeTimes: Bool { backing.keepsChangeTimes }
     /// True if other machines may read the store.
     var isShared: Bool { backing.isShared }
     /// The store's allocation unit, between 512 and 4096 bytes. A file grows inside it without new space.

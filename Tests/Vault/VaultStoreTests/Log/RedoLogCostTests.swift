@@ -177,6 +177,38 @@ import Testing
         }
     }
 
+    @Test("Store-9: an fsync of logged changes syncs the log alone, unless the file's attributes have changed since")
+    func fsyncOfLogged() throws {
+        let vault = try TestStore()
+        let store = try vault.open()
+        let file = try vault.create(in: store)
+        let workspace = try Workspace(layout: vault.layout)
+        try file.put(pattern(3 * Self.c), at: 0, workspace)
+        try file.synchronize(dataOnly: false)
+        func synchronized(_ change: () throws -> Void) throws -> [String] {
+            // A change within some ticks of the kernel's clock may give the same ctime, so it is not omitted.
+            usleep(UInt32(2 * fileTimeDelay / 1000))
+            try change()
+            return try calls(in: vault) { try file.synchronize(dataOnly: false) }.filter { $0.hasPrefix("synchronize") }
+        }
+        let overwrite = { try file.put(pattern(Self.c, seed: 2), at: Self.c, workspace) }
+        // The first one remembers the time.
+        _ = try synchronized(overwrite)
+        #expect(try synchronized(overwrite) == ["synchronize vaultfs.log"])
+        let changes: [() throws -> Void] = [
+            { #expect(chmod(vault.path("file"), 0o640) == 0) },
+            { #expect(utimes(vault.path("file"), nil) == 0) },
+            { #expect(link(vault.path("file"), vault.path("other")) == 0) },
+            { #expect(unlink(vault.path("other")) == 0) },
+            { try store.log.checkpoint(.due) },
+        ]
+        for change in changes {
+            #expect(try synchronized(change).contains("synchronize file"))
+            _ = try synchronized(overwrite)
+            #expect(try synchronized(overwrite) == ["synchronize vaultfs.log"])
+        }
+    }
+
     @Test("an fsync returns only when data is durable that another fsync is just writing")
     func twoSyncs() throws {
         let vault = try TestStore()
