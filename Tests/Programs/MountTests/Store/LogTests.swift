@@ -74,8 +74,9 @@ extension PlainMountTests {
             try vault.account.run(["sh", "-ec", "cd $2; \(script)", "sh", vault.mountpoint, vault.plain]).succeeded()
             let found = try log(vault)
             #expect(found["size"] == 2 << 20)
-            // 8 MB do not fit a log of 2 MiB.
-            #expect(try checkpoints(vault)["full-log", default: 0] > 0)
+            // 8 MB do not fit a log of 2 MiB. A quick durability thread empties it before it is full.
+            let made = try checkpoints(vault)
+            #expect(made["full-log", default: 0] + made["due", default: 0] > 0)
             #expect(found["used", default: 0] <= 2 << 20)
             #expect(found["indexMemory", default: 1 << 20] <= (2 << 20) / 40)
             try vault.remount()
