@@ -12,10 +12,10 @@ package enum Next<Item> {
 
 /// State protected by a mutex with a condition variable, which Synchronization's `Mutex` lacks. Any thread.
 package final class Monitor<State: ~Copyable>: @unchecked Sendable {
-    // @unchecked: `mutex` guards `state`.
-    private let mutex: UnsafeMutablePointer<pthread_mutex_t>
-    private let changed: UnsafeMutablePointer<pthread_cond_t>
-    private var state: State
+    // @unchecked: `mutex` guards `state`. Inlinable, because a generic function of another module is not specialized.
+    @usableFromInline let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    @usableFromInline let changed: UnsafeMutablePointer<pthread_cond_t>
+    @usableFromInline var state: State
 
     package init(_ state: consuming State) {
         self.state = state
@@ -39,7 +39,7 @@ package final class Monitor<State: ~Copyable>: @unchecked Sendable {
 
     /// Changes the state and wakes all waiting threads.
     /// - Throws: the error of `body`.
-    package func update<Result, Failure: Error>(
+    @inlinable package func update<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         pthread_mutex_lock(mutex)
@@ -53,7 +53,7 @@ package final class Monitor<State: ~Copyable>: @unchecked Sendable {
     /// Reads the state, or changes a part for which no thread waits. Wakes no thread, because this costs more than most
     /// requests.
     /// - Throws: the error of `body`.
-    package func access<Result, Failure: Error>(
+    @inlinable package func access<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         pthread_mutex_lock(mutex)
