@@ -73,6 +73,19 @@ import VaultCrypto
         #expect(hex(try Sha256.digest(sealed)) == "da13434eb556f36d18dbaac68b4a856a8443f17c0a8ba17413c34a6645785d79")
     }
 
+    @Test("encrypts long messages as the reference, one after another")
+    func longMessages() throws {
+        var sealed: [UInt8] = []
+        for count in [200, 255, 256, 257, 271, 272, 273, 511, 512, 513, 4096, 5000, 70_001] {
+            let plaintext = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7 + count) }
+            let one = try cipher.encrypt(plaintext, associatedData: [Array("name".utf8)])
+            #expect(try cipher.decrypt(one, associatedData: [Array("name".utf8)]) == plaintext)
+            sealed += one
+        }
+        // The SHA-256 of all of them by AESSIV of Python cryptography.
+        #expect(hex(try Sha256.digest(sealed)) == "fc7cf2e2538e31fc92bece47f73149c4aa3c0cdbbc89bec2c60b0f95399ff7d3")
+    }
+
     @Test("every change is refused", arguments: vectors)
     func everyChangeIsRefused(vector: Vector) {
         let sealed = bytes(hex: vector.sealed)
