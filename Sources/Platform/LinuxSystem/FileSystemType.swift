@@ -23,6 +23,7 @@ package struct FileSystemType: Hashable, Sendable {
     private static let local = [
         0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010, 0xCA45_1A4E, 0x2FC1_2FC1,
     ].map { FileSystemType($0) }
+    private static let withChangeTimes = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994].map { FileSystemType($0) }
     /// overlayfs, ramfs, JFS, FAT, exFAT, squashfs, EROFS, ISO 9660.
     private static let otherLocal =
         [overlay]
@@ -61,7 +62,7 @@ package struct FileSystemType: Hashable, Sendable {
     /// True if inotify reports every change, because changes come only from this machine. False if the type is unknown.
     package var reportsAllChanges: Bool { Self.local.contains(self) || Self.otherLocal.contains(self) }
 
-    /// True if each change of an inode gives it a new ctime by this machine's clock. FAT has none, and other types are
-    /// untried.
-    package var keepsChangeTimes: Bool { Self.local.contains(self) }
+    /// True if each change of an inode gives it a new ctime by this machine's clock: ext4, XFS, Btrfs, tmpfs. F2FS did
+    /// not before Linux 6.6 for extended attributes (commit 8874ad7dae8d), and others are untried.
+    package var keepsChangeTimes: Bool { Self.withChangeTimes.contains(self) }
 }

@@ -49,8 +49,9 @@ final class LeaseTimer: Sendable {
         while poll(&entries, nfds_t(entries.count), -1) < 0 {}
         if entries[0].revents != 0 { return nil }
         var expirations: UInt64 = 0
-        for timer in timers { read(timer.fd, &expirations, 8) }
-        let hasFired = entries[1].revents | entries[2].revents != 0
+        var hasFired = entries[1].revents | entries[2].revents != 0
+        // One may have fired since the poll, and fires only once.
+        for timer in timers where read(timer.fd, &expirations, 8) > 0 { hasFired = true }
         let isChanged = changes?.readChange() ?? false
         return hasFired || isChanged
     }

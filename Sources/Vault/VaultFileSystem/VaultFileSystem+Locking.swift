@@ -218,7 +218,10 @@ extension VaultFileSystem: LockableFileSystem {
 
     /// Closes directories that no request uses. After a lock the kernel looks up names again, and gets new nodes for
     /// forgotten names, so cached directories of the old nodes would be useless.
-    package func closeDirectories() { _ = directories.removeAll() }
+    package func closeDirectories() {
+        _ = directories.removeAll()
+        store.lastName.forget()
+    }
 
     package func sealClosed() { store.durability.sealer.sealAll() }
 
@@ -253,6 +256,7 @@ extension VaultFileSystem: LockableFileSystem {
         // Seal arrived and closed files before their keys are wiped.
         if arrivedFiles > 0 { sealClosed() }
         store.keyRing.forget()
+        store.lastName.forget()
         for node in nodes.all {
             if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed, everything) }
             guard let file = node.openFile, everything || !file.protectionClass.outlivesLock else { continue }

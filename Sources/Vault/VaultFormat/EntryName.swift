@@ -54,7 +54,6 @@ package enum EntryName {
     /// Returns the entry of `name` in the directory of `keys`, with its sidecar if it needs one. Throws `tooLong` over
     /// 255 bytes and `invalidValue` for names that no file can have.
     package static func encode(_ name: [UInt8], keys: DirectoryKeys) throws(FormatError) -> Encoded {
-        if let known = keys.encoded(name) { return known }
         try require(
             name.count <= maximumLength, .tooLong, "name of \(name.count) bytes is longer than \(maximumLength)")
         try require(isValid(name), .invalidValue, "not a name that a file can have")
@@ -65,9 +64,7 @@ package enum EntryName {
         let spelling = isShort ? Base64.url.encode(blob) : try cryptography("name", longEntry(of: blob))
         // Cannot fail: base64url has neither slash nor dot.
         guard let entry = try? Component(spelling) else { throw FormatError(.invalidValue, "name without an entry") }
-        let encoded = Encoded(entry: entry, sidecarBlob: isShort ? nil : blob)
-        keys.remember(encoded, of: name)
-        return encoded
+        return Encoded(entry: entry, sidecarBlob: isShort ? nil : blob)
     }
 
     /// Returns the name of `entry` in the directory of `keys`, or nil if it does not authenticate there. Only the

@@ -1,4 +1,3 @@
-internal import Synchronization
 package import VaultCrypto
 
 /// The keys derived from the master key (FileFormat, Keys): HKDF-SHA256 salted with the vault's id.
@@ -65,8 +64,6 @@ package final class DirectoryKeys: Sendable {
     package let attributeKey: SecretBytes
     /// Equal for two directories only if they share a secret. Not a key, so it stays when the keys are wiped.
     package let identity: [UInt8]
-    /// The name encoded last: the kernel looks a new name up before it is made, and the reply needs its entry again.
-    private let lastName = Mutex<(name: [UInt8], encoded: EntryName.Encoded)?>(nil)
 
     init(secret: SecretBytes, vault: VaultID) throws(FormatError) {
         let nameKey: SecretBytes
@@ -96,18 +93,7 @@ package final class DirectoryKeys: Sendable {
     package func forget() {
         nameCipher.forget()
         attributeKey.forget()
-        lastName.withLock { $0 = nil }
     }
-
-    /// Returns the backing form of a name if it was encoded last.
-    func encoded(_ name: [UInt8]) -> EntryName.Encoded? {
-        lastName.withLock { last in
-            guard let last, last.name == name else { return nil }
-            return last.encoded
-        }
-    }
-
-    func remember(_ encoded: EntryName.Encoded, of name: [UInt8]) { lastName.withLock { $0 = (name, encoded) } }
 }
 
 /// The keys derived from a file secret (FileFormat, File header): for a file's chunks, header state and attributes.

@@ -108,7 +108,7 @@ package final class OpenDirectory: Sendable {
     /// - Throws: `ENAMETOOLONG`, `EINVAL`.
     package func encode(_ name: [UInt8]) throws(StoreError) -> EntryName.Encoded {
         guard name.count <= EntryName.maximumLength else { throw .system(.fileNameTooLong) }
-        do { return try EntryName.encode(name, keys: keys) } catch { throw .system(.invalidArgument) }
+        do { return try store.lastName.encode(name, keys) } catch { throw .system(.invalidArgument) }
     }
 
     /// Returns the plaintext name of a conflict copy. Nil for other entries, and if another entry has this name.

@@ -53,8 +53,10 @@ extension BackingSync {
     /// The backing file's ctime, in nanoseconds. Nil if a later change can leave the same one: within a tick of the
     /// kernel's clock, or by the clock of another machine or program.
     private func changeTime(of descriptor: Descriptor) -> UInt64? {
-        guard store.keepsChangeTimes, let changed = (try? descriptor.status())?.st_ctim.nanoseconds else { return nil }
-        return changed + fileTimeDelay < UInt64(clamping: nanoseconds(of: CLOCK_REALTIME)) ? changed : nil
+        guard let status = try? descriptor.status(), store.keepsChangeTimes(status) else { return nil }
+        let changed = status.st_ctim.nanoseconds
+        // The clock that gives the times has gone on since, whatever delays it.
+        return changed + fileTimeDelay < UInt64(clamping: nanoseconds(of: CLOCK_REALTIME_COARSE)) ? changed : nil
     }
 }
 

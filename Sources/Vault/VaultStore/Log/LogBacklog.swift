@@ -51,8 +51,8 @@ struct LogBacklog {
 
     /// False if a checkpoint must come first, because of too many entries or files, or entries of another file with
     /// this id.
-    func hasRoom(for fileID: UInt64, of file: any LoggedFile) -> Bool {
-        guard entries.count < 2 * Self.mostEntries / Int(divisor(for: fileID)) else { return false }
+    func hasRoom(for fileID: UInt64, of file: any LoggedFile, dividedBy divisor: UInt64) -> Bool {
+        guard entries.count < 2 * Self.mostEntries / Int(divisor) else { return false }
         // Find its position, because retaining an object that other threads retain costs 0.1 µs each time.
         guard let target = targets.index(forKey: fileID) else { return targets.count < 2 * mostTargets }
         return targets.values[target].file === file

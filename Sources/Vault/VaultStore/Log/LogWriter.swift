@@ -60,8 +60,9 @@ struct LogWriter: ~Copyable {
         _ writer: Descriptor, durable: UInt64, _ onAppend: (LoggedEntry, Descriptor) -> Void
     ) throws(StoreError) -> Bool {
         let log = try open()
-        let divisor = backlog.divisor(for: given.fileID)
-        guard !phase.needsSalt, backlog.hasRoom(for: given.fileID, of: file),
+        // An entry that takes a growth back must fit, also if its file may use only a part of the log.
+        let divisor = undoes ? 1 : backlog.divisor(for: given.fileID)
+        guard !phase.needsSalt, backlog.hasRoom(for: given.fileID, of: file, dividedBy: divisor),
             let position = area.position(of: given, undoes: undoes, dividedBy: divisor)
         else { return false }
         try area.prepare(log.descriptor, for: given, at: position, undoes: undoes)

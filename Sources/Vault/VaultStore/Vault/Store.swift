@@ -18,11 +18,12 @@ package final class Store: Sendable {
         let durability: Durability
         let accessTimes: AccessTimes
         let temporaryPrefix: Component
+        let lastName: LastName
         let traits: StoreTraits
         let refusesReplacingOpenFiles: Bool
         let isOnFuse: Bool
         let isShared: Bool
-        let keepsChangeTimes: Bool
+        let deviceWithChangeTimes: dev_t?
         let blockSize: UInt64
     }
 
@@ -99,9 +100,10 @@ package final class Store: Sendable {
         isAfterUncleanEnd = writerLock == nil && !followsWriter && WriterLockFile.isUnclean(root)
         backing = Backing(
             root: root, keyRing: keyRing, cache: cache, counters: counters, faults: faults, durability: durability,
-            accessTimes: accessTimes, temporaryPrefix: temporaryPrefix, traits: traits,
+            accessTimes: accessTimes, temporaryPrefix: temporaryPrefix, lastName: LastName(), traits: traits,
             refusesReplacingOpenFiles: refusesReplacingOpenFiles, isOnFuse: isOnFuse,
-            isShared: writerLock?.isRemote ?? false, keepsChangeTimes: type.keepsChangeTimes,
+            isShared: writerLock?.isRemote ?? false,
+            deviceWithChangeTimes: type.keepsChangeTimes ? try root.status().st_dev : nil,
             blockSize: min(4096, max(512, UInt64(space.f_bsize))))
         if isReadOnly {
             access = .reading(
@@ -142,12 +144,18 @@ package final class Store: Sendable {
     package var refusesReplacingOpenFiles: Bool { backing.refusesReplacingOpenFiles }
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
     package var isOnFuse: Bool { backing.isOnFuse }
-    /// True if each change of a backing file gives it a new ctime by this machine's clock.
-    var keepsChangeTimes: Bool { backing.keepsChangeTimes }
+    /// True if each change of a backing file with this status gives it a new ctime by this machine's clock. A file
+    /// system that counts whole seconds, such as ext4 with small inodes, gives no nanoseconds.
+    func keepsChangeTimes(_ status: stat) -> Bool {
+        status.st_dev == backing.deviceWithChangeTimes && status.st_ctim.tv_nsec != 0
+    }
+
     /// True if other machines may read the store.
     var isShared: Bool { backing.isShared }
     /// The store's allocation unit, between 512 and 4096 bytes. A file grows inside it without new space.
     var blockSize: UInt64 { backing.blockSize }
+    /// The name that was encoded last, in any directory.
+    package var lastName: LastName { backing.lastName }
     /// The beginning of this mount's temporary names. Names with another beginning are left over from a crash.
     var temporaryPrefix: Component { backing.temporaryPrefix }
 

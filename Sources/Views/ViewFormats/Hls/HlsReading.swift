@@ -307,8 +307,8 @@ struct HlsReading {
             let path = HlsURI.withoutQuery(playlist.uri(of: reference))
             let end = path[(path.lastIndex { ".%/".utf8.contains($0) } ?? path.endIndex)...]
             if end == last, end.first == UInt8(ascii: ".") { continue }
-            last = end
             guard let name = HlsURI.fileName(of: Array(playlist.uri(of: reference))) else { continue }
+            last = end
             endings.insert(HlsIndex.ending(of: name))
         }
         return endings

@@ -353,6 +353,31 @@ import VaultFormat
         #expect(try growing.contents() == LogPlace.content([1: 61]).dropLast(3))
     }
 
+    @Test("what takes a growth back fits, although its file may use only half of the log")
+    func takenBackOfUnplaced() throws {
+        let vault = try TestStore()
+        try vault.write(LogHeader(logSize: 1 << 20).bytes, to: "vaultfs.log")
+        let place = try LogPlace(vault)
+        let (log, growing) = (place.store.log, place.files[1])
+        try place.overwrite(chunk: 1, seed: 61)
+        let answer = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.path == place.vault.path("b") ? EIO : 0
+        }
+        let length = 4 * UInt64(LogPlace.c) - 2
+        try CallWatcher.watch(place.vault.path, answer) {
+            #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(.change(growing.fileID)) }
+            while log.usedSize < 600 << 10 { try place.files[0].put(pattern(LogPlace.c, seed: 62), at: 0) }
+            let workspace = try Workspace(layout: growing.layout)
+            try log.keepingUndoSpace(of: growing.fileID) { () throws(StoreError) in
+                try growing.writing.withLock { (writer) throws(StoreError) in
+                    try writer.prepare()
+                    try writer.shrink(to: length, undoes: true, workspace)
+                }
+            }
+        }
+        #expect(growing.length == length)
+    }
+
     @Test("Log-6: on a full disk, a file that cannot be put in place gets the space of removed files")
     func fullDisk() throws {
         let place = try LogPlace(TestStore())
