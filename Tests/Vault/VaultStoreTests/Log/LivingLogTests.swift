@@ -353,7 +353,7 @@ import VaultFormat
         #expect(try growing.contents() == LogPlace.content([1: 61]).dropLast(3))
     }
 
-    @Test("what takes a growth back fits, although its file may use only half of the log")
+    @Test("an entry that takes a growth back fits, although its file may use only half of the log")
     func takenBackOfUnplaced() throws {
         let vault = try TestStore()
         try vault.write(LogHeader(logSize: 1 << 20).bytes, to: "vaultfs.log")
