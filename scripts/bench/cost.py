@@ -206,15 +206,15 @@ def remove_directories(mount):
 # The work, in the order in which it runs: (function, what a unit is, budgets of calls and of allocations). A request costs
 # three calls: read, the check of the lock file, and the reply by one of REPLIES.
 WORK = [
-    (random_read, "random 4 KiB read", 4, 2),
-    (random_write, "random 4 KiB write", 4, 2.5),
+    (random_read, "random 4 KiB read", 4.2, 2.5),
+    (random_write, "random 4 KiB write", 4.2, 3),
     (sequential_write, "1 MiB sequential write", 14, 14),
-    (untar, "file of untar", 57, 113),
-    (list_tree, "entry of ls -lR", 8.0, 13.5),
-    (read_tree, "file of a tree that is read", 21.5, 80),
-    (remove_tree, "file of rm -rf", 15.5, 23),
-    (make_directories, "mkdir", 28, 60),
-    (remove_directories, "rmdir", 36, 75),
+    (untar, "file of untar", 57, 115),
+    (list_tree, "entry of ls -lR", 8.0, 14),
+    (read_tree, "file of a tree that is read", 22, 82),
+    (remove_tree, "file of rm -rf", 16, 24),
+    (make_directories, "mkdir", 28, 66),
+    (remove_directories, "rmdir", 40, 84),
 ]
 # For what belongs to no unit, such as requests for the mount's root, and files that are sealed meanwhile.
 TOLERANCE = 1.1
