@@ -368,7 +368,8 @@ import VaultFormat
         let length = 4 * UInt64(LogPlace.c) - 2
         try CallWatcher.watch(place.vault.path, answer) {
             #expect(throws: StoreError.system(.ioError)) { try log.checkpoint(.change(growing.fileID)) }
-            while log.usedSize < 600 << 10 { try place.files[0].put(pattern(LogPlace.c, seed: 62), at: 0) }
+            // The file fills its half.
+            while (try? growing.put(pattern(LogPlace.c, seed: 62), at: 0)) != nil {}
             let workspace = try Workspace(layout: growing.layout)
             try log.keepingUndoSpace(of: growing.fileID) { () throws(StoreError) in
                 try growing.writing.withLock { (writer) throws(StoreError) in
