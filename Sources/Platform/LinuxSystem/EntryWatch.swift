@@ -32,17 +32,15 @@ package struct EntryWatch: Sendable {
         }
     }
 
-    /// Reads the waiting events, and returns true if one may concern the entry. The others are of a busy directory.
+    /// Reads waiting events, at most one buffer, so that a busy directory cannot hold the caller. Returns true if one
+    /// may concern the entry.
     package func readChange() -> Bool {
         withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
-            var isChanged = false
-            while case let count = read(descriptor.fd, buffer.baseAddress, buffer.count), count > 0 {
-                for (_, name) in InotifyEvents(UnsafeRawBufferPointer(buffer)[..<count]) {
-                    // An event without a name says that others were lost. A store may ignore case.
-                    if name.isEmpty || name.elementsEqual(entry, by: { $0 | 0x20 == $1 | 0x20 }) { isChanged = true }
-                }
+            let count = read(descriptor.fd, buffer.baseAddress, buffer.count)
+            return InotifyEvents(UnsafeRawBufferPointer(buffer)[..<max(0, count)]).contains { _, name in
+                // An event without a name says that others were lost. A store may ignore case.
+                name.isEmpty || name.elementsEqual(entry, by: { $0 | 0x20 == $1 | 0x20 })
             }
-            return isChanged
         }
     }
 }

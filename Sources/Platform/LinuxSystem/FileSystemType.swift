@@ -19,11 +19,10 @@ package struct FileSystemType: Hashable, Sendable {
     package static let nfs = FileSystemType(0x6969)
     package static let overlay = FileSystemType(0x794C_7630)
 
-    /// ext2 to ext4, XFS, Btrfs, tmpfs, F2FS, bcachefs, ZFS.
-    private static let local = [
-        0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010, 0xCA45_1A4E, 0x2FC1_2FC1,
-    ].map { FileSystemType($0) }
+    /// ext2 to ext4, XFS, Btrfs, tmpfs.
     private static let withChangeTimes = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994].map { FileSystemType($0) }
+    /// Also F2FS, bcachefs, ZFS.
+    private static let local = withChangeTimes + [0xF2F5_2010, 0xCA45_1A4E, 0x2FC1_2FC1].map { FileSystemType($0) }
     /// overlayfs, ramfs, JFS, FAT, exFAT, squashfs, EROFS, ISO 9660.
     private static let otherLocal =
         [overlay]

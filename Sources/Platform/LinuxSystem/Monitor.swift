@@ -135,11 +135,3 @@ package func nanoseconds(of clock: clockid_t) -> Int {
     clock_gettime(clock, &now)
     return now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
-
-/// Maximum delay, in nanoseconds, of the times that the kernel gives to files: a tick of its clock (clock_getres(2)),
-/// and on a busy virtual machine several (seen).
-package let fileTimeDelay: UInt64 = {
-    var tick = timespec()
-    clock_getres(CLOCK_REALTIME_COARSE, &tick)
-    return 10 * UInt64(tick.tv_sec * 1_000_000_000 + tick.tv_nsec)
-}()

@@ -3,8 +3,8 @@ internal import Synchronization
 
 /// AES-256-SIV (RFC 5297) under one key: deterministic authenticated encryption for names, keys and small values.
 ///
-/// It is built here from AES-CBC and AES-ECB. OpenSSL 3.0 has it too, but one of its contexts serves a single message.
-/// Setting a key takes twice as long there (3.7 µs), and a name a sixth longer (1.9 µs).
+/// It is built here from AES-CBC and AES-ECB. OpenSSL 3.0 has it too, but one of its contexts serves a single message:
+/// a name took 1.9 µs there, and takes 0.7 here (vaultfs-micro).
 ///
 /// `@unchecked Sendable`: the keyed contexts are only copied (EVP_CIPHER_CTX_copy), and a copy serves one message at a
 /// time. They and the subkeys change only while `use` is closed, so that threads cannot read them.

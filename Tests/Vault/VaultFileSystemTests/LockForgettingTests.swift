@@ -1,10 +1,12 @@
+import FileSystem
 import LinuxSystem
 import Locking
+import Synchronization
 import Testing
 import VaultFormat
-import VaultStore
 
 @testable import VaultFileSystem
+@testable import VaultStore
 
 extension LockControllerTests {
     /// `vaultfs lock --forget` on a mount that otherwise keeps its keys.
@@ -25,6 +27,20 @@ extension LockControllerTests {
             let status = setup.controller.status()
             #expect(status.lastReceipt?.policy == "refuse" && status.lastReceipt?.needsSecret == false)
             #expect(try setup.unlock() == .success(false))
+        }
+
+        @Test("the name that was looked up last is forgotten by each lock")
+        func lastName() throws {
+            let setup = try Setup()
+            let system = setup.vault.system
+            func isKnown() -> Bool { system.store.lastName.known.withLock { $0 != nil } }
+            for forgets in [false, true] {
+                _ = try? system.lookUp(Array("a name".utf8), in: .root)
+                #expect(isKnown())
+                if forgets { _ = try setup.lockForgetting() } else { _ = try setup.lock() }
+                #expect(!isKnown())
+                _ = try setup.unlock(key(of: setup))
+            }
         }
 
         @Test("a mount that is locked already forgets its keys, once")

@@ -225,6 +225,8 @@ import Testing
         #expect(throws: ViewError.malformed(error)) { try source.index.open(Array("b.m3u8".utf8)) }
         #expect(try source.content("1.ts") == ":k 1")
         #expect(source.problems() == [error])
+        #expect(
+            source.index.left().map(\.text).contains { $0.hasSuffix("it is refused, and its files stay as they are") })
         try source.run("rm a.m3u8")
         source.index.refresh(Array("a.m3u8".utf8))
         #expect(try source.index.open(Array("b.m3u8".utf8)) != nil)

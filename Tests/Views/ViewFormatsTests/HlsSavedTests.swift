@@ -177,6 +177,16 @@ import Testing
         #expect(source.problems() == ["3.ts: \(text)", "sub/4.ts: \(text)"])
     }
 
+    @Test("A segment without a file name does not hide the ending of those after it")
+    func endings() throws {
+        let source = try HlsSource()
+        for name in ["1.bin", "9.bin"] { try source.write(name, Self.ciphertext) }
+        try source.write("l.m3u8", playlist(Self.key, segments(["http://host.bin", "1.bin"])))
+        try source.index.scan()
+        source.index.findStrays()
+        #expect(source.index.left().contains { $0.path == Array("9.bin".utf8) })
+    }
+
     @Test("A look at files that ends before the last one is named")
     func looks() throws {
         let source = try HlsSource()

@@ -4,14 +4,14 @@ internal import VaultFormat
 /// The name that was encoded last: the kernel looks a new name up before it is made, and the reply needs its entry
 /// again. A lock forgets it, because it is plaintext. Any thread.
 package final class LastName: Sendable {
-    private struct Known: Sendable {
-        /// Kept, so that no later keys have the same address.
+    struct Known: Sendable {
+        /// Kept alive, so that no later keys have the same address.
         let keys: DirectoryKeys
         let name: [UInt8]
         let encoded: EntryName.Encoded
     }
 
-    private let known = Mutex<Known?>(nil)
+    let known = Mutex<Known?>(nil)
 
     /// Returns the backing form of a name in the directory of `keys`.
     /// - Throws: as `EntryName.encode`.

@@ -55,7 +55,7 @@ extension BackingSync {
     private func changeTime(of descriptor: Descriptor) -> UInt64? {
         guard let status = try? descriptor.status(), store.keepsChangeTimes(status) else { return nil }
         let changed = status.st_ctim.nanoseconds
-        // The clock that gives the times has gone on since, whatever delays it.
+        // Compare with the clock that gives the times, because a busy machine can delay its ticks.
         return changed + fileTimeDelay < UInt64(clamping: nanoseconds(of: CLOCK_REALTIME_COARSE)) ? changed : nil
     }
 }

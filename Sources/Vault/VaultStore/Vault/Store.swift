@@ -27,9 +27,9 @@ package final class Store: Sendable {
         let blockSize: UInt64
     }
 
-    /// The rights.
+    /// The right to the vault, with what its holder needs.
     private enum Access: Sendable {
-        /// - completion: nil unless the last writer's end was an unclean one.
+        /// The lock is nil only in tests. The completion is nil unless the last writer's end was an unclean one.
         case writing(WriterLock?, Completion?)
         case reading(Reading)
     }
@@ -144,6 +144,7 @@ package final class Store: Sendable {
     package var refusesReplacingOpenFiles: Bool { backing.refusesReplacingOpenFiles }
     /// syncfs(2) of a FUSE file system may call back into this process, or do nothing.
     package var isOnFuse: Bool { backing.isOnFuse }
+
     /// True if each change of a backing file with this status gives it a new ctime by this machine's clock. A file
     /// system that counts whole seconds, such as ext4 with small inodes, gives no nanoseconds.
     func keepsChangeTimes(_ status: stat) -> Bool {

@@ -194,9 +194,10 @@ package final class HlsIndex: Sendable {
     private static let readingsBetweenChecks = 64
 
     /// Returns the number of claims that a playlist may add, and its fault if it has more.
-    func room(for path: [UInt8]) -> (claims: Int, lack: PlaylistError) {
+    /// - Parameter size: bytes of its text. A reference takes at least two.
+    func room(for path: [UInt8], size: Int) -> (claims: Int, lack: PlaylistError) {
         let known = state.withLock { $0.room(for: path) }
-        if known.claims > Playlist.maximumReferences { return known }
+        if known.claims > min(size / 2, Playlist.maximumReferences) { return known }
         forgetRemoved(checksPerReading: 64, after: 0)
         return state.withLock { $0.room(for: path) }
     }
@@ -340,7 +341,11 @@ extension HlsIndex {
             if state.isEmpty { lines.append((Self.sourcePath, Self.noPlaylists)) }
             for record in state.playlists.values {
                 if let fault = record.fault {
-                    lines.append((record.path, "\(fault.text): it and its files are refused"))
+                    // The files of a playlist that was not read to its end are unknown.
+                    let end =
+                        record.files.isEmpty
+                        ? "it is refused, and its files stay as they are" : "it and its files are refused"
+                    lines.append((record.path, "\(fault.text): \(end)"))
                     continue
                 }
                 if let misreading = record.misreading {

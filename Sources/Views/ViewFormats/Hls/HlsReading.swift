@@ -56,7 +56,7 @@ struct HlsReading {
         stamp = FileStamp(try file.status())
         if let text = try file.readToEnd(limit: Playlist.maximumSize) {
             // Stop where the room ends, because all playlists of a hostile source would take minutes.
-            let room = index.room(for: path)
+            let room = index.room(for: path, size: text.count)
             do throws(PlaylistError) { playlist = try Playlist.parse(text, room: room.claims) } catch {
                 misreading = Self.misreading(of: text, path, error)
             }

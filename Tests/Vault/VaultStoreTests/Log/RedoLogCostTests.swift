@@ -192,6 +192,14 @@ import Testing
             return try calls(in: vault) { try file.synchronize(dataOnly: false) }.filter { $0.hasPrefix("synchronize") }
         }
         let overwrite = { try file.put(pattern(Self.c, seed: 2), at: Self.c, workspace) }
+        // A time of whole seconds, or of another file system in the store, says nothing.
+        var status = try file.reader.status()
+        status.st_ctim.tv_nsec = 1
+        #expect(store.keepsChangeTimes(status))
+        status.st_ctim.tv_nsec = 0
+        #expect(!store.keepsChangeTimes(status))
+        (status.st_ctim.tv_nsec, status.st_dev) = (1, status.st_dev + 1)
+        #expect(!store.keepsChangeTimes(status))
         // The first one remembers the time.
         _ = try synchronized(overwrite)
         #expect(try synchronized(overwrite) == ["synchronize vaultfs.log"])
