@@ -22,19 +22,19 @@ extension VaultFileSystem {
     private func onlyFile(of node: Node) throws(StoreError) -> (file: EncryptedFile, isOpened: Bool) {
         try node.opening.withLock { (state) throws(StoreError) in
             if let file = state.file {
-                if store.followsWriter { try confirm(file, node) }
+                if let followed = file.followed { try confirm(followed, file, node) }
                 return (file, false)
             }
             let descriptor = try openBacking(node, flags: O_RDONLY)
             try complete(node, descriptor)
-            let file = try EncryptedFile.open(descriptor, in: store(of: node))
+            let file = try FileOpening(descriptor, in: store(of: node)).open()
             if let known = state.fileID, known != file.fileID {
                 // Another process has replaced the file by one with the same inode number, which gets a node at its
                 // next lookup.
                 nodes.disown(node)
                 throw .system(.staleNFSFileHandle)
             }
-            adopt(file, &state, node)
+            setFile(file, &state, node)
             return (file, true)
         }
     }
@@ -55,15 +55,15 @@ extension VaultFileSystem {
     }
 
     /// Checks that an open file still has its name, because another machine may write the vault.
-    private func confirm(_ file: EncryptedFile, _ node: Node) throws(StoreError) {
-        do throws(StoreError) { try file.confirm(try openBacking(node, flags: O_RDONLY)) } catch {
+    private func confirm(_ followed: FollowedFile, _ file: EncryptedFile, _ node: Node) throws(StoreError) {
+        do throws(StoreError) { try followed.confirm(try openBacking(node, flags: O_RDONLY)) } catch {
             if error == .system(.staleNFSFileHandle) { nodes.disown(node) }
             throw error
         }
         node.protectionClass = file.protectionClass
     }
 
-    private func adopt(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
+    private func setFile(_ file: EncryptedFile, _ state: inout Node.OpenState, _ node: Node) {
         state.fileID = file.fileID
         state.file = file
         node.protectionClass = file.protectionClass
@@ -82,9 +82,9 @@ extension VaultFileSystem {
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
                     try directory(name.parent).protectionClass
                 }
-                let file = try EncryptedFile.openTruncated(
-                    try openBacking(node, flags: O_RDWR), class: parentClass ?? .complete, in: store)
-                adopt(file, &state, node)
+                let opening = FileOpening(try openBacking(node, flags: O_RDWR), in: store)
+                let file = try opening.openTruncated(class: parentClass ?? .complete)
+                setFile(file, &state, node)
                 return (file, true)
             }
             if isCut { return opened }
@@ -155,7 +155,7 @@ extension VaultFileSystem {
         node.isBeingMade.store(true, ordering: .releasing)
         // Make the handle first, because a lock wipes the keys of a file without a handle.
         let handle = handle(file, node, flags: flags)
-        node.opening.withLock { adopt(file, &$0, node) }
+        node.opening.withLock { setFile(file, &$0, node) }
         countArrival(status, in: parentNode)
         return (NodeEntry(id: nodes.id(of: node), attributes: plaintextAttributes(status, of: node)), handle)
     }

@@ -344,13 +344,13 @@ extension VaultFileSystem {
         // Restore the keys first, because without them every name would be hidden.
         if handle.directory.keys.isForgotten { try handle.directory.restoreKeys() }
         try list(handle.reader, from: offset, accept) { (_, entry, listed) throws(StoreError) in
-            try complete(entry, &listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
+            try fill(entry, &listed, in: handle, withAttributes: withAttributes, wasUnlocked: wasUnlocked)
         }
         try confirmKeys(of: handle.directory, handle.node)
     }
 
     /// Adds the plaintext name and, if wanted, attributes and node to a listed entry. Returns false to leave it out.
-    private func complete(
+    private func fill(
         _ entry: Component, _ listed: inout ListedEntry, in handle: DirectoryHandle, withAttributes: Bool,
         wasUnlocked: Bool
     ) throws(StoreError) -> Bool {

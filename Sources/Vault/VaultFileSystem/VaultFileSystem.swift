@@ -203,7 +203,7 @@ package final class VaultFileSystem: Sendable {
     /// Converts a backing stat for programs: the plaintext's size, and times and mode without the effect of sealing.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
         let file = fileForAttributes(node)
-        if store.followsWriter { try? file?.follow(status) }
+        try? file?.followed?.follow(status)
         var result = node.isRegularFile ? node.withoutSealing(status) : status
         // Do this last, because a program may write the file while a checkpoint puts earlier changes in place.
         if let file { result = file.parts.records.log.shownStatus(result) }

@@ -83,7 +83,7 @@ package final class VaultLease: LeaseKeeper {
     }
 
     /// Makes the slot of `new` the one that opened the vault.
-    package func adopt(_ new: Term) {
+    package func setTerm(_ new: Term) {
         // Read it again, because it may have been revoked meanwhile.
         state.withLock { $0 = State(term: new, readFrom: nil) }
     }
@@ -106,7 +106,7 @@ package final class VaultLease: LeaseKeeper {
                 ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
                 : try rereadSlot(at: term)
             guard let new else { return true }
-            adopt(new, insteadOf: term, readFrom: current)
+            setTerm(new, insteadOf: term, readFrom: current)
             return false
         } catch {
             log("\(error)")
@@ -131,7 +131,7 @@ package final class VaultLease: LeaseKeeper {
     }
 
     /// Replaces the term, unless an unlock has changed it meanwhile.
-    private func adopt(_ new: Term, insteadOf old: Term, readFrom: FileStamp?) {
+    private func setTerm(_ new: Term, insteadOf old: Term, readFrom: FileStamp?) {
         state.withLock { if $0.term == old { $0 = State(term: new, readFrom: readFrom) } }
     }
 

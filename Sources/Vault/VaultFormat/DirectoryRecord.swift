@@ -22,7 +22,7 @@ package struct DirectoryRecord: Sendable {
         return (wrapped.bytes, try DirectoryKeys(secret: secret, vault: vault))
     }
 
-    /// Checks the structure of exactly 64 bytes. Only `openKeys` authenticates them. `epochs` are the vault's.
+    /// Checks the structure of exactly 64 bytes. Only `unwrapKeys` authenticates them. `epochs` are the vault's.
     /// - Throws: `malformed`, `newerVersion`.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> DirectoryRecord {
         try require(bytes.count == size, .malformed, "directory record: \(bytes.count) bytes instead of \(size)")
@@ -34,13 +34,13 @@ package struct DirectoryRecord: Sendable {
 
     /// Unwraps the directory secret, which authenticates the record, and derives its keys.
     /// - Throws: `doesNotAuthenticate`; `keyForgotten` at a lock.
-    package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> DirectoryKeys {
-        try DirectoryKeys(secret: wrapped.open(classCipher), vault: vault)
+    package func unwrapKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> DirectoryKeys {
+        try DirectoryKeys(secret: wrapped.unwrap(classCipher), vault: vault)
     }
 
-    /// Puts the keys of this record back into an object whose keys were wiped. Throws as `openKeys`.
+    /// Puts the keys of this record back into an object whose keys were wiped. Throws as `unwrapKeys`.
     package func restore(_ keys: DirectoryKeys, classCipher: SivCipher, vault: VaultID) throws(FormatError) {
-        try keys.restore(secret: wrapped.open(classCipher), vault: vault)
+        try keys.restore(secret: wrapped.unwrap(classCipher), vault: vault)
     }
 
     /// Returns the bytes of the same record for another class, with the same flag and the same directory secret, so

@@ -58,7 +58,7 @@ package struct FileHeader: Sendable {
         return fileID
     }
 
-    /// Checks the structure of exactly 128 bytes. Only `openKeys` authenticates them. `epochs` are the vault's.
+    /// Checks the structure of exactly 128 bytes. Only `unwrapKeys` authenticates them. `epochs` are the vault's.
     /// - Throws: `malformed`, `newerVersion`.
     package static func parse(_ bytes: [UInt8], epochs: KeyEpochs = .first) throws(FormatError) -> FileHeader {
         try require(bytes.count == size, .malformed, "header: \(bytes.count) bytes instead of \(size)")
@@ -84,8 +84,8 @@ package struct FileHeader: Sendable {
 
     /// Unwraps the file secret, derives the keys, and verifies the MAC of the parsed header. `classCipher` is under the
     /// key of `protectionClass`, or of `ephemeralKey`. Throws `doesNotAuthenticate`, naming the failed part.
-    package func openKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
-        let keys = try FileKeys(secret: wrapped.open(classCipher), vault: vault)
+    package func unwrapKeys(classCipher: SivCipher, vault: VaultID) throws(FormatError) -> FileKeys {
+        let keys = try FileKeys(secret: wrapped.unwrap(classCipher), vault: vault)
         try require(equalInConstantTime(stateMac(keys), mac), .doesNotAuthenticate, "header: its length is damaged")
         return keys
     }

@@ -4,7 +4,7 @@ package import VaultCrypto
 
 /// `vaultfs.json`: the vault's parameters, and the slots that open its master key (FileFormat, vaultfs.json).
 ///
-/// Parsing checks only the form: until `openMasterKey` has returned, everything here may be an attacker's.
+/// Parsing checks only the form: until `unwrapMasterKey` has returned, everything here may be an attacker's.
 package struct VaultConfiguration: Sendable, Equatable {
     /// Maximum number of slots of a vault.
     package static let maximumSlotCount = 64
@@ -72,7 +72,7 @@ package struct VaultConfiguration: Sendable, Equatable {
 
     /// Returns the previous epoch's master key during an unfinished rekey. Throws `doesNotAuthenticate`.
     package func previousMasterKey(masterKey: SecretBytes) throws(FormatError) -> SecretBytes? {
-        try epoch?.openPrevious(master: masterKey, vault: vault, head: headLines)
+        try epoch?.unwrapPrevious(master: masterKey, vault: vault, head: headLines)
     }
 
     /// Returns the next generation, with these slots and a new MAC.
@@ -91,7 +91,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     /// if it opens one but the MAC does not verify, because someone without a key has then changed the file. Throws
     /// `tooCostly` if it opens none of the tried slots, and others were left out.
     /// - Parameter onTry: called before each derivation.
-    package func openMasterKey(
+    package func unwrapMasterKey(
         with secret: SlotSecret, at now: Int64 = .min, choice: SlotChoice = SlotChoice(),
         onTry: (KeySlot) -> Void = { _ in }
     ) throws(FormatError) -> (masterKey: SecretBytes, slot: KeySlot)? {
@@ -115,7 +115,7 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// Returns the slots that `secret` opens, apart from the one with `id`, if any. Tries the same slots as
-    /// `openMasterKey`.
+    /// `unwrapMasterKey`.
     /// - Throws: `cryptography`.
     package func slots(openedBy secret: SlotSecret, except id: Int? = nil) throws(FormatError) -> [KeySlot] {
         var opened: [KeySlot] = []
@@ -532,7 +532,7 @@ extension VaultConfiguration {
         let made = try KeySlot.make(id: slot.id, request: request, created: latest, masterKey: newMaster, head: head)
         let epoch = try KeyEpoch.make(
             number: number + 1, previousMaster: masterKey, master: newMaster, vault: vault, head: head)
-        guard let opened = try epoch.openPrevious(master: newMaster, vault: vault, head: head),
+        guard let opened = try epoch.unwrapPrevious(master: newMaster, vault: vault, head: head),
             opened.hasSameBytes(as: masterKey)
         else { throw FormatError(.cryptography, "vaultfs.json: previous does not open") }
         let key = try KeyDerivation.configurationKey(master: newMaster, vault: vault)
@@ -563,7 +563,7 @@ extension KeyEpoch {
     }
 
     /// Returns the previous epoch's master key, if any.
-    func openPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
+    func unwrapPrevious(master: SecretBytes, vault: VaultID, head: String) throws(FormatError) -> SecretBytes? {
         guard let previous else { return nil }
         let (key, data) = (
             try KeyDerivation.previousKey(master: master, vault: vault), Self.associatedData(number, head)

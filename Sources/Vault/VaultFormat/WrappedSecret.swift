@@ -61,7 +61,7 @@ struct WrappedSecret: Sendable {
     }
 
     /// Decrypts the secret. Throws `doesNotAuthenticate`.
-    func open(_ classCipher: SivCipher) throws(FormatError) -> SecretBytes {
+    func unwrap(_ classCipher: SivCipher) throws(FormatError) -> SecretBytes {
         let (wrapped, identity) = (Array(bytes[Self.identity.upperBound...]), Array(bytes[Self.identity]))
         return try cryptography(kind.secret, classCipher.decryptSecret(wrapped, associatedData: [identity]))
     }
@@ -72,13 +72,13 @@ struct WrappedSecret: Sendable {
     ) throws(FormatError) -> WrappedSecret {
         var identity = Array(bytes[Self.identity])
         if kind == .file { identity[6] = 0 }
-        return try WrappedSecret(kind, identity, newClass, open(oldCipher), newCipher)
+        return try WrappedSecret(kind, identity, newClass, unwrap(oldCipher), newCipher)
     }
 
     /// Wraps the same secret with another id. Throws `doesNotAuthenticate`.
     func rewrapped(id: UInt64, _ classCipher: SivCipher) throws(FormatError) -> WrappedSecret {
         var identity = Array(bytes[Self.identity])
         identity.storeLittleEndian64(id, at: 8)
-        return try WrappedSecret(kind, identity, protectionClass, open(classCipher), classCipher)
+        return try WrappedSecret(kind, identity, protectionClass, unwrap(classCipher), classCipher)
     }
 }

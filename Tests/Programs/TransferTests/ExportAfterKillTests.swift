@@ -21,7 +21,7 @@ import VaultStore
         try place.importing("tree").run().succeeded()
         let opened = try VaultDirectory.open(FilePath(place.vault.vault))
         let secret = try SlotSecret.passphrase(Array(VaultUnderTest.passphrase.utf8))
-        let masterKey = try #require(try opened.configuration.openMasterKey(with: secret)).masterKey
+        let masterKey = try #require(try opened.configuration.unwrapMasterKey(with: secret)).masterKey
         let keyRing = try KeyRing(masterKey: masterKey, configuration: opened.configuration)
         // The system is never shut down. A daemon would also leave a record in the lock file.
         let system = try VaultFileSystem(

@@ -166,10 +166,12 @@ package func awaitTick() {
 }
 
 /// Repeats `condition` every 5 ms until it is true. Throws after `timeout`.
-package func poll(_ what: String, timeout: Duration = .seconds(10), _ condition: () throws -> Bool) throws {
+package func poll(
+    _ what: @autoclosure () -> String, timeout: Duration = .seconds(10), _ condition: () throws -> Bool
+) throws {
     let deadline = ContinuousClock.now + timeout
     while try !condition() {
-        guard ContinuousClock.now < deadline else { throw TestFailure("waited \(timeout) for \(what)") }
+        guard ContinuousClock.now < deadline else { throw TestFailure("waited \(timeout) for \(what())") }
         usleep(5000)
     }
 }

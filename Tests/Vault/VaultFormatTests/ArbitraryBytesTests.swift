@@ -59,10 +59,10 @@ import VaultFormat
                 ascii("VFSF") + [1, 1, 0, 0] + generator.bytes(56) + zeros + generator.bytes(8) + [1]
                 + generator.bytes(23)
             let parsed = try FileHeader.parse(header)
-            #expect(throws: FormatError.self) { try parsed.openKeys(classCipher: cipher, vault: vault.id) }
+            #expect(throws: FormatError.self) { try parsed.unwrapKeys(classCipher: cipher, vault: vault.id) }
             let record = ascii("VFSD") + [1, 1, 0, 0] + zeros[..<8] + generator.bytes(48)
             #expect(throws: FormatError.self) {
-                try DirectoryRecord.parse(record).openKeys(classCipher: cipher, vault: vault.id)
+                try DirectoryRecord.parse(record).unwrapKeys(classCipher: cipher, vault: vault.id)
             }
         }
     }

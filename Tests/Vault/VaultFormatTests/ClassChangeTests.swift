@@ -34,7 +34,7 @@ import VaultFormat
             #expect(changed.protectionClass == new && changed.fileID == made.fileID)
             // The header in memory also opens directly, without serialization.
             #expect(
-                try changed.openKeys(classCipher: try vault.classCipher(new), vault: vault.id).attributeKey.revealed
+                try changed.unwrapKeys(classCipher: try vault.classCipher(new), vault: vault.id).attributeKey.revealed
                     == keys.attributeKey.revealed)
             changed.sealCounter += 1
             let after = try changed.serialized(keys: keys)
@@ -44,10 +44,10 @@ import VaultFormat
             let found = try parse(after)
             #expect(found.isSealed == isSealed && found.isSparse == isSparse && found.sealCounter == 8)
             #expect(found.length == 5000)
-            let opened = try found.openKeys(classCipher: try vault.classCipher(new), vault: vault.id)
+            let opened = try found.unwrapKeys(classCipher: try vault.classCipher(new), vault: vault.id)
             #expect(opened.attributeKey.revealed == keys.attributeKey.revealed)
             if old == new { continue }
-            _ = formatError { _ = try found.openKeys(classCipher: try vault.classCipher(old), vault: vault.id) }
+            _ = formatError { _ = try found.unwrapKeys(classCipher: try vault.classCipher(old), vault: vault.id) }
         }
     }
 
@@ -61,14 +61,14 @@ import VaultFormat
             damaged[bit / 8] ^= 1 << UInt8(bit % 8)
             _ = formatError("bit \(bit)") {
                 let header = try parse(damaged)
-                _ = try header.openKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
+                _ = try header.unwrapKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
             }
         }
         // Halves of two headers of one file must not combine to a third.
         for cut in [6, 16, 40, 64, 112] {
             _ = formatError("\(cut)") {
                 let header = try parse(Array(bytes[..<cut] + before[cut...]))
-                _ = try header.openKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
+                _ = try header.unwrapKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
             }
         }
     }
@@ -94,12 +94,12 @@ import VaultFormat
             #expect(after[..<5] == before[..<5] && after[6..<16] == before[6..<16] && after[5] == new.rawValue)
             let found = try DirectoryRecord.parse(after)
             #expect(found.protectionClass == new && found.isRoot == isRoot)
-            let opened = try found.openKeys(classCipher: try vault.classCipher(new), vault: vault.id)
+            let opened = try found.unwrapKeys(classCipher: try vault.classCipher(new), vault: vault.id)
             #expect(opened.attributeKey.revealed == keys.attributeKey.revealed)
             let entry = try EntryName.encode(ascii("a name"), keys: keys).entry
             #expect(EntryName.decode(entry.bytes, sidecarBlob: nil, keys: opened) == ascii("a name"))
             if old == new { continue }
-            _ = formatError { _ = try found.openKeys(classCipher: try vault.classCipher(old), vault: vault.id) }
+            _ = formatError { _ = try found.unwrapKeys(classCipher: try vault.classCipher(old), vault: vault.id) }
         }
     }
 

@@ -13,7 +13,7 @@ import VaultFormat
     }
 
     private func open(_ bytes: [UInt8]) throws -> DirectoryKeys {
-        try DirectoryRecord.parse(bytes).openKeys(classCipher: try vault.classCipher(), vault: vault.id)
+        try DirectoryRecord.parse(bytes).unwrapKeys(classCipher: try vault.classCipher(), vault: vault.id)
     }
 
     @Test("Directory-1: a record decodes to the same class, flag and keys", arguments: ProtectionClass.allCases)
@@ -28,7 +28,7 @@ import VaultFormat
                     + [UInt8](repeating: 0, count: 9))
             let record = try DirectoryRecord.parse(bytes)
             #expect(record.protectionClass == protectionClass && record.isRoot == isRoot)
-            let opened = try record.openKeys(classCipher: cipher, vault: vault.id)
+            let opened = try record.unwrapKeys(classCipher: cipher, vault: vault.id)
             #expect(opened.attributeKey.revealed == keys.attributeKey.revealed)
             let encoded = try EntryName.encode(ascii("a name"), keys: keys)
             #expect(EntryName.decode(encoded.entry.bytes, sidecarBlob: nil, keys: opened) == ascii("a name"))
@@ -67,7 +67,7 @@ import VaultFormat
     func otherKeys() throws {
         let record = try DirectoryRecord.parse(try record())
         let other = try TestVault()
-        _ = formatError { _ = try record.openKeys(classCipher: try vault.classCipher(.unlessOpen), vault: vault.id) }
-        _ = formatError { _ = try record.openKeys(classCipher: try other.classCipher(), vault: other.id) }
+        _ = formatError { _ = try record.unwrapKeys(classCipher: try vault.classCipher(.unlessOpen), vault: vault.id) }
+        _ = formatError { _ = try record.unwrapKeys(classCipher: try other.classCipher(), vault: other.id) }
     }
 }

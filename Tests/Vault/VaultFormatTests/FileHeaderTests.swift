@@ -11,7 +11,7 @@ import VaultFormat
 
     private func open(_ bytes: [UInt8]) throws -> (FileHeader, FileKeys) {
         let header = try parse(bytes)
-        return (header, try header.openKeys(classCipher: try vault.classCipher(), vault: vault.id))
+        return (header, try header.unwrapKeys(classCipher: try vault.classCipher(), vault: vault.id))
     }
 
     private func sealedHeader() throws -> [UInt8] {
@@ -42,7 +42,8 @@ import VaultFormat
         let (made, keys) = try FileHeader.make(protectionClass, classCipher: cipher, vault: vault.id)
         #expect(!made.isSealed && !made.isSparse && made.sealCounter == 0 && made.length == 0)
         #expect(
-            try made.openKeys(classCipher: cipher, vault: vault.id).attributeKey.revealed == keys.attributeKey.revealed)
+            try made.unwrapKeys(classCipher: cipher, vault: vault.id).attributeKey.revealed
+                == keys.attributeKey.revealed)
         for (isSealed, isSparse) in [(false, false), (true, false), (false, true), (true, true)] {
             var header = made
             (header.isSealed, header.isSparse, header.sealCounter, header.length) = (isSealed, isSparse, 7, 5000)
@@ -50,7 +51,7 @@ import VaultFormat
             #expect(parsed.protectionClass == protectionClass && parsed.fileID == made.fileID)
             #expect(parsed.isSealed == isSealed && parsed.isSparse == isSparse && parsed.sealCounter == 7)
             #expect(parsed.length == 5000)
-            let opened = try parsed.openKeys(classCipher: cipher, vault: vault.id)
+            let opened = try parsed.unwrapKeys(classCipher: cipher, vault: vault.id)
             #expect(opened.attributeKey.revealed == keys.attributeKey.revealed)
         }
     }
@@ -141,9 +142,9 @@ import VaultFormat
     func otherKeys() throws {
         let header = try parse(try sealedHeader())
         let other = try TestVault()
-        _ = formatError { _ = try header.openKeys(classCipher: try vault.classCipher(.none), vault: vault.id) }
-        _ = formatError { _ = try header.openKeys(classCipher: try other.classCipher(), vault: other.id) }
-        _ = formatError { _ = try header.openKeys(classCipher: try vault.classCipher(), vault: other.id) }
+        _ = formatError { _ = try header.unwrapKeys(classCipher: try vault.classCipher(.none), vault: vault.id) }
+        _ = formatError { _ = try header.unwrapKeys(classCipher: try other.classCipher(), vault: other.id) }
+        _ = formatError { _ = try header.unwrapKeys(classCipher: try vault.classCipher(), vault: other.id) }
     }
 
     @Test("Header-6: ids and secrets are drawn at random for each header")

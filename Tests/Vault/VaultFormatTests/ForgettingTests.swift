@@ -25,7 +25,7 @@ import VaultCrypto
         #expect(kind { _ = try header.serialized(keys: keys) } == .keyForgotten)
         #expect(kind { _ = try AttributeCodec(key: keys.attributeKey) } == .keyForgotten)
 
-        keys.refill(from: try header.openKeys(classCipher: cipher, vault: vault))
+        keys.refill(from: try header.unwrapKeys(classCipher: cipher, vault: vault))
         #expect(keys.chunk.identity != 0)
         #expect(try header.serialized(keys: keys) == bytes)
         #expect(try AttributeCodec(key: keys.attributeKey).decrypt(value: value, name: name) == [1, 2])
@@ -45,9 +45,10 @@ import VaultCrypto
         let (header, _) = try FileHeader.make(.complete, classCipher: cipher, vault: vault)
         let (bytes, _) = try DirectoryRecord.make(.complete, isRoot: true, classCipher: cipher, vault: vault)
         cipher.forget()
-        #expect(kind { _ = try header.openKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
+        #expect(kind { _ = try header.unwrapKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
         #expect(
-            kind { _ = try DirectoryRecord.parse(bytes).openKeys(classCipher: cipher, vault: vault) } == .keyForgotten)
+            kind { _ = try DirectoryRecord.parse(bytes).unwrapKeys(classCipher: cipher, vault: vault) } == .keyForgotten
+        )
     }
 
     /// Returns the kind of the error thrown by `body`.

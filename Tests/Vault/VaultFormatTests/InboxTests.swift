@@ -30,7 +30,7 @@ import VaultFormat
         let header = try FileHeader.parse(bytes)
         let ephemeralKey = try #require(header.ephemeralKey)
         let cipher = try (inbox ?? keys).cipher(ofWrap: ephemeralKey)
-        return try header.openKeys(classCipher: cipher, vault: vault.id)
+        return try header.unwrapKeys(classCipher: cipher, vault: vault.id)
     }
 
     @Test("Inbox-2: a header with a public key opens with the private one; each has a key of its own")
@@ -53,7 +53,7 @@ import VaultFormat
         let vault = TestVault(id: id, masterKey: .copy(Array(0..<32)))
         let parsed = try FileHeader.parse(try #require(Hexadecimal.decode(ascii(header))))
         let cipher = try Self.keys(of: vault).cipher(ofWrap: try #require(parsed.ephemeralKey))
-        let keys = try parsed.openKeys(classCipher: cipher, vault: id)
+        let keys = try parsed.unwrapKeys(classCipher: cipher, vault: id)
         let expected = try Hkdf.derive(
             secret: .copy(Array(0x80...0x9f)), salt: id.bytes, info: ascii("vaultfs 1 file"), count: 176)
         #expect(keys.attributeKey.revealed == expected.subrange(112..<176).revealed)
@@ -108,7 +108,7 @@ import VaultFormat
                     if let ephemeralKey = header.ephemeralKey { try keys.cipher(ofWrap: ephemeralKey) } else {
                         try vault.classCipher(.unlessOpen)
                     }
-                _ = try header.openKeys(classCipher: cipher, vault: vault.id)
+                _ = try header.unwrapKeys(classCipher: cipher, vault: vault.id)
             }
         }
     }
@@ -138,7 +138,7 @@ import VaultFormat
             ).serialized(keys: fileKeys)
             #expect(after[5...6] == [newClass.rawValue, 0] && after[64..<96].allSatisfy { $0 == 0 })
             #expect(after[8..<16] == bytes[8..<16] && after[96..<112] == bytes[96..<112])
-            let opened = try FileHeader.parse(after).openKeys(
+            let opened = try FileHeader.parse(after).unwrapKeys(
                 classCipher: try vault.classCipher(newClass), vault: vault.id)
             #expect(opened.attributeKey.revealed == fileKeys.attributeKey.revealed)
         }

@@ -39,9 +39,9 @@ import VaultCrypto
         #expect(begun.generation == made.configuration.generation + 1)
         #expect(
             begun.slots.count == 1 && begun.slots[0].id == 1 && begun.slots[0].kdf != made.configuration.slots[0].kdf)
-        let opened = try #require(try begun.openMasterKey(with: made.passphrase))
+        let opened = try #require(try begun.unwrapMasterKey(with: made.passphrase))
         #expect(opened.masterKey.hasSameBytes(as: newMaster) && !newMaster.hasSameBytes(as: made.masterKey))
-        #expect(try begun.openMasterKey(with: made.keyfile) == nil)
+        #expect(try begun.unwrapMasterKey(with: made.keyfile) == nil)
         #expect(try begun.previousMasterKey(masterKey: newMaster)?.hasSameBytes(as: made.masterKey) == true)
         #expect(throws: FormatError.self) { try begun.previousMasterKey(masterKey: made.masterKey) }
         #expect(throws: FormatError.self) { try Self.begin(begun, made, newMaster, newMaster) }
@@ -62,7 +62,7 @@ import VaultCrypto
         let reread = try VaultConfiguration.parse(added.serialized())
         #expect(reread == added)
         for secret in [made.passphrase, made.keyfile] {
-            #expect(try reread.openMasterKey(with: secret)?.masterKey.hasSameBytes(as: newMaster) == true)
+            #expect(try reread.unwrapMasterKey(with: secret)?.masterKey.hasSameBytes(as: newMaster) == true)
         }
         #expect(try added.removingSlots([2], masterKey: newMaster).configuration.epoch == begun.epoch)
     }
@@ -91,7 +91,7 @@ import VaultCrypto
         let previous = KdfParameters.text(try #require(begun.epoch?.previous))
         for (old, new) in [("\"epoch\": 1", "\"epoch\": 2"), ("\"\(previous)\"", "null")] {
             let changed = try parse(begun, old, new)
-            #expect(throws: FormatError.self) { try changed.openMasterKey(with: made.passphrase) }
+            #expect(throws: FormatError.self) { try changed.unwrapMasterKey(with: made.passphrase) }
         }
         // A reader of version 1 refuses this unknown feature. Without the feature in the head, the slot would not open.
         let slot = try #require(begun.slots.first)
@@ -136,10 +136,10 @@ import VaultCrypto
         ] {
             let found = try FileHeader.parse(bytes, epochs: epochs)
             #expect(found.epoch == 7)
-            _ = try found.openKeys(classCipher: cipher, vault: vault.id)
+            _ = try found.unwrapKeys(classCipher: cipher, vault: vault.id)
             let foundRecord = try DirectoryRecord.parse(record, epochs: epochs)
             #expect(foundRecord.epoch == 7)
-            _ = try foundRecord.openKeys(classCipher: cipher, vault: vault.id)
+            _ = try foundRecord.unwrapKeys(classCipher: cipher, vault: vault.id)
         }
         for epochs in [KeyEpochs.first, .init(current: 8, previous: nil), .init(current: 9, previous: 8)] {
             #expect(throws: FormatError.self) { try FileHeader.parse(bytes, epochs: epochs) }
@@ -149,9 +149,9 @@ import VaultCrypto
         (other[7], otherRecord[7]) = (8, 8)
         let epochs = KeyEpochs(current: 8, previous: 7)
         let changed = try FileHeader.parse(other, epochs: epochs)
-        #expect(throws: FormatError.self) { try changed.openKeys(classCipher: cipher, vault: vault.id) }
+        #expect(throws: FormatError.self) { try changed.unwrapKeys(classCipher: cipher, vault: vault.id) }
         #expect(throws: FormatError.self) {
-            try DirectoryRecord.parse(otherRecord, epochs: epochs).openKeys(classCipher: cipher, vault: vault.id)
+            try DirectoryRecord.parse(otherRecord, epochs: epochs).unwrapKeys(classCipher: cipher, vault: vault.id)
         }
     }
 
@@ -169,7 +169,7 @@ import VaultCrypto
         let rewrapped = try DirectoryRecord.parse(record, epochs: epochs).rewrapped(
             as: .none, from: cipher, to: try vault.classCipher(.none))
         #expect(rewrapped[7] == 3)
-        _ = try DirectoryRecord.parse(rewrapped, epochs: epochs).openKeys(
+        _ = try DirectoryRecord.parse(rewrapped, epochs: epochs).unwrapKeys(
             classCipher: try vault.classCipher(.none), vault: vault.id)
     }
 

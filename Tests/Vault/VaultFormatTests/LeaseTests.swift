@@ -70,7 +70,7 @@ import VaultCrypto
         #expect(Lease(try #require(configuration.slot(4)), at: now).isUsable)
         #expect(
             Lease(try #require(configuration.slot(5)), at: now) == .setBack(seen: try seconds("2099-01-01T00:00:00Z")))
-        #expect(try configuration.openMasterKey(with: secret, at: now)?.slot.id == 4)
+        #expect(try configuration.unwrapMasterKey(with: secret, at: now)?.slot.id == 4)
     }
 
     @Test("Leases-2: a window begins with the first use, and ends with its length or with the slot")
@@ -105,7 +105,7 @@ import VaultCrypto
         let both = try first.configuration.adding(
             SlotRequest(secret: secret), created: Self.created, masterKey: test.masterKey
         ).configuration
-        #expect(try both.openMasterKey(with: secret, at: seconds("2026-11-02T00:00:30Z"))?.slot.id == 4)
-        #expect(try both.openMasterKey(with: secret, at: seconds("2026-11-02T00:01:00Z"))?.slot.id == 5)
+        #expect(try both.unwrapMasterKey(with: secret, at: seconds("2026-11-02T00:00:30Z"))?.slot.id == 4)
+        #expect(try both.unwrapMasterKey(with: secret, at: seconds("2026-11-02T00:01:00Z"))?.slot.id == 5)
     }
 }

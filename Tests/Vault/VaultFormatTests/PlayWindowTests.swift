@@ -38,7 +38,7 @@ import VaultCrypto
         #expect(without.slots == test.configuration.slots && without.generation == 4)
         for configuration in [unstarted, started, without] {
             for (secret, id) in [(test.passphrase, 1), (test.keyfile, 2), (test.recovery, 3)] {
-                let opened = try #require(try configuration.openMasterKey(with: secret))
+                let opened = try #require(try configuration.unwrapMasterKey(with: secret))
                 #expect(opened.slot.id == id && opened.masterKey.hasSameBytes(as: test.masterKey))
             }
         }
@@ -54,10 +54,10 @@ import VaultCrypto
             configuration = try VaultConfiguration.parse(change.checkedBytes(masterKey: test.masterKey))
         }
         #expect(configuration.features == ["leases"])
-        #expect(try secrets.map { try configuration.openMasterKey(with: $0)?.slot.id } == [4, 5])
+        #expect(try secrets.map { try configuration.unwrapMasterKey(with: $0)?.slot.id } == [4, 5])
         configuration = try configuration.removingSlots([4], masterKey: test.masterKey).configuration
         #expect(configuration.features == [])
-        #expect(try configuration.openMasterKey(with: secrets[1])?.slot.id == 5)
+        #expect(try configuration.unwrapMasterKey(with: secrets[1])?.slot.id == 5)
     }
 
     @Test("Leases-3: null is the same as no window, beside a slot that has one")
@@ -110,7 +110,7 @@ import VaultCrypto
         ])
     func macFails(old: String, new: String) throws {
         let parsed = try VaultConfiguration.parse(try text(replacing: old, with: new))
-        #expect(formatError { _ = try parsed.openMasterKey(with: test.keyfile) }?.kind == .doesNotAuthenticate)
+        #expect(formatError { _ = try parsed.unwrapMasterKey(with: test.keyfile) }?.kind == .doesNotAuthenticate)
         #expect(!parsed.authenticates(configurationKey: key))
     }
 

@@ -33,7 +33,7 @@ import VaultFormat
         #expect(change.made?.label == "safe\u{7}" && change.made?.expires == "2031-01-01T00:00:00Z")
         #expect(change.made?.created == Self.created)
         for (secret, id) in [(test.passphrase, 1), (test.keyfile, 2), (test.recovery, 3), (keyfile, 4)] {
-            let opened = try #require(try configuration.openMasterKey(with: secret))
+            let opened = try #require(try configuration.unwrapMasterKey(with: secret))
             #expect(opened.slot.id == id && opened.masterKey.hasSameBytes(as: test.masterKey))
         }
     }
@@ -46,8 +46,8 @@ import VaultFormat
         #expect(configuration.generation == 2)
         #expect(configuration.slots.map(\.id) == [1, 2, 3])
         #expect(configuration.slots.dropFirst() == test.configuration.slots.dropFirst())
-        #expect(try configuration.openMasterKey(with: test.passphrase) == nil)
-        #expect(try configuration.openMasterKey(with: keyfile)?.slot == configuration.slot(1))
+        #expect(try configuration.unwrapMasterKey(with: test.passphrase) == nil)
+        #expect(try configuration.unwrapMasterKey(with: keyfile)?.slot == configuration.slot(1))
         #expect(configuration.slot(1)?.label == "other")
     }
 
@@ -56,7 +56,7 @@ import VaultFormat
         let change = try test.configuration.replacingSlot(
             2, by: SlotRequest(secret: test.keyfile), created: Self.created, masterKey: test.masterKey)
         #expect(change.made?.kdf != test.configuration.slot(2)?.kdf)
-        #expect(try reread(change).openMasterKey(with: test.keyfile) != nil)
+        #expect(try reread(change).unwrapMasterKey(with: test.keyfile) != nil)
     }
 
     @Test("slots are removed")
@@ -65,8 +65,8 @@ import VaultFormat
         let configuration = try reread(change)
         #expect(configuration.slots == [test.configuration.slots[1]])
         #expect(configuration.generation == 2)
-        #expect(try configuration.openMasterKey(with: test.passphrase) == nil)
-        #expect(try configuration.openMasterKey(with: test.keyfile) != nil)
+        #expect(try configuration.unwrapMasterKey(with: test.passphrase) == nil)
+        #expect(try configuration.unwrapMasterKey(with: test.keyfile) != nil)
     }
 
     @Test("Values-3: no change leaves a vault without slots, or creates more than 64")
@@ -89,7 +89,7 @@ import VaultFormat
             test.configuration.removingAllSlots(created: Self.created, masterKey: test.masterKey))
         #expect(configuration.slots.map(\.id) == [4])
         for secret in [test.passphrase, test.keyfile, test.recovery] {
-            #expect(try configuration.openMasterKey(with: secret) == nil)
+            #expect(try configuration.unwrapMasterKey(with: secret) == nil)
         }
     }
 
@@ -132,9 +132,10 @@ import VaultFormat
         let request = SlotRequest(secret: test.keyfile)
         let configuration = try add(request, to: test.configuration).configuration
         let before = try #require(configuration.slot(2)?.expires)
-        #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds("2030-01-31T23:59:58Z"))?.slot.id == 2)
-        #expect(try configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 4)
+        #expect(
+            try configuration.unwrapMasterKey(with: test.keyfile, at: seconds("2030-01-31T23:59:58Z"))?.slot.id == 2)
+        #expect(try configuration.unwrapMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 4)
         // The expired slot opens because there is no other, so the caller must check for the expiry.
-        #expect(try test.configuration.openMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 2)
+        #expect(try test.configuration.unwrapMasterKey(with: test.keyfile, at: seconds(before))?.slot.id == 2)
     }
 }

@@ -10,7 +10,7 @@ import VaultFormat
     /// Returns true if `bytes` still open with the keyfile.
     private func opens(_ bytes: [UInt8]) -> Bool {
         guard let parsed = try? VaultConfiguration.parse(bytes) else { return false }
-        return ((try? parsed.openMasterKey(with: test.keyfile)) ?? nil) != nil
+        return ((try? parsed.unwrapMasterKey(with: test.keyfile)) ?? nil) != nil
     }
 
     @Test("Mac-2: every bit flipped is an error")
@@ -43,7 +43,7 @@ import VaultFormat
     func macFails(old: String, new: String) throws {
         let bytes = try #require(test.text(replacing: old, with: new))
         let parsed = try VaultConfiguration.parse(bytes)
-        let error = formatError { _ = try parsed.openMasterKey(with: test.keyfile) }
+        let error = formatError { _ = try parsed.unwrapMasterKey(with: test.keyfile) }
         #expect(error == FormatError(.doesNotAuthenticate, "vaultfs.json: changed without a secret"))
         #expect(!parsed.authenticates(masterKey: test.masterKey))
     }
@@ -57,7 +57,7 @@ import VaultFormat
         ])
     func slotFails(old: String, new: String) throws {
         let parsed = try VaultConfiguration.parse(try #require(test.text(replacing: old, with: new)))
-        #expect(try parsed.openMasterKey(with: test.keyfile) == nil)
+        #expect(try parsed.unwrapMasterKey(with: test.keyfile) == nil)
         #expect(!parsed.authenticates(masterKey: test.masterKey))
     }
 
@@ -69,7 +69,7 @@ import VaultFormat
         let without = String(serialized[..<third] + serialized[end...])
         let parsed = try VaultConfiguration.parse(ascii(without))
         #expect(parsed.slots.count == 2)
-        #expect(formatError { _ = try parsed.openMasterKey(with: test.keyfile) }?.kind == .doesNotAuthenticate)
+        #expect(formatError { _ = try parsed.unwrapMasterKey(with: test.keyfile) }?.kind == .doesNotAuthenticate)
 
         let other = try VaultConfiguration.make(
             chunkSize: 4096, masterKey: test.masterKey, slots: [SlotRequest(secret: test.keyfile)],

@@ -11,14 +11,14 @@ import VaultFormat
     @Test("Slots-2: each kind of secret opens its slot, and no other slot")
     func slots() throws {
         for (secret, id) in [(test.passphrase, 1), (test.keyfile, 2), (test.recovery, 3)] {
-            let opened = try #require(try test.configuration.openMasterKey(with: secret))
+            let opened = try #require(try test.configuration.unwrapMasterKey(with: secret))
             #expect(opened.slot.id == id && opened.slot.kind == secret.kind)
             #expect(opened.masterKey.revealed == test.masterKey.revealed)
         }
         let wrong = try SlotSecret.passphrase(ascii("correct horse\n\n"))
-        #expect(try test.configuration.openMasterKey(with: wrong) == nil)
+        #expect(try test.configuration.unwrapMasterKey(with: wrong) == nil)
         let relabelled = try SlotSecret(kind: .keyfile, bytes: test.recovery.bytes)
-        #expect(try test.configuration.openMasterKey(with: relabelled) == nil)
+        #expect(try test.configuration.unwrapMasterKey(with: relabelled) == nil)
     }
 
     @Test("Slots-2: every slot of the secret's kind is tried")
@@ -29,7 +29,7 @@ import VaultFormat
             created: "2026-02-28T00:00:00Z")
         let parsed = try VaultConfiguration.parse(configuration.serialized())
         for index in [0, 1, 31, 63] {
-            #expect(try parsed.openMasterKey(with: secrets[index])?.slot.id == index + 1)
+            #expect(try parsed.unwrapMasterKey(with: secrets[index])?.slot.id == index + 1)
         }
     }
 
@@ -76,7 +76,7 @@ import VaultFormat
         #expect(parsed == test.configuration)
         #expect(bytes.last == UInt8(ascii: "\n"))
         #expect(parsed.serialized() == bytes)
-        #expect(try parsed.openMasterKey(with: test.keyfile) != nil)
+        #expect(try parsed.unwrapMasterKey(with: test.keyfile) != nil)
         #expect(parsed.authenticates(masterKey: test.masterKey))
     }
 
@@ -85,7 +85,7 @@ import VaultFormat
         arguments: [#"\u0075\u0073b\u0020stick"#, #"usb\u0020stick"#, #"\u0075sb stick"#])
     func escapes(spelling: String) throws {
         let bytes = try #require(test.text(replacing: "usb stick", with: spelling))
-        #expect(try VaultConfiguration.parse(bytes).openMasterKey(with: test.keyfile) != nil)
+        #expect(try VaultConfiguration.parse(bytes).unwrapMasterKey(with: test.keyfile) != nil)
     }
 
     @Test("Syntax-6: a surrogate pair is one character")

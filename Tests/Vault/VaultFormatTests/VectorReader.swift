@@ -21,7 +21,7 @@ struct VectorReader {
     init(name: String, passphrase: String) throws {
         root = Self.folder.appending(path: name)
         configuration = try VaultConfiguration.parse(Self.contents(root.appending(path: "vaultfs.json")))
-        guard let opened = try configuration.openMasterKey(with: try SlotSecret.passphrase(ascii(passphrase))) else {
+        guard let opened = try configuration.unwrapMasterKey(with: try SlotSecret.passphrase(ascii(passphrase))) else {
             throw Damaged(what: "no slot opens")
         }
         vault = TestVault(id: configuration.vault, masterKey: opened.masterKey)
@@ -34,7 +34,7 @@ struct VectorReader {
     private func walk(_ directory: URL, path: String, isRoot: Bool) throws -> (classNumber: UInt8, lines: [String]) {
         let record = try DirectoryRecord.parse(Self.contents(directory.appending(path: "vaultfs.dir")))
         guard record.isRoot == isRoot else { throw Damaged(what: "root flag") }
-        let keys = try record.openKeys(classCipher: try vault.classCipher(record.protectionClass), vault: vault.id)
+        let keys = try record.unwrapKeys(classCipher: try vault.classCipher(record.protectionClass), vault: vault.id)
         var lines: [String] = []
         for url in try FileManager.default.contentsOfDirectory(at: directory, includingPropertiesForKeys: nil) {
             let entry = ascii(url.lastPathComponent)
@@ -83,7 +83,7 @@ struct VectorReader {
     /// The header and the whole plaintext of a backing file's bytes.
     func file(_ backing: [UInt8]) throws -> (header: FileHeader, plaintext: [UInt8]) {
         let header = try FileHeader.parse(Array(backing.prefix(FileHeader.size)))
-        let keys = try header.openKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
+        let keys = try header.unwrapKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)
         let length = layout.plaintextLength(ofBackingSize: UInt64(backing.count))
         guard !header.isSealed || header.length == length else { throw Damaged(what: "length") }
         guard layout.backingSize(ofPlaintextLength: length) == UInt64(backing.count) else {

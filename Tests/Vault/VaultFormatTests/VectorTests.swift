@@ -27,8 +27,8 @@ import VaultFormat
         let bytes = try VectorReader.contents(VectorReader.folder.appending(path: "\(name)/vaultfs.json"))
         let parsed = try VaultConfiguration.parse(bytes)
         #expect(try VaultConfiguration.parse(parsed.serialized()) == parsed)
-        #expect(try parsed.openMasterKey(with: try SlotSecret.passphrase(ascii("correct horse\n"))) != nil)
-        #expect(try parsed.openMasterKey(with: try SlotSecret.passphrase(ascii("Correct horse"))) == nil)
+        #expect(try parsed.unwrapMasterKey(with: try SlotSecret.passphrase(ascii("correct horse\n"))) != nil)
+        #expect(try parsed.unwrapMasterKey(with: try SlotSecret.passphrase(ascii("Correct horse"))) == nil)
     }
 
     /// Returns the bytes of the vectors' file with this plaintext length, and their reader.

@@ -75,13 +75,13 @@ final class TestStore: Sendable {
     func create(_ name: String = "file", in store: Store) throws -> EncryptedFile {
         let descriptor = try Descriptor(
             path: FilePath(path(name)), flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
-        return try EncryptedFile.create(in: descriptor, class: .complete, store: store)
+        return try FileOpening(descriptor, in: store).create(class: .complete)
     }
 
     /// Opens the file of this name anew.
     func reopen(_ name: String = "file", in store: Store) throws -> EncryptedFile {
         let reader = try Descriptor(path: FilePath(path(name)), flags: O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
-        return try EncryptedFile.open(reader, in: store)
+        return try FileOpening(reader, in: store).open()
     }
 
     /// Makes a file with this content. A mount seals it and ends, unless the caller asks otherwise.
@@ -113,7 +113,7 @@ final class TestStore: Sendable {
     /// Reads the header on disk, and authenticates it.
     func header(_ entry: String = "file") throws -> FileHeader {
         let header = try FileHeader.parse(Array(bytes(entry)[..<128]))
-        _ = try header.openKeys(classCipher: keyRing.classCipher(header.protectionClass), vault: keyRing.vault)
+        _ = try header.unwrapKeys(classCipher: keyRing.classCipher(header.protectionClass), vault: keyRing.vault)
         return header
     }
 

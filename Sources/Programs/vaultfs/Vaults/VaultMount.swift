@@ -113,7 +113,7 @@ struct VaultMount: Codable, Sendable {
             let directory = try VaultDirectory.open(vaultPath)
             let opened = try directory.openSlot(with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
             let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
-            return UnlockSecret(opened.masterKey) { lease.adopt(term) }
+            return UnlockSecret(opened.masterKey) { lease.setTerm(term) }
         } catch {
             switch error {
             case .wrongSecret, .noSlot: throw .wrongSecret(error.description)

@@ -310,7 +310,7 @@ extension Rekeyer {
         case .current, .foreign: return nil
         case .damaged(let reason): throw .damaged(reason)
         case .previousFile(let reader):
-            let old = try EncryptedFile.open(reader, in: store)
+            let old = try FileOpening(reader, in: store).open()
             try makeFile(temporary, in: directory, from: old, reader, object.status, workspace)
             return .file(old.fileID)
         case .previousLink(let stored, let target, let protectionClass):
@@ -327,11 +327,11 @@ extension Rekeyer {
         try steps.before(.makeObject)
         let file = try Descriptor(at: directory, temporary, flags: O_CREAT | O_EXCL | O_RDWR, mode: 0o600)
         try directory.withTemporary(temporary) { () throws(StoreError) in
-            let new = try EncryptedFile.create(in: file, class: old.protectionClass, store: store)
+            let new = try FileOpening(file, in: store).create(class: old.protectionClass)
             let attributes = try RekeyedAttributes.read(
                 of: reader, from: old.keys.attributeKey, to: new.keys.attributeKey)
             try steps.before(.fillObject)
-            try old.copyContents(to: new, workspace) { (size) throws(StoreError) in
+            try FileCopy(of: old, to: new, workspace).run { (size) throws(StoreError) in
                 count { $0.bytes += size }
                 try check()
             }

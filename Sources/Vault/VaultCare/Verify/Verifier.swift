@@ -419,7 +419,7 @@ extension Verifier {
         let bytes = try directory.readFile(OpenDirectory.recordEntry, limit: DirectoryRecord.size)
         do throws(StoreError) {
             let record = try keyRing.parseRecord(bytes)
-            let opened = try record.openKeys(keyRing)
+            let opened = try record.unwrapKeys(keyRing)
             keys.opened += 1
             return (record, opened)
         } catch {

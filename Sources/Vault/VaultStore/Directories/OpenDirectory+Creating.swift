@@ -32,7 +32,7 @@ extension OpenDirectory {
         do throws(StoreError) {
             try owner?.apply(to: file, in: descriptor)
             let setIDMode = mode & (S_ISUID | S_ISGID) == 0 ? nil : try file.status().st_mode
-            let created = try EncryptedFile.create(in: file, class: protectionClass, store: store)
+            let created = try FileOpening(file, in: store).create(class: protectionClass)
             // Restore the set-id bits, which the write of the header has removed, unless by root.
             if let setIDMode { try retrying { fchmod(file.fd, setIDMode & 0o7777) } }
             try publish(encoded, owner) { (entry) throws(StoreError) in

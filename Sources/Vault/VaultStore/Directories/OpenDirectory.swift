@@ -46,7 +46,7 @@ package final class OpenDirectory: Sendable {
                 throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
             }
             epoch = record.epoch
-            return (record.protectionClass, try record.openKeys(store.keyRing))
+            return (record.protectionClass, try record.unwrapKeys(store.keyRing))
         }
         sharedClass.setIdentity(keys.identity)
         return OpenDirectory(descriptor: descriptor, keys: keys, epoch: epoch, sharedClass: sharedClass, store: store)
@@ -71,7 +71,7 @@ package final class OpenDirectory: Sendable {
         of directory: Descriptor, _ keyRing: KeyRing
     ) throws(StoreError) -> (record: DirectoryRecord, keys: DirectoryKeys) {
         let record = try keyRing.parseRecord(try readRecord(of: directory).bytes)
-        return (record, try record.openKeys(keyRing))
+        return (record, try record.unwrapKeys(keyRing))
     }
 
     /// Returns the record's 64 bytes and its stat(2).

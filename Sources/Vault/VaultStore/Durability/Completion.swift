@@ -78,7 +78,7 @@ package final class Completion: Sendable {
         guard try StoredHeader.mayHaveTornTail(reader, store.layout) else { return false }
         return try proving(reader) { (mustCheck) throws(StoreError) -> Bool in
             guard mustCheck else { return false }
-            let file = try EncryptedFile.open(reader, in: store, cutsTornTail: true)
+            let file = try FileOpening(reader, in: store).open(cutsTornTail: true)
             try file.prepareForWriting(evenIfClosed: true)
             _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
             try file.synchronize(dataOnly: true)

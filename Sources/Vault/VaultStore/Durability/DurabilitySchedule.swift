@@ -157,7 +157,7 @@ final class DurabilitySchedule: Sendable {
     /// Number of new logs so far.
     var renewals: Int { state.access { $0.renewals } }
 
-    func completeRenewal() { state.update { $0.renewals += 1 } }
+    func countRenewal() { state.update { $0.renewals += 1 } }
 
     /// Waits for the thread to begin a new log, because the store may work again. Returns false if the wait was in
     /// vain.

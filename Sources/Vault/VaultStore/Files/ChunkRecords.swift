@@ -36,7 +36,7 @@ package struct ChunkRecords: ~Copyable, Sendable {
     }
 
     /// Adopts the current header. Called by the file's writer.
-    func adopt(_ header: FileHeader) {
+    func setHeader(_ header: FileHeader) {
         fileID.store(header.fileID, ordering: .releasing)
         isSparse.store(header.isSparse, ordering: .releasing)
         protectionClass.store(header.protectionClass, ordering: .releasing)

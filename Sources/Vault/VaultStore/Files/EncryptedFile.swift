@@ -1,5 +1,5 @@
 internal import FileSystem
-package import Glibc
+internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 package import VaultFormat
@@ -24,6 +24,8 @@ package final class EncryptedFile: Sendable {
     package var isBusy: Bool { parts.isBusy }
     var store: Store { parts.store }
     var layout: ChunkLayout { parts.layout }
+    /// The file as one that another machine may be writing. Nil if none may.
+    package var followed: FollowedFile? { store.followsWriter ? FollowedFile(file: self) : nil }
 
     // MARK: Opening
 
@@ -46,97 +48,6 @@ package final class EncryptedFile: Sendable {
             length: store.layout.plaintextLength(ofBackingSize: stored.backingSize))
     }
 
-    /// Opens a backing file: authenticates its header and checks the sealed length.
-    /// - Parameter descriptor: of a regular file, open for reading.
-    /// - Throws: `.damaged` if the header does not authenticate, or if the file is shorter than 128 bytes or than
-    ///   sealed.
-    package static func open(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        try proving(descriptor, in: store) { (mustCheck) throws(StoreError) in
-            try open(descriptor, in: store, cutsTornTail: mustCheck)
-        }
-    }
-
-    static func open(
-        _ descriptor: Descriptor, in store: Store, cutsTornTail: Bool
-    ) throws(StoreError) -> EncryptedFile {
-        try FollowedFile.retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
-            let file = try EncryptedFile(descriptor, in: store)
-            if let known = store.log.file(file.fileID) as? EncryptedFile, known.isSameFile(as: descriptor) {
-                return known
-            }
-            file.adoptLoggedChanges()
-            if let sealed = file.missedLength {
-                guard store.readsCutFiles else { throw .damaged(wrongLength(file.length, expected: sealed)) }
-                file.parts.lengths.set(sealed)
-            }
-            if cutsTornTail { try file.writing.withLock { (writer) throws(StoreError) in try writer.cutTornTail() } }
-            return file
-        }
-    }
-
-    private func isSameFile(as descriptor: Descriptor) -> Bool {
-        guard let own = try? reader.status(), let other = try? descriptor.status() else { return false }
-        return FileIdentity(own) == FileIdentity(other)
-    }
-
-    /// Takes over the changes found in the log by a read-only store.
-    private func adoptLoggedChanges() {
-        guard let found = store.foundChanges?.current, let backingSize = try? reader.status().st_size else { return }
-        writing.withLock { $0.adopt(found, UInt64(clamping: backingSize)) }
-    }
-
-    /// Opens a backing file of any length and truncates it to nothing. Replaces a header under 128 bytes by a new one.
-    /// - Parameter descriptor: open for reading and writing.
-    /// - Throws: `.locked` without the keys; `.damaged` if a full header does not authenticate; `.system` with errno.
-    package static func openTruncated(
-        _ descriptor: Descriptor, class parentClass: ProtectionClass, in store: Store
-    ) throws(StoreError) -> EncryptedFile {
-        try proving(descriptor, in: store) { (_) throws(StoreError) in
-            guard try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) else {
-                return try makeFile(in: descriptor, class: parentClass, in: store)
-            }
-            let file = try EncryptedFile(descriptor, writer: descriptor, in: store)
-            try file.writing.withLock { (writer) throws(StoreError) in try writer.removeContent() }
-            return file
-        }
-    }
-
-    /// Writes the header of a new, empty file. The descriptor is open for reading and writing.
-    /// - Throws: `.locked` without the keys; `.system` with errno.
-    package static func create(
-        in descriptor: Descriptor, class protectionClass: ProtectionClass, store: Store
-    ) throws(StoreError) -> EncryptedFile {
-        try proving(descriptor, in: store) { (_) throws(StoreError) in
-            try makeFile(in: descriptor, class: protectionClass, in: store)
-        }
-    }
-
-    /// Runs `body`, which opens the file. With true, it must cut off a torn tail or write the content anew, because
-    /// later opens do not check the tail again.
-    private static func proving(
-        _ descriptor: Descriptor, in store: Store, _ body: (Bool) throws(StoreError) -> EncryptedFile
-    ) throws(StoreError) -> EncryptedFile {
-        guard let completion = store.completion, completion.isActive else { return try body(store.followsUncleanEnd) }
-        return try completion.proving(descriptor, body)
-    }
-
-    private static func makeFile(
-        in descriptor: Descriptor, class protectionClass: ProtectionClass, in store: Store
-    ) throws(StoreError) -> EncryptedFile {
-        let (header, keys) = try store.keyRing.makeHeader(protectionClass)
-        let bytes = try StoreError.ofFormat(header.serialized(keys: keys))
-        try descriptor.write(bytes, at: 0)
-        let file = EncryptedFile(
-            store: store, reader: descriptor, writer: descriptor, header: header, keys: keys, length: 0)
-        file.parts.syncs.writtenHeader.withLock { $0 = bytes }
-        return file
-    }
-
-    /// Returns the reason of an error about a file that is shorter or longer than its sealed header says.
-    package static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
-        "it should be \(expected) bytes long, \(length) are there"
-    }
-
     // MARK: Reading
 
     /// Reads plaintext. Returns the number of bytes read, which is less than asked for only at the end of the file.
@@ -146,40 +57,32 @@ package final class EncryptedFile: Sendable {
         at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
         workspace: Workspace
     ) throws(StoreError) -> Int {
-        try FileReader(file: self).read(at: plaintextOffset, into: buffer, isAhead: isAhead, workspace)
+        let reading = FileReader(file: self)
+        return try parts.countingDamage { () throws(StoreError) in
+            guard let followed else {
+                return try reading.read(at: plaintextOffset, into: buffer, isAhead: isAhead, mayCache: true, workspace)
+            }
+            return try followed.upToDate { () throws(StoreError) in
+                try reading.read(at: plaintextOffset, into: buffer, isAhead: false, mayCache: false, workspace)
+            }
+        }
     }
 
     /// Decrypts at most one batch of chunks, from this offset on, into the block cache. Returns its end, or `.max` at
     /// the end of the file. Nil if another machine may change the file, or if the keys were wiped.
     /// - Throws: `.damaged`; `.locked` without the keys; `.system` with errno.
     package func readAhead(at plaintextOffset: UInt64, workspace: Workspace) throws(StoreError) -> UInt64? {
-        try FileReader(file: self).readAhead(at: plaintextOffset, workspace)
+        guard followed == nil, hasKeys else { return nil }
+        return try FileReader(file: self).readAhead(at: plaintextOffset, workspace)
     }
 
     /// Finds data or a hole, like lseek(2) with SEEK_DATA or SEEK_HOLE. Returns nil for ENXIO. Holes are reported in
     /// whole chunks.
     /// - Throws: `ESTALE`; `.system` with errno, also of a checkpoint.
     package func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
-        if store.followsWriter { try FollowedFile(file: self).upToDate { () throws(StoreError) in } }
-        let length = self.length
-        guard plaintextOffset < length else { return nil }
-        guard parts.records.isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
-        if isLogged {
-            // Only the store knows where its holes are.
-            if store.isReadOnly { return toHole ? length : plaintextOffset }
-            try store.log.checkpoint(.holes(fileID))
-        }
-        return try SparseMap(parts: parts).seek(from: plaintextOffset, toHole: toHole, length)
+        try followed?.upToDate { () throws(StoreError) in }
+        return try SparseMap(parts: parts).seek(from: plaintextOffset, toHole: toHole)
     }
-
-    /// Checks, when an open file is opened again, that its name still leads to it.
-    /// - Parameter fresh: a new descriptor of the file to which the name leads.
-    /// - Throws: `ESTALE` if this is another file with the same inode number.
-    package func confirm(_ fresh: Descriptor) throws(StoreError) { try FollowedFile(file: self).confirm(fresh) }
-
-    /// Takes over changes of another machine, if `status`, from fstat(2), shows any.
-    /// - Throws: `ESTALE` if it is another file by now.
-    package func follow(_ status: stat) throws(StoreError) { try FollowedFile(file: self).follow(status) }
 
     // MARK: Changing
 
@@ -243,6 +146,13 @@ package final class EncryptedFile: Sendable {
         try writing.withLock { (writer) throws(StoreError) in try writer.markLinked() }
     }
 
+    /// Writes at the end of a file that ends with a whole chunk.
+    /// - Throws: as `write`.
+    func writeAtEnd(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
+        var done = 0
+        while done < bytes.count { done += try write(bytes.slice(done...), at: length, workspace: workspace) }
+    }
+
     // MARK: Syncs and seals
 
     /// Does fsync(2) or fdatasync(2): makes earlier writes durable, in place or in the log.
@@ -276,20 +186,11 @@ package final class EncryptedFile: Sendable {
     /// Number of changes of length, for `seal` to compare with.
     var lengthMark: UInt64 { writing.withLock { $0.lengthChanges } }
 
-    /// The header's seal counter.
-    var sealCounter: UInt64 { writing.withLock { $0.header.sealCounter } }
-
     /// True if the file was opened for writing and is not sealed.
     package var needsSeal: Bool { writing.withLock { $0.isUnsealed } }
 
     /// True if the header authenticates the length. It does so only for durable data.
     package var isSealed: Bool { writing.withLock { $0.header.isSealed } }
-
-    /// The length in a sealed header, if the file is shorter. Nil otherwise.
-    var missedLength: UInt64? {
-        let header = writing.withLock { $0.header }
-        return header.isSealed && length < header.length ? header.length : nil
-    }
 
     /// Writes the length to the header and keeps the times. Returns false if the length has changed since `mark`, if
     /// the log has changes of the file, or if its keys are wiped.

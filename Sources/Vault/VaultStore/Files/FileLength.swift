@@ -4,8 +4,8 @@ internal import VaultFormat
 /// The plaintext length of an open file, in bytes. Readers need no lock, but a change needs the file's write lock.
 package struct FileLength: ~Copyable, Sendable {
     /// Length in bytes: from the backing file's size or, while the log has an exact length, from the log.
-    private let whole: Atomic<UInt64>
-    private let proven: Atomic<UInt64>
+    private let currentLength: Atomic<UInt64>
+    private let authenticLength: Atomic<UInt64>
     /// The length by the backing size, if a read-only store ends the file earlier. Otherwise 0.
     let stored = Atomic<UInt64>(0)
     /// True since the file was cut to its sealed length, or its torn tail was cut off. The kernel still has the old
@@ -15,18 +15,23 @@ package struct FileLength: ~Copyable, Sendable {
     let lastCheck = Atomic<Int>(0)
 
     init(_ length: UInt64, _ header: FileHeader) {
-        whole = Atomic(length)
-        proven = Atomic(header.authenticLength(of: length))
+        currentLength = Atomic(length)
+        authenticLength = Atomic(header.authenticLength(of: length))
     }
 
-    var current: UInt64 { whole.load(ordering: .acquiring) }
+    var current: UInt64 { currentLength.load(ordering: .acquiring) }
 
     /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
-    var authentic: UInt64 { proven.load(ordering: .acquiring) }
+    var authentic: UInt64 { authenticLength.load(ordering: .acquiring) }
 
-    func set(_ length: UInt64) { whole.store(length, ordering: .releasing) }
+    /// Returns the reason of an error about a file that is shorter or longer than its sealed header says.
+    package static func wrong(_ length: UInt64, expected: UInt64) -> String {
+        "it should be \(expected) bytes long, \(length) are there"
+    }
 
-    func setAuthentic(_ length: UInt64) { proven.store(length, ordering: .releasing) }
+    func set(_ length: UInt64) { currentLength.store(length, ordering: .releasing) }
+
+    func setAuthentic(_ length: UInt64) { authenticLength.store(length, ordering: .releasing) }
 
     /// Sets both lengths, the authentic one by a header that was read.
     func set(_ length: UInt64, by header: FileHeader) {

@@ -19,25 +19,9 @@ struct FileReader {
     /// Number of attempts to read a run while writers are running, before writers are locked out.
     private static let maximumRetries = 3
 
-    /// Does `EncryptedFile.read`.
-    func read(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false,
-        _ workspace: Workspace
-    ) throws(StoreError) -> Int {
-        try parts.countingDamage { () throws(StoreError) in
-            guard !store.followsWriter else {
-                return try FollowedFile(file: file).upToDate { () throws(StoreError) in
-                    try readKnown(at: plaintextOffset, into: buffer, mayCache: false, workspace)
-                }
-            }
-            return try readKnown(at: plaintextOffset, into: buffer, isAhead: isAhead, mayCache: true, workspace)
-        }
-    }
-
     /// Does `EncryptedFile.readAhead`.
-    func readAhead(at plaintextOffset: UInt64, _ workspace: Workspace) throws(StoreError) -> UInt64? {
+    func readAhead(at plaintextOffset: UInt64, _ workspace: Workspace) throws(StoreError) -> UInt64 {
         let length = min(parts.length, parts.authenticLength)
-        guard !store.followsWriter, parts.hasKeys else { return nil }
         guard plaintextOffset < length else { return .max }
         let first = layout.chunkIndex(ofPlaintextOffset: plaintextOffset)
         let start = layout.plaintextOffset(ofChunk: first)
@@ -50,10 +34,10 @@ struct FileReader {
         return read == 0 ? .max : start + UInt64(read)
     }
 
-    /// Reads up to the known length.
+    /// Does `EncryptedFile.read`, up to the known length.
     /// - Parameter mayCache: false for another machine's data, which is read again each time.
-    private func readKnown(
-        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool = false, mayCache: Bool,
+    func read(
+        at plaintextOffset: UInt64, into buffer: UnsafeMutableRawBufferPointer, isAhead: Bool, mayCache: Bool,
         _ workspace: Workspace
     ) throws(StoreError) -> Int {
         let length = parts.length

@@ -11,7 +11,7 @@ package enum FileRepair {
     /// - Throws: `.damaged` if the header does not authenticate; `.system`.
     package static func run(_ descriptor: Descriptor, in store: Store) throws(StoreError) {
         let before = try descriptor.status()
-        let file = try openAnyLength(descriptor, in: store)
+        let file = try FileOpening(descriptor, in: store).openAnyLength()
         try file.prepareForWriting(evenIfClosed: true)
         let writer = file.anyDescriptor
         let capability = BackingAttributes.capability(of: writer)
@@ -20,16 +20,5 @@ package enum FileRepair {
         _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
         try BackingAttributes.restore(writer, before, capability)
         try file.synchronize(dataOnly: false)
-    }
-
-    /// Opens a file of any length. A file shorter than its sealed header says is sealed at its remaining length.
-    private static func openAnyLength(_ descriptor: Descriptor, in store: Store) throws(StoreError) -> EncryptedFile {
-        let rest = try EncryptedFile(descriptor, in: store)
-        // Leave the file longer here, also after an unclean end, because the first writer keeps the tail.
-        if rest.parts.hasUnsealedTail { return try .open(descriptor, in: store, cutsTornTail: false) }
-        if rest.missedLength != nil {
-            try rest.writing.withLock { (writer) throws(StoreError) in try writer.sealRest() }
-        }
-        return try .open(descriptor, in: store)
     }
 }

@@ -97,14 +97,14 @@ struct FileWriter: ~Copyable {
     }
 
     /// Adopts a header that this process has written.
-    private mutating func adopt(_ header: FileHeader) {
+    private mutating func setHeader(_ header: FileHeader) {
         self.header = header
         switch phase {
         case .sealed where !header.isSealed: phase = .unsealed(awaited: nil)
         case .unsealed where header.isSealed: phase = .sealed
         case .reading, .sealed, .unsealed: break
         }
-        parts.records.adopt(header)
+        parts.records.setHeader(header)
     }
 
     /// Opens the file for writing, unless it is open. The first writer of a file that is longer than sealed cuts it
@@ -160,7 +160,7 @@ struct FileWriter: ~Copyable {
             written = bytes
         }
         parts.syncs.countWrite()
-        adopt(header)
+        setHeader(header)
     }
 
     /// Clears the sealed flag before the length changes. The durable length stays, to tell a power cut from damage.

@@ -1,6 +1,6 @@
 internal import FileSystem
-internal import Glibc
-internal import LinuxSystem
+package import Glibc
+package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
@@ -47,18 +47,22 @@ package struct FollowedFile {
         }
     }
 
-    /// Does `EncryptedFile.follow`.
+    /// Takes over changes of another machine, if `status`, from fstat(2), shows any.
+    /// - Throws: `ESTALE` if it is another file by now.
+    package func follow(_ status: stat) throws(StoreError) { try follow(status, isRetry: false) }
+
     /// - Parameter isRetry: true to read the header even if the status shows no change.
-    func follow(_ status: stat, isRetry: Bool = false) throws(StoreError) {
-        guard store.followsWriter else { return }
+    private func follow(_ status: stat, isRetry: Bool) throws(StoreError) {
         let found = store.foundChanges?.refreshed(isRetry: isRetry)
         try file.writing.withLock { (writer) throws(StoreError) in
             try writer.follow(status, found, isRetry: isRetry)
         }
     }
 
-    /// Does `EncryptedFile.confirm`.
-    func confirm(_ fresh: Descriptor) throws(StoreError) {
+    /// Checks, when an open file is opened again, that its name still leads to it.
+    /// - Parameter fresh: a new descriptor of the file to which the name leads.
+    /// - Throws: `ESTALE` if this is another file with the same inode number.
+    package func confirm(_ fresh: Descriptor) throws(StoreError) {
         try Self.retryingDamage(in: store, reader: fresh) { () throws(StoreError) in
             let header = try StoredHeader(of: fresh, keyRing: store.keyRing).header
             guard header.fileID == parts.fileID else { throw .system(.staleNFSFileHandle) }
@@ -94,10 +98,10 @@ extension FileWriter {
         let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
         let isCut = header.isSealed && newLength < header.length
         if isCut, found?.files[parts.fileID]?.exactLength == nil {
-            throw .damaged(EncryptedFile.wrongLength(newLength, expected: header.length))
+            throw .damaged(FileLength.wrong(newLength, expected: header.length))
         }
         parts.lengths.set(newLength, by: header)
-        parts.records.adopt(header)
+        parts.records.setHeader(header)
         if let found { adopt(found, UInt64(clamping: status.st_size), &header) }
         follow(header, now)
     }

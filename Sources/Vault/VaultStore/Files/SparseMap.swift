@@ -41,14 +41,28 @@ struct SparseMap {
         }
     }
 
-    /// Does `EncryptedFile.seek`, once everything is in place.
+    /// Does `EncryptedFile.seek`.
+    func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
+        let length = parts.length
+        guard plaintextOffset < length else { return nil }
+        guard parts.records.isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        if parts.isLogged {
+            // Only the store knows where its holes are.
+            if parts.store.isReadOnly { return toHole ? length : plaintextOffset }
+            try parts.store.log.checkpoint(.holes(parts.fileID))
+        }
+        return try seekInPlace(from: plaintextOffset, toHole: toHole, length)
+    }
+
+    /// Does `seek`, once everything is in place.
     ///
     /// Everything past the length in a sealed header is data, because a program that skips holes must read there and
     /// get `EIO`. With a hole or ENXIO it would make a longer file, as stat(2) shows it, without an error.
     /// - Parameters:
     ///   - plaintextOffset: before `length`.
     ///   - length: of the file.
-    func seek(from plaintextOffset: UInt64, toHole: Bool, _ length: UInt64) throws(StoreError) -> UInt64? {
+    private func seekInPlace(from plaintextOffset: UInt64, toHole: Bool, _ length: UInt64) throws(StoreError) -> UInt64?
+    {
         let authentic = min(length, parts.authenticLength)
         if plaintextOffset < authentic,
             let found = try seek(from: plaintextOffset, toHole: toHole, before: authentic), found < authentic

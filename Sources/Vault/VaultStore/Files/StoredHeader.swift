@@ -20,7 +20,7 @@ package struct StoredHeader {
         descriptor.dropOldPages(status)
         let bytes = try descriptor.read(at: 0, count: FileHeader.size)
         guard bytes.count == FileHeader.size else { throw .damaged("header: cut short") }
-        (header, keys) = try keyRing.openHeader(bytes)
+        (header, keys) = try keyRing.unwrapHeader(bytes)
         backingSize = UInt64(status.st_size)
     }
 

@@ -207,10 +207,10 @@ extension KeyRing {
     }
 
     /// Authenticates a header of 128 bytes.
-    func openHeader(_ bytes: [UInt8]) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
+    func unwrapHeader(_ bytes: [UInt8]) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
         let header = try StoreError.ofFormat(FileHeader.parse(bytes, epochs: epochs))
         let cipher = try wrapCipher(of: header)
-        return try StoreError.ofFormat((header, try header.openKeys(classCipher: cipher, vault: vault)))
+        return try StoreError.ofFormat((header, try header.unwrapKeys(classCipher: cipher, vault: vault)))
     }
 
     /// Makes a record for a new directory of the current epoch. Returns it with the directory's keys.
@@ -234,9 +234,9 @@ extension KeyRing {
 extension DirectoryRecord {
     /// Authenticates the record and derives the directory's keys.
     /// - Throws: `.damaged`; `.locked` if the key of its class is forgotten.
-    package func openKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
+    package func unwrapKeys(_ keyRing: KeyRing) throws(StoreError) -> DirectoryKeys {
         let cipher = try keyRing.classCipher(protectionClass, epoch: epoch)
-        return try StoreError.ofFormat(openKeys(classCipher: cipher, vault: keyRing.vault))
+        return try StoreError.ofFormat(unwrapKeys(classCipher: cipher, vault: keyRing.vault))
     }
 }
 

@@ -1,5 +1,6 @@
 internal import Glibc
 internal import LinuxSystem
+internal import Synchronization
 internal import SystemPackage
 internal import VaultFormat
 
@@ -144,7 +145,7 @@ package struct LogRecovery {
 
     private mutating func putInPlace(_ changes: LoggedChanges, _ found: LoggedFiles.Candidate) throws(StoreError) {
         let file = try EncryptedFile(try found.open(in: store), in: store)
-        let sealCounter = file.sealCounter
+        let sealCounter = file.writing.withLock { $0.header.sealCounter }
         if changes.outdated(sealCounter) > 0 { hasOutdatedEntries = true }
         if changes.sealCounter < sealCounter { return }
         do throws(StoreError) {

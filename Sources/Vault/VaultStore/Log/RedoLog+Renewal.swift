@@ -42,7 +42,7 @@ extension RedoLog {
         // The log can acknowledge entries only if its name is durable.
         if let fault = writing.access({ $0.phase.fault }) { throw fault }
         faults.clear(.log)
-        schedule.completeRenewal()
+        schedule.countRenewal()
     }
 
     /// - Parameter log: a new file with the name `temporary`.

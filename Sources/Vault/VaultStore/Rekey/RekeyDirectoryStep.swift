@@ -21,7 +21,7 @@ struct RekeyDirectoryStep {
         func keys(_ bytes: [UInt8]) throws(StoreError) -> DirectoryKeys {
             let record = try steps.keyRing.parseRecord(bytes)
             guard record.isRoot == step.path.isEmpty else { throw .damaged("vaultfs.rekey: a root's record elsewhere") }
-            return try record.openKeys(steps.keyRing)
+            return try record.unwrapKeys(steps.keyRing)
         }
         (oldKeys, newKeys) = (try keys(step.oldRecord), try keys(step.newRecord))
         guard isUndoing else { return }

@@ -41,12 +41,12 @@ package struct RekeySteps: Sendable {
     /// Completes or undoes a step left by a killed rekey, when the vault is opened for writing.
     /// - Throws: `.damaged` for a file that does not authenticate, and if the step can be neither done nor undone. Then
     ///   the file stays.
-    static func completeOrUndo(in root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
+    static func finishOrUndo(in root: Descriptor, keyRing: KeyRing, writerLock: WriterLock?) throws(StoreError) {
         let steps = RekeySteps(root: root, keyRing: keyRing) { (_) throws(StoreError) in try writerLock?.verify() }
         guard let steps, let intent = try steps.read() else { return }
         let before = try root.status()
         // Ignore the reason if it was undone, because the next rekey tries it again and reports the reason.
-        _ = try steps.completeOrUndo(intent)
+        _ = try steps.finishOrUndo(intent)
         futimens(root.fd, [before.st_atim, before.st_mtim])
     }
 
@@ -58,13 +58,13 @@ package struct RekeySteps: Sendable {
         let reserve = try reserve(space + Self.leastSpace)
         defer { root.removeQuietly(reserve) }
         try write(intent)
-        if let failure = try completeOrUndo(intent) { throw failure }
+        if let failure = try finishOrUndo(intent) { throw failure }
     }
 
     /// Does the step or undoes it, and removes the intent. The intent stays until either is complete. Both can continue
     /// after a kill.
     /// - Returns: the error because of which the step was undone.
-    private func completeOrUndo(_ intent: RekeyIntent) throws(StoreError) -> StoreError? {
+    private func finishOrUndo(_ intent: RekeyIntent) throws(StoreError) -> StoreError? {
         var failure: StoreError?
         do throws(StoreError) {
             try performInReserve(intent)

@@ -84,7 +84,7 @@ package final class Store: Sendable {
             try RekeySteps.checkComplete(in: root, keyRing: keyRing)
         } else {
             // Before anything is looked up, made or swept.
-            try RekeySteps.completeOrUndo(in: root, keyRing: keyRing, writerLock: writerLock)
+            try RekeySteps.finishOrUndo(in: root, keyRing: keyRing, writerLock: writerLock)
         }
         let type = FileSystemType(of: root)
         let isOnFuse = type == .fuse

@@ -271,7 +271,7 @@ extension VaultDirectory {
         guard configuration.slots.contains(where: { $0.kind == secret.kind }) else { throw .noSlot(path, secret.kind) }
         let opened: (masterKey: SecretBytes, slot: KeySlot)?
         do throws(FormatError) {
-            opened = try configuration.openMasterKey(with: secret, at: now, choice: choice, onTry: onTry)
+            opened = try configuration.unwrapMasterKey(with: secret, at: now, choice: choice, onTry: onTry)
         } catch {
             if error.kind == .tooCostly { throw .tooCostly(path, error.reason) }
             throw VaultError(error, configuration: path.appending(entry: Self.configurationEntry))
@@ -316,7 +316,7 @@ extension VaultDirectory {
         try claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
         try VaultError.wrapping("cannot continue the rekey of", path) { () throws(StoreError) in
-            try RekeySteps.completeOrUndo(in: descriptor, keyRing: keyRing, writerLock: writerLock)
+            try RekeySteps.finishOrUndo(in: descriptor, keyRing: keyRing, writerLock: writerLock)
         }
     }
 }

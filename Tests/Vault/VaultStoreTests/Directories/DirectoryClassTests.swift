@@ -35,7 +35,7 @@ import VaultFormat
     /// Reads the class on disk, from an authentic record.
     private func recordClass(of path: String = "vaultfs.dir") throws -> ProtectionClass {
         let record = try DirectoryRecord.parse(try fixture.bytes(path))
-        _ = try record.openKeys(
+        _ = try record.unwrapKeys(
             classCipher: fixture.keyRing.classCipher(record.protectionClass), vault: fixture.keyRing.vault)
         return record.protectionClass
     }

@@ -122,7 +122,7 @@ import VaultFormat
     /// Truncates to 0, and expects the file to work like a new one.
     private func expectEmptied(_ fixture: TestStore, _ store: Store) throws {
         let descriptor = try Descriptor(at: fixture.root, Component(ascii(fixture.entry("file"))), flags: O_RDWR)
-        let file = try EncryptedFile.openTruncated(descriptor, class: .complete, in: store)
+        let file = try FileOpening(descriptor, in: store).openTruncated(class: .complete)
         #expect(file.length == 0)
         try store.log.checkpoint(.due)
         #expect(try fixture.bytes().count == 128)

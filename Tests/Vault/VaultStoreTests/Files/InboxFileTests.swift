@@ -19,7 +19,7 @@ import VaultFormat
         keyRing.forget()
         let entry = try Component(ascii(vault.entry("file")))
         let descriptor = try Descriptor(at: vault.root, entry, flags: O_RDWR | O_CREAT | O_EXCL, mode: 0o600)
-        let file = try EncryptedFile.create(in: descriptor, class: .inbox, store: store)
+        let file = try FileOpening(descriptor, in: store).create(class: .inbox)
         try file.put(content, at: 0)
         if isSealed {
             try store.log.checkpoint(.due)

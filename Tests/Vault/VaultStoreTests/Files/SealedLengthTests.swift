@@ -30,7 +30,7 @@ import Testing
         }
 
         func open(in store: Store) throws -> EncryptedFile {
-            try EncryptedFile.open(try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store)
+            try FileOpening(try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store).open()
         }
 
         /// Expects a writing store to open the file at its sealed length. Checks the vault once the file is closed.
@@ -65,7 +65,7 @@ import Testing
         case .chunks:
             try vault.write { writer in
                 let descriptor = try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY)
-                let file = try EncryptedFile.open(descriptor, in: writer.store)
+                let file = try FileOpening(descriptor, in: writer.store).open()
                 try file.put(pattern(Self.added), at: length)
                 writer.store.durability.sealer.add(file)
             }
@@ -158,8 +158,9 @@ import Testing
         let reading = try Store(root: directory.root, keyRing: vault.keyRing, cacheSize: 0, isReadOnly: true)
         for store in [reading, try vault.openStore()] {
             damage {
-                _ = try EncryptedFile.open(
-                    try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store)
+                _ = try FileOpening(
+                    try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY), in: store
+                ).open()
             }
         }
     }

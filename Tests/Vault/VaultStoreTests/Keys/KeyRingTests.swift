@@ -78,11 +78,11 @@ import VaultFormat
         let made = try make()
         #expect(
             made.bytes[5...6] == [2, 1] && early.bytes[5...6] == [2, 1] && made.bytes[64..<96] != early.bytes[64..<96])
-        #expect(throws: StoreError.locked) { _ = try ring.openHeader(made.bytes) }
+        #expect(throws: StoreError.locked) { _ = try ring.unwrapHeader(made.bytes) }
         #expect(throws: StoreError.locked) { _ = try ring.makeHeader(.complete) }
         try ring.restore(masterKey: masterKey)
         for (bytes, keys) in [early, made] {
-            let opened = try ring.openHeader(bytes)
+            let opened = try ring.unwrapHeader(bytes)
             #expect(opened.keys.attributeKey.hasSameBytes(as: keys.attributeKey))
             #expect(opened.header.protectionClass == .unlessOpen)
         }

@@ -192,8 +192,9 @@ import VaultFormat
             let made = try writer.directory("directory made meanwhile")
             try made.makeLink(ascii("link"), target: ascii("elsewhere"), owner: nil)
             let entry = try writer.root.encode(ascii("chunk")).entry
-            let old = try EncryptedFile.open(
-                Descriptor(at: writer.root.descriptor, entry, flags: O_RDONLY), in: writer.store)
+            let old = try FileOpening(
+                Descriptor(at: writer.root.descriptor, entry, flags: O_RDONLY), in: writer.store
+            ).open()
             try writer.write(3, to: old, at: 100_000)
             try old.changeClass(to: .none)
             writer.store.durability.sealer.sealAll()

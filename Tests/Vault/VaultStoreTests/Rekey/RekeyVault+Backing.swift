@@ -13,7 +13,7 @@ extension RekeyVault {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         return try plaintextPath.split(separator: "/").reduce(vault) { backing, name in
             let bytes = try VerifierVault.contents(backing + "/vaultfs.dir")
-            let keys = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs).openKeys(keyRing)
+            let keys = try DirectoryRecord.parse(bytes, epochs: keyRing.epochs).unwrapKeys(keyRing)
             let encoded = try EntryName.encode(Array(name.utf8), keys: keys)
             return backing + "/" + String(decoding: encoded.entry, as: UTF8.self)
         }

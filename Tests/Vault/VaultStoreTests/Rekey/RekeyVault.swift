@@ -151,7 +151,7 @@ final class RekeyVault {
                 (shown.contents, shown.protectionClass) = (found.target, found.class.rawValue)
             case S_IFREG where status.st_size >= 128:
                 let descriptor = try Descriptor(at: backing, entry, flags: O_RDONLY)
-                let file = try EncryptedFile.open(descriptor, in: store)
+                let file = try FileOpening(descriptor, in: store).open()
                 shown.contents = try file.contents()
                 shown.protectionClass = file.protectionClass.rawValue
                 shown.attributes = try attributes(of: descriptor, file.keys.attributeKey)

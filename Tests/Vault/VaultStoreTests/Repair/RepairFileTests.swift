@@ -138,7 +138,7 @@ import Testing
         try vault.write { writer in
             let descriptor = try Descriptor(
                 at: writer.store.root, Component(Array(vault.entry("f").utf8)), flags: O_RDONLY)
-            let file = try EncryptedFile.open(descriptor, in: writer.store)
+            let file = try FileOpening(descriptor, in: writer.store).open()
             try file.put(pattern(count - sealed), at: sealed)
             writer.store.durability.sealer.add(file)
         }
@@ -164,7 +164,7 @@ import Testing
         try vault.write { writer in
             let descriptor = try Descriptor(
                 at: writer.store.root, Component(Array(vault.entry("f").utf8)), flags: O_RDONLY)
-            let file = try EncryptedFile.open(descriptor, in: writer.store)
+            let file = try FileOpening(descriptor, in: writer.store).open()
             #expect(file.length == UInt64(left))
             #expect(try file.get(8192) == Array(Self.content[..<8192]))
             damage { _ = try file.get(100, at: 8192) }

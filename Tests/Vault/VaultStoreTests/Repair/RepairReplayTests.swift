@@ -77,7 +77,7 @@ import Testing
         try vault.write { writer in
             let descriptor = try Descriptor(
                 at: writer.store.root, Component(Array(vault.entry("f").utf8)), flags: O_RDONLY)
-            try writer.write(30_000, to: try EncryptedFile.open(descriptor, in: writer.store), at: 10_000)
+            try writer.write(30_000, to: try FileOpening(descriptor, in: writer.store).open(), at: 10_000)
         }
         let whole = try #require(try vault.tree()["f"])
         try vault.edit(path) { $0.replaceSubrange(..<128, with: older) }

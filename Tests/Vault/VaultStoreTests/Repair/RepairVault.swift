@@ -57,7 +57,7 @@ extension VerifierVault {
             case S_IFREG:
                 let file = try Descriptor(at: directory, entry, flags: O_RDONLY)
                 // A damaged file counts as empty.
-                found[shown] = (try? EncryptedFile.open(file, in: store).contents()) ?? []
+                found[shown] = (try? FileOpening(file, in: store).open().contents()) ?? []
             default: break
             }
         }

@@ -61,7 +61,7 @@ import VaultFormat
             let bytes = try Data(contentsOf: URL(fileURLWithPath: path.appending("vaultfs.dir").string))
             let record = try DirectoryRecord.parse(Array(bytes))
             #expect(record.isRoot && record.protectionClass == .complete)
-            _ = try record.openKeys(classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
+            _ = try record.unwrapKeys(classCipher: keyRing.classCipher(.complete), vault: keyRing.vault)
         }
     }
 

@@ -16,7 +16,7 @@ import VaultFormat
         let bytes = try Data(contentsOf: URL(fileURLWithPath: vault.path.appending("vaultfs.dir").string))
         let record = try DirectoryRecord.parse(Array(bytes))
         #expect(record.isRoot)
-        _ = try record.openKeys(classCipher: keyRing.classCipher(record.protectionClass), vault: keyRing.vault)
+        _ = try record.unwrapKeys(classCipher: keyRing.classCipher(record.protectionClass), vault: keyRing.vault)
     }
 
     @Test("nothing there")

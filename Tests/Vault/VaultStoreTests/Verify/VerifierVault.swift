@@ -66,7 +66,7 @@ final class VerifierVault {
         let store = try openStore()
         for path in plaintextPaths {
             let reader = try Descriptor(path: FilePath(bytes: Array(backing(path).utf8)), flags: O_RDONLY)
-            try EncryptedFile.open(reader, in: store).put(bytes, at: 0)
+            try FileOpening(reader, in: store).open().put(bytes, at: 0)
         }
         #expect(store.log.usedSize > 0)
     }
@@ -105,7 +105,7 @@ final class VerifierVault {
 
     func keys(ofDirectory directory: String) throws -> DirectoryKeys {
         let record = try DirectoryRecord.parse(Self.contents(directory + "/vaultfs.dir"))
-        return try record.openKeys(classCipher: keyRing.classCipher(record.protectionClass), vault: keyRing.vault)
+        return try record.unwrapKeys(classCipher: keyRing.classCipher(record.protectionClass), vault: keyRing.vault)
     }
 
     static func contents(_ path: String) throws -> [UInt8] {
