@@ -36,8 +36,6 @@ package final class Verifier {
     var hasOutdatedEntries = false
     /// True if the log has changes of a file that cannot be opened.
     var hasLostChanges = false
-    /// False during repeated checks of an object.
-    private var isFirstCheck = true
     /// True if a daemon may be writing.
     package let isInUse: Bool
     /// True if files and directories left incomplete by a power cut will be completed, by the next mount or by the
@@ -45,10 +43,8 @@ package final class Verifier {
     let isCompleted: Bool
     /// Checks a large file together with the thread of the walk.
     private(set) var helper: RequestHelper?
-    /// Findings that await confirmation.
-    private var unconfirmed: [VerifierFinding]?
-    /// The file of the current check, which may be repeated.
-    private var lastSeen: FileIdentity?
+    /// The check whose findings await confirmation. Nil while findings are handed out at once.
+    private var current: Check?
     private let directory: VaultDirectory
     private var filesSeen: Set<FileIdentity> = []
     private var onFinding: (VerifierFinding) -> Void = { _ in }
@@ -123,7 +119,8 @@ package final class Verifier {
 
     /// Returns a file's changes in the log. In use, they may be a second old, but a repeated check gets the newest.
     func logged(_ fileID: UInt64) -> FileLog.Content? {
-        guard let found = changes?.refreshed(isRetry: !isFirstCheck), let changes = found.files[fileID] else {
+        guard let found = changes?.refreshed(isRetry: current?.isRepeated == true), let changes = found.files[fileID]
+        else {
             return nil
         }
         return FileLog.Content(changes: changes, log: found.log)
@@ -140,9 +137,9 @@ package final class Verifier {
     func isFirstVisit(_ status: stat) -> Bool {
         guard status.st_nlink > 1 else { return true }
         let identity = FileIdentity(status)
-        if identity == lastSeen { return true }
-        lastSeen = isInUse ? identity : nil
+        if current?.file == identity { return true }
         if filesSeen.contains(identity) { return false }
+        current?.file = identity
         if filesSeen.count < Self.rememberedFiles { filesSeen.insert(identity) }
         return true
     }
@@ -162,7 +159,7 @@ package final class Verifier {
             kind: kind, path: Array(shown.joined(separator: [UInt8(ascii: "/")])),
             backingPath: Array(backing.joined(separator: [UInt8(ascii: "/")])), attribute: attribute,
             plaintextOffset: plaintextOffset, plaintextCount: count, message: message, remedy: remedy)
-        if unconfirmed == nil { handOut(finding) } else { unconfirmed?.append(finding) }
+        if current == nil { handOut(finding) } else { current?.findings.append(finding) }
     }
 
     private func handOut(_ finding: VerifierFinding) {
@@ -178,14 +175,15 @@ package final class Verifier {
         var last: [VerifierFinding] = []
         // The findings common to all checks.
         var always: [VerifierFinding]?
-        defer { isFirstCheck = true }
-        for number in 0..<Self.maximumChecks {
+        var next = Check()
+        for _ in 0..<Self.maximumChecks {
             totals = before
-            unconfirmed = []
-            isFirstCheck = number == 0
+            current = next
             check()
-            let found = unconfirmed ?? []
-            unconfirmed = nil
+            let done = current ?? next
+            current = nil
+            next = Check(isRepeated: true, file: done.file)
+            let found = done.findings
             if found == last || found.isEmpty {
                 for finding in found { handOut(finding) }
                 return
@@ -220,6 +218,17 @@ package final class Verifier {
         report(
             kind, object, "\(what): \(reason)", attribute: attribute, at: plaintextOffset,
             remedy: kind == .damaged ? remedy : nil)
+    }
+}
+
+extension Verifier {
+    /// One check of an object. Its findings are confirmed by another check.
+    private struct Check {
+        /// True if an earlier check of this object had findings.
+        var isRepeated = false
+        /// The file with several names that it has read. A repeated check reads the file again.
+        var file: FileIdentity?
+        var findings: [VerifierFinding] = []
     }
 }
 

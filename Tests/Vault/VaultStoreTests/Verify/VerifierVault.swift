@@ -72,9 +72,11 @@ final class VerifierVault {
     }
 
     /// Returns a verifier's findings and totals.
-    func findings() throws -> (findings: [VerifierFinding], totals: VerifierTotals) {
+    /// - Parameter isInUse: true as while a daemon has the vault.
+    func findings(isInUse: Bool = false) throws -> (findings: [VerifierFinding], totals: VerifierTotals) {
         var findings: [VerifierFinding] = []
-        let verifier = try Verifier(directory: VaultDirectory.open(FilePath(path)), masterKey: masterKey)
+        let verifier = try Verifier(
+            directory: VaultDirectory.open(FilePath(path)), masterKey: masterKey, isInUse: isInUse)
         let totals = try verifier.run(onFinding: { findings.append($0) })
         return (findings, totals)
     }
