@@ -38,7 +38,7 @@ final class FuseServer: Sendable {
     let commandOpens = DeferredOpens(mostThreads: 32)
     let scheduler = WorkerScheduler()
     /// Wakes the thread that works beside the workers.
-    let secondWake: LinuxSystem.Semaphore
+    let helperWake: LinuxSystem.Semaphore
     let ahead: ReadAhead
     let helper: RequestHelper
     /// Size of the block cache, in bytes.
@@ -76,9 +76,9 @@ final class FuseServer: Sendable {
         kernelChecks = geteuid() == 0 || !(options.isPrivate && fileSystem.checksAccess)
         maximumRead = options.maximumRead
         self.logger = logger
-        secondWake = LinuxSystem.Semaphore()
-        ahead = ReadAhead(wake: secondWake)
-        helper = RequestHelper(wake: secondWake)
+        helperWake = LinuxSystem.Semaphore()
+        ahead = ReadAhead(wake: helperWake)
+        helper = RequestHelper(wake: helperWake)
         var key = pthread_key_t()
         pthread_key_create(&key, nil)
         workerKey = key
@@ -163,7 +163,7 @@ final class FuseServer: Sendable {
             var wiped = 0
             while fuse_session_exited(session) == 0 {
                 wipeIfAsked(worker, &wiped)
-                guard secondWake.wait() else { continue }
+                guard helperWake.wait() else { continue }
                 helper.serve(worker.workspace)
                 guard let work = ahead.next() else { continue }
                 helper.useAllCores()

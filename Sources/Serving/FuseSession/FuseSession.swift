@@ -158,7 +158,7 @@ package final class FuseSession: @unchecked Sendable {
         server.ignoreWakeSignal()
         let sealer = try? BackgroundThread { [server] in server.fileSystem.runInBackground() }
         let workers = startWorkers()
-        let helpers = startHelpers()
+        let helpers = startThreadsBesideWorkers()
         let request = try? BackgroundThread { [self] in requestFirstAnswer() }
         if request == nil { endEarly() }
         let isAnswering = firstAnswer.wait { $0 }
@@ -167,7 +167,7 @@ package final class FuseSession: @unchecked Sendable {
         if isAnswering { whenAnswering() }
         for thread in workers { thread.join() }
         server.scheduler.dismiss()
-        server.secondWake.post()
+        server.helperWake.post()
         server.fileSystem.endDeferred()
         server.quickOpens.end()
         server.commandOpens.end()
@@ -203,7 +203,7 @@ package final class FuseSession: @unchecked Sendable {
 
     /// Starts the watch over the single worker, the thread of delayed refusals, the one that works beside the workers,
     /// and those of due notifications. `endNotifications` ends the last ones.
-    private func startHelpers() -> [BackgroundThread] {
+    private func startThreadsBesideWorkers() -> [BackgroundThread] {
         let watch = try? BackgroundThread { [self] in
             server.scheduler.watch { FuseServer.isRequestThere(session) }
         }

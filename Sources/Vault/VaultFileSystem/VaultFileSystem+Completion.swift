@@ -21,13 +21,13 @@ extension VaultFileSystem {
 
     /// Runs `body`, a rename of `objects`. Counts it, because a walk may miss an incomplete object or a directory that
     /// moves.
-    func moving<Result>(
+    func countMove<Result>(
         _ objects: @autoclosure () throws(StoreError) -> [stat], _ body: () throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         guard let completion = store.completion, try objects().contains(where: Self.mayBeIncomplete) else {
             return try body()
         }
-        return try completion.moving(body)
+        return try completion.countMove(body)
     }
 
     /// Completes everything in the vault, pausing while the vault is locked. The body of a thread.

@@ -121,7 +121,7 @@ extension VaultFileSystem {
         case .hardLink(let id):
             try atName(of: try nodes.node(id)) { (oldDirectory, entry) throws(StoreError) in
                 // When the old name is removed, the completion walk may have passed the new one already.
-                try moving([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
+                try countMove([try oldDirectory.status(of: entry)]) { () throws(StoreError) in
                     try directory.link(name, to: entry, in: oldDirectory, owner: owner)
                 }
             }
@@ -146,8 +146,8 @@ extension VaultFileSystem {
         let status = try directory.status(of: encoded.entry)
         try admitName(of: status, in: parentNode)
         let name = NodeName(parent: parentNode, entry: encoded.entry)
-        try losing(name, status, in: directory) { () throws(StoreError) in
-            try closingFiles(of: status) { () throws(StoreError) in
+        try removeName(name, status, in: directory) { () throws(StoreError) in
+            try sealAndRetry(of: status) { () throws(StoreError) in
                 // On some stores a removal needs space too (btrfs).
                 try withSpace { () throws(StoreError) in
                     if isDirectory { return try directory.removeDirectory(encoded) }
@@ -193,9 +193,9 @@ extension VaultFileSystem {
         let replaced = !isExchange && flags & linux_RENAME_NOREPLACE == 0 && !isSame ? target : nil
         let oldName = NodeName(parent: oldNode, entry: encoded.entry)
         let movedName = NodeName(parent: newNode, entry: newEncoded.entry)
-        try losing(movedName, replaced, in: newDirectory) { () throws(StoreError) in
-            try moving([source, exchanged].compactMap(\.self)) { () throws(StoreError) in
-                try closingFiles(of: source) { () throws(StoreError) in
+        try removeName(movedName, replaced, in: newDirectory) { () throws(StoreError) in
+            try countMove([source, exchanged].compactMap(\.self)) { () throws(StoreError) in
+                try sealAndRetry(of: source) { () throws(StoreError) in
                     try withSpace { () throws(StoreError) in
                         try oldDirectory.rename(
                             encoded, to: newDirectory, as: newEncoded, flags: flags, owner: caller.owner)
@@ -218,7 +218,7 @@ extension VaultFileSystem {
     /// Runs a rename or a removal. SMB refuses to rename or remove a directory while a file below it is open, and
     /// closed files stay open here until they are sealed. So after a refusal, seals them and tries again. Also waits
     /// for last closes, because the kernel notifies of them only after close(2) has returned. The caller holds no lock.
-    private func closingFiles(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
+    private func sealAndRetry(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
         func isDone() throws(StoreError) -> Bool {
             do throws(StoreError) {
                 try change()
@@ -258,28 +258,28 @@ extension VaultFileSystem {
 
     /// Runs `body`, which removes a name of an object, then updates the table.
     /// - Parameter status: the object's attributes before. Nil if there is no object.
-    private func losing(
+    private func removeName(
         _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         guard let status else { return try body() }
-        try losing(name, status, nodes.find(status), in: directory, body)
+        try removeName(name, status, nodes.find(status), in: directory, body)
         if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) }
     }
 
-    private func losing(
+    private func removeName(
         _ name: NodeName<Node>, _ status: stat, _ node: Node?, in directory: OpenDirectory,
         _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         guard let node else { return try body() }
         // Hold no descriptor of the file, because NFS keeps a removed open file under another name.
-        if node.isDirectory || status.st_nlink <= 1 { return try losingLast(name, node, body) }
+        if node.isDirectory || status.st_nlink <= 1 { return try removeLastName(name, node, body) }
         // Hold the inode until the table knows, because other threads may remove the other names at the same time.
         let pin = try? Descriptor(at: directory.descriptor, name.entry, flags: linux_O_PATH)
         try body()
         finishRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
     }
 
-    private func losingLast(
+    private func removeLastName(
         _ name: NodeName<Node>, _ node: Node, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         // stat(2) of "." must still work for a program in a removed directory.

@@ -338,7 +338,7 @@ import VaultFormat
         let cut = try system.lookUp(ascii("other"), in: .root).id
         _ = try system.make(ascii("link"), in: .root, .hardLink(of: cut), for: vault.caller)
         #expect(completion.moves == 4)
-        try completion.moving { () throws(StoreError) in #expect(!completion.finish(ifStill: 4)) }
+        try completion.countMove { () throws(StoreError) in #expect(!completion.finish(ifStill: 4)) }
         #expect(!completion.finish(ifStill: 4))
         system.completeEverything()
         #expect(!completion.isActive)

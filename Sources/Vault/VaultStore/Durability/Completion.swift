@@ -59,7 +59,7 @@ package final class Completion: Sendable {
     /// Runs `body`, which opens a file and cuts off its torn tail, or makes the file. Keeps other threads from the
     /// file's end meanwhile. Once checked, a file's tail counts as intact.
     /// - Parameter body: called with true if it must check the tail.
-    func proving<Result>(
+    func openProven<Result>(
         _ descriptor: Descriptor, _ body: (_ mustCheck: Bool) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         let identity = FileIdentity(try descriptor.status())
@@ -76,7 +76,7 @@ package final class Completion: Sendable {
     package func proveTail(_ entry: Component, in parent: Descriptor, in store: Store) throws(StoreError) -> Bool {
         let reader = try Descriptor(at: parent, entry, flags: O_RDONLY | O_NONBLOCK)
         guard try StoredHeader.mayHaveTornTail(reader, store.layout) else { return false }
-        return try proving(reader) { (mustCheck) throws(StoreError) -> Bool in
+        return try openProven(reader) { (mustCheck) throws(StoreError) -> Bool in
             guard mustCheck else { return false }
             let file = try FileOpening(reader, in: store).open(cutsTornTail: true)
             try file.prepareForWriting(evenIfClosed: true)
@@ -221,7 +221,7 @@ package final class Completion: Sendable {
 
     /// Runs `body`, a rename of something that a running walk may miss in both directories.
     /// - Throws: the error of `body`.
-    package func moving<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+    package func countMove<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         state.access { $0.moving += 1 }
         defer {
             state.access { state in

@@ -16,7 +16,7 @@ package struct FileOpening {
     /// - Throws: `.damaged` if the header does not authenticate, or if the file is shorter than 128 bytes or than
     ///   sealed.
     package func open() throws(StoreError) -> EncryptedFile {
-        try proving { (mustCheck) throws(StoreError) in try open(cutsTornTail: mustCheck) }
+        try openProven { (mustCheck) throws(StoreError) in try open(cutsTornTail: mustCheck) }
     }
 
     func open(cutsTornTail: Bool) throws(StoreError) -> EncryptedFile {
@@ -70,7 +70,7 @@ package struct FileOpening {
     /// open for reading and writing.
     /// - Throws: `.locked` without the keys; `.damaged` if a full header does not authenticate; `.system` with errno.
     package func openTruncated(class parentClass: ProtectionClass) throws(StoreError) -> EncryptedFile {
-        try proving { (_) throws(StoreError) in
+        try openProven { (_) throws(StoreError) in
             guard try descriptor.status().st_size >= off_t(ChunkLayout.headerSize) else {
                 return try makeFile(parentClass)
             }
@@ -83,14 +83,14 @@ package struct FileOpening {
     /// Writes the header of a new, empty file. The descriptor is open for reading and writing.
     /// - Throws: `.locked` without the keys; `.system` with errno.
     package func create(class protectionClass: ProtectionClass) throws(StoreError) -> EncryptedFile {
-        try proving { (_) throws(StoreError) in try makeFile(protectionClass) }
+        try openProven { (_) throws(StoreError) in try makeFile(protectionClass) }
     }
 
     /// Runs `body`, which opens the file. With true, it must cut off a torn tail or write the content anew, because
     /// later opens do not check the tail again.
-    private func proving(_ body: (Bool) throws(StoreError) -> EncryptedFile) throws(StoreError) -> EncryptedFile {
+    private func openProven(_ body: (Bool) throws(StoreError) -> EncryptedFile) throws(StoreError) -> EncryptedFile {
         guard let completion = store.completion, completion.isActive else { return try body(store.followsUncleanEnd) }
-        return try completion.proving(descriptor, body)
+        return try completion.openProven(descriptor, body)
     }
 
     private func makeFile(_ protectionClass: ProtectionClass) throws(StoreError) -> EncryptedFile {

@@ -45,7 +45,7 @@ extension FileWriter {
         guard !overflow, end <= Self.largestLength else { throw .system(.fileTooLarge) }
         try prepare()
         guard plaintextOffset > length else { return try writeChunks(data, at: plaintextOffset, workspace) }
-        return try growing(workspace) { (writer) throws(StoreError) in
+        return try grow(workspace) { (writer) throws(StoreError) in
             try writer.extend(to: plaintextOffset, workspace)
             return try writer.writeChunks(data, at: plaintextOffset, workspace)
         }

@@ -16,7 +16,7 @@ extension FileWriter {
         guard newLength <= Self.largestLength else { throw .system(.fileTooLarge) }
         try prepare()
         if newLength > length {
-            try growing(workspace) { (writer) throws(StoreError) in try writer.extend(to: newLength, workspace) }
+            try grow(workspace) { (writer) throws(StoreError) in try writer.extend(to: newLength, workspace) }
         } else if newLength < length || newLength == 0 && parts.isLogged {
             try shrink(to: newLength, workspace)
         } else if parts.isLogged {
@@ -37,7 +37,7 @@ extension FileWriter {
     // MARK: Longer
 
     /// Runs `body`, which extends the file. If it fails, restores the former length, for which the log keeps space.
-    mutating func growing<Result>(
+    mutating func grow<Result>(
         _ workspace: Workspace, _ body: (inout FileWriter) throws(StoreError) -> Result
     ) throws(StoreError) -> Result {
         let oldLength = length
@@ -49,7 +49,7 @@ extension FileWriter {
         }
     }
 
-    /// Extends the file with zeros. Called by the body of `growing`.
+    /// Extends the file with zeros. Called by the body of `grow`.
     mutating func extend(to newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
         let oldLength = length
         let chunkSize = UInt64(layout.chunkSize)
@@ -258,7 +258,7 @@ extension FileWriter {
         }
         if range.upperBound > length { space.allocatedAhead() }
         if keepsSize || range.upperBound <= length { return }
-        try growing(workspace) { (writer) throws(StoreError) in try writer.extend(to: range.upperBound, workspace) }
+        try grow(workspace) { (writer) throws(StoreError) in try writer.extend(to: range.upperBound, workspace) }
     }
 
     /// Writes zeros to partly covered chunks at both ends, and makes a hole of the chunks between.
