@@ -8,6 +8,8 @@ prepare() {
     need_fuse
     need_binary
     python=$(python_with_cryptography)
+    # Keep the vaults of a round out of the user's list.
+    export XDG_CONFIG_HOME=/dev/null
 }
 
 # make_store KIND DIRECTORY: mounts a file system of its own, which can become full.

@@ -24,7 +24,8 @@ struct VaultFS: ParsableCommand {
             """,
         version: VersionText.line,
         subcommands: [
-            InitCommand.self, MountCommand.self, ViewCommand.self, UnmountCommand.self, LockCommand.self,
+            InitCommand.self, ListCommand.self, ForgetCommand.self, MountCommand.self, ViewCommand.self,
+            UnmountCommand.self, LockCommand.self,
             UnlockCommand.self, SyncCommand.self, StatusCommand.self, EventsCommand.self, ProtectCommand.self,
             SlotCommand.self, RekeyCommand.self, InfoCommand.self, BenchCommand.self, VerifyCommand.self,
             ImportCommand.self, ExportCommand.self,
@@ -41,8 +42,11 @@ struct VaultFS: ParsableCommand {
             var command = try parseAsRoot(arguments)
             if let mounting = command as? any MountingCommand {
                 // Parse again, because the values in `-o` count as options, and an option's last value counts.
+                let arguments = try mounting.recalled(before: arguments)
+                command = try parseAsRoot(arguments)
                 let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
-                let ours = try MountOptionList(mounting.mount.options).ours
+                let options = (command as? any MountingCommand)?.mount.options ?? []
+                let ours = try MountOptionList(options).ours
                 if !ours.isEmpty { command = try parseAsRoot(Array(arguments[..<end]) + ours + arguments[end...]) }
             }
             try command.run()
@@ -53,7 +57,7 @@ struct VaultFS: ParsableCommand {
 
     /// Other programs' names for our commands. gocryptfs spells its own as options, such as `-init`.
     private static let guesses = [
-        "passwd": "slot change", "password": "slot change", "list": "status", "ls": "status", "create": "init",
+        "passwd": "slot change", "password": "slot change", "ls": "list", "create": "init",
         "open": "mount", "close": "unmount", "version": "--version", "V": "--version", "fsck": "verify",
         "speed": "bench",
     ]

@@ -38,8 +38,8 @@ package class MountUnderTest {
             [account.binary] + arguments, environment: environment, input: input, timeout: timeout)
     }
 
-    /// The environment of every command of this mount, with its own run-time directory.
-    package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path] }
+    /// The environment of every command of this mount, with its own run-time directory and list of vaults.
+    package var environment: [String: String] { ["XDG_RUNTIME_DIR": runtime.path, "XDG_CONFIG_HOME": runtime.path] }
 
     /// Runs a mounting command, with a limit of open files if given, and remembers the daemon.
     package func mounting(_ command: [String], openFiles: Int? = nil) throws -> CommandResult {

@@ -34,7 +34,9 @@ package final class RunningProcess: @unchecked Sendable {
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETPGROUP) | Int16(POSIX_SPAWN_SETSIGMASK))
-        let environment = ProcessInfo.processInfo.environment.merging(command.environment) { $1 }
+        // Keep the vaults of tests out of the list of whoever runs them.
+        let own = ProcessInfo.processInfo.environment.merging(["XDG_CONFIG_HOME": "/dev/null"]) { $1 }
+        let environment = own.merging(command.environment) { $1 }
         pid = try Self.spawn(
             command.arguments, environment.map { "\($0)=\($1)" }, actions: &actions, attributes: &attributes)
         if command.input != nil { unlink(inputFile) }

@@ -10,9 +10,17 @@ struct FoundMount {
     let path: FilePath
     let entry: MountTable.Entry
 
-    /// Finds the mount of a vault or view by a path typed by a person: of the mountpoint, the vault or the source.
+    /// Finds the mount of a vault or view by what a person has typed: the path of the mountpoint, the vault or the
+    /// source, or the vault's label.
     /// - Throws: code `mountpoint`, or `usage` if the vault has several mounts.
     init(at typed: FilePath) throws(CommandFailure) {
+        do throws(CommandFailure) { self = try FoundMount(atPath: typed) } catch {
+            guard let vault = try? KnownVaults.vault(typed: typed) else { throw error }
+            self = try FoundMount(atPath: FilePath(vault.path))
+        }
+    }
+
+    private init(atPath typed: FilePath) throws(CommandFailure) {
         let table = try CommandFailure.mapping(try MountTable.read())
         let resolved: FilePath
         do throws(Errno) {

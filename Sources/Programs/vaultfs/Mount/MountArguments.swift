@@ -10,6 +10,13 @@ internal import VaultStore
 /// A command that mounts: `mount` or `view`.
 protocol MountingCommand: ParsableCommand {
     var mount: MountArguments { get }
+
+    /// Returns the arguments of the program, with those of an earlier mount before them if the user means these.
+    func recalled(before arguments: [String]) throws(CommandFailure) -> [String]
+}
+
+extension MountingCommand {
+    func recalled(before arguments: [String]) throws(CommandFailure) -> [String] { arguments }
 }
 
 /// The options of every mount, vault or view.
@@ -21,7 +28,7 @@ struct MountArguments: ParsableArguments {
     var options: [String] = []
 
     @Option(help: ArgumentHelp("Memory for decrypted blocks: bytes, or with K, M, G.", valueName: "size"))
-    var cacheSize: ByteSize = ByteSize(32 << 20)
+    var cacheSize = usualCacheSize
 
     @Flag(
         help: """
@@ -56,6 +63,7 @@ struct MountArguments: ParsableArguments {
         help: ArgumentHelp("Log messages from this level on.", valueName: "level"))
     var logLevel = LogLevel.info
 
+    private static let usualCacheSize = ByteSize(32 << 20)
     private static let cacheSizes = (1 << 20)...(64 << 30)
     private static let readAheads = (4 << 10)...(64 << 20)
 
@@ -83,6 +91,19 @@ struct MountArguments: ParsableArguments {
         guard Self.cacheSizes.contains(cacheSize.bytes) else {
             throw CommandFailure(.usage, "cache size \(cacheSize) is not in 1M…64G")
         }
+    }
+
+    /// The options as on a command line, to be given again at the next mount.
+    var words: [String] {
+        var words = MountOptionList.withoutSecrets(options).flatMap { ["-o", $0] }
+        if cacheSize.bytes != Self.usualCacheSize.bytes { words.append("--cache-size=\(cacheSize)") }
+        if noKernelCache { words.append("--no-kernel-cache") }
+        if guardMountpoint { words.append("--guard-mountpoint") }
+        if noMkdir { words.append("--no-mkdir") }
+        if let idleUnmount { words.append("--idle-unmount=\(idleUnmount)") }
+        if let readAhead { words.append("--read-ahead=\(readAhead)") }
+        if logLevel != .info { words.append("--log-level=\(logLevel.rawValue)") }
+        return words
     }
 
     /// Resolves the path of a source to an absolute one without links.
@@ -121,6 +142,16 @@ struct LockArguments: ParsableArguments {
         help: ArgumentHelp(
             "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
     var grace = DurationArgument(milliseconds: 0)
+
+    /// The options as on a command line, to be given again at the next mount.
+    /// - Parameter files: the lock files, with absolute paths.
+    func words(_ files: [LockFile]) -> [String] {
+        var words = lockFile.isEmpty ? [] : files.map { "--lock-file=\($0.path.string)" }
+        if onLock != .refuse { words.append("--on-lock=\(onLock.rawValue)") }
+        if let idleLock { words.append("--idle-lock=\(idleLock)") }
+        if grace.milliseconds > 0 { words.append("--grace=\(grace)") }
+        return words
+    }
 
     func validate() throws {
         if idleLock?.milliseconds == 0 { throw ValidationError("--idle-lock 0 would always lock") }

@@ -7,7 +7,7 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// `vaultfs mount VAULT MOUNTPOINT`
+/// `vaultfs mount VAULT [MOUNTPOINT]`
 struct MountCommand: MountingCommand {
     static let configuration = CommandConfiguration(
         commandName: "mount", abstract: "Mount a vault.",
@@ -21,13 +21,16 @@ struct MountCommand: MountingCommand {
             ordinary user's mounts are always nosuid and nodev.
             """)
 
-    @Argument(help: "The vault directory.", completion: .directory)
+    @Argument(help: "The vault directory, or its label in 'vaultfs list'.", completion: Completions.vaults)
     var vault: PathArgument
 
     @Argument(
-        help: "An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it.",
+        help: """
+            An empty directory. Made if it is missing in a directory of yours; 'unmount' then removes it. May be left out \
+            for a vault in 'vaultfs list': it is then that of the last mount, with the same options.
+            """,
         completion: .directory)
-    var mountpoint: PathArgument
+    var mountpoint: PathArgument?
 
     @Flag(name: [.customLong("read-only"), .customLong("ro")], help: "Read-only, as with -o ro.")
     var readOnly = false
@@ -43,6 +46,9 @@ struct MountCommand: MountingCommand {
             With --on-lock forget: ask the --provider again, in the background, as soon as no lock file locks the vault.
             """)
     var prewarm = false
+
+    @OptionGroup
+    var remembering: RememberingOptions
 
     @OptionGroup
     var mount: MountArguments
@@ -62,8 +68,13 @@ struct MountCommand: MountingCommand {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try openVault()
+        try remembering.check(directory)
+        guard let mountpoint = try mountpoint?.path ?? known()?.mountpoint.map({ FilePath($0) }) else {
+            throw CommandFailure(
+                .usage, "missing mountpoint: \(directory.path.shown) was not mounted before")
+        }
         let target = try Mountpoint.check(
-            mountpoint.path, source: "vault \(directory.path.shown)", root: directory.descriptor,
+            mountpoint, source: "vault \(directory.path.shown)", root: directory.descriptor,
             list.serving,
             isMade: !mount.noMkdir)
         target.apply(to: &list.serving)
@@ -80,14 +91,39 @@ struct MountCommand: MountingCommand {
         let vault = VaultMount(
             slot: opened.slot.id, isShared: list.isShared, accessTimes: list.accessTimes,
             cacheSize: mount.cacheSize.bytes, provider: prewarm ? secret.options.keyProvider : nil)
+        // A mount in the foreground does not return, so remember it now.
+        if mount.foreground { remember(directory, at: target.path, locking.lockFiles) }
         try MountedSource.vault(vault).mount(
             request, on: target, secret: opened.masterKey, inForeground: mount.foreground)
+        if !mount.foreground { remember(directory, at: target.path, locking.lockFiles) }
+    }
+
+    private func remember(_ directory: VaultDirectory, at mountpoint: FilePath, _ files: [LockFile]) {
+        let given = readOnly ? ["--read-only"] : []
+        let words = given + (shared ? ["--shared"] : []) + mount.words + lock.words(files)
+        remembering.remember(directory) { vault in
+            vault.mountpoint = String(validating: mountpoint.bytes, as: UTF8.self)
+            vault.options = words.isEmpty ? nil : words
+        }
+    }
+
+    /// Returns the vault's entry in the list of vaults.
+    private func known() throws(CommandFailure) -> KnownVault? {
+        let path = try MountArguments.resolve(GivenVault.path(vault.path))
+        return try KnownVaults.read().vaults.first { Array($0.path.utf8) == path.bytes }
+    }
+
+    func recalled(before arguments: [String]) throws(CommandFailure) -> [String] {
+        guard mountpoint == nil, let options = try known()?.options else { return arguments }
+        return arguments.prefix(1) + options + arguments.dropFirst()
     }
 
     /// - Throws: code `usage` if the two paths are the wrong way round.
     private func openVault() throws(CommandFailure) -> VaultDirectory {
-        do throws(CommandFailure) { return try GivenVault.open(MountArguments.resolve(vault.path)) } catch {
-            guard error.code == .notAVault, GivenVault.isOne(mountpoint.path) else { throw error }
+        do throws(CommandFailure) {
+            return try GivenVault.open(MountArguments.resolve(GivenVault.path(vault.path)))
+        } catch {
+            guard error.code == .notAVault, let mountpoint, GivenVault.isOne(mountpoint.path) else { throw error }
             let (given, meant) = (vault.path.shown, mountpoint.path.shown)
             throw CommandFailure(
                 .usage, "\(given) is no vault, and \(meant) is one: did you mean 'vaultfs mount \(meant) \(given)'?")

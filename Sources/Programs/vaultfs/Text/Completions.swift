@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import CLinux
 internal import Daemon
 internal import FoundationEssentials
 internal import Glibc
@@ -24,6 +25,21 @@ enum Completions {
             })
     }
 
+    /// The labels of the list of vaults.
+    static let labels = CompletionKind.custom { _, _, word in knownLabels(word) }
+
+    /// The labels of the list of vaults, and directories. A completion of our own replaces the shell's.
+    static let vaults = CompletionKind.custom { _, _, word in
+        let directories = paths(from: unquoted(word)).filter { path in
+            (try? Descriptor(path: FilePath(expanded(path)), flags: linux_O_PATH | O_DIRECTORY)) != nil
+        }
+        return knownLabels(word) + directories
+    }
+
+    private static func knownLabels(_ word: String) -> [String] {
+        offered(((try? KnownVaults.read())?.vaults ?? []).map(\.label)).filter { $0.hasPrefix(unquoted(word)) }
+    }
+
     /// The ids and labels of the slots of the vault named in the same line.
     static let slots = CompletionKind.custom { words, _, _ in
         let vaults = words.lazy.compactMap { try? VaultDirectory.open(FilePath(expanded(unquoted($0)))) }
@@ -34,12 +50,16 @@ enum Completions {
     /// Protection classes and files. A completion of our own replaces the shell's, so it must offer the files, too.
     static let classesAndFiles = CompletionKind.custom { _, _, word in
         let start = unquoted(word)
+        return ProtectionClass.allCases.map(\.name).filter { $0.hasPrefix(start) } + paths(from: start)
+    }
+
+    /// The paths that begin with this text.
+    private static func paths(from start: String) -> [String] {
         let end = start.lastIndex(of: "/").map(start.index(after:)) ?? start.startIndex
         let directory = String(start[..<end])
         let path = directory.isEmpty ? "." : expanded(directory)
         let names = (try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []
-        let paths = offered(names.sorted().map { directory + $0 })
-        return (ProtectionClass.allCases.map(\.name) + paths).filter { $0.hasPrefix(start) }
+        return offered(names.sorted().map { directory + $0 }).filter { $0.hasPrefix(start) }
     }
 
     /// Leaves out words that the shell or the command would take for options, or for several words.

@@ -34,6 +34,9 @@ struct InitCommand: ParsableCommand {
     @Flag(help: "Do not make a recovery key.")
     var noRecoveryKey = false
 
+    @OptionGroup
+    var remembering: RememberingOptions
+
     private struct Report: Encodable {
         let vaultPath, vaultID: String
         let chunkSize: Int
@@ -58,6 +61,7 @@ struct InitCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         try VaultCreation.check(at: common.vault.path)
+        try remembering.check(nil)
         var slots = [SlotRequest(secret: try common.secret.options.readNew(), cost: try kdf.given() ?? .standard)]
         let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
         if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }
@@ -79,6 +83,9 @@ struct InitCommand: ParsableCommand {
                     throw .refused("no vault was made: \(error.message)")
                 }
             })
+        if let directory = try? VaultDirectory.open(MountArguments.resolve(common.vault.path)) {
+            remembering.remember(directory)
+        }
         if let root = try? Descriptor(path: common.vault.path, flags: O_RDONLY | O_DIRECTORY) {
             for warning in StoreText.warnings(traits, root, common.vault.path) { Console.report("warning: \(warning)") }
         }
