@@ -4,7 +4,7 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// The program. Runs one command, and turns every failure into one line and an exit code.
+/// The program. Runs one command, and turns every failure into a message and an exit code.
 @main
 struct VaultFS: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -36,7 +36,7 @@ struct VaultFS: ParsableCommand {
     static func main() {
         ProcessSetup.begin()
         do {
-            let arguments = try HelpText.resolve(Console.takingQuiet(from: ProcessArguments.current()))
+            let arguments = Console.takingQuiet(from: ProcessArguments.current())
             if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(MountedSource.self) }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
@@ -83,11 +83,13 @@ struct VaultFS: ParsableCommand {
                 // Try this guess first, because a vault may have the name of another guess.
                 guess =
                     (isProgram ? mountCommand(arguments) : nil) ?? guess
-                    ?? NearWord.guess(for: argument, among: names + below.flatMap { $0.configuration.aliases })
+                    ?? (names + below.flatMap { $0.configuration.aliases })
+                    .first { Misspelling.isLikely(argument, of: $0) }
             }
             let words = isProgram ? ["vaultfs"] : ["vaultfs", command.configuration.commandName ?? ""]
             let advice = guess.map { "did you mean '\((words + [$0]).joined(separator: " "))'?" }
-            return "unknown command '\(argument)'; \(advice ?? "there are \(names.joined(separator: ", "))")"
+            let given = shown(ProcessArguments.bytes(of: argument))
+            return "unknown command '\(given)'; \(advice ?? "there are \(names.joined(separator: ", "))")"
         }
         return nil
     }
@@ -101,48 +103,25 @@ struct VaultFS: ParsableCommand {
         return (["mount"] + paths.map(\.quotedForShell)).joined(separator: " ")
     }
 
-    /// Reports an error on stderr, in one line. Help and version, which are errors to the parser, go to stdout.
+    /// Reports an error on stderr. Help and version, which are errors to the parser, go to stdout.
     private static func report(_ error: any Error) -> Int32 {
-        let arguments = ProcessArguments.current()
         if let failure = CommandFailure(any: error) {
-            // Show a path whole if it can exist.
-            let cut = failure.code == .usage ? arguments : arguments.filter { $0.utf8.count >= PATH_MAX }
-            Console.report(UsageText.showing(cut, in: failure.message))
+            Console.report(failure.message)
             return failure.code.rawValue
         }
+        let text = fullMessage(for: error)
         if exitCode(for: error).isSuccess {
-            let text = fullMessage(for: error)
-            let format = HelpText.format(in: arguments)
-            print(HelpText(text)?.arranged(for: format) ?? CompletionScript.completed(text) ?? text)
+            print(CompletionScript.completed(text) ?? text)
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
-        let error = unknownOption(hiddenBy: error) ?? error
-        let text = UsageText.showing(arguments, in: NearWord.withoutFarGuess(message(for: error)))
-        Console.report(UsageText.line(text) + usage(after: error))
-        return FailureCode.usage.rawValue
-    }
-
-    /// Returns the error about an unknown option. The parser reports a missing argument first, so give it more of them.
-    private static func unknownOption(hiddenBy error: any Error) -> (any Error)? {
-        guard message(for: error).hasPrefix("Missing expected argument") else { return nil }
-        let arguments = Console.takingQuiet(from: ProcessArguments.current())
-        for count in 1...3 {
-            do { _ = try parseAsRoot(arguments + Array(repeating: "x", count: count)) } catch {
-                if message(for: error).hasPrefix("Unknown option") { return error }
-            }
+        // The parser does not say why `PathArgument` refuses a path. A path may follow a URI, so look for `=~/`, too.
+        let reasoned = text.replacing(/The value '(.*=)?~['\/].*/) { match in
+            "\(match.output.0): the shell has not replaced ~ by your home directory: write $HOME, or ./~ for a file of "
+                + "that name"
         }
-        return nil
-    }
-
-    /// Returns ` of 'vaultfs mount [<options>] <vault> <mountpoint>'` if an argument is missing, or advice after a
-    /// second mountpoint.
-    private static func usage(after error: any Error) -> String {
-        let lines = fullMessage(for: error).split(whereSeparator: \.isNewline)
-        guard let usage = lines.first(where: { $0.hasPrefix("Usage: ") })?.dropFirst("Usage: ".count) else { return "" }
-        if message(for: error).hasPrefix("Missing expected argument") { return " of '\(usage)'" }
-        let isSecond = message(for: error).contains("nexpected argument") && usage.contains("[<mountpoint>] [--all]")
-        return isSecond ? "; give one mountpoint, or --all" : ""
+        Console.report(String(reasoned.trimmingPrefix("Error: ")))
+        return FailureCode.usage.rawValue
     }
 }
 

@@ -14,16 +14,18 @@ struct BenchCommand: ParsableCommand {
     @Argument(help: "A directory, or an existing file.")
     var path: PathArgument
 
-    @Option(help: ArgumentHelp("Size of the file that is made.", valueName: "size"))
+    @Option(help: ArgumentHelp("Size of the file that is made, such as 64M.", valueName: "size"))
     var size = ByteSize(256 << 20)
 
-    @Option(help: ArgumentHelp("Sizes of a read, separated by commas.", valueName: "sizes"))
+    @Option(help: ArgumentHelp("Sizes of a read, such as 4K,64K.", valueName: "sizes"))
     var blockSizes = CommaList([ByteSize(4096), ByteSize(65536)])
 
-    @Option(help: ArgumentHelp("Numbers of threads that read at once, separated by commas.", valueName: "counts"))
+    @Option(help: ArgumentHelp("Numbers of threads that read at once, such as 1,4.", valueName: "counts"))
     var jobs = CommaList([1, 4])
 
-    @Option(help: ArgumentHelp("The time of each run: 5s, 500ms, 1m.", valueName: "time"))
+    @Option(
+        help: ArgumentHelp("The time of each run: 5s, 500ms, 1m.", valueName: "time"), transform: DurationArgument.parse
+    )
     var duration = DurationArgument(milliseconds: 5000)
 
     @Flag(help: "Print JSON.")

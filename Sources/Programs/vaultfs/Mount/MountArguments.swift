@@ -140,7 +140,8 @@ struct LockArguments: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "Time before a lock in which programs may finish writing their open files.", valueName: "duration"))
+            "Time before a lock in which programs may finish writing their open files.", valueName: "duration"),
+        transform: DurationArgument.parse)
     var grace = DurationArgument(milliseconds: 0)
 
     /// The options as on a command line, to be given again at the next mount.

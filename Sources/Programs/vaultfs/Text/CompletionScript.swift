@@ -18,7 +18,7 @@ enum CompletionScript {
         command.aliases.map { (alias: $0, name: command.commandName ?? "") }
     }
     /// The words after `help`.
-    private static let pages = (names + aliases.map(\.alias) + ["secrets"]).joined(separator: " ")
+    private static let pages = (names + aliases.map(\.alias)).joined(separator: " ")
     /// The commands with subcommands.
     private static let parents = commands.compactMap { command -> (name: String, words: String)? in
         guard !command.subcommands.isEmpty, let name = command.commandName else { return nil }

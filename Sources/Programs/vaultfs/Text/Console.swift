@@ -24,10 +24,15 @@ enum Console {
     /// Prints on stdout that the command has done something, unless `--quiet` is given.
     static func confirm(_ text: String) { if !isQuiet { print(text) } }
 
-    /// Prints `vaultfs: …` on stderr, after earlier prints.
+    /// Prints `vaultfs: …` on stderr, after earlier prints. Replaces control characters except line ends, because those
+    /// of an argument would act on the terminal.
     static func report(_ message: String) {
         fflush(nil)
-        writeToStandardError("vaultfs: \(message)\n")
+        let text = String(decoding: ProcessArguments.bytes(of: message), as: UTF8.self)
+        let lines = text.split(separator: "\n", omittingEmptySubsequences: false).map {
+            String($0).withoutControlCharacters
+        }
+        writeToStandardError("vaultfs: \(lines.joined(separator: "\n"))\n")
     }
 
     /// Writes to stderr. Ignores errors.

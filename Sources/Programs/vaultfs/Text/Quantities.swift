@@ -4,8 +4,6 @@ internal import ArgumentParser
 struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
     let bytes: Int
 
-    /// The form, for messages.
-    static let form = "a size such as 4096, 64K or 32M"
     private static let suffixes = ["", "K", "M", "G", "T"]
 
     init(_ bytes: Int) { self.bytes = bytes }
@@ -33,12 +31,10 @@ struct ByteSize: ExpressibleByArgument, Equatable, CustomStringConvertible {
         while power < 3, bytes > 0, (bytes >> (10 * power)) % 1024 == 0 { power += 1 }
         return "\(bytes >> (10 * power))\(Self.suffixes[power])"
     }
-
-    var defaultValueDescription: String { description }
 }
 
 /// A time span on the command line, with a unit: `90s`, `1.5m`, `500ms`, `2h`, `1d`. Only 0 needs none.
-struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
+struct DurationArgument: Equatable, CustomStringConvertible {
     let milliseconds: Int
 
     private static let units: [(suffix: String, milliseconds: Double)] = [
@@ -56,8 +52,6 @@ struct DurationArgument: ExpressibleByArgument, Equatable, CustomStringConvertib
     }
 
     var description: String { milliseconds % 1000 == 0 ? "\(milliseconds / 1000)s" : "\(milliseconds)ms" }
-
-    var defaultValueDescription: String { description }
 }
 
 extension DurationArgument {

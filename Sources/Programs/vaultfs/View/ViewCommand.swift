@@ -23,8 +23,7 @@ struct ViewCommand: MountingCommand {
             all but one of 256 cases: opening such a file is an error. With mp4 a wrong key does not show at all: the picture \
             is broken.
 
-            'vaultfs view FORMAT --help' shows the options of a format. Mounting, locking and unmounting work as for a vault, \
-            with the same options.
+            Mounting, locking and unmounting work as for a vault, with the same options.
             """)
 
     @Argument(help: ArgumentHelp("cbc-chunks, cbc, openssl, hls or mp4.", valueName: "format"))
@@ -53,13 +52,7 @@ struct ViewCommand: MountingCommand {
     @OptionGroup(title: "Secret options")
     var passphrase: PassphraseOptions
 
-    func validate() throws {
-        try options.validate(for: formatName)
-        let ours = (try? MountOptionList(mount.options))?.ours ?? []
-        if ours.contains(where: { $0.hasPrefix("--keyfile=") }) {
-            throw ValidationError("mount option 'keyfile' is for vaults: give --key-file")
-        }
-    }
+    func validate() throws { try options.validate(for: formatName) }
 
     mutating func run() throws {
         ProcessSetup.protectMemory()

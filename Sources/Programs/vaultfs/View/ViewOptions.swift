@@ -17,7 +17,9 @@ extension CipherChain.Padding: ExpressibleByArgument {}
 
 /// The options of all formats together.
 struct ViewOptions: ParsableArguments {
-    @Option(help: ArgumentHelp("The cipher; default: by the key's length (openssl: aes-256-cbc).", valueName: "cipher"))
+    @Option(
+        help: ArgumentHelp(
+            "cbc-chunks, cbc, openssl: default by the key's length, or aes-256-cbc.", valueName: "cipher"))
     var cipher: ViewCipher?
 
     @Option(help: ArgumentHelp("cbc-chunks: bytes of plaintext in a piece; default: 16M.", valueName: "size"))
@@ -25,17 +27,18 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "The key, binary or in hexadecimal digits; its length shows which. A pipe is allowed.", valueName: "file"))
+            "cbc-chunks, cbc: the key, binary or in hexadecimal digits; its length shows which. A pipe is allowed.",
+            valueName: "file"))
     var keyFile: PathArgument?
 
     @Option(
         help: ArgumentHelp(
-            "Make the key of a passphrase: sha256 is its SHA-256, an AES-256 key.", valueName: "kdf"))
+            "cbc-chunks, cbc: make the key of a passphrase: sha256 is its SHA-256, an AES-256 key.", valueName: "kdf"))
     var kdf: ViewKdf?
 
     @Option(
         help: ArgumentHelp(
-            "Run a command with /bin/sh for each key, such as 'get-key -- \"$VAULTFS_KEY_URI\"', or VAULTFS_KEY_PATH. It prints the key.",
+            "Not for openssl: run a command with /bin/sh for each key, such as 'get-key -- \"$VAULTFS_KEY_URI\"', or VAULTFS_KEY_PATH. It prints the key.",
             valueName: "cmd"))
     var keyCommand: String?
 
@@ -47,7 +50,7 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "The initial vector, 32 hexadecimal digits (cbc-chunks: default zero; openssl: default derived).",
+            "cbc-chunks, cbc, openssl: the initial vector, 32 hexadecimal digits (cbc-chunks: default zero; openssl: default derived).",
             valueName: "hex"))
     var iv: InitialVector?
 
@@ -72,13 +75,13 @@ struct ViewOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "openssl: the salt of files without a Salted__ header, 16 hexadecimal digits as for 'openssl enc -S'; none: -nosalt.",
+            "openssl: the salt of files without a Salted__ header, up to 16 hexadecimal digits as for 'openssl enc -S'; none: -nosalt.",
             valueName: "salt"))
     var salt: ViewSaltArgument?
 
     @Option(
         help: ArgumentHelp(
-            "Show files without this end of their names, so that programs know the type (openssl: default .enc; '' for none).",
+            "cbc-chunks, cbc, openssl: show files without this end of their names, so that programs know the type (openssl: default .enc; '' for none).",
             valueName: "suffix"))
     var strip: String?
 
@@ -92,10 +95,10 @@ struct ViewOptions: ParsableArguments {
     private static let usualIterations = 10_000
 
     /// An option, its formats, and a function that returns true if the user gave it.
-    private typealias Row = (name: String, formats: Set<ViewFormatName>, isGiven: @Sendable (ViewOptions) -> Bool)
+    typealias Row = (name: String, formats: Set<ViewFormatName>, isGiven: @Sendable (ViewOptions) -> Bool)
 
     /// The rows. Each option declared above must have one.
-    private static let rows: [Row] = [
+    static let rows: [Row] = [
         ("--cipher", [.cbcChunks, .cbc, .openssl], { $0.cipher != nil }),
         ("--chunk-size", [.cbcChunks], { $0.chunkSize != nil }),
         ("--key-file", [.cbcChunks, .cbc], { $0.keyFile != nil }),
@@ -112,16 +115,13 @@ struct ViewOptions: ParsableArguments {
         ("--strip", [.cbcChunks, .cbc, .openssl], { $0.strip != nil }),
     ]
 
-    /// The options, each with its formats.
-    static let formats = Dictionary(uniqueKeysWithValues: rows.map { ($0.name, $0.formats) })
-
     /// The names of the given options.
     var given: [String] { Self.rows.filter { $0.isGiven(self) }.map(\.name) }
 
     /// Checks that the format has the given options.
     func validate(for format: ViewFormatName) throws {
-        for option in given where Self.formats[option]?.contains(format) == false {
-            throw ValidationError("\(option) is not for \(format.rawValue)")
+        for option in Self.rows where option.isGiven(self) && !option.formats.contains(format) {
+            throw ValidationError("\(option.name) is not for \(format.rawValue)")
         }
     }
 

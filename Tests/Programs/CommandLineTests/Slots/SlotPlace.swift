@@ -69,7 +69,8 @@ final class SlotPlace {
         return code == 0
     }
 
-    /// Expects one line `vaultfs: …` with these words, this exit code, and an unchanged vault after `body`.
+    /// Expects one line `vaultfs: …` with these words, perhaps with the usage, this exit code, and an unchanged vault
+    /// after `body`.
     func expectRefusal(
         _ exitCode: Int32, _ words: String, sourceLocation: SourceLocation = #_sourceLocation,
         _ body: () throws -> CommandResult
@@ -78,7 +79,8 @@ final class SlotPlace {
         let result = try body()
         #expect(result.exitCode == exitCode, "\(result)", sourceLocation: sourceLocation)
         #expect(result.errors.hasPrefix("vaultfs: "), "\(result)", sourceLocation: sourceLocation)
-        #expect(result.errors.split(separator: "\n").count == 1, "\(result)", sourceLocation: sourceLocation)
+        let lines = result.errors.split(separator: "\n")
+        #expect(lines.count == 1 || lines[1].hasPrefix("Usage: "), "\(result)", sourceLocation: sourceLocation)
         #expect(result.errors.contains(words), "\(result)", sourceLocation: sourceLocation)
         #expect(try configuration == before, "\(result)", sourceLocation: sourceLocation)
         let entries = try FileManager.default.contentsOfDirectory(atPath: vault).sorted()

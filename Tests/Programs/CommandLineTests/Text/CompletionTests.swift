@@ -25,7 +25,7 @@ import Testing
             (["mount", "v", "m", "--passfile", "~/le"], ["~/letter"]),
             (["slot", "remove", "~/vault", ""], ["1", "2"]), (["slot", "remove", "va\\ult", ""], ["1", "2"]),
             (["um"], ["umount"]), (["umount", "--f"], ["--force"]), (["umount", "v", "--t"], ["--timeout"]),
-            (["help", "un"], ["unmount", "unlock"]), (["help", "m"], ["mount"]), (["help", "sec"], ["secrets"]),
+            (["help", "un"], ["unmount", "unlock"]), (["help", "m"], ["mount"]),
             (["help", "slot", ""], ["list", "add", "remove", "change"]), (["help", "mount", ""], []),
             (["mount", ""], ["vault"]), (["mount", "vault", ""], ["vault"]), (["slot", "list", ""], ["vault"]),
             (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
@@ -69,7 +69,7 @@ import Testing
                 "zsh",
                 [
                     "'umount:The same as unmount.'", "|umount|unmount|", "\"_vaultfs_${words[1]/#umount/unmount}\"",
-                    "umount secrets)' '2:command:(list add remove change)'",
+                    "umount)' '2:command:(list add remove change)'",
                     #"compadd -Q -- "${(@)completions/#\\\~\//~/}""#,
                 ]
             ),
@@ -77,7 +77,7 @@ import Testing
                 "fish",
                 [
                     "case 'unmount' 'umount'", "string replace -r '^umount$' unmount -- $unparsed_tokens[1]",
-                    "-fa 'umount' -d", "umount secrets'\n",
+                    "-fa 'umount' -d", "umount'\n",
                     "contains slot (commandline -opc)' -fa 'list add remove change'",
                 ]
             ),

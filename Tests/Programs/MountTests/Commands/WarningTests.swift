@@ -65,7 +65,8 @@ extension PlainMountTests {
                 #expect(try log(vault, level) == "")
             }
             expectFailure(try vault.tryMount(["--log-level", "loud"]), .usage)
-            expectFailure(try vault.tryMount(["-o", "log_level=loud"]), .usage, naming: "is not one of debug")
+            expectFailure(
+                try vault.tryMount(["-o", "log_level=loud"]), .usage, naming: "one of the following:\n  - debug\n")
         }
 
         @Test("verify: another program's file is a note, unsealed files are one line")
