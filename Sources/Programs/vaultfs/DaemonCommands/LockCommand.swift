@@ -18,14 +18,8 @@ struct LockCommand: ParsableCommand {
             still lock. With --json: the receipt as an object; without a mountpoint, an array of them.
             """)
 
-    @Argument(help: "The mountpoint. Without it: all your mounts.", completion: Completions.mounts)
-    var mountpoint: PathArgument?
-
-    @Flag(help: "All your mounts, as without a mountpoint; as root, every user's.")
-    var all = false
-
-    @Flag(help: "Print JSON.")
-    var json = false
+    @OptionGroup
+    var mounts: MountChoice
 
     @Flag(help: "Forget the keys with this lock, as mount --on-lock forget does at each: unlocking needs a secret.")
     var forget = false
@@ -40,11 +34,9 @@ struct LockCommand: ParsableCommand {
         transform: DurationArgument.parse)
     var timeout = DurationArgument(milliseconds: 300_000)
 
-    func validate() throws { try MountChoice(mountpoint: mountpoint, all: all, json: json).validate() }
-
-    func run() throws {
+    mutating func run() throws {
         // A user who wants everything locked must not be asked to choose, so no mountpoint means all mounts.
-        let mounts = MountChoice(mountpoint: mountpoint, all: mountpoint == nil, json: json)
+        mounts.all = mounts.mountpoint == nil
         let answers = try mounts.ask(.lock(forgetsKeys: forget)) { [timeout] socket in
             // Use a connection of its own, because the lock's connection would take a late answer for that of the lock.
             let status = try? socket.connect().status()
@@ -59,7 +51,7 @@ struct LockCommand: ParsableCommand {
         case .locked(let receipt, let already):
             let missing = (receipt.missingData ?? []).map(Console.shown).joined(separator: "; ")
             let isPurged = receipt.left == nil
-            if !json {
+            if !mounts.json {
                 let state = already ? "is locked already" : isPurged && missing.isEmpty ? "locked and purged" : "locked"
                 let parts = [state, receipt.unlocking].compactMap(\.self)
                 Console.confirm("\(mountpoint): " + parts.joined(separator: "; "))

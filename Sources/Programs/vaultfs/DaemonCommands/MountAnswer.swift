@@ -8,7 +8,9 @@ internal import SystemPackage
 
 /// `[MOUNTPOINT | --all]`: the mounts to which a command sends its request.
 struct MountChoice: ParsableArguments {
-    @Argument(help: "The mountpoint. It may be left out if you have only one mount.", completion: Completions.mounts)
+    @Argument(
+        help: "The mountpoint. It may be left out if you have only one mount, and for 'lock', which then locks all.",
+        completion: Completions.mounts)
     var mountpoint: PathArgument?
 
     @Flag(help: "All your mounts; as root, every user's.")
@@ -16,12 +18,6 @@ struct MountChoice: ParsableArguments {
 
     @Flag(help: "Print JSON.")
     var json = false
-
-    init() {}
-
-    init(mountpoint: PathArgument?, all: Bool, json: Bool) {
-        (self.mountpoint, self.all, self.json) = (mountpoint, all, json)
-    }
 
     func validate() throws {
         guard !(all && mountpoint != nil) else { throw ValidationError("only one of MOUNTPOINT, --all can be given") }
