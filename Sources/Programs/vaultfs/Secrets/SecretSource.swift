@@ -42,10 +42,7 @@ struct SecretSource {
 
     /// The descriptor to read from. Nil if it has yet to be opened.
     var descriptor: Int32? {
-        switch kind {
-        case .descriptor(let number): number
-        case .file, .command, .key, .credential, .keyfile: nil
-        }
+        if case .descriptor(let number) = kind { number } else { nil }
     }
 
     /// True for a named file.

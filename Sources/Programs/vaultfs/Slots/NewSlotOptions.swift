@@ -78,16 +78,12 @@ struct KdfOptions: ParsableArguments {
 
     /// Returns the given cost, or nil.
     func given() throws -> ScryptCost? {
-        if let scryptLogn, !ScryptCost.logNRange.contains(scryptLogn) {
-            throw ValidationError("--scrypt-logn \(scryptLogn) is not from 10 to 20")
+        guard let logN = scryptLogn else { return nil }
+        let standard = ScryptCost.standard
+        guard let cost = try? ScryptCost(logN: logN, r: standard.r, p: standard.p) else {
+            throw ValidationError("--scrypt-logn \(logN) is not from 10 to 20")
         }
-        do throws(FormatError) {
-            return try scryptLogn.map { (logN) throws(FormatError) in
-                try ScryptCost(logN: logN, r: ScryptCost.standard.r, p: ScryptCost.standard.p)
-            }
-        } catch {
-            throw ValidationError(error.reason)
-        }
+        return cost
     }
 
     /// Returns the cost of a new slot. Reports on stderr if guessing becomes cheaper.

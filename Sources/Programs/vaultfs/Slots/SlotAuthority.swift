@@ -3,7 +3,6 @@ internal import VaultFormat
 
 /// The right of a slot's secret to change slots (FileFormat, Leases): only those that end no later. `--force` does not
 /// lift this policy.
-/// lift this policy.
 struct SlotAuthority {
     private let opener: KeySlot
     /// The slot's end in seconds since 1970-01-01T00:00:00Z. Nil for none. An unstarted window counts as started now.
