@@ -126,14 +126,6 @@ import VaultStore
 }
 
 @Suite struct CommandNameTests {
-    @Test("an unknown command is named, with those there are")
-    func misspeltCommandIsNamed() {
-        let unknown = VaultFS.unknownCommand(["encrypt", "a", "b"])
-        #expect(unknown?.hasPrefix("unknown command 'encrypt'; there are init, mount, ") == true)
-        let below = VaultFS.unknownCommand(["slot", "show", "a"])
-        #expect(below == "unknown command 'show'; there are list, add, remove, change")
-    }
-
     @Test(
         "others are left to the parser",
         arguments: [
@@ -235,21 +227,5 @@ import VaultStore
     )
     func timesWithUnits(text: String, milliseconds: Int?) {
         #expect(DurationArgument(argument: text)?.milliseconds == milliseconds)
-    }
-
-    @Test(
-        "messages of the argument parser in one line",
-        arguments: [
-            ("Unexpected argument 'x'", "unexpected argument 'x'"), ("One.\nTwo?", "one; two?"),
-            ("Missing.", "missing"), ("IO failed", "IO failed"), ("", ""),
-            ("The value 'x' is invalid for '--n <id>': not a y", "--n 'x' is not a y"),
-            (
-                "The value 'x' is invalid for '<a>'. Please provide one of 'b', 'c' or 'd'.",
-                "<a> 'x' is not one of b, c, d"
-            ),
-        ]
-    )
-    func messagesOfArgumentParser(message: String, line: String) {
-        #expect(UsageText.line(message) == line)
     }
 }

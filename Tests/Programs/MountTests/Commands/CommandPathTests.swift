@@ -177,14 +177,6 @@ extension PlainMountTests {
             try first.vaultfs(["unmount", first.vault]).succeeded()
         }
 
-        @Test(
-            "names of other programs' commands get advice",
-            arguments: [("passwd", "slot change"), ("ls", "status"), ("-V", "--version"), ("mout", "mount")])
-        func guesses(command: String, ours: String) throws {
-            let vault = try VaultUnderTest(initialise: false)
-            expectFailure(try vault.vaultfs([command]), .usage, naming: "did you mean 'vaultfs \(ours)'?")
-        }
-
         @Test("lock --forget asks for the passphrase at the unlock, once", arguments: Settings.accounts)
         func forget(setting: Setting) throws {
             let vault = try setting.vault()
