@@ -128,7 +128,10 @@ extension TransferWorker {
     ) throws(TransferFailure) -> Bool {
         let isSealed = (try? destination.isSealed(existing, workspace)) == true
         if lost == nil && isSealed && !options.comparesContents {
-            return options.contentsOnly ? try hasSameSamples(existing, object) : true
+            guard options.contentsOnly else { return true }
+            let content = try reading(try source.open(object.item, workspace))
+            let copy = try writing(try destination.open(existing, workspace))
+            return try hasSameSamples(copy, content, upTo: reading(try source.length(of: content)))
         }
         // A power cut may have taken a part of the file, so compare all of it.
         if try difference(existing, object) != nil { return false }
@@ -141,12 +144,6 @@ extension TransferWorker {
         }
         if let lost { try restoreTimes(object.status, of: object.item, on: existing, lost) }
         return true
-    }
-
-    private func hasSameSamples(_ existing: Destination.Item, _ object: Object) throws(TransferFailure) -> Bool {
-        let content = try reading(try source.open(object.item, workspace))
-        let copy = try writing(try destination.open(existing, workspace))
-        return try hasSameSamples(copy, content, upTo: reading(try source.length(of: content)))
     }
 
     /// Returns true if an earlier transfer's file may have lost its times in a kill during a seal
