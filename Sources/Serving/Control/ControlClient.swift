@@ -48,11 +48,12 @@ package final class ControlClient: @unchecked Sendable {
         } catch {
             throw .noAnswer((error as? StoreError).map { "\($0.errno)" } ?? "\(error)")
         }
-        let answer =
+        let seconds =
             switch request {
-            case .sync, .lock, .unlock: try nextLine(timeout: timeout ?? 0)
-            case .status, .events: try nextLine(timeout: timeout ?? Self.timeout)
+            case .sync, .lock, .unlock: timeout
+            case .status, .events: timeout ?? Self.timeout
             }
+        let answer = try nextLine(until: seconds.map { .now + .seconds($0) })
         guard let answer else { throw .noAnswer("it hung up") }
         return try .parse(answer, to: request)
     }
@@ -63,41 +64,32 @@ package final class ControlClient: @unchecked Sendable {
     package func nextEvent(
         whileReading output: Int32? = nil
     ) throws(ControlError) -> (event: ControlEvent, line: Data)? {
-        guard let line = try nextLine(timeout: 0, whileReading: output) else { return nil }
+        guard let line = try nextLine(until: nil, whileReading: output) else { return nil }
         guard let event = try? JSONDecoder().decode(ControlEvent.self, from: line) else {
             throw .notUnderstood("\(line.count) bytes that are no event")
         }
         return (event, line)
     }
 
-    /// - Parameter timeout: in seconds, 0 for none.
-    private func nextLine(timeout: Int, whileReading output: Int32? = nil) throws(ControlError) -> Data? {
+    /// Returns nil at the end of the stream, and if the pipe `output` has lost its last reader (POLLERR of poll(2)).
+    /// - Throws: `timedOut`, `noAnswer`, `notUnderstood`.
+    private func nextLine(
+        until deadline: ContinuousClock.Instant?, whileReading output: Int32? = nil
+    ) throws(ControlError) -> Data? {
         do {
-            try socket.setTimeout(seconds: timeout)
             while true {
                 if let line = try received.withNextLine({ Data($0) }) { return line }
-                if let output, !waitUntilReadable(whileReading: output) { return nil }
-                let count = try received.fill { (room) throws(StoreError) in
-                    try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
-                }
-                if count == 0 { return nil }
+                // A negative descriptor is skipped (poll(2)).
+                let isReady = try socket.wait(for: POLLIN, besides: (output ?? -1, 0), until: deadline)
+                if try !isReady || received.receive(from: socket) == 0 { return nil }
             }
         } catch let error as StoreError {
             // The daemon was killed before it read the request.
             if error.errno == .connectionReset { return nil }
-            throw error.errno == .wouldBlock ? .timedOut : .noAnswer("\(error.errno)")
+            throw error.errno == .timedOut ? .timedOut : .noAnswer("\(error.errno)")
         } catch {
             throw .notUnderstood("a line of over \(ControlResponse.maximumSize) bytes")
         }
-    }
-
-    /// Returns false if the pipe `output` has lost its last reader, which poll(2) reports as POLLERR.
-    private func waitUntilReadable(whileReading output: Int32) -> Bool {
-        var descriptors = [
-            pollfd(fd: socket.fd, events: Int16(POLLIN), revents: 0), pollfd(fd: output, events: 0, revents: 0),
-        ]
-        while poll(&descriptors, 2, -1) < 0, errno == EINTR {}
-        return descriptors[0].revents != 0 || descriptors[1].revents & Int16(POLLERR | POLLHUP) == 0
     }
 
     /// Waits until the daemon closes the connection, which means that it has flushed everything and wiped its keys, or
@@ -105,21 +97,13 @@ package final class ControlClient: @unchecked Sendable {
     /// - Parameter body: called with each event, if `events` was requested.
     package func waitUntilClosed(timeout: Duration, onEvent body: (ControlEvent) -> Void = { _ in }) -> Bool {
         let deadline = ContinuousClock.now + timeout
-        while ContinuousClock.now < deadline {
-            var descriptor = pollfd(fd: socket.fd, events: Int16(POLLIN), revents: 0)
-            guard poll(&descriptor, 1, (deadline - .now).pollTimeout) > 0 else { continue }
-            do {
-                let count = try received.fill { (room) throws(StoreError) in
-                    try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
-                }
-                if count == 0 { return true }
-                while let line = try received.withNextLine({ Data($0) }) {
-                    if let event = try? JSONDecoder().decode(ControlEvent.self, from: line) { body(event) }
-                }
-            } catch {
-                if (error as? StoreError)?.errno != .wouldBlock { return true }
+        do throws(ControlError) {
+            while let line = try nextLine(until: deadline) {
+                if let event = try? JSONDecoder().decode(ControlEvent.self, from: line) { body(event) }
             }
+            return true
+        } catch {
+            return error != .timedOut
         }
-        return false
     }
 }

@@ -33,6 +33,14 @@ final class LineBuffer {
         return added
     }
 
+    /// Appends bytes from a socket (recv(2)). Returns their number, 0 at the end of the stream.
+    /// - Throws: `.system` with errno.
+    func receive(from socket: Descriptor) throws(StoreError) -> Int {
+        try fill { (room) throws(StoreError) in
+            try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
+        }
+    }
+
     /// Calls `body` with the next line, without its LF, then zeroes and removes it. Nil if the line is incomplete.
     func withNextLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
         let end = storage.baseAddress.flatMap { base in

@@ -36,6 +36,25 @@ extension Descriptor {
         return (credentials.0, credentials.1)
     }
 
+    /// Calls send(2) without SIGPIPE.
+    func send(_ bytes: [UInt8]) -> Int {
+        bytes.withUnsafeBytes { Glibc.send(fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+    }
+
+    /// Waits until the socket is ready for `event`. Returns false if only the other descriptor is.
+    /// - Throws: `ETIMEDOUT` at the deadline, and `ECONNRESET` if one side has hung up.
+    func wait(
+        for event: Int32, besides other: (fd: Int32, event: Int32) = (-1, 0), until deadline: ContinuousClock.Instant?
+    ) throws(StoreError) -> Bool {
+        var descriptors = [(fd, event), other].map { pollfd(fd: $0, events: Int16($1), revents: 0) }
+        let timeout = deadline.map { ($0 - .now).pollTimeout } ?? -1
+        guard try retrying({ poll(&descriptors, 2, timeout) }) > 0 else { throw .system(.timedOut) }
+        let ready = Int32(descriptors[0].revents)
+        // Bytes that the other side has sent before it hung up can still be read.
+        guard event == POLLIN || ready & POLLHUP == 0 else { throw .system(.connectionReset) }
+        return ready & event != 0
+    }
+
     /// Sets the timeout of connect(2), send(2) and recv(2), in seconds. 0 means none.
     func setTimeout(seconds: Int) throws(StoreError) {
         var time = timeval(tv_sec: seconds, tv_usec: 0)
