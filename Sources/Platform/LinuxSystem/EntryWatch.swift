@@ -17,18 +17,19 @@ package struct InotifyEvents: Sequence, IteratorProtocol {
     }
 }
 
-/// Reports that a directory's entry was replaced by a rename. It does not report changes by other machines. Any thread.
+/// Reports changes of a directory's entry, but not those by other machines. Any thread.
 package struct EntryWatch: Sendable {
-    /// Readable when any entry of the directory was replaced.
+    /// Readable when any entry of the directory was changed.
     package let descriptor: Descriptor
     private let entry: [UInt8]
 
+    /// - Parameter changes: of inotify(7), for example a replacement by a rename.
     /// - Throws: `.system` with errno, such as `EMFILE`.
-    package init(_ entry: Component, in directory: Descriptor) throws(StoreError) {
+    package init(_ entry: Component, in directory: Descriptor, changes: Int32 = IN_MOVED_TO) throws(StoreError) {
         descriptor = Descriptor(owning: try retrying { inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) })
         self.entry = entry.bytes
         try retrying { [descriptor] in
-            inotify_add_watch(descriptor.fd, "/proc/self/fd/\(directory.fd)", UInt32(IN_MOVED_TO | IN_ONLYDIR))
+            inotify_add_watch(descriptor.fd, "/proc/self/fd/\(directory.fd)", UInt32(changes | Int32(IN_ONLYDIR)))
         }
     }
 

@@ -1,157 +1,180 @@
+internal import CLinux
 internal import Glibc
 internal import LinuxSystem
+internal import Synchronization
 internal import SystemPackage
 
-/// One client of a `ControlServer`. Used by the server's thread only. Never blocks.
-final class ControlConnection {
+/// One client of a `ControlServer`, with a thread of its own, so that no other thread waits for the client.
+final class ControlConnection: Sendable {
     /// The number of unread bytes at which the server hangs up on a subscriber.
     static let maximumUnreadEvents = 256 << 10
 
-    private enum Phase {
-        case listening
-        /// The handler has a request. The next one is read only after its reply is sent.
-        case awaitingReply
-        /// The handler has `events`. Events wait in `held` until its reply is sent.
+    /// In the order in which the server hangs up to make room, which it does only on the first two.
+    enum Use: Comparable {
+        case idle, awaitingReply
+        /// The handler has `events`, and events wait for its reply.
         case subscribing
-        case subscribed
+        case subscribed, ended
     }
 
-    let number: UInt64
-    let socket: Descriptor
-    private let timeout: Duration
-    /// The time at which the client last sent or received something.
-    private(set) var lastActivity: ContinuousClock.Instant
-    private let received = LineBuffer(maximumLineSize: ControlRequest.maximumSize)
-    private var unsent: [UInt8] = []
-    private var held: [UInt8] = []
-    private var phase = Phase.listening
-    /// True if the server hangs up once everything is sent.
-    private var isEnding = false
-    /// The time at which the server hangs up. Nil while the client owes nothing, so an idle connection may stay, and so
-    /// may one waiting for a reply.
-    private(set) var deadline: ContinuousClock.Instant?
+    struct State {
+        var use = Use.idle
+        /// The time at which the client last sent something or was answered.
+        var lastActivity = ContinuousClock.now
+        /// The bytes that the socket has not accepted yet.
+        var unsent: [UInt8] = []
 
-    init(number: UInt64, socket: Descriptor, timeout: Duration, now: ContinuousClock.Instant) {
-        self.number = number
-        self.socket = socket
-        self.timeout = timeout
-        lastActivity = now
+        var isSubscriber: Bool { use == .subscribing || use == .subscribed }
     }
 
-    var isAwaitingReply: Bool { phase == .awaitingReply }
+    let state = Mutex(State())
+    private let server: ControlServer
+    private let socket: Descriptor
+    private let waker: Waker
 
-    var isSubscriber: Bool { phase == .subscribing || phase == .subscribed }
-
-    /// Bytes of unfinished requests.
-    var heldBytes: Int { received.count }
-
-    /// The events for poll(2). While an answer is due or unread, further requests stay in the socket.
-    var events: Int16 {
-        if !unsent.isEmpty { return Int16(POLLOUT) }
-        return phase == .listening ? Int16(POLLIN) : 0
+    /// - Throws: the error of eventfd(2).
+    init(_ socket: Descriptor, of server: ControlServer) throws(StoreError) {
+        (self.socket, self.server) = (socket, server)
+        waker = try Waker()
     }
 
-    /// Reads or writes, as poll(2) allows.
-    /// - Parameter allowance: the most bytes of requests to hold afterwards.
-    func transfer(_ ready: Int16, allowance: Int, now: ContinuousClock.Instant) {
-        lastActivity = now
-        if ready & Int16(POLLIN) != 0 {
-            receive(allowance: allowance)
-        } else if ready & Int16(POLLHUP | POLLERR | POLLNVAL) != 0 {
-            // Both directions are closed (unix_poll of the kernel). A request already read is still carried out.
-            end()
-        } else {
-            flush()
+    /// Serves the client until one side hangs up. Called on the client's thread.
+    func run(_ handler: ControlServer.Handler) {
+        let received = LineBuffer(maximumLineSize: ControlRequest.maximumSize)
+        // An error means that the client has gone, is too slow, or had to make room, so it gets no answer.
+        try? serve(received, handler)
+        server.heldBytes.subtract(received.count, ordering: .relaxed)
+        hangUp()
+    }
+
+    private func serve(_ received: LineBuffer, _ handler: ControlServer.Handler) throws(StoreError) {
+        while try handOn(received, handler) {
+            // An unlock may have left remains of its secret, and a waiting client keeps this stack.
+            linux_scrub_thread()
+            try sendEverything()
         }
     }
 
-    /// Returns the next complete request. Answers invalid lines itself.
-    func nextRequest() -> ControlRequest? {
-        do throws(LineBuffer.Failure) {
-            while phase == .listening, unsent.isEmpty, !isEnding,
-                let parsed = try received.withNextLine({ line in
-                    Result { () throws(ControlFailure) in try ControlRequest.parse(line) }
-                })
-            {
+    /// Reads a request, gives it to the handler, and forgets it. Returns false if the connection must end.
+    private func handOn(_ received: LineBuffer, _ handler: ControlServer.Handler) throws(StoreError) -> Bool {
+        guard let request = try nextRequest(received) else { return false }
+        // Scrub the thread now: the request may contain a secret, and a lock may follow once the handler has it.
+        linux_scrub_thread()
+        let isEvents = if case .events = request { true } else { false }
+        // A subscriber counts before the handler reads the state, and so gets every later event.
+        state.withLock { $0.use = isEvents ? .subscribing : .awaitingReply }
+        if isEvents, server.subscribers.count > ControlServer.maximumSubscribers {
+            deliver(.error(ControlFailure(.busy, "too many clients listen to events")))
+        } else {
+            // A request that takes long must not keep the descriptors of a client that has gone.
+            handler(request) { [weak self] response in self?.deliver(response) }
+        }
+        return true
+    }
+
+    /// Reads the next request. Answers invalid lines itself. Returns nil if the connection must end.
+    private func nextRequest(_ received: LineBuffer) throws(StoreError) -> ControlRequest? {
+        var deadline: ContinuousClock.Instant?
+        while true {
+            let before = received.count
+            let parsed = received.nextRequest()
+            server.heldBytes.subtract(before - received.count, ordering: .relaxed)
+            switch parsed {
+            case .success(let request): return request
+            case .failure(let failure):
+                try refuse(failure)
+                if failure.code == .requestTooLong { return nil }
                 deadline = nil
-                do throws(ControlFailure) { return try parsed.get() } catch { refuse(error) }
+            case nil:
+                // An idle client may stay, but one that has begun a line must end it.
+                if received.count > 0, deadline == nil { deadline = .now + server.timeout }
+                _ = try socket.wait(for: POLLIN, until: deadline)
+                state.withLock { $0.lastActivity = .now }
+                let count = try received.receive(from: socket)
+                if count == 0 { return nil }
+                if server.heldBytes.add(count, ordering: .relaxed).newValue > ControlServer.maximumHeldBytes {
+                    try refuse(ControlFailure(.busy, "too many long requests at a time"))
+                    return nil
+                }
             }
-        } catch {
-            isEnding = true
-            refuse(ControlFailure(.requestTooLong, "a request of over \(ControlRequest.maximumSize) bytes"))
         }
-        return nil
     }
 
-    /// Records that the handler has the request.
-    func await(_ request: ControlRequest) { phase = if case .events = request { .subscribing } else { .awaitingReply } }
-
-    /// Sends the handler's reply.
-    func deliver(reply line: [UInt8], isRefusal: Bool) {
-        phase = phase == .subscribing && !isRefusal ? .subscribed : .listening
-        unsent += line
-        if phase == .subscribed { unsent += held }
-        held = []
-        flush()
+    private func refuse(_ failure: ControlFailure) throws(StoreError) {
+        deliver(.error(failure))
+        try sendEverything()
     }
 
-    /// Sends an event to a subscriber, or hangs up if the subscriber has left too much unread.
+    /// Waits for the answer and sends it. For a subscriber it then sends events, and does not return.
+    /// - Throws: `ETIMEDOUT` if the client does not take its answer, and `ECONNRESET` if one side has hung up.
+    private func sendEverything() throws(StoreError) {
+        var deadline: ContinuousClock.Instant?
+        while true {
+            let (use, isSent) = state.withLock { state in
+                flush(&state)
+                return (state.use, state.unsent.isEmpty)
+            }
+            if use == .idle {
+                if isSent { return }
+                deadline = deadline ?? .now + server.timeout
+            }
+            _ = try socket.wait(for: isSent ? 0 : POLLOUT, besides: (waker.fd, POLLIN), until: deadline)
+            waker.clear()
+        }
+    }
+
+    // MARK: Any thread
+
+    /// Makes the client's thread end, whatever it waits for.
+    func hangUp() {
+        state.withLock { $0.use = .ended }
+        shutdown(socket.fd, Int32(SHUT_RDWR))
+    }
+
+    /// Sends an event to a subscriber. Leaves what the socket has no room for to the client's thread, but hangs up on a
+    /// subscriber with too much unread.
     func deliver(event line: [UInt8]) {
-        guard isSubscriber else { return }
-        if phase == .subscribing { held += line } else { unsent += line }
-        flush()
-        if max(held.count, unsent.count) > Self.maximumUnreadEvents { end() }
-    }
-
-    /// Sends an answer of the server itself, without the handler.
-    func refuse(_ failure: ControlFailure) {
-        unsent += jsonLine(failure)
-        flush()
-    }
-
-    /// Starts or stops the client's timeout. Returns true if the connection must be closed.
-    func updateTimeout(now: ContinuousClock.Instant) -> Bool {
-        let isIncomplete = phase == .listening && received.count > 0
-        if phase != .subscribed && !unsent.isEmpty || isIncomplete {
-            if deadline == nil { deadline = now + timeout }
-        } else {
-            deadline = nil
+        let unsent = state.withLock { state in
+            if state.isSubscriber { state.unsent += line }
+            flush(&state)
+            return state.unsent.count
         }
-        return (isEnding && unsent.isEmpty && phase == .listening) || deadline.map { $0 <= now } ?? false
+        if unsent > Self.maximumUnreadEvents { hangUp() } else if unsent > 0 { waker.wake() }
     }
 
-    /// Reads one piece. At the end of the stream no answer is owed: the server reads only after the previous answer.
-    private func receive(allowance: Int) {
-        do throws(StoreError) {
-            let count = try received.fill { (room) throws(StoreError) in
-                try retrying { recv(socket.fd, room.baseAddress, room.count, 0) }
-            }
-            if count == 0 { return end() }
-        } catch {
-            return error.errno == .wouldBlock ? () : end()
+    private func deliver(_ response: ControlResponse) {
+        let isSubscription = if case .subscribed = response { true } else { false }
+        let line = jsonLine(response)
+        state.withLock { state in
+            state.unsent = line + (isSubscription ? state.unsent : [])
+            state.use = isSubscription ? .subscribed : .idle
+            state.lastActivity = .now
+            // Send here, so that a client with the answer to `events` also gets the last event of an ending daemon.
+            flush(&state)
         }
-        guard received.count > allowance else { return }
-        isEnding = true
-        refuse(ControlFailure(.busy, "too many long requests at a time"))
+        waker.wake()
     }
 
     /// Sends as much as the socket accepts.
-    private func flush() {
-        while !unsent.isEmpty {
-            let count = unsent.withUnsafeBytes { send(socket.fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
-            if count >= 0 {
-                unsent.removeFirst(count)
-            } else {
-                if errno != EAGAIN && errno != EINTR { end() }
+    private func flush(_ state: inout State) {
+        while !state.unsent.isEmpty, state.use != .subscribing {
+            let count = socket.send(state.unsent)
+            guard count > 0 else {
+                if errno != EAGAIN { shutdown(socket.fd, Int32(SHUT_RDWR)) }
                 return
             }
+            state.unsent.removeFirst(count)
         }
     }
+}
 
-    /// Hangs up without sending more.
-    private func end() {
-        unsent = []
-        isEnding = true
-        phase = .listening
+extension LineBuffer {
+    /// Removes the next line. Returns nil if it is incomplete.
+    fileprivate func nextRequest() -> Result<ControlRequest, ControlFailure>? {
+        do throws(Failure) {
+            return try withNextLine { line in Result { () throws(ControlFailure) in try ControlRequest.parse(line) } }
+        } catch {
+            return .failure(ControlFailure(.requestTooLong, "a request of over \(maximumLineSize) bytes"))
+        }
     }
 }

@@ -3,38 +3,22 @@ internal import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
 
-/// The control socket of one mount, served by one thread.
+/// The control socket of one mount. One thread accepts clients, and each client has a thread of its own.
 ///
 /// It answers only the daemon's own user and root. A slow or silent client, or one with invalid lines, delays none of
 /// the others. If the run-time directory is removed, as at a user's last logout, the server makes the socket again,
 /// there or in the next directory in which clients look.
 package final class ControlServer: Sendable {
-    /// A handler of requests, called on the server's thread, so it must not block. `reply` may be called on any thread
-    /// at any later time. Only its first call counts.
+    /// A handler of requests, called on the client's thread. It must not block, because the thread keeps its place
+    /// until the handler returns. It calls `reply` once, on any thread at any later time.
     package typealias Handler =
         @Sendable (ControlRequest, _ reply: @escaping @Sendable (ControlResponse) -> Void) -> Void
 
-    /// A message from another thread for the loop.
-    enum Message: Sendable {
-        /// For the connection with this number. `isRefusal`: the request was not done.
-        case reply(connection: UInt64, line: [UInt8], isRefusal: Bool)
-        case event([UInt8])
-        /// Set to true by the loop once it has sent all earlier messages, as far as the clients' sockets had room.
-        case mark(Monitor<Bool>)
-    }
-
-    private struct Mailbox {
-        var messages: [Message] = []
-        var eventBytes = 0
-        /// True makes the loop end.
-        var isClosed = false
-    }
-
     /// The longest time that a line may stay incomplete, or an answer unread.
     package static let clientTimeout: Duration = .seconds(5)
-    /// The most clients, not counting subscribers. For one more, the server hangs up on the client longest silent.
-    static let maximumConnections = 64
-    /// The most subscribers. One more is refused.
+    /// The most clients, and so the most threads of clients. For one more, the server hangs up on another.
+    static let maximumClients = 96
+    /// The most subscribers among them. One more is refused.
     static let maximumSubscribers = 32
     /// The most bytes of incomplete requests, for all clients together.
     static let maximumHeldBytes = 16 << 20
@@ -45,11 +29,10 @@ package final class ControlServer: Sendable {
     private static let retryDelay: Duration = .seconds(60)
 
     let timeout: Duration
-    /// Readable while there are messages, or after `stop`.
-    let waker: Waker
-    /// The number of subscribers. While it is 0, events are not even encoded.
-    let subscribers = Atomic<Int>(0)
-    private let mailbox = Mutex(Mailbox())
+    /// The number of bytes of incomplete requests, of all clients together.
+    let heldBytes = Atomic<Int>(0)
+    /// All clients whose threads have not ended.
+    let clients = Monitor<[ControlConnection]>([])
     private let name: Component
     private let makeDirectory: @Sendable () throws(ControlError) -> RuntimeDirectory
     private let log: @Sendable (String) -> Void
@@ -71,22 +54,10 @@ package final class ControlServer: Sendable {
         self.log = log
         makeDirectory = directory
         name = RuntimeDirectory.socketName(mountpoint: mountpoint)
-        let directory = try directory()
-        currentSocket = Mutex(try Self.makeSocket(name, in: directory))
-        do throws(StoreError) { waker = try Waker() } catch {
-            throw .system(error.errno, "cannot make the control socket in", directory.path)
-        }
+        currentSocket = Mutex(try ControlSocket(name, in: directory()))
     }
 
     deinit { removeSocket() }
-
-    private static func makeSocket(
-        _ name: Component, in directory: RuntimeDirectory
-    ) throws(ControlError) -> ControlSocket {
-        do throws(StoreError) { return try ControlSocket(name, in: directory) } catch {
-            throw .system(error.errno, "cannot make the control socket in", directory.path)
-        }
-    }
 
     /// Nil once the socket was removed.
     var socket: ControlSocket? { currentSocket.withLock { $0 } }
@@ -96,7 +67,7 @@ package final class ControlServer: Sendable {
         guard let old = socket, old.isMissing else { return nil }
         do throws(ControlError) {
             let directory = try makeDirectory()
-            let new = try Self.makeSocket(name, in: directory)
+            let new = try ControlSocket(name, in: directory)
             let isWanted = currentSocket.withLock { current in
                 defer { if current != nil { current = new } }
                 return current != nil
@@ -113,88 +84,95 @@ package final class ControlServer: Sendable {
         }
     }
 
-    /// Starts the thread that answers.
+    /// Starts the thread that accepts clients.
     /// - Throws: `system`.
     package func start(handler: @escaping Handler) throws(ControlError) {
         do throws(StoreError) {
-            let started = try BackgroundThread(blocksSignals: true) { [self] in
-                var loop = ControlLoop(server: self, handler: handler)
-                loop.run()
-            }
+            let started = try BackgroundThread(blocksSignals: true) { [self] in acceptClients(handler) }
             thread.withLock { $0 = started }
         } catch {
             throw .system(error.errno, "cannot start a thread for", FilePath(bytes: name.bytes))
         }
     }
 
-    /// Sends an event to every subscriber. Any thread. Never blocks.
-    package func broadcast(_ event: ControlEvent) {
-        guard subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
-        post(.event(jsonLine(event)))
-    }
-
-    /// Waits, for at most 1 s, until the loop has sent all broadcast events, as far as the clients' sockets have room.
-    package func flush() {
-        guard subscribers.load(ordering: .sequentiallyConsistent) > 0 else { return }
-        let isDone = Monitor(false)
-        post(.mark(isDone))
-        _ = isDone.wait(until: .now + .seconds(1)) { $0 ? true : nil }
-    }
-
-    /// Hangs up on every client, waits for the thread to end, and removes the socket.
-    package func stop() {
-        mailbox.withLock { $0.isClosed = true }
-        waker.wake()
-        thread.withLock { $0.take() }?.join()
-        removeSocket()
-    }
-
-    /// Removes the socket's name. Clients stay connected.
-    package func removeSocket() { currentSocket.withLock { $0.take() }?.remove() }
-
-    /// Leaves a message for the loop. Any thread. Never blocks.
-    fileprivate func post(_ message: Message) {
-        mailbox.withLock { mailbox in
-            guard !mailbox.isClosed else { return }
-            if case .event(let line) = message {
-                // Drop the event. The loop gets no processor time, so its subscribers have too much unread anyway.
-                guard mailbox.eventBytes <= ControlConnection.maximumUnreadEvents else { return }
-                mailbox.eventBytes += line.count
+    /// Returns once the socket is removed.
+    private func acceptClients(_ handler: @escaping Handler) {
+        // The time at which to check the socket's name. Set while the name may have been removed.
+        var renewsAt: ContinuousClock.Instant?
+        while let socket {
+            // A negative descriptor is skipped (poll(2)).
+            var descriptors = [socket.listener.fd, socket.watch?.descriptor.fd ?? -1].map {
+                pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
             }
-            mailbox.messages.append(message)
-            if mailbox.messages.count == 1 { waker.wake() }
+            poll(&descriptors, 2, renewsAt.map { ($0 - .now).pollTimeout } ?? -1)
+            if descriptors[0].revents != 0 { accept(socket.listener, handler) }
+            if descriptors[1].revents != 0, socket.watch?.readChange() == true { renewsAt = .now + Self.renewalDelay }
+            if let renewal = renewsAt, renewal <= .now { renewsAt = renewSocket(now: .now) }
         }
     }
 
-    /// Removes all messages, and returns them with the oldest first. Nil after `stop`.
-    func removeMessages() -> [Message]? {
-        // Clear first, so that a message posted from now on wakes the loop again.
-        waker.clear()
-        return mailbox.withLock { mailbox in
-            guard !mailbox.isClosed else { return nil }
-            defer { mailbox = Mailbox() }
-            return mailbox.messages
+    private func accept(_ listener: Descriptor, _ handler: @escaping Handler) {
+        let fd = Glibc.accept(listener.fd, nil, nil)
+        guard fd >= 0 else {
+            // Without descriptors or memory, the ready listener would make the thread spin.
+            if [EMFILE, ENFILE, ENOMEM, ENOBUFS].contains(errno) { sleep(1) }
+            return
+        }
+        let socket = Descriptor(owning: fd)
+        // Swift's Glibc lacks accept4(2).
+        guard fcntl(fd, F_SETFD, FD_CLOEXEC) == 0, fcntl(fd, F_SETFL, O_NONBLOCK) == 0 else { return }
+        guard let peer = try? socket.peer(), peer.userID == geteuid() || peer.userID == 0 else { return }
+        makeRoom()
+        // Without a descriptor for the waker, hang up.
+        guard let client = try? ControlConnection(socket, of: self) else { return }
+        clients.update { $0.append(client) }
+        do throws(StoreError) {
+            let thread = try BackgroundThread(blocksSignals: true) { [self] in
+                client.run(handler)
+                remove(client)
+            }
+            thread.detach()
+        } catch {
+            remove(client)
+            _ = socket.send(jsonLine(ControlFailure(.failed, "cannot start a thread: \(error.errno)")))
         }
     }
-}
 
-/// The only answer to a request. Any thread. If it is released unsent, the client gets a failure.
-final class ControlReply: Sendable {
-    private let server: ControlServer
-    private let connection: UInt64
-    private let isSent = Atomic(false)
+    private func remove(_ client: ControlConnection) { clients.update { $0.removeAll { $0 === client } } }
 
-    init(server: ControlServer, connection: UInt64) {
-        self.server = server
-        self.connection = connection
+    /// Waits until a client has a place. Hangs up on the one silent for longest, and on one that waits for a reply only
+    /// if there is no other.
+    private func makeRoom() {
+        while clients.access({ $0.count }) >= Self.maximumClients {
+            let all = clients.access { $0 }.map { (client: $0, state: $0.state.withLock { $0 }) }
+            let silent = all.min { ($0.state.use, $0.state.lastActivity) < ($1.state.use, $1.state.lastActivity) }
+            if let silent, silent.state.use < .subscribing { silent.client.hangUp() }
+            // Only a thread that has ended leaves its place.
+            _ = clients.wait(until: .now + .seconds(1)) { $0.count < Self.maximumClients ? true : nil }
+        }
     }
 
-    deinit { send(.error(ControlFailure(.failed, "the request was given up"))) }
-
-    /// Sends the answer. Later calls do nothing.
-    func send(_ response: ControlResponse) {
-        guard !isSent.exchange(true, ordering: .relaxed) else { return }
-        let isRefusal = if case .error = response { true } else { false }
-        server.post(.reply(connection: connection, line: jsonLine(response), isRefusal: isRefusal))
+    var subscribers: [ControlConnection] {
+        clients.access { $0 }.filter { client in client.state.withLock { $0.isSubscriber } }
     }
+
+    /// Sends an event to every subscriber, as far as its socket has room. Any thread. Never blocks.
+    package func broadcast(_ event: ControlEvent) {
+        let subscribers = subscribers
+        // Without subscribers, events are not even encoded.
+        guard !subscribers.isEmpty else { return }
+        let line = jsonLine(event)
+        for subscriber in subscribers { subscriber.deliver(event: line) }
+    }
+
+    /// Removes the socket, hangs up on every client, and waits for all threads to end.
+    package func stop() {
+        removeSocket()
+        thread.withLock { $0.take() }?.join()
+        for client in clients.access({ $0 }) { client.hangUp() }
+        clients.wait { $0.isEmpty ? () : nil }
+    }
+
+    /// Removes the socket, and accepts no more clients. Connected ones stay.
+    package func removeSocket() { currentSocket.withLock { $0.take() }?.remove() }
 }

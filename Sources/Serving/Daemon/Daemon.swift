@@ -213,7 +213,6 @@ final class Daemon: Sendable {
         }
         // Without this event, the unmount command assumes that the daemon was killed.
         announcer.announceEnd()
-        control?.flush()
         // Clients stay connected. The kernel closes their connections when the process, with its keys, has ended.
         control?.removeSocket()
         try served.get()

@@ -55,8 +55,8 @@ import Testing
             "| \(ControlRequest.maximumSize >> 20) MiB; without the secret "
                 + "\(ControlRequest.maximumPlainSize >> 10) KiB |",
             "| \(ControlServer.clientTimeout.components.seconds) s, then the daemon hangs up |",
-            "| \(ControlServer.maximumHeldBytes >> 20) MiB |", "| \(ControlServer.maximumConnections); beyond",
-            "| \(ControlServer.maximumSubscribers) more |",
+            "| \(ControlServer.maximumHeldBytes >> 20) MiB |", "| \(ControlServer.maximumClients); beyond",
+            "| \(ControlServer.maximumSubscribers) of them |",
             "| \(ControlConnection.maximumUnreadEvents >> 10) KiB, then the daemon hangs up |",
             "| \(ControlResponse.maximumSize >> 20) MiB |",
         ]

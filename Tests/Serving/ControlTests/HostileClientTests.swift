@@ -90,9 +90,9 @@ import Testing
     @Test("many silent connections keep nobody out")
     func manySilentConnectionsKeepNobody() throws {
         var silent: [RawClient] = []
-        for _ in 0..<(3 * ControlServer.maximumConnections) { silent.append(try place.rawClient()) }
+        for _ in 0..<(3 * ControlServer.maximumClients) { silent.append(try place.rawClient()) }
         try expectService()
-        #expect(silent.count == 3 * ControlServer.maximumConnections)
+        #expect(silent.count == 3 * ControlServer.maximumClients)
         server.stop()
     }
 
