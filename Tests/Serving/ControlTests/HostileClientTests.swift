@@ -128,8 +128,9 @@ import Testing
         let start = ContinuousClock.now
         client.send("{\"request\":")
         try expectService()
-        // The read ends when the server closes the connection.
+        // The read ends when the server closes the connection, or after 30 s.
         #expect(client.readLine() == nil)
+        #expect(!client.send([0]))
         #expect(ContinuousClock.now - start >= Self.timeout - .milliseconds(100))
         server.stop()
     }

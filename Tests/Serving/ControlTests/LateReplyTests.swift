@@ -37,6 +37,22 @@ import Testing
         server.stop()
     }
 
+    @Test("others are served while a handler is busy")
+    func othersAreServedWhileHandlerIsBusy() throws {
+        let other = try ControlTestDirectory()
+        let isOver = Monitor(false)
+        let server = try other.server { request in
+            if case .sync = request { isOver.wait { $0 ? () : nil } }
+            return .status(status())
+        }
+        let client = try other.rawClient()
+        client.send("{\"request\":\"sync\"}\n")
+        for _ in 0..<10 { #expect(try other.client().send(.status) == .status(status())) }
+        isOver.update { $0 = true }
+        #expect(client.readLine() != nil)
+        server.stop()
+    }
+
     @Test("a client that waits is neither impatient nor silent")
     func clientThatWaitsIsNeither() throws {
         let client = try place.rawClient()
@@ -86,7 +102,7 @@ import Testing
             // The vault is locked all the same.
             let held = try requests.next()
             // Its thread and its descriptors go before the reply, which may take long.
-            #expect(server.clients.wait(until: .now + .seconds(60)) { $0.isEmpty ? true : nil } == true)
+            try #require(server.clients.wait(until: .now + .seconds(60)) { $0.isEmpty ? true : nil } == true)
             held.reply(Self.locked)
         }
         try expectService()
