@@ -32,6 +32,7 @@ CHAPTERS = {
     "Protection": (("vaultfs-protection",), "what a vault protects, and what it does not"),
     "Limits": (("vaultfs-limits",), "known limits"),
     "Files": (("vaultfs-files",), "files, environment and signals"),
+    "Questions": (("vaultfs-questions",), "questions and answers"),
 }
 # The chapters for each command.
 RELATED = {

@@ -26,6 +26,7 @@ import Testing
         "vaultfs-transfer": "Transfer", "vaultfs-views": "Views", "vaultfs-backup": "Sync", "vaultfs-sync": "Sync",
         "vaultfs-recovery": "Recovery", "vaultfs-system": "System", "vaultfs-network": "Network",
         "vaultfs-protection": "Protection", "vaultfs-limits": "Limits", "vaultfs-files": "Files",
+        "vaultfs-questions": "Questions",
     ]
 
     private let directory: TemporaryDirectory
