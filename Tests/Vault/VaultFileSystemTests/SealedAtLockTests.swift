@@ -32,6 +32,9 @@ import VaultStore
         try vault.file("new", pattern(4))
         let (_, open) = try system.create(ascii("open"), in: .root, mode: 0o600, flags: O_RDWR, for: vault.caller)
         try vault.write(open, pattern(100))
+        // This change is only in the log.
+        try vault.write(open, [1], at: 100)
+        #expect(open.file.isLogged)
         return open
     }
 
@@ -78,7 +81,6 @@ import VaultStore
         let setup = try SilentStore(.forget, patience: 3000)
         let vault = setup.vault
         let open = try change(vault)
-        defer { vault.system.release(open) }
         let paths = try paths(vault)
         let isHeld = Monitor(true)
         let hold = { @Sendable (call: WatchedCall) -> Int32 in
@@ -95,6 +97,8 @@ import VaultStore
             isHeld.update { $0 = false }
             #expect(try setup.unlock(setup.key).awaited() == .success(false))
         }
+        // An open file without keys is sealed at its close.
+        vault.system.release(open)
         vault.system.sealClosed()
         for (name, path) in zip(Self.names, paths) { #expect(try isSealed(path), "\(name)") }
     }

@@ -36,7 +36,7 @@ struct ListCommand: ParsableCommand {
 /// A row of `list`. A vault with several mounts has several. `--json` has the names of the fields.
 private struct ListedVault: Encodable, Sendable {
     let id, label, path: String
-    /// The mount's state, `dead` or `unknown` without an answer. Otherwise `unmounted`, or `absent` if the path is empty.
+    /// The mount's state, `dead` or `unknown` without an answer. Else `unmounted`, or `absent` if the path is empty.
     let state: String
     /// Nil if it is not mounted.
     let mountedAt: String?

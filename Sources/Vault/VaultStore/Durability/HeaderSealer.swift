@@ -98,9 +98,11 @@ package final class HeaderSealer: Sendable {
                     // first, and the store must work.
                     isDone = !error.isOfStore && !file.parts.syncs.isDoubtful
                 }
-                // An open file is added again at its close. A file that has grown waits for the next round, and one
-                // with wiped keys waits for them, unless there are too many.
-                guard isDone || file.isBusy || !file.hasKeys && waiting.count > limit else { continue }
+                // An open file is added again at its close. But one with changes in the log waits for a checkpoint,
+                // because a lock that forgets the keys makes one, and seals open files too. A file that has grown waits
+                // for the next round, and one with wiped keys waits for them, unless there are too many.
+                let isAddedAgain = file.isBusy && !file.isLogged
+                guard isDone || isAddedAgain || !file.hasKeys && waiting.count > limit else { continue }
                 release(seen)
             }
             scheduleRest()
