@@ -11,9 +11,11 @@ internal import VaultStore
 /// The words offered by a shell for an argument. The completion script runs this program for them, on each press of the
 /// key. They are neither quoted nor expanded. The script of `CompletionScript` quotes them where the shell does not.
 enum Completions {
-    /// The mountpoints of this user's vaults and views, or for root of all users'. They begin like the typed word: with
-    /// `/`, with `~/`, or with a name in the working directory.
-    static let mounts = CompletionKind.custom { _, _, word in
+    /// The mountpoints of this user's vaults and views, or for root of all users', and labels of the list of vaults.
+    static let mounts = CompletionKind.custom { _, _, word in mountpoints(word) + knownLabels(word) }
+
+    /// They begin like the typed word: with `/`, with `~/`, or with a name in the working directory.
+    private static func mountpoints(_ word: String) -> [String] {
         let mounts = (try? MountTable.read().mountsOfThisUser) ?? []
         let start = unquoted(word)
         let paths = mounts.map { FilePath(bytes: $0.mountpoint).string }
@@ -42,7 +44,7 @@ enum Completions {
 
     /// The ids and labels of the slots of the vault named in the same line.
     static let slots = CompletionKind.custom { words, _, _ in
-        let vaults = words.lazy.compactMap { try? VaultDirectory.open(FilePath(expanded(unquoted($0)))) }
+        let vaults = words.lazy.compactMap { try? GivenVault.open(FilePath(expanded(unquoted($0)))) }
         let slots = vaults.first?.configuration.slots ?? []
         return slots.map { "\($0.id)" } + offered(slots.map(\.label).filter { !$0.isEmpty && Int($0) == nil })
     }
@@ -53,13 +55,14 @@ enum Completions {
         return ProtectionClass.allCases.map(\.name).filter { $0.hasPrefix(start) } + paths(from: start)
     }
 
-    /// The paths that begin with this text.
+    /// The paths that begin with this text. Hidden ones only if it names one.
     private static func paths(from start: String) -> [String] {
         let end = start.lastIndex(of: "/").map(start.index(after:)) ?? start.startIndex
         let directory = String(start[..<end])
         let path = directory.isEmpty ? "." : expanded(directory)
         let names = (try? FileManager.default.contentsOfDirectory(atPath: path)) ?? []
-        return offered(names.sorted().map { directory + $0 }).filter { $0.hasPrefix(start) }
+        let shown = names.sorted().filter { $0.first != "." || start[end...].first == "." }
+        return offered(shown.map { directory + $0 }).filter { $0.hasPrefix(start) }
     }
 
     /// Leaves out words that the shell or the command would take for options, or for several words.

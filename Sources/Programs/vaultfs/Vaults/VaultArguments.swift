@@ -6,7 +6,7 @@ internal import VaultStore
 
 /// The common arguments of commands that open a vault themselves.
 struct VaultArguments: ParsableArguments {
-    @Argument(help: "The vault directory.", completion: .directory)
+    @Argument(help: "The vault directory, or its label in 'vaultfs list'.", completion: Completions.vaults)
     var vault: PathArgument
 
     @Flag(help: "Print JSON.")

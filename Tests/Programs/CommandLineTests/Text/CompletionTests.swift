@@ -27,7 +27,9 @@ import Testing
             (["um"], ["umount"]), (["umount", "--f"], ["--force"]), (["umount", "v", "--t"], ["--timeout"]),
             (["help", "un"], ["unmount", "unlock"]), (["help", "m"], ["mount"]),
             (["help", "slot", ""], ["list", "add", "remove", "change"]), (["help", "mount", ""], []),
-            (["mount", ""], ["vault"]), (["mount", "vault", ""], ["vault"]), (["slot", "list", ""], ["vault"]),
+            (["mount", ""], ["Photos 2026", "vault"]), (["mount", "vault", ""], ["vault"]),
+            (["slot", "list", "Ph"], ["Photos 2026"]), (["forget", ""], ["Photos 2026"]),
+            (["slot", "remove", "Photos\\ 2026", ""], ["1", "2"]), (["unlock", "P"], ["Photos 2026"]),
             (["slot", "remove", "vault", ""], ["1", "2"]), (["slot", "change", "vault", "--slot", ""], ["1", "2"]),
             (["view", "openssl", "s", "m", "--md", "sha2"], ["sha224", "sha256"]),
             (["view", "cbc", "s", "m", "--kdf", ""], ["sha256"]), (["export", "--view", "h"], ["hls"]),
@@ -43,8 +45,11 @@ import Testing
         try directory.write("two words", "")
         try directory.write("secret", "a long passphrase")
         // The vault has a slot for the passphrase and one for the recovery key.
-        let options = ["--passfile", directory.appending("secret"), "--scrypt-logn", "10"]
-        try Command([Products.binary, "init", directory.appending("vault")] + options).run().succeeded()
+        let options = ["--passfile", directory.appending("secret"), "--scrypt-logn", "10", "--label", "Photos 2026"]
+        let list = try TemporaryDirectory()
+        let environment = ["XDG_CONFIG_HOME": list.path]
+        let vault = directory.appending("vault")
+        try Command([Products.binary, "init", vault] + options, environment: environment).run().succeeded()
         // The variables are as readline sets them. The options of complete(1) that the function would query are absent.
         let script = """
             cd '\(directory.path)' || exit
@@ -58,7 +63,8 @@ import Testing
             _vaultfs vaultfs "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
             printf '%s\\n' "${COMPREPLY[@]}"
             """
-        let result = try Command(["bash", "-c", script, "bash", Products.binary] + words).run().succeeded()
+        let command = ["bash", "-c", script, "bash", Products.binary] + words
+        let result = try Command(command, environment: environment).run().succeeded()
         #expect(result.output.split(separator: "\n").map(String.init) == expected, "\(result)")
         #expect(!FileManager.default.fileExists(atPath: directory.appending("run")))
     }
