@@ -42,7 +42,11 @@ struct SecretSource {
 
     /// The descriptor to read from. Nil if it has yet to be opened.
     var descriptor: Int32? {
-        if case .descriptor(let number) = kind { number } else { nil }
+        // The optimizer of Swift 6.3.1 stops at `if case` here ("Found ownership error").
+        switch kind {
+        case .descriptor(let number): number
+        case .file, .command, .key, .credential, .keyfile: nil
+        }
     }
 
     /// True for a named file.
