@@ -58,7 +58,11 @@ struct StatusCommand: ParsableCommand {
             StatusText.print(answers, verbosely: verbose)
         }
         // Only a dead mount is a failure. One that just cannot be reached may be well.
-        for case .failure(let failure) in answers.map(\.status) where failure.code == .mountpoint { throw failure }
+        let dead = answers.compactMap { answer in
+            if case .failure(let failure) = answer.status, failure.code == .mountpoint { failure } else { nil }
+        }
+        for failure in dead.dropLast() { Console.report(failure.message) }
+        if let last = dead.last { throw last }
         try Self.checkProblems(answers.compactMap { try? $0.status.get() })
     }
 

@@ -40,8 +40,14 @@ extension PlainMountTests {
             try vault.awaitDaemonsEnd()
             let removal = "'vaultfs unmount \(vault.mountpoint)' removes"
             expectFailure(try vault.vaultfs(["status", vault.mountpoint]), .mountpoint, naming: removal)
+            let other = try setting.vault()
+            try other.mount()
+            kill(try #require(other.daemon), SIGKILL)
+            try other.awaitDaemonsEnd()
             let all = try vault.vaultfs(["status"])
-            #expect(all.exitCode == 6 && (all.output + all.errors).contains(removal), "\(all)")
+            for mountpoint in [vault.mountpoint, other.mountpoint] {
+                #expect(all.exitCode == 6 && all.errors.contains("'vaultfs unmount \(mountpoint)' removes"), "\(all)")
+            }
             let row = all.output.split(separator: "\n").first { $0.contains(" \(vault.mountpoint) ") }
             #expect(row?.hasPrefix("dead ") == true && row?.hasSuffix(" \(vault.vault)") == true, "\(all)")
             let lock = try vault.vaultfs(["lock", vault.vault]).succeeded()
