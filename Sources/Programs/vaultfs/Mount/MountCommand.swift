@@ -68,7 +68,7 @@ struct MountCommand: MountingCommand {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try openVault()
-        try remembering.check(directory)
+        try remembering.check(id: directory.configuration.vault.hex, directory.path)
         guard let mountpoint = try mountpoint?.path ?? known()?.mountpoint.map({ FilePath($0) }) else {
             throw CommandFailure(
                 .usage, "missing mountpoint: \(directory.path.shown) was not mounted before")

@@ -43,8 +43,8 @@ struct KnownVaults: Codable, Equatable {
         _ change: (inout KnownVault) -> Void = { _ in }
     ) throws(CommandFailure) {
         let same = vaults.indices.filter { vaults[$0].id == id }
-        // Another vault may have been made at the path of an old one.
-        vaults.removeAll { $0.path == path && $0.id != id && $0.label != label }
+        // Another vault was made at the path of an old one.
+        vaults.removeAll { $0.path == path && $0.id != id }
         let known = same.isEmpty ? nil : vaults.firstIndex { $0.id == id && $0.path == path }
         let index = known ?? vaults.firstIndex { $0.id == id && !isThere($0) }
         if let label, let other = vaults.firstIndex(where: { $0.label == label }), other != index {

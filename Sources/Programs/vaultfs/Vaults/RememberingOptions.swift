@@ -1,5 +1,7 @@
 internal import ArgumentParser
+internal import FoundationEssentials
 internal import LinuxSystem
+internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
@@ -25,11 +27,14 @@ struct RememberingOptions: ParsableArguments {
     }
 
     /// Checks the label before anything is made or mounted.
-    /// - Parameter directory: nil for a vault yet to be made.
+    /// - Parameters:
+    ///   - id: the vault's. Nil for a vault yet to be made.
+    ///   - path: the vault's. It replaces an old vault at this path.
     /// - Throws: code `usage` if another vault has the label; `failure` if the list cannot be read.
-    func check(_ directory: VaultDirectory?) throws(CommandFailure) {
-        guard let label, let other = try KnownVaults.read()[label] else { return }
-        guard other.id == directory?.configuration.vault.hex else {
+    func check(id: String? = nil, _ path: FilePath) throws(CommandFailure) {
+        guard let label, let other = try KnownVaults.read()[label], other.id != id else { return }
+        let here = FilePath(FileManager.default.currentDirectoryPath)
+        guard FilePath(other.path) == here.pushing(path).lexicallyNormalized() else {
             throw KnownVaults.taken(label, by: other)
         }
     }

@@ -61,6 +61,16 @@ extension PlainMountTests {
             #expect(try rows(vault).map(\.path) == [moved])
             try vault.vaultfs(["unmount", "here"]).succeeded()
             #expect(rename(moved, vault.vault) == 0)
+            // Another vault takes the path of a removed one, and its label, but not another one's label.
+            let other = "\(vault.vault).other"
+            let make = ["--passfile", vault.passfile, "--scrypt-logn", "10", "--label", "other"]
+            for _ in 0..<2 {
+                try vault.vaultfs(["init", other] + make).succeeded()
+                #expect(try rows(vault).map(\.label) == ["here", "other"])
+                try Command(["rm", "-r", other]).run().succeeded()
+            }
+            expectFailure(
+                try vault.vaultfs(["init", "\(vault.vault).third"] + make), .usage, naming: "that of \(other)")
         }
 
         @Test("a list of any bytes: list fails with its path, a mount only warns, and the file stays")
