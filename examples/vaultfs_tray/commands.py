@@ -121,7 +121,9 @@ class Outcome:
         """The line that says why the command failed. None if it did not."""
         if self.code == 0:
             return None
-        return self.notices[-1] if self.notices else f"vaultfs ended with the code {self.code}, without a message"
+        # Lines about the usage may follow it.
+        lines = [line for line in self.notices if line.startswith("vaultfs: ")] or self.notices
+        return lines[-1] if lines else f"vaultfs ended with the code {self.code}, without a message"
 
     @property
     def fact(self):
