@@ -1,4 +1,6 @@
-"""Making and mounting vaults, without a window: checks of the fields, commands of vaultfs, the recovery key's file."""
+"""Making, mounting and listing vaults, without a window: checks of the fields, commands of vaultfs, the recovery key's
+file.
+"""
 
 import dataclasses
 import json
@@ -76,12 +78,21 @@ def init(vault):
     return ["init", "--json", "--passfile", "-", vault]
 
 
-def mount(vault, mountpoint):
-    return ["mount", "--passfile", "-", vault, mountpoint]
+def mount(vault, mountpoint=None):
+    """Mounts a vault by its path, or by its label. Without a mountpoint it is that of the last mount."""
+    return ["mount", "--passfile", "-", vault, *([mountpoint] if mountpoint else [])]
 
 
 def unmount(mountpoint, force=False):
     return ["unmount", *(["--force"] if force else []), mountpoint]
+
+
+def known():
+    return ["list", "--json"]
+
+
+def forget(label):
+    return ["forget", label]
 
 
 class Command:
@@ -89,8 +100,9 @@ class Command:
 
     def __init__(self, arguments):
         try:
+            # vaultfs takes a label for a path if a vault is there, so run it where vaults hardly are.
             self.process = subprocess.Popen(
-                ["vaultfs", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                ["vaultfs", *arguments], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         except OSError as error:
             raise Refusal(f"vaultfs cannot be run: {error.strerror}") from error
 
@@ -133,6 +145,11 @@ class Outcome:
     @property
     def recovery_key(self):
         return json.loads(self.output)["recoveryKey"]
+
+    @property
+    def vaults(self):
+        """The objects of `known`. Empty after a failure."""
+        return json.loads(self.output) if self.code == 0 else []
 
 
 def save_key(key, file, vault):

@@ -109,7 +109,9 @@ class Form(Dialog):
     def choose_folder(self, label, entry):
         chooser = self.choose_file(
             label, Gtk.FileChooserAction.SELECT_FOLDER, "Choose", lambda path: entry.set_text(shown_path(path)))
-        chooser.set_current_folder(os.path.expanduser(entry.get_text() or "~"))
+        folder = os.path.expanduser(entry.get_text() or "~")
+        # A mountpoint may not exist yet.
+        chooser.set_current_folder(folder if os.path.isdir(folder) else os.path.dirname(folder))
         chooser.show()
 
     def add_secret(self, label):
@@ -283,3 +285,31 @@ class MountDialog(Form):
 
     def succeed(self, outcome):
         self.mounted(outcome.notices)
+
+
+class ListedMountDialog(Form):
+    """Mounts a vault of the list. `mounted` is called with its mountpoint and warnings."""
+
+    def __init__(self, vault, mounted):
+        super().__init__(f"Mount {vault['label']}", "Mount", "Mounting…", can_cancel=True)
+        self.label = vault["label"]
+        self.remembered = vault.get("mountpoint")
+        self.mounted = mounted
+        self.mountpoint = None
+        if not self.remembered:
+            area = self.get_content_area()
+            meaning = sentence("The mountpoint is an empty or new folder, in which the vault's files appear while it is mounted.")
+            area.add(meaning)
+            area.reorder_child(meaning, 0)
+            self.mountpoint = self.add_folder("Mountpoint", shown_path(commands.suggested_mountpoint(vault["path"])))
+        self.passphrase = self.add_secret("Passphrase")
+        self.passphrase.grab_focus()
+        self.show_all()
+
+    def read(self):
+        mountpoint = commands.typed_path(self.mountpoint.get_text(), "mountpoint") if self.mountpoint else None
+        self.folder = mountpoint or self.remembered
+        return commands.mount(self.label, mountpoint), commands.passphrase(self.passphrase.get_text())
+
+    def succeed(self, outcome):
+        self.mounted(self.folder, outcome.notices)

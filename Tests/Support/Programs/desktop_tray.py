@@ -59,7 +59,8 @@ def call(name, path, interface, method, arguments=None, reply=None):
 class Vault:
     def __init__(self, name, policy):
         self.path, self.mountpoint = os.path.join(home, f"{name}.vault"), os.path.join(home, name)
-        self.label, self.policy = f"~/{name}", policy
+        # Its item in the menu, its name in notifications.
+        self.item, self.label, self.policy = f"{name}.vault", f"~/{name}", policy
         os.mkdir(self.mountpoint)
         run(vaultfs, "init", self.path, "--passfile", passfile, "--scrypt-logn", "10", "--no-recovery-key")
 
@@ -70,30 +71,41 @@ class Vault:
         run(vaultfs, "unmount", self.mountpoint)
 
     def has_state(self, state):
-        return any(line.replace(",", " ").split()[:2] == ["state", state] for line in run(vaultfs, "status", self.mountpoint).split("\n"))
+        # A mount with damage has an exit code of its own.
+        status = subprocess.run(
+            [vaultfs, "status", "--json", self.mountpoint], stdout=subprocess.PIPE, timeout=SECONDS, text=True).stdout
+        return f'"state" : "{state}"' in status
 
 
-def items(layout, above=""):
-    """The items of a menu by their labels: `~/Private: locked/Unlock`."""
+def items(layout, is_enabled, above=""):
+    """The items of a menu by their labels: `Taxes: locked/Unlock`."""
     number, properties, below = layout
     label = above + properties.get("label", "").replace("_", "")
-    if properties.get("enabled", True):
+    if properties.get("enabled", True) == is_enabled:
         yield label, number
     for item in below:
-        yield from items(item, label + "/" if number else "")
+        yield from items(item, is_enabled, label + "/" if number else "")
 
 
-def menu():
+def menu(is_enabled=True):
     layout = call(
         "vaultfs.Tray", MENU, "com.canonical.dbusmenu", "GetLayout", GLib.Variant("(iias)", (0, -1, [])),
         "(u(ia{sv}av))").unpack()[1]
-    return dict(items(layout))
+    return dict(items(layout, is_enabled))
 
 
 def choose(label):
-    number = until(f"the item '{label}'", lambda: menu().get(label))
-    call("vaultfs.Tray", MENU, "com.canonical.dbusmenu", "Event",
-         GLib.Variant("(isvu)", (number, "clicked", GLib.Variant("i", 0), 0)))
+    def chosen():
+        if number := menu().get(label):
+            try:
+                call("vaultfs.Tray", MENU, "com.canonical.dbusmenu", "Event",
+                     GLib.Variant("(isvu)", (number, "clicked", GLib.Variant("i", 0), 0)))
+            except GLib.Error:
+                # The menu was made anew meanwhile.
+                return False
+        return number
+
+    until(f"the item '{label}'", chosen)
 
 
 def is_empty():
@@ -148,20 +160,20 @@ def changed(before):
 
 def check_locks(vault):
     vault.mount()
-    until("the mount in the menu", has_item(f"{vault.label}: unlocked/Lock"))
-    choose(f"{vault.label}: unlocked/Lock")
+    until("the mount in the menu", has_item(f"{vault.item}: unlocked/Lock"))
+    choose(f"{vault.item}: unlocked/Lock")
     notified(f"{vault.label} is locked")
     assert vault.has_state("locked")
-    choose(f"{vault.label}: locked/Unlock")
+    choose(f"{vault.item}: locked/Unlock")
     notified(f"{vault.label} is unlocked")
     assert vault.has_state("unlocked")
 
 
 def check_passphrase(vault):
     vault.mount()
-    choose(f"{vault.label}: unlocked/Lock")
+    choose(f"{vault.item}: unlocked/Lock")
     notified(f"{vault.label} is locked")
-    choose(f"{vault.label}: locked/Unlock")
+    choose(f"{vault.item}: locked/Unlock")
     enter("wrong", "Unlock a vault")
     enter("correct horse", "Wrong passphrase")
     notified(f"{vault.label} is unlocked")
@@ -169,7 +181,7 @@ def check_passphrase(vault):
     # A lock file refuses the unlock, with its reason.
     lock_file.touch()
     notified(f"{vault.label} is locked", 2)
-    choose(f"{vault.label}: locked/Unlock")
+    choose(f"{vault.item}: locked/Unlock")
     notified(f"{vault.label} stays locked")
     assert str(lock_file) in notifications.read_text()
     lock_file.unlink()
@@ -211,19 +223,19 @@ def check_making(mountpoint):
     assert not windows("--onlyvisible", "--name", "^Mount a vault$")
     lock_file.unlink()
     # ~/Private is there already.
-    until("the mount in the menu", has_item("~/Letters.open: unlocked/Lock"))
+    until("the mount in the menu", has_item("Letters: unlocked/Lock"))
     assert os.path.ismount(mountpoint)
 
 
 def check_unmounting(mountpoint):
     with open(os.path.join(mountpoint, "file"), "w"):
-        choose("~/Letters.open: unlocked/Unmount")
+        choose("Letters: unlocked/Unmount")
         # It says which program uses the mount.
         type_into("Unmount", "<Return>")
         ended("Unmount")
         assert os.path.ismount(mountpoint)
-    choose("~/Letters.open: unlocked/Unmount")
-    until("the unmount", lambda: not any(label.startswith("~/Letters.open") for label in menu()))
+    choose("Letters: unlocked/Unmount")
+    until("the unmount", has_item("Letters: unmounted/Mount…"))
     until("the end of the mountpoint, which the mount made", lambda: not os.path.lexists(mountpoint))
 
 
@@ -234,7 +246,7 @@ def check_damage(vault):
     file = pathlib.Path(vault.mountpoint, "file")
     file.write_bytes(os.urandom(100_000))
     vault.unmount()
-    until("the end of the mount", lambda: not any(label.startswith(vault.label) for label in menu()))
+    until("the end of the mount", has_item(f"{vault.item}: unmounted/Mount…"))
     stored = max((path for path in pathlib.Path(vault.path).rglob("*") if path.name != "vaultfs.log" and path.is_file()),
                  key=lambda path: path.stat().st_size)
     content = bytearray(stored.read_bytes())
@@ -248,6 +260,67 @@ def check_damage(vault):
         pass
     notified(f"{vault.label} is damaged")
     until("the mark in the menu", lambda: any("damaged" in label for label in menu()))
+
+
+def opened_folder():
+    """The folder that the file manager, a stand-in, was started with. None if it was not."""
+    try:
+        text = opened.read_text()
+    except FileNotFoundError:
+        return None
+    opened.unlink()
+    return text.strip()
+
+
+def check_list(vault):
+    """From the list to files, by the menu and then by the keyboard in the window."""
+    choose(f"{vault.item}: unmounted/Mount…")
+    # It asks for the mountpoint: the vault was not mounted before.
+    type_into(f"Mount {vault.item}", "<shift+Tab>", "<shift+Tab>", "<ctrl+a>", vault.mountpoint, "<Tab>", "<Tab>",
+              "correct horse", "<Return>")
+    assert until("the folder", opened_folder) == vault.mountpoint
+    choose(f"{vault.item}: unlocked/Open Folder")
+    assert until("the folder", opened_folder) == vault.mountpoint
+    choose(f"{vault.item}: unlocked/Unmount")
+    until("the unmount", has_item(f"{vault.item}: unmounted/Mount…"))
+    run(tray)
+    type_into("Your vaults", "<Return>")
+    enter("correct horse", f"Mount {vault.item}")
+    assert until("the folder", opened_folder) == vault.mountpoint
+    # The focus stays on the vault, whose first button is now another.
+    until("the mount in the menu", has_item(f"{vault.item}: unlocked/Lock"))
+    type_into("Your vaults", "<Return>")
+    assert until("the folder", opened_folder) == vault.mountpoint
+    type_into("Your vaults", "<Tab>", "<Return>")
+    notified(f"{vault.label} is locked")
+    type_into("Your vaults", "<Return>")
+    notified(f"{vault.label} is unlocked")
+    vault.unmount()
+    until("the unmount", has_item(f"{vault.item}: unmounted/Mount…"))
+    type_into("Your vaults", "<Escape>")
+    ended("Your vaults")
+
+
+def check_forgetting(vault):
+    choose(f"{vault.item}: unmounted/Remove from the List…")
+    # Cancel has the focus.
+    type_into("Remove from the list", "<Return>")
+    ended("Remove from the list")
+    choose(f"{vault.item}: unmounted/Remove from the List…")
+    type_into("Remove from the list", "<Tab>", "<Return>")
+    until("the end of the item", lambda: not any(label.startswith(vault.item) for label in menu()))
+    assert "[\n\n]" in run(vaultfs, "list", "--json") and os.path.isdir(vault.path)
+
+
+def check_broken_list():
+    """The line of vaultfs, beside the mounts."""
+    file = pathlib.Path(home, ".config/vaultfs/vaults.json")
+    content = file.read_bytes()
+    file.write_text("{")
+    line = f"vaultfs: {file} is not a list of vaults: move it away: vaultfs then begins a new list"
+    until("the line in the menu", lambda: line in menu(is_enabled=False))
+    file.write_bytes(content)
+    until("the list", lambda: line not in menu(is_enabled=False))
 
 
 def check_picture():
@@ -271,23 +344,25 @@ def main():
     check_windows()
     applet = start(tray)
     until("the empty menu", is_empty)
-    first, second = Vault("Private", "refuse"), Vault("Taxes", "forget")
     made = os.path.join(home, "Letters.open")
+    listed = Vault("Mail", "refuse")
     try:
+        check_list(listed)
+        check_forgetting(listed)
+        check_broken_list()
+        first, second = Vault("Private", "refuse"), Vault("Taxes", "forget")
         check_making(made)
         check_unmounting(made)
         check_locks(first)
         check_passphrase(second)
         check_damage(first)
         check_picture()
-        # Another start finds the first.
-        run(tray)
         choose("Lock All")
         until("both locked", lambda: first.has_state("locked") and second.has_state("locked"))
         choose("Quit")
         assert applet.wait(SECONDS) == 0
     finally:
-        for mountpoint in (first.mountpoint, second.mountpoint, made):
+        for mountpoint in (*(os.path.join(home, name) for name in ("Mail", "Private", "Taxes")), made):
             subprocess.run([vaultfs, "unmount", mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)
 
 
@@ -297,6 +372,17 @@ passfile = os.path.join(home, "passfile")
 pathlib.Path(passfile).write_text("correct horse")
 os.chmod(passfile, 0o600)
 notifications = pathlib.Path(home, "notifications")
+# A file manager, as the one that the desktop has for folders.
+opened, manager = pathlib.Path(home, "opened"), pathlib.Path(home, "manager")
+manager.write_text(f"#!/bin/sh\necho \"$1\" >'{opened}.new' && mv '{opened}.new' '{opened}'\n")
+manager.chmod(0o755)
+for path, text in (
+    (".local/share/applications/manager.desktop",
+     f"[Desktop Entry]\nType=Application\nName=Manager\nMimeType=inode/directory;\nExec={manager} %f\n"),
+    (".config/mimeapps.list", "[Default Applications]\ninode/directory=manager.desktop\n"),
+):
+    os.makedirs(os.path.dirname(os.path.join(home, path)), mode=0o700, exist_ok=True)
+    pathlib.Path(home, path).write_text(text)
 lock_file = pathlib.Path(os.environ["XDG_RUNTIME_DIR"], "vaultfs/device.lock")
 try:
     main()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""desktop_tray_dialogs.py EXAMPLES VAULTFS HOME PICTURES: the windows in which vaultfs-tray makes and mounts vaults.
+"""desktop_tray_dialogs.py EXAMPLES VAULTFS HOME PICTURES: the windows in which vaultfs-tray lists, makes and mounts vaults.
 
 It fills in their fields and presses their buttons itself. Run it with a display of its own. HOME is an empty directory.
 The directory PICTURES gets pictures of the windows.
@@ -23,8 +23,9 @@ examples, vaultfs, home, pictures = sys.argv[1:]
 sys.dont_write_bytecode = True
 sys.path.insert(0, examples)
 os.environ["HOME"] = home
+os.environ["XDG_CONFIG_HOME"] = os.path.join(home, ".config")
 os.environ["PATH"] = f"{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
-from vaultfs_tray import dialogs
+from vaultfs_tray import commands, dialogs, vaults
 
 vault, mountpoint = os.path.join(home, "Letters"), os.path.join(home, "Private")
 # The turns of the main loop that a timer has caused.
@@ -165,9 +166,119 @@ def check_mounting():
     assert not os.path.lexists(mountpoint)
 
 
+def listed():
+    outcome = commands.Command(commands.known()).finish()
+    assert outcome.failure is None, outcome
+    return outcome.vaults
+
+
+def check_listed():
+    """A vault of the list needs only its passphrase, or also a mountpoint if it has had none."""
+    mounts = []
+    form, closed = shown(dialogs.ListedMountDialog(listed()[0], lambda *result: mounts.append(result)))
+    check_note(press(form, "wrong"), f"vaultfs: {vault}: wrong passphrase")
+    press(form, SECRET)
+    assert closed and mounts == [(mountpoint, [])] and os.path.ismount(mountpoint)
+    assert listed()[0]["state"] == "unlocked"
+    subprocess.run([vaultfs, "unmount", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+    form, closed = shown(dialogs.ListedMountDialog({"label": "Mail", "path": os.path.join(home, "Mail")}, None))
+    assert form.mountpoint.get_text() == "~/Private" and form.get_focus() is form.passphrase
+    form.mountpoint.set_text("Private")
+    assert "whole path of the mountpoint" in press(form, SECRET)
+    save_picture("mountpoint")
+    form.response(Gtk.ResponseType.CANCEL)
+    assert closed
+
+
+class Mount:
+    """A mount, as the applet knows it."""
+
+    def __init__(self, mountpoint, state, damage=()):
+        self.mountpoint, self.state, self.damage = mountpoint, state, damage
+        self.name = commands.short(mountpoint)
+
+    def lock(self):
+        calls.append(("lock", self.mountpoint))
+
+    def unlock(self):
+        calls.append(("unlock", self.mountpoint))
+
+
+class Tray:
+    """Notes what the window asks the applet for."""
+
+    def __getattr__(self, name):
+        return lambda *arguments: calls.append((name, *arguments))
+
+
+def check_window():
+    states = {"Letters": "unlocked", "Photos": "locked", "Taxes": "unmounted", "Stick": "absent", "Work": "dead"}
+    objects = [{"label": label, "path": f"{home}/{label}", "state": state} for label, state in states.items()]
+    objects[4]["mountedAt"] = "/srv/work"
+    long = "/srv/" + "a long way " * 12
+    mounts = [Mount(mountpoint, "unlocked"), Mount("/media/Photos", "locked", ["IMG_1.jpg: bad tag"]), None, None, None]
+    entries = [vaults.Entry(Tray(), mount, one) for mount, one in zip(mounts, objects, strict=True)]
+    entries.append(vaults.Entry(Tray(), Mount(long, "locking")))
+    window, closed = shown(vaults.VaultsWindow(Tray()))
+    window.show_entries(entries, None, True)
+    titles = [entry.title for entry in entries]
+    assert titles[:3] == ["Letters: unlocked", "Photos: locked  ⚠ damaged", "Taxes: unmounted"], titles
+    labels = {entry.label: [label for part in entry.actions() for label, _ in part] for entry in entries}
+    assert labels == {
+        "Letters": ["Open Folder", "Lock", "Unmount", "Remove from the List…"],
+        "Photos": ["Unlock", "Unmount", "Remove from the List…"],
+        "Taxes": ["Mount…", "Remove from the List…"],
+        "Stick": ["Remove from the List…"],
+        "Work": ["Unmount", "Remove from the List…"],
+        long: ["Lock", "Unmount"],
+    }, labels
+    names = [button.get_accessible().get_name() for button in window.buttons.values()]
+    assert names[:4] == ["Open Folder: Letters", "Lock: Letters", "More: Letters", "Unlock: Photos"], names
+    assert all(button.get_can_focus() for button in window.buttons.values())
+    save_picture("vaults")
+    buttons = {button.get_accessible().get_name(): button for button in window.buttons.values()}
+    buttons["Lock: Letters"].clicked()
+    buttons["Unlock: Photos"].clicked()
+    buttons["Open Folder: Letters"].clicked()
+    buttons["Mount…: Taxes"].clicked()
+    assert calls == [
+        ("lock", mountpoint), ("unlock", "/media/Photos"), ("open", mountpoint), ("mount_listed", objects[2])], calls
+    # The focus stays on the vault, whose buttons are now others.
+    buttons["Lock: Letters"].grab_focus()
+    mounts[0].state = "locked"
+    window.show_entries([vaults.Entry(Tray(), mounts[0], objects[0]), *entries[1:]], None, True)
+    assert window.get_focus().get_accessible().get_name() == "Unlock: Letters"
+    buttons = {button.get_accessible().get_name(): button for button in window.buttons.values()}
+    buttons["Mount…: Taxes"].grab_focus()
+    entries[2] = vaults.Entry(Tray(), Mount("/media/Taxes", "unlocked"), objects[2])
+    window.show_entries([vaults.Entry(Tray(), mounts[0], objects[0]), *entries[1:]], None, True)
+    assert window.get_focus().get_accessible().get_name() == "Open Folder: Taxes"
+    buttons = {button.get_accessible().get_name(): button for button in window.buttons.values()}
+    buttons["More: Letters"].clicked()
+    save_picture("more")
+    buttons["More: Letters"].get_popup().popdown()
+    line = f"vaultfs: {home}/.config/vaultfs/vaults.json is not a list of vaults: move it away: vaultfs then begins a new list"
+    window.show_entries([entries[-1]], line, True)
+    check_note(window.note.get_text(), line)
+    save_picture("broken")
+    many = [vaults.Entry(Tray(), None, {"label": f"Vault {n}", "path": "/v", "state": "unmounted"}) for n in range(20)]
+    window.show_entries(many, None, False)
+    save_picture("many")
+    list(window.buttons.values())[-1].grab_focus()
+    until("the end of the list", lambda: window.grid.get_focus_vadjustment().get_value() > 0)
+    window.show_entries([], None, False)
+    save_picture("empty")
+    assert not window.lock_button.get_sensitive()
+    window.close()
+    until("the end of the window", lambda: closed)
+
+
+calls = []
 GLib.timeout_add(10, tick)
 try:
+    check_window()
     check_key(*check_making())
     check_mounting()
+    check_listed()
 finally:
     subprocess.run([vaultfs, "unmount", mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tray_commands.py EXAMPLES VAULTFS DIRECTORY: how vaultfs-tray makes and mounts vaults, without a display.
+"""tray_commands.py EXAMPLES VAULTFS DIRECTORY: how vaultfs-tray lists, makes and mounts vaults, without a display.
 
 DIRECTORY is an empty directory. Nothing is mounted.
 """
@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, examples)
 os.environ["PATH"] = f"{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
 os.environ["HOME"] = directory
+os.environ["XDG_CONFIG_HOME"] = f"{directory}/.config"
 from vaultfs_tray import commands
 
 SECRET = "correct horse battery"
@@ -79,7 +80,7 @@ def check_secrecy():
     stand_in.chmod(0o755)
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{stand_in.parent}:{path}"
-    for arguments in (commands.init("/vault"), commands.mount("/vault", "/mountpoint")):
+    for arguments in (commands.init("/vault"), commands.mount("/vault", "/mountpoint"), commands.mount("/vault")):
         outcome = run(arguments)
         assert "/vault" in outcome.output and "HOME=" in outcome.output and SECRET not in outcome.output, outcome
         assert outcome.errors == SECRET
@@ -108,6 +109,28 @@ def check_failures():
     os.environ["PATH"] = path
 
 
+def check_list():
+    """The list, a label that is also the name of a directory here, and a broken list."""
+    outcome = run(commands.known())
+    states = {vault["label"]: vault["state"] for vault in outcome.vaults}
+    assert states == {"First": "unmounted", "Letters": "unmounted", "Second": "unmounted"}, outcome
+    os.rename(f"{directory}/Second", f"{directory}/moved")
+    assert [vault["state"] for vault in run(commands.known()).vaults] == ["unmounted", "unmounted", "absent"]
+    os.mkdir(f"{directory}/here")
+    os.symlink(f"{directory}/First", f"{directory}/here/Letters")
+    os.chdir(f"{directory}/here")
+    labelled = run(commands.mount("Letters", f"{directory}/new"), "wrong")
+    assert labelled.failure == f"vaultfs: {directory}/Letters: wrong passphrase", labelled
+    missing = run(commands.mount("First"))
+    assert missing.failure.startswith("vaultfs: missing mountpoint: "), missing
+    assert run(commands.forget("First")).failure is None and os.path.isdir(f"{directory}/First")
+    assert "'First'" in run(commands.forget("First")).failure
+    file = pathlib.Path(directory, ".config/vaultfs/vaults.json")
+    file.write_text("{")
+    broken = run(commands.known())
+    assert broken.failure.startswith(f"vaultfs: {file} is not a list of vaults: ") and broken.vaults == [], broken
+
+
 def check_key(vault, key):
     file = f"{directory}/key"
     os.umask(0)
@@ -132,5 +155,6 @@ check_suggestion()
 key = check_making(f"{directory}/Letters")
 check_secrecy()
 check_failures()
+check_list()
 check_key(f"{directory}/Letters", key)
 assert "gi" not in sys.modules, "this part needs no display"

@@ -69,7 +69,7 @@ extension MountTests {
             try run("desktop_units.sh", vault, [vault.vault])
         }
 
-        @Test("the tray makes and mounts vaults: its commands, without a window")
+        @Test("the tray lists, makes and mounts vaults: its commands, without a window")
         func trayCommands() throws {
             let directory = try TemporaryDirectory()
             let program = "\(Products.support)/Programs/tray_commands.py"
@@ -92,7 +92,7 @@ extension MountTests {
             let checked = try Command(["sh", "-c", check, "sh", "\(Products.root)"]).run().succeeded().output
             for script in [
                 "examples/vaultfs-screen-lock", "examples/vaultfs-tray", "examples/vaultfs_tray/dialogs.py",
-                "packaging/vaultfs-agent",
+                "examples/vaultfs_tray/vaults.py", "packaging/vaultfs-agent",
             ] {
                 #expect(checked.contains("\(script)\n"))
             }
