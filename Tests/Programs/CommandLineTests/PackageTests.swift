@@ -13,15 +13,17 @@ import Testing
 
     private static let root = Products.root
 
-    /// Makes the package from the source in `root`, and returns its path. `launcher` runs the script.
+    /// Makes the package from the source in `root`, or with `--archive` in `options` the archive, and returns its path.
+    /// `launcher` runs the script.
     private func package(
-        _ output: String, root: String = Self.root, launcher: [String] = [], environment: [String: String] = [:]
+        _ output: String, options: [String] = [], root: String = Self.root, launcher: [String] = [],
+        environment: [String: String] = [:]
     ) throws -> String {
         // Compression would take most of the time.
         let settings = ["DPKG_DEB_COMPRESSOR_TYPE": "none", "SOURCE_DATE_EPOCH": "86400"]
         let script = ["\(root)/scripts/package", "--binary", Products.binary, "--output", directory.appending(output)]
         let result = try Command(
-            launcher + script, environment: settings.merging(environment) { $1 }, timeout: .seconds(120)
+            launcher + script + options, environment: settings.merging(environment) { $1 }, timeout: .seconds(120)
         ).run().succeeded()
         return try #require(result.output.split(separator: "\n").last.map(String.init))
     }
@@ -31,17 +33,105 @@ import Testing
             .trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    @Test("the same source and time make the same package, in another directory, time zone and with another umask")
-    func sameSourceAndTimeMake() throws {
+    /// Makes the archive, and returns the directory in which it was unpacked.
+    private func unpackedArchive() throws -> String {
+        let archive = try package("archives", options: ["--archive"])
+        try Command(["tar", "-C", directory.path, "-xzf", archive]).run().succeeded()
+        return directory.appending((archive as NSString).lastPathComponent.replacing(".tar.gz", with: ""))
+    }
+
+    @Test(
+        "the same source and time make the same package and archive, in another directory, time zone and umask",
+        arguments: [[], ["--archive"]])
+    func sameSourceAndTimeMake(options: [String]) throws {
         let copy = directory.appending("another directory/of the source")
         let copying =
             "mkdir -p \"$2\" && cd \"$1\" && tar --exclude=./.build --exclude=./.git -cf - . | tar -xf - -C \"$2\""
         try Command(["bash", "-c", copying, "bash", Self.root, copy]).run().succeeded()
-        let first = try package("a")
+        let first = try package("a", options: options)
         let second = try package(
-            "b", root: copy, launcher: ["sh", "-c", "umask 077; exec \"$@\"", "sh"],
+            "b", options: options, root: copy, launcher: ["sh", "-c", "umask 077; exec \"$@\"", "sh"],
             environment: ["TZ": "Asia/Tokyo", "LC_ALL": "C"])
         try Command(["cmp", first, second]).run().succeeded()
+    }
+
+    @Test("the archive installs the package's files, with the prefix in them, lists them, and removes the same")
+    func archiveInstalls() throws {
+        let tree = directory.appending("tree")
+        try Command(["dpkg-deb", "--extract", package("package"), tree]).run().succeeded()
+        let unpacked = try unpackedArchive()
+        let checks = #"""
+            set -eEuo pipefail
+            trap 'echo "line $LINENO: $BASH_COMMAND" >&2' ERR
+            cd "$1"
+            # With the package's prefix, the files are the package's, apart from Debian's own.
+            "$2/install.sh" --prefix /usr --destdir "$PWD/packaged" >listed
+            find "$PWD/packaged" -type f | LC_ALL=C sort | cmp - listed
+            install -D packaged/usr/share/zsh/{site-functions,vendor-completions}/_vaultfs
+            cat >expected <<END
+            Only in packaged/usr/share/doc/vaultfs: Apache-2.0
+            Only in packaged/usr/share/zsh: site-functions
+            Only in tree/usr/lib/systemd/system: plocate-updatedb.service.d
+            Only in tree/usr/share/doc/vaultfs: changelog.gz
+            END
+            { diff -qr -x copyright tree/usr packaged/usr || true; } | LC_ALL=C sort | diff - expected
+            grep -q '^ The Apache License 2.0 is in the file Apache-2.0.$' packaged/usr/share/doc/vaultfs/copyright
+            test -s packaged/usr/share/doc/vaultfs/Apache-2.0
+
+            # Another prefix is in all files that name one, compressed pages too, whatever the umask.
+            mkdir -p there/usr/local/bin
+            echo mine >there/usr/local/bin/other
+            (umask 077; "$2/install.sh" --destdir there >listed)
+            find "$PWD/there" -type f -not -name other | LC_ALL=C sort | cmp - listed
+            cp -a there/usr/local copy
+            [ -z "$(find copy/lib copy/share -type d -not -perm 755)" ]
+            [ -z "$(find copy/lib copy/share -type f -not -perm 644)" ]
+            [ -z "$(find copy/bin -name 'vaultfs*' -not -perm 755)" ]
+            cd copy
+            for unit in system/vaultfs@.service user/vaultfs@.service system/vaultfs-lock-on-sleep.service; do
+                grep -q '^ExecStart=/usr/local/bin/vaultfs ' lib/systemd/$unit
+            done
+            grep -q '^ExecStart=/usr/local/bin/vaultfs-agent$' lib/systemd/user/vaultfs-agent.service
+            grep -qF '"/usr/local/share/vaultfs"' bin/vaultfs-tray
+            [[ $(gzip -dc share/man/man7/vaultfs-system.7.gz) == */usr/local/share/doc/vaultfs* ]]
+            find lib share -name '*.gz' -exec gzip -d {} +
+            left=$(grep -rE '/usr/(bin/vaultfs|share/|lib/systemd/)' lib share bin/vaultfs-* || true)
+            [ -z "$left" ] || { echo "$left" >&2; exit 1; }
+            cd "$1"
+
+            # The removal takes these files alone.
+            "$2/install.sh" --uninstall --destdir there >removed
+            cmp listed removed
+            [ "$(find there -type f)" = there/usr/local/bin/other ]
+            [ -z "$(find there -path '*vaultfs*')" ]
+            """#
+        try Command(["bash", "-c", checks, "bash", directory.path, unpacked]).run().succeeded()
+    }
+
+    @Test("the archive's installer refuses a wrong option, and a system without the libraries, in one line")
+    func installerRefuses() throws {
+        let unpacked = try unpackedArchive()
+        let prefix = directory.appending("prefix")
+        func refusal(_ options: String...) throws -> String {
+            let result = try Command(["\(unpacked)/install.sh"] + options).run()
+            #expect(result.exitCode == 1 && result.output.isEmpty && !FileManager.default.fileExists(atPath: prefix))
+            #expect(result.errors.split(separator: "\n").count == 1, "\(result)")
+            return result.errors
+        }
+        #expect(try refusal("--prefix").contains(": usage: "))
+        #expect(try refusal("--prefix", "relative").contains("must begin with a slash: relative"))
+        #expect(try refusal("--prefix=\(prefix)/a;b").contains("can have only letters"))
+        #expect(try refusal("--prefix", "/dev/null").contains("cannot make the directory /dev/null/bin"))
+        #expect(try refusal("--uninstall", "--prefix", prefix).contains("none of the archive's files is below"))
+
+        // A library without a file. The name has the same length, so the program stays whole.
+        let rename = #"LC_ALL=C sed -i 's/libfuse3\.so\./libfuse9.so./' "$1""#
+        try Command(["sh", "-c", rename, "sh", "\(unpacked)/bin/vaultfs"]).run().succeeded()
+        let missing = try refusal("--prefix", prefix)
+        #expect(missing.contains(/^install\.sh: missing libraries: libfuse9\.so\.\d: install libfuse/), "\(missing)")
+        try Data("#!/bin/sh\necho 'no such GLIBC' >&2; exit 127\n".utf8)
+            .write(to: URL(fileURLWithPath: "\(unpacked)/bin/vaultfs"))
+        #expect(try refusal("--prefix", prefix).contains("does not run on this system: no such GLIBC"))
     }
 
     @Test("the directory of the source is not in the package")
