@@ -134,6 +134,13 @@ import Testing
         #expect(try refusal("--prefix", prefix).contains("does not run on this system: no such GLIBC"))
     }
 
+    @Test("the templates for other distributions have the program's version", arguments: ["vaultfs.spec", "PKGBUILD"])
+    func templatesHaveVersion(name: String) throws {
+        let version = try Command([Products.binary, "--version"]).run().succeeded().output.split(separator: " ")[1]
+        let template = try String(contentsOfFile: "\(Self.root)/packaging/\(name)", encoding: .utf8)
+        #expect(template.contains(try Regex("(?m)^(pkgver=|Version: +)\(version)$")))
+    }
+
     @Test("the directory of the source is not in the package")
     func directoryOfSource() throws {
         let tree = directory.appending("tree")
