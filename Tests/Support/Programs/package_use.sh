@@ -5,7 +5,7 @@ set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 
 if [ "${1:-}" != here ]; then
-    if ldd /usr/bin/vaultfs | grep -E 'swift|not found'; then exit 1; fi
+    if ldd "$(command -v vaultfs)" | grep -E 'swift|not found'; then exit 1; fi
     if command -v swift; then exit 1; fi
 fi
 man vaultfs | grep -q '^EXIT STATUS'
@@ -16,7 +16,7 @@ man vaultfs-agent | grep -q InhibitDelayMaxSec
 man vaultfs-reader | grep -q -- '--names RULES'
 [[ $(vaultfs-tpm2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
 [[ $(vaultfs-fido2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
-test -s /usr/share/bash-completion/completions/vaultfs
+test -s "$(dirname "$(command -v vaultfs)")/../share/bash-completion/completions/vaultfs"
 
 cd "$(mktemp -d)"
 mkdir vault private
