@@ -22,9 +22,8 @@ import Testing
                     #expect(isKnown)
                 default:
                     guard let id = vaults[path] else { continue }
-                    try list.remember(id: id, path: path, isThere: { vaults[$0.path] == $0.id }) {
-                        $0.mountpoint = path
-                    }
+                    func isThere(_ vault: KnownVault) -> Bool { vaults[vault.path] == vault.id }
+                    try list.remember(id: id, path: path, isThere: isThere) { $0.mountpoint = path }
                     let entries = list.vaults.filter { $0.path == path }
                     #expect(entries.map(\.id) == [id] && entries.first?.mountpoint == path)
                 }
@@ -38,7 +37,8 @@ import Testing
     @Test("a moved vault keeps its label and options, and a copy gets its own")
     func moved() throws {
         var list = KnownVaults()
-        try list.remember(id: "1", path: "/Taxes", isThere: { _ in true }) { $0.options = ["--read-only"] }
+        func isThere(_: KnownVault) -> Bool { true }
+        try list.remember(id: "1", path: "/Taxes", isThere: isThere) { $0.options = ["--read-only"] }
         try list.remember(id: "1", path: "/Moved", isThere: { _ in false })
         #expect(list.vaults.map(\.path) == ["/Moved"] && list["Taxes"]?.options == ["--read-only"])
         try list.remember(id: "1", path: "/disk/Taxes", isThere: { _ in true })
