@@ -21,9 +21,9 @@ printf '%s\n' "$(id -u "$user")" "$(id -g "$user")" "$(id -g "$user")" secret "u
 grep -qx "XDG_RUNTIME_DIR=/run/user/$(id -u "$user")" "$scratch/seen"
 if grep -q SECRET_OF_ROOT "$scratch/seen"; then exit 1; fi
 
-# root's own logins unlock nothing.
+# root's own logins unlock nothing, so the passphrase may stay unread.
 rm "$scratch/seen"
 cat "$scratch/done" &
-printf 'secret\0' | PAM_TYPE=auth PAM_USER=root "$scratch/bin/pam" 8>"$scratch/done"
+PAM_TYPE=auth PAM_USER=root "$scratch/bin/pam" 8>"$scratch/done" < <(printf 'secret\0')
 wait
 [ ! -e "$scratch/seen" ]
