@@ -19,7 +19,7 @@ SHELL = r"""
 set -e
 vaultfs() {
     case $1 in
-        lock | sync | status | unmount | protect | events) "$BINARY" "$@" ;;
+        list | forget | lock | sync | status | unmount | protect | events) "$BINARY" "$@" ;;
         *) if [ "$*" = "unlock $HOME/Private" ]; then "$BINARY" "$@"; else "$BINARY" "$@" --passfile ~/passphrase; fi ;;
     esac
 }
@@ -170,8 +170,22 @@ def wallets(reader, block):
                    + "\ntest $(cat ~/Private/notes.txt) = text\nvaultfs unmount ~/Private")
 
 
+def listed(reader, block):
+    """The columns are as wide as the paths here, so only the words of each row are compared."""
+    reader.run("""
+        vaultfs unmount ~/Private; rm -r ~/.config/vaultfs
+        vaultfs init ~/Taxes --scrypt-logn 10; vaultfs mount ~/Taxes ~/Private
+        vaultfs init /media/disk/Photos --scrypt-logn 10; mv /media/disk/Photos /media/disk/away""")
+    rows = block.replace("/media/disk", os.path.join(reader.home, "media")).replace("/home/ada", reader.home).splitlines()[1:]
+    found = reader.run("vaultfs list").splitlines()
+    if [row.split() for row in found] != [row.split() for row in rows]:
+        sys.exit(f"vaultfs list prints\n{found}and not\n{rows}")
+    reader.run("vaultfs unmount Taxes; rm -r ~/Taxes /media/disk/away; vaultfs mount ~/Vault ~/Private")
+
+
 # The beginning of each block: the function that runs it, or what does else. In the order of running.
 BLOCKS = {
+    "Manual/Files.md": {"$ vaultfs list": listed},
     "Manual/Locking.md": {
         "$ vaultfs mount": lock_file, "$ vaultfs protect inbox": inbox, "systemctl --user": "desktop_units.sh"},
     "Manual/Sync.md": {
