@@ -208,7 +208,7 @@ def remove_directories(mount):
 WORK = [
     (random_read, "random 4 KiB read", 4.2, 2.5),
     (random_write, "random 4 KiB write", 4.2, 3),
-    (sequential_write, "1 MiB sequential write", 14, 14),
+    (sequential_write, "1 MiB sequential write", 14, 17),
     (untar, "file of untar", 57, 115),
     (list_tree, "entry of ls -lR", 8.0, 14),
     (read_tree, "file of a tree that is read", 22, 82),
