@@ -36,9 +36,14 @@ extension Descriptor {
         return (credentials.0, credentials.1)
     }
 
-    /// Calls send(2) without SIGPIPE.
+    /// Calls send(2) without SIGPIPE. Tries again after a signal.
     func send(_ bytes: [UInt8]) -> Int {
-        bytes.withUnsafeBytes { Glibc.send(fd, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+        bytes.withUnsafeBytes { bytes in
+            while true {
+                let count = Glibc.send(fd, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+                if count >= 0 || errno != EINTR { return count }
+            }
+        }
     }
 
     /// Waits until the socket is ready for `event`. Returns false if only the other descriptor is.

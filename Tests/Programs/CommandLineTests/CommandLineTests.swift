@@ -9,6 +9,12 @@ import VaultStore
 @testable import vaultfs
 
 @Suite struct MountOptionListTests {
+    @Test("a list to be remembered has neither our options, which may be relative to a directory, nor secrets")
+    func withoutOwn() {
+        let given = ["nosuid,lock_file=x,passfile=a\\,b,idle-lock=5m,fsname=a\\,b", "keyfile=z,prewarm"]
+        #expect(MountOptionList.withoutOwn(given) == ["nosuid,fsname=a\\,b"])
+    }
+
     @Test("words go on to FUSE in order, the last of ro and rw holds")
     func wordsGoOnToFuse() throws {
         let list = try MountOptionList(["noexec,ro", "allow_other,rw", "nodev,ro"])

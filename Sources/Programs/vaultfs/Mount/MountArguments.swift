@@ -95,7 +95,7 @@ struct MountArguments: ParsableArguments {
 
     /// The options as on a command line, to be given again at the next mount.
     var words: [String] {
-        var words = MountOptionList.withoutSecrets(options).flatMap { ["-o", $0] }
+        var words = MountOptionList.withoutOwn(options).flatMap { ["-o", $0] }
         if cacheSize.bytes != Self.usualCacheSize.bytes { words.append("--cache-size=\(cacheSize)") }
         if noKernelCache { words.append("--no-kernel-cache") }
         if guardMountpoint { words.append("--guard-mountpoint") }
@@ -147,7 +147,7 @@ struct LockArguments: ParsableArguments {
     /// The options as on a command line, to be given again at the next mount.
     /// - Parameter files: the lock files, with absolute paths.
     func words(_ files: [LockFile]) -> [String] {
-        var words = lockFile.isEmpty ? [] : files.map { "--lock-file=\($0.path.string)" }
+        var words = lockFile.isEmpty ? [] : files.map { "--lock-file=" + ProcessArguments.text(of: $0.path.bytes) }
         if onLock != .refuse { words.append("--on-lock=\(onLock.rawValue)") }
         if let idleLock { words.append("--idle-lock=\(idleLock)") }
         if grace.milliseconds > 0 { words.append("--grace=\(grace)") }

@@ -68,10 +68,10 @@ struct MountCommand: MountingCommand {
             throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
         }
         let directory = try openVault()
-        try remembering.check(id: directory.configuration.vault.hex, directory.path)
-        guard let mountpoint = try mountpoint?.path ?? known()?.mountpoint.map({ FilePath($0) }) else {
-            throw CommandFailure(
-                .usage, "missing mountpoint: \(directory.path.shown) was not mounted before")
+        try remembering.check(directory, at: directory.path)
+        let last = mountpoint == nil ? try KnownVaults.entry(of: directory)?.mountpoint : nil
+        guard let mountpoint = mountpoint?.path ?? last.map({ FilePath($0) }) else {
+            throw CommandFailure(.usage, "missing mountpoint: \(directory.path.shown) was not mounted before")
         }
         let target = try Mountpoint.check(
             mountpoint, source: "vault \(directory.path.shown)", root: directory.descriptor,
@@ -102,19 +102,17 @@ struct MountCommand: MountingCommand {
         let given = readOnly ? ["--read-only"] : []
         let words = given + (shared ? ["--shared"] : []) + mount.words + lock.words(files)
         remembering.remember(directory) { vault in
+            // Without a mountpoint, those of an earlier mount stay. Otherwise the options would add up.
+            if self.mountpoint == nil { return }
             vault.mountpoint = String(validating: mountpoint.bytes, as: UTF8.self)
             vault.options = words.isEmpty ? nil : words
         }
     }
 
-    /// Returns the vault's entry in the list of vaults.
-    private func known() throws(CommandFailure) -> KnownVault? {
-        let path = try MountArguments.resolve(GivenVault.path(vault.path))
-        return try KnownVaults.read().vaults.first { Array($0.path.utf8) == path.bytes }
-    }
-
     func recalled(before arguments: [String]) throws(CommandFailure) -> [String] {
-        guard mountpoint == nil, let options = try known()?.options else { return arguments }
+        guard mountpoint == nil, let options = try KnownVaults.entry(of: openVault())?.options else {
+            return arguments
+        }
         return arguments.prefix(1) + options + arguments.dropFirst()
     }
 

@@ -133,12 +133,13 @@ struct MountOptionList: Equatable {
     /// `x-systemd.automount`, `X-mount.mkdir`: options for programs that read fstab(5) (mount(8)).
     private static func isForOthers(_ name: String) -> Bool { name.hasPrefix("x-") || name.hasPrefix("X-") }
 
-    /// Returns the values of `-o` without the words for secrets and their programs.
-    static func withoutSecrets(_ lists: [String]) -> [String] {
-        let secrets: Set = ["passfile", "extpass", "keyfile", "keyring", "credential", "provider"]
-        return lists.compactMap { list in
+    /// Returns the values of `-o` without our own options, which the command line has too, and without the words about
+    /// secrets.
+    static func withoutOwn(_ lists: [String]) -> [String] {
+        lists.compactMap { list in
             let kept = words(list).filter { word in
-                !secrets.contains(String(word.prefix { $0 != "=" }).replacing("-", with: "_"))
+                let name = String(word.prefix { $0 != "=" }).replacing("-", with: "_")
+                return !own.contains(name) && name != "prewarm"
             }
             if kept.isEmpty { return nil }
             return kept.map { $0.replacing("\\", with: "\\\\").replacing(",", with: "\\,") }.joined(separator: ",")

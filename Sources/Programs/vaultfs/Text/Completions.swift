@@ -44,7 +44,9 @@ enum Completions {
 
     /// The ids and labels of the slots of the vault named in the same line.
     static let slots = CompletionKind.custom { words, _, _ in
-        let vaults = words.lazy.compactMap { try? GivenVault.open(FilePath(expanded(unquoted($0)))) }
+        let vaults = words.lazy.compactMap {
+            try? VaultDirectory.open(GivenVault.path(FilePath(expanded(unquoted($0)))))
+        }
         let slots = vaults.first?.configuration.slots ?? []
         return slots.map { "\($0.id)" } + offered(slots.map(\.label).filter { !$0.isEmpty && Int($0) == nil })
     }

@@ -61,7 +61,7 @@ struct InitCommand: ParsableCommand {
     func run() throws {
         ProcessSetup.protectMemory()
         try VaultCreation.check(at: common.vault.path)
-        try remembering.check(common.vault.path)
+        try remembering.check(at: common.vault.path)
         var slots = [SlotRequest(secret: try common.secret.options.readNew(), cost: try kdf.given() ?? .standard)]
         let recoveryKey = noRecoveryKey ? nil : try NewRecoveryKey.make()
         if let recoveryKey { slots.append(SlotRequest(secret: recoveryKey.secret)) }

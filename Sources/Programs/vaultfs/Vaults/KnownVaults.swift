@@ -42,11 +42,9 @@ struct KnownVaults: Codable, Equatable {
         id: String, path: String, label: String? = nil, isThere: (KnownVault) -> Bool,
         _ change: (inout KnownVault) -> Void = { _ in }
     ) throws(CommandFailure) {
-        let same = vaults.indices.filter { vaults[$0].id == id }
         // Another vault was made at the path of an old one.
         vaults.removeAll { $0.path == path && $0.id != id }
-        let known = same.isEmpty ? nil : vaults.firstIndex { $0.id == id && $0.path == path }
-        let index = known ?? vaults.firstIndex { $0.id == id && !isThere($0) }
+        let index = index(id: id, path: path, isThere: isThere)
         if let label, let other = vaults.firstIndex(where: { $0.label == label }), other != index {
             throw Self.taken(label, by: vaults[other])
         }
@@ -58,6 +56,16 @@ struct KnownVaults: Codable, Equatable {
         change(&vault)
         vaults.append(vault)
         vaults.sort { ($0.label, $0.path) < ($1.label, $1.path) }
+    }
+
+    /// Returns the entry of a vault: the one at this path, or the one from whose path the vault has moved here.
+    func vault(id: String, path: String, isThere: (KnownVault) -> Bool) -> KnownVault? {
+        index(id: id, path: path, isThere: isThere).map { vaults[$0] }
+    }
+
+    private func index(id: String, path: String, isThere: (KnownVault) -> Bool) -> Int? {
+        let same = vaults.indices.filter { vaults[$0].id == id }
+        return same.first { vaults[$0].path == path } ?? same.first { !isThere(vaults[$0]) }
     }
 
     /// Returns the failure for a label of another vault.
@@ -133,6 +141,7 @@ extension KnownVaults {
         try file.write(bytes, at: 0)
         try file.synchronize(dataOnly: false)
         try directory.rename(newEntry, to: directory, as: entry)
+        try directory.synchronize(dataOnly: false)
     }
 
     private static func read(_ directory: (descriptor: Descriptor, file: FilePath)) throws(CommandFailure)
@@ -211,6 +220,13 @@ extension KnownVaults {
         } catch {
             Console.report("warning: the list of your vaults was not changed: \(error.message)")
         }
+    }
+
+    /// Returns a vault's entry, also if the vault has moved since.
+    /// - Throws: code `failure` if the list cannot be read.
+    static func entry(of directory: VaultDirectory) throws(CommandFailure) -> KnownVault? {
+        guard let path = String(validating: directory.path.bytes, as: UTF8.self) else { return nil }
+        return try read().vault(id: directory.configuration.vault.hex, path: path, isThere: isThere)
     }
 
     /// Returns true if the vault is at its path, or if its disk does not answer.

@@ -19,7 +19,10 @@ struct ListCommand: ParsableCommand {
 
     func run() throws {
         let list = try KnownVaults.read()
-        let answers = list.vaults.isEmpty ? [] : try MountAnswer.askAll(.status)
+        // Another user's daemon may claim any path, so root does not count its answers.
+        let answers = (list.vaults.isEmpty ? [] : try MountAnswer.askAll(.status)).filter { answer in
+            answer.socket.map { $0.userID == geteuid() } ?? true
+        }
         // Each on a thread of its own, because a disk may not answer.
         let listed = ParallelWork.map(list.vaults) { ListedVault.all(of: $0, answers) }.flatMap { $0 }
         if json { return try Console.printJSON(listed) }
