@@ -27,7 +27,7 @@ struct NullServer: ParsableCommand {
         pthread_sigmask(SIG_BLOCK, &ending, nil)
         let fileSystem = try NullFileSystem()
         try SavedTree.read(from: state, into: fileSystem)
-        let options = MountOptions(mountpoint: FilePath(mountpoint), fuseOptions: [], sourceName: "null")
+        let options = SessionOptions(mountpoint: FilePath(mountpoint), fuseOptions: [], sourceName: "null")
         let session = try FuseSession(
             fileSystem: fileSystem, options: options, logger: Logger(label: "null-server"))
         let signals = try BackgroundThread { [ending] in

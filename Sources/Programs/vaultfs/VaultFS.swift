@@ -37,7 +37,7 @@ struct VaultFS: ParsableCommand {
         ProcessSetup.begin()
         do {
             let arguments = Console.takingQuiet(from: ProcessArguments.current())
-            if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(MountedSource.self) }
+            if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(VaultOrView.self) }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
             if let mounting = command as? any MountingCommand {

@@ -9,11 +9,11 @@ internal import Logging
 internal import SystemPackage
 internal import VaultCrypto
 
-/// One mount being served: its contents, lock, FUSE session, control socket and signals.
+/// One mount being served: its source, lock, FUSE session, control socket and signals.
 final class Daemon: Sendable {
     let logger: Logger
     private let request: MountRequest
-    private let contents: MountContents
+    private let opened: any OpenedSource
     private let announcer: MountAnnouncer
     private let session: FuseSession
     /// `st_dev` of the mount. Unique while the mount exists. 0 if unknown.
@@ -23,14 +23,14 @@ final class Daemon: Sendable {
     private let control: ControlServer?
     private let idleUnmount: IdleUnmount?
 
-    /// Opens the contents and mounts them. Forgets the secret. Blocks the ending signals in this thread, which later
+    /// Opens the source and mounts it. Forgets the secret. Blocks the ending signals in this thread, which later
     /// threads inherit, so this must be the only thread yet.
     /// - Parameters:
     ///   - mountpoint: the checked mountpoint, open.
     ///   - isWanted: called before the mount is made.
-    /// - Throws: an error known to `Subject.failure`.
-    init<Subject: MountSubject>(
-        _ request: MountRequest, _ subject: Subject, on mountpoint: Descriptor, secret: SecretBytes,
+    /// - Throws: an error known to `Source.failure`.
+    init<Source: MountSource>(
+        _ request: MountRequest, _ source: Source, on mountpoint: Descriptor, secret: SecretBytes,
         guardian: Guardian?, isWanted: () -> Bool = { true }
     ) throws {
         Signals.block(Signals.ending + Signals.locking)
@@ -40,12 +40,12 @@ final class Daemon: Sendable {
         self.logger = logger
         let announcer = MountAnnouncer(mountpoint: request.mountpoint)
         self.announcer = announcer
-        contents = try subject.open(request, secret: secret, logger: logger) { [logger] problem in
+        opened = try source.open(request, secret: secret, logger: logger) { [logger] problem in
             logger.notice("\(problem)")
             announcer.announce(.problem(problem, isAtEnd: false))
         }
         var request = request
-        request.options.isReadOnly = contents.isReadOnly
+        request.options.isReadOnly = opened.isReadOnly
         self.request = request
         // Make the socket before the mount, so that everyone who sees the mount finds its socket.
         let control = Self.makeControl(request, logger)
@@ -55,27 +55,27 @@ final class Daemon: Sendable {
             guard isWanted() else {
                 throw MountError(.failure, reason: "the process that requested the mount has ended")
             }
-            session = try Self.mount(contents.fileSystem, request, on: mountpoint, logger: logger)
+            session = try Self.mount(opened.fileSystem, request, on: mountpoint, logger: logger)
             let device = MountTable.device(at: request.mountpoint)
             self.device = UInt64(device ?? 0)
             // The guardian only helps if the daemon is killed but cannot die.
             if let device { guardian?.watch(over: device) }
             session.onDamage { [announcer] in announcer.announce(.integrityError($0)) }
             do {
-                lock = try MountLock(request, contents, caches: session, announcer: announcer, logger: logger)
+                lock = try MountLock(request, opened, caches: session, announcer: announcer, logger: logger)
                 try Self.handleSignals(lock, session)
             } catch {
                 session.cancel(device: self.device)
                 throw error
             }
             reporter = StatusReporter(
-                version: Subject.version, request: request, contents: contents, lock: lock, announcer: announcer,
+                version: Source.version, request: request, opened: opened, lock: lock, announcer: announcer,
                 session: session)
-            idleUnmount = Self.makeIdleUnmount(request, contents, session, device, logger)
+            idleUnmount = Self.makeIdleUnmount(request, opened, session, device, logger)
         } catch {
             control?.removeSocket()
             // Otherwise the next mount would find an unclean end.
-            contents.fileSystem.shutDown()
+            opened.fileSystem.shutDown()
             throw error
         }
         logWarnings()
@@ -94,11 +94,11 @@ final class Daemon: Sendable {
     }
 
     private static func makeIdleUnmount(
-        _ request: MountRequest, _ contents: MountContents, _ session: FuseSession, _ device: dev_t?, _ logger: Logger
+        _ request: MountRequest, _ opened: any OpenedSource, _ session: FuseSession, _ device: dev_t?, _ logger: Logger
     ) -> IdleUnmount? {
         request.options.idleUnmountMilliseconds.map { delay in
             IdleUnmount(
-                after: delay, request.mountpoint, contents.fileSystem.gate,
+                after: delay, request.mountpoint, opened.fileSystem.gate,
                 // Check the mountpoint too, because another mount may already have the device number of an ended one.
                 isServed: {
                     session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
@@ -107,8 +107,8 @@ final class Daemon: Sendable {
     }
 
     private func logWarnings() {
-        for warning in contents.warnings { logger.warning("\(warning)") }
-        let shortcomings = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked).shortcomings
+        for warning in opened.warnings { logger.warning("\(warning)") }
+        let shortcomings = MemoryProtection(cacheIsLocked: opened.fileSystem.cache.isLocked).shortcomings
         if !shortcomings.isEmpty {
             logger.warning("memory is not protected as well as it could be: \(shortcomings.joined(separator: "; "))")
         }
@@ -123,7 +123,7 @@ final class Daemon: Sendable {
             options.guardsMountpoint
             ? try MountpointGuard(mountpoint, request.mountpoint, makesImmutable: !options.makesMountpoint) : nil
         let mount = {
-            try FuseSession(fileSystem: fileSystem, options: request.mountOptions, on: mountpoint, logger: logger)
+            try FuseSession(fileSystem: fileSystem, options: request.sessionOptions, on: mountpoint, logger: logger)
         }
         let session = try unwritable?.mounting(log: { logger.warning("\($0)") }, mount) ?? mount()
         // Replace the descriptor, which would count as a use of the mount. The callers keep it until this process ends.
@@ -198,7 +198,7 @@ final class Daemon: Sendable {
                     if let warning { logger.warning("\(warning)") }
                     endWhenIdle()
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
-                    whenReady(contents.warnings + contents.problemsAtStart + [warning].compactMap(\.self))
+                    whenReady(opened.warnings + opened.problemsAtStart + [warning].compactMap(\.self))
                 },
                 whenUnmounted: {
                     idleUnmount?.stop()
@@ -206,7 +206,7 @@ final class Daemon: Sendable {
                 }, device: device)
         }
         // From here on this session reads nothing more, so the list is final.
-        let missing = contents.fileSystem.missingData
+        let missing = opened.fileSystem.missingData
         for problem in missing {
             logger.error("\(request.mountpoint.shown): \(MountError.notKnownInPlace): \(problem)")
             announcer.announce(.problem(problem, isAtEnd: true))

@@ -33,17 +33,17 @@ package enum DaemonLaunch {
     /// - Parameter mountpoint: the checked mountpoint, open.
     /// - Throws: the daemon's failure (`DaemonFailure`), or `MountError` of the kind `cannotMount` if it has died.
     package static func run(
-        _ request: MountRequest, _ subject: some MountSubject, on mountpoint: Descriptor, secret: SecretBytes,
+        _ request: MountRequest, _ source: some MountSource, on mountpoint: Descriptor, secret: SecretBytes,
         inForeground: Bool
     ) throws -> [String] {
-        guard inForeground else { return try runInBackground(request, subject, on: mountpoint, secret: secret) }
+        guard inForeground else { return try runInBackground(request, source, on: mountpoint, secret: secret) }
         LoggingSystem.bootstrap { _ in StandardErrorHandler() }
-        let daemon = try Daemon(request, subject, on: mountpoint, secret: secret, guardian: Guardian.start())
+        let daemon = try Daemon(request, source, on: mountpoint, secret: secret, guardian: Guardian.start())
         try daemon.serve { _ in ReadinessNotice.send() }
     }
 
     private static func runInBackground(
-        _ request: MountRequest, _ subject: some MountSubject, on mountpoint: Descriptor, secret: SecretBytes
+        _ request: MountRequest, _ source: some MountSource, on mountpoint: Descriptor, secret: SecretBytes
     ) throws -> [String] {
         let child: pid_t
         let channel: DaemonChannel
@@ -52,7 +52,7 @@ package enum DaemonLaunch {
             channel = own
             child = try ChildProcess.spawn(
                 path: "/proc/self/exe",
-                arguments: ["vaultfs", argument, subject.command].map { Array($0.utf8) }
+                arguments: ["vaultfs", argument, source.command].map { Array($0.utf8) }
                     + [request.source.bytes, request.mountpoint.bytes],
                 descriptors: [(other.socket.fd, channelDescriptor), (mountpoint.fd, mountpointDescriptor)])
         } catch {
@@ -60,7 +60,7 @@ package enum DaemonLaunch {
         }
         // Ignore errors here: if the child has died, the outcome below is missing.
         try? channel.send(request)
-        try? channel.send(subject)
+        try? channel.send(source)
         try? secret.withUnsafeBytes { bytes throws(StoreError) in try channel.send(bytes) }
         switch try? channel.receive(Outcome.self) {
         case .ready(let warnings): return warnings
@@ -75,7 +75,7 @@ package enum DaemonLaunch {
 
     /// Runs the background process: takes its request from the channel, mounts, answers and serves. The program calls
     /// this if its first argument is `argument`.
-    package static func serve<Subject: MountSubject>(_ type: Subject.Type) -> Never {
+    package static func serve<Source: MountSource>(_ type: Source.Type) -> Never {
         ProcessSetup.setName()
         ProcessSetup.protectMemory()
         var channel: DaemonChannel? = DaemonChannel(socket: Descriptor(owning: channelDescriptor))
@@ -86,10 +86,10 @@ package enum DaemonLaunch {
         let guardian = Guardian.start()
         do {
             guard let request = try channel?.receive(MountRequest.self),
-                let subject = try channel?.receive(Subject.self), let secret = channel?.receiveSecret()
+                let source = try channel?.receive(Source.self), let secret = channel?.receiveSecret()
             else { exit(MountError.Kind.failure.rawValue) }
             let daemon = try Daemon(
-                request, subject, on: mountpoint, secret: secret, guardian: guardian,
+                request, source, on: mountpoint, secret: secret, guardian: guardian,
                 isWanted: { channel?.isAbandoned == false })
             // Leave the working directory, so that its file system can be unmounted. Later would be too late, because
             // each worker takes a copy of the working directory (unshare(2), CLONE_FS).
@@ -105,7 +105,7 @@ package enum DaemonLaunch {
                 channel = nil
             }
         } catch {
-            let failure = Subject.failure(error)
+            let failure = Source.failure(error)
             // If the command has died, only the exit code is left to report the failure.
             try? channel?.send(Outcome.failed(failure))
             // Avoid exit(3), because threads of an ended mount may still use the state that it cleans up.

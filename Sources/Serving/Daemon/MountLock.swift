@@ -10,24 +10,24 @@ internal import Synchronization
 final class MountLock: Sendable {
     private let controller: LockController
     private let watch: LockWatch
-    private let contents: MountContents
+    private let opened: any OpenedSource
     private let logger: Logger
 
     /// Makes the controller and the watch. If a lock file exists, locks before the first request is served.
     init(
-        _ request: MountRequest, _ contents: MountContents, caches: any KernelCaches, announcer: MountAnnouncer,
+        _ request: MountRequest, _ opened: any OpenedSource, caches: any KernelCaches, announcer: MountAnnouncer,
         logger: Logger
     ) throws {
         self.logger = logger
-        self.contents = contents
-        let watch = LockWatch(contents.fileSystem.gate.lockFiles)
+        self.opened = opened
+        let watch = LockWatch(opened.fileSystem.gate.lockFiles)
         self.watch = watch
         controller = LockController(
-            fileSystem: contents.fileSystem, options: request.lock, lease: contents.lease, caches: caches,
+            fileSystem: opened.fileSystem, options: request.lock, lease: opened.lease, caches: caches,
             logger: logger,
             secretWanted: { give in
-                contents.prefetch?.start { secret in
-                    do throws(ControlFailure) { give(try contents.secretSource(secret)) } catch {
+                opened.prefetch?.start { secret in
+                    do throws(ControlFailure) { give(try opened.secretSource(secret)) } catch {
                         logger.error("stays locked: \(error.message)")
                     }
                 }
@@ -45,7 +45,7 @@ final class MountLock: Sendable {
     /// Ends locks and unlocks under way.
     func stop() {
         watch.stop()
-        contents.prefetch?.stop()
+        opened.prefetch?.stop()
         controller.stop()
     }
 
@@ -70,11 +70,11 @@ final class MountLock: Sendable {
     func unlock(_ secret: ClientSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
         var source: LockController.SecretSource?
         do throws(ControlFailure) {
-            if let secret { source = try contents.secretSource(secret) }
+            if let secret { source = try opened.secretSource(secret) }
         } catch {
             return reply(.error(error))
         }
-        controller.unlock(secret: source) { [watch, fileSystem = contents.fileSystem] outcome in
+        controller.unlock(secret: source) { [watch, fileSystem = opened.fileSystem] outcome in
             watch.renew()
             switch outcome {
             case .success(let already):

@@ -24,8 +24,8 @@ package struct MountRequest: Codable, Sendable {
         (self.lock, self.logLevel) = (lock, logLevel)
     }
 
-    var mountOptions: MountOptions {
-        MountOptions(
+    var sessionOptions: SessionOptions {
+        SessionOptions(
             mountpoint: mountpoint, fuseOptions: options.fuseOptions + (options.isReadOnly ? ["ro"] : []),
             sourceName: source.string, bypassesKernelCache: options.bypassesKernelCache)
     }
@@ -52,24 +52,24 @@ package struct ServingOptions: Codable, Equatable, Sendable {
 }
 
 /// A source of mounts, such as a vault. The command makes it, and the daemon opens it.
-package protocol MountSubject: Codable, Sendable {
+package protocol MountSource: Codable, Sendable {
     /// The program's version, for `status`.
     static var version: String { get }
     /// The name of the command, for ps(1).
     var command: String { get }
     /// Opens the file system. Called in the daemon, in its only thread.
     /// - Parameters:
-    /// - secret: the bytes read by the command.
+    ///   - secret: the bytes read by the command.
     ///   - report: logs a problem of the store, and sends it to subscribers. Any thread.
     /// - Throws: an error known to `failure`.
     func open(
         _ request: MountRequest, secret: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents
+    ) throws -> any OpenedSource
     /// Returns the exit code and message for an error of `open`, or of the mount.
     static func failure(_ error: any Error) -> DaemonFailure
 }
 
-extension MountSubject {
+extension MountSource {
     package static func failure(_ error: any Error) -> DaemonFailure {
         switch error {
         case let failure as DaemonFailure: failure
@@ -88,36 +88,42 @@ package struct DaemonFailure: Error, Codable, Equatable {
     package init(exitCode: Int32, message: String) { (self.exitCode, self.message) = (exitCode, message) }
 }
 
-/// An opened file system, with everything that its daemon needs to know about it.
-package struct MountContents: Sendable {
-    package let fileSystem: any LockableFileSystem
-    /// Returns a function that turns a client's secret into the file system's own.
-    package let secretSource: @Sendable (ClientSecret) throws(ControlFailure) -> LockController.SecretSource
-    /// Throws if an unlock could not restore forgotten keys.
-    package var checkForgetting: @Sendable () throws(ControlFailure) -> Void = {}
+/// An opened source, with everything that its daemon needs to know about it. Any thread.
+package protocol OpenedSource: Sendable {
+    var fileSystem: any LockableFileSystem { get }
     /// Fetches a secret as soon as an unlock lacks only the secret.
-    package var prefetch: (any SecretPrefetching)?
-    package var lease: (any LeaseKeeper)?
+    var prefetch: (any SecretPrefetching)? { get }
+    var lease: (any LeaseKeeper)? { get }
     /// True if nothing can be written, for example because the store lacks an ability.
-    package var isReadOnly = true
-    /// Returns the current problems, a line each.
-    package var problems: @Sendable () -> [String] = { [] }
-    /// Returns the time since which some work in the background waits for the store, in nanoseconds of CLOCK_MONOTONIC.
-    /// Nil without work.
-    package var unansweredSince: @Sendable () -> Int? = { nil }
+    var isReadOnly: Bool { get }
+    /// The current problems, a line each.
+    var problems: [String] { get }
+    /// The time since which some work in the background waits for the store, in nanoseconds of CLOCK_MONOTONIC. Nil
+    /// without work.
+    var unansweredSince: Int? { get }
     /// Warnings for the user, a line each.
-    package var warnings: [String] = []
+    var warnings: [String] { get }
     /// Problems of the store at the mount, already logged, a line each.
-    package var problemsAtStart: [String] = []
-    /// Adds the facts known only to the file system to an answer to `status`.
-    package var completeStatus: @Sendable (inout MountStatus) -> Void = { _ in }
+    var problemsAtStart: [String] { get }
+    /// Returns the function that turns a client's secret into the file system's own.
+    /// - Throws: for bytes that cannot be a secret of this source.
+    func secretSource(_ secret: ClientSecret) throws(ControlFailure) -> LockController.SecretSource
+    /// Throws if an unlock could not restore forgotten keys.
+    func checkForgetting() throws(ControlFailure)
+    /// Adds the facts known only to the source to an answer to `status`.
+    func complete(_ status: inout MountStatus)
+}
 
-    package init(
-        fileSystem: any LockableFileSystem,
-        secretSource: @escaping @Sendable (ClientSecret) throws(ControlFailure) -> LockController.SecretSource
-    ) {
-        (self.fileSystem, self.secretSource) = (fileSystem, secretSource)
-    }
+extension OpenedSource {
+    package var prefetch: (any SecretPrefetching)? { nil }
+    package var lease: (any LeaseKeeper)? { nil }
+    package var isReadOnly: Bool { true }
+    package var problems: [String] { [] }
+    package var unansweredSince: Int? { nil }
+    package var warnings: [String] { [] }
+    package var problemsAtStart: [String] { [] }
+    package func checkForgetting() throws(ControlFailure) {}
+    package func complete(_ status: inout MountStatus) {}
 }
 
 /// Fetches a secret in the background. Any thread.

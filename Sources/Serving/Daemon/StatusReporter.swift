@@ -12,7 +12,7 @@ internal import VaultCrypto
 struct StatusReporter: Sendable {
     let version: String
     let request: MountRequest
-    let contents: MountContents
+    let opened: any OpenedSource
     let lock: MountLock
     let announcer: MountAnnouncer
     let session: FuseSession
@@ -29,7 +29,7 @@ struct StatusReporter: Sendable {
         case .sync: synchronize(reply)
         case .lock(let forgetsKeys):
             do throws(ControlFailure) {
-                if forgetsKeys { try contents.checkForgetting() }
+                if forgetsKeys { try opened.checkForgetting() }
                 lock.lock(forgetsKeys: forgetsKeys, reply: reply)
             } catch {
                 reply(.error(error))
@@ -46,7 +46,7 @@ struct StatusReporter: Sendable {
     /// Answers `sync` on a thread of its own, because the store may take long.
     private func synchronize(_ reply: @escaping @Sendable (ControlResponse) -> Void) {
         do throws(StoreError) {
-            let thread = try BackgroundThread(blocksSignals: true) { [fileSystem = contents.fileSystem] in
+            let thread = try BackgroundThread(blocksSignals: true) { [fileSystem = opened.fileSystem] in
                 do throws(StoreError) {
                     try fileSystem.synchronizeEverything()
                 } catch {
@@ -62,9 +62,9 @@ struct StatusReporter: Sendable {
     }
 
     private func status() -> MountStatus {
-        let statistics = contents.fileSystem.statistics()
+        let statistics = opened.fileSystem.statistics()
         let lock = lock.status()
-        let problems = contents.problems() + silence() + Self.lines(session.damage)
+        let problems = opened.problems + silence() + Self.lines(session.damage)
         var status = MountStatus(
             version: version, pid: getpid(), vaultPath: request.source.string, vaultID: "",
             mountpoint: request.mountpoint.string, state: lock.state, readOnly: request.options.isReadOnly,
@@ -73,18 +73,18 @@ struct StatusReporter: Sendable {
         status.keysNeverSwapped = SecretMemory.allLocked
         status.cacheNeverSwapped = statistics.cacheNeverSwapped
         status.lock = lock
-        status.memory = MemoryProtection(cacheIsLocked: contents.fileSystem.cache.isLocked)
+        status.memory = MemoryProtection(cacheIsLocked: opened.fileSystem.cache.isLocked)
         status.statistics = statistics
         status.requests = session.statistics
         status.madeMountpoint = request.options.makesMountpoint ? true : nil
         status.problems = problems.isEmpty ? nil : problems
-        contents.completeStatus(&status)
+        opened.complete(&status)
         return status
     }
 
     /// Returns a line if a request, or work in the background, has waited for the store for too long.
     private func silence() -> [String] {
-        guard let since = [session.oldestRequest, contents.unansweredSince()].compactMap(\.self).min() else {
+        guard let since = [session.oldestRequest, opened.unansweredSince].compactMap(\.self).min() else {
             return []
         }
         let seconds = (monotonicNanoseconds() - since) / 1_000_000_000

@@ -64,7 +64,7 @@ final class FuseServer: Sendable {
     /// Interrupts a worker's read of /dev/fuse. Its handler does nothing.
     private static let wakeSignal = SIGURG
 
-    init(fileSystem: any LockableFileSystem, options: MountOptions, logger: Logger) {
+    init(fileSystem: any LockableFileSystem, options: SessionOptions, logger: Logger) {
         self.fileSystem = fileSystem
         gate = fileSystem.gate
         cacheSize = fileSystem.cache.capacity

@@ -35,7 +35,7 @@ package final class FuseSession: @unchecked Sendable {
     /// - Parameter directory: the mountpoint, open. Nil to mount at its path.
     /// - Throws: the reason, with libfuse's messages.
     package init(
-        fileSystem: any LockableFileSystem, options: MountOptions, on directory: Descriptor? = nil, logger: Logger
+        fileSystem: any LockableFileSystem, options: SessionOptions, on directory: Descriptor? = nil, logger: Logger
     ) throws(MountError) {
         let server = FuseServer(fileSystem: fileSystem, options: options, logger: logger)
         self.server = server
@@ -72,7 +72,7 @@ package final class FuseSession: @unchecked Sendable {
     }
 
     private static func mount(
-        _ server: FuseServer, _ options: MountOptions, on directory: Descriptor?
+        _ server: FuseServer, _ options: SessionOptions, on directory: Descriptor?
     ) throws(MountError) -> OpaquePointer {
         var arguments = fuse_args()
         defer { fuse_opt_free_args(&arguments) }

@@ -108,7 +108,7 @@ final class MountInProcess: Sendable {
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         let store = try Store(root: directory.root, keyRing: keyRing, cacheSize: 1 << 20, isReadOnly: false)
         let fileSystem = try VaultFileSystem(store: store)
-        var options = MountOptions(
+        var options = SessionOptions(
             mountpoint: FilePath(vault.mountpoint), fuseOptions: fuseOptions, sourceName: vault.vault)
         options.dropsNames = way
         let logger = Logger(label: "test")

@@ -109,7 +109,7 @@ struct MountOptionList: Equatable {
                 throw CommandFailure(
                     .usage, "mount option max_read='\(shown(value.utf8))' is not a byte count of at least 4096")
             }
-            serving.fuseOptions.append("\(name)=\(MountOptions.escaped(value))")
+            serving.fuseOptions.append("\(name)=\(SessionOptions.escaped(value))")
         } else if !Self.isForOthers(name), !Self.ignoredSettings.contains(name) {
             // A flag with a value is one of our options too.
             let isFlag =

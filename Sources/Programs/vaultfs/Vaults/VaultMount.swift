@@ -24,7 +24,7 @@ struct VaultMount: Codable, Sendable {
     /// Opens the vault.
     func open(
         _ request: MountRequest, masterKey: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents {
+    ) throws -> OpenedVault {
         let (path, options, slot) = (request.source, request.options, slot)
         let prefetch = try provider.map { try SecretPrefetch($0, for: path, logger: logger) }
         let sharing = VaultDirectory.Sharing(isShared: isShared, isReadOnly: options.isReadOnly)
@@ -49,34 +49,10 @@ struct VaultMount: Codable, Sendable {
         }
         // Report now, after the recovery of the log.
         store.reportProblems(to: report) { fileSystem.report($0) }
-        var contents = MountContents(fileSystem: fileSystem) { [weak directory] (given) throws(ControlFailure) in
-            let secret: SlotSecret
-            do throws(FormatError) { secret = try SlotSecret(given) } catch {
-                throw ControlRequest.notARequest(error.reason)
-            }
-            return { [weak directory] () throws(UnlockRefusal) in
-                try Self.open(directory?.currentPath ?? path, with: secret, for: lease, knownSlot: slot)
-            }
-        }
-        contents.prefetch = prefetch
-        contents.lease = lease
-        contents.isReadOnly = store.isReadOnly
-        contents.problems = {
-            let isRekeying = keyRing.epochs.previous != nil
-            return [lack].compactMap(\.self) + fileSystem.problems
-                + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
-        }
-        contents.unansweredSince = { store.durability.activity.oldest }
-        contents.warnings =
-            [lack].compactMap(\.self) + StoreText.warnings(store.traits, directory.descriptor, path)
-        contents.problemsAtStart = store.problems
-        // Keep the directory here, because the vault stays locked until the last reference to it goes.
-        contents.completeStatus = { [traits = store.traits] status in
-            status.vaultPath = directory.currentPath.string
-            status.vaultID = keyRing.vault.hex
-            status.store = traits
-        }
-        return contents
+        return OpenedVault(
+            vault: fileSystem, store: store, directory: directory, keyRing: keyRing, vaultLease: lease, slot: slot,
+            lack: lack, prefetch: prefetch,
+            warnings: [lack].compactMap(\.self) + StoreText.warnings(store.traits, directory.descriptor, path))
     }
 
     /// Opens the store of a vault. If it cannot be written, or the log's changes cannot be put in place, opens it
@@ -102,6 +78,49 @@ struct VaultMount: Codable, Sendable {
         }
         try directory.shareInsteadOfWriting()
         return (try open(true), "mounted read-only: \(lack)")
+    }
+}
+
+/// An opened vault.
+struct OpenedVault: OpenedSource {
+    let vault: VaultFileSystem
+    let store: Store
+    /// Kept here, because the vault stays locked until the last reference to it goes.
+    let directory: VaultDirectory
+    let keyRing: KeyRing
+    let vaultLease: VaultLease
+    /// The id of the mount's slot.
+    let slot: Int
+    /// The reason why the vault cannot be written.
+    let lack: String?
+    let prefetch: (any SecretPrefetching)?
+    let warnings: [String]
+
+    var fileSystem: any LockableFileSystem { vault }
+    var lease: (any LeaseKeeper)? { vaultLease }
+    var isReadOnly: Bool { store.isReadOnly }
+    var problems: [String] {
+        let isRekeying = keyRing.epochs.previous != nil
+        return [lack].compactMap(\.self) + vault.problems
+            + (isRekeying ? ["a rekey is unfinished: unmount, and run 'vaultfs rekey' again"] : [])
+    }
+    var unansweredSince: Int? { store.durability.activity.oldest }
+    var problemsAtStart: [String] { store.problems }
+
+    func secretSource(_ secret: ClientSecret) throws(ControlFailure) -> LockController.SecretSource {
+        let given: SlotSecret
+        do throws(FormatError) { given = try SlotSecret(secret) } catch {
+            throw ControlRequest.notARequest(error.reason)
+        }
+        return { [weak directory, path = directory.path, vaultLease, slot] () throws(UnlockRefusal) in
+            try Self.open(directory?.currentPath ?? path, with: given, for: vaultLease, knownSlot: slot)
+        }
+    }
+
+    func complete(_ status: inout MountStatus) {
+        status.vaultPath = directory.currentPath.string
+        status.vaultID = keyRing.vault.hex
+        status.store = store.traits
     }
 
     /// Opens a slot of the present configuration, so a slot removed after the mount no longer opens the vault.

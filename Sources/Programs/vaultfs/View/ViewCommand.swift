@@ -80,7 +80,7 @@ struct ViewCommand: MountingCommand {
         let secret = try view.readSecret(passphrase)
         Console.report("warning: this format cannot detect tampering")
         let contents = ViewMount(arguments: view, cacheSize: mount.cacheSize.bytes, prewarms: list.prewarms)
-        try MountedSource.view(contents).mount(
+        try VaultOrView.view(contents).mount(
             request, on: target, secret: secret, inForeground: mount.foreground)
     }
 }

@@ -19,7 +19,7 @@ struct ViewMount: Codable, Sendable {
 
     /// Opens the view.
     /// - Parameter secret: its passphrase or key; empty for none.
-    func open(_ request: MountRequest, secret: SecretBytes, logger: Logger) throws -> MountContents {
+    func open(_ request: MountRequest, secret: SecretBytes, logger: Logger) throws -> OpenedView {
         let location = try ViewLocation(request.source)
         // Copy the secret and wipe the given one, because callers keep a reference to it while this process serves.
         let own = secret.subrange(0..<secret.count)
@@ -31,29 +31,11 @@ struct ViewMount: Codable, Sendable {
             source: source, secrets: secrets, gate: LockGate(request.lock), cacheSize: cacheSize,
             logger: logger)
         if prewarms { fileSystem.prefetchAll() }
-        var contents = MountContents(fileSystem: fileSystem) { secret in
-            { () throws(UnlockRefusal) in
-                guard secret.kind == "passphrase" else {
-                    throw .wrongSecret("a view is unlocked with its passphrase")
-                }
-                try secrets.check(secret.bytes)
-                return UnlockSecret(secret.bytes)
-            }
-        }
-        contents.checkForgetting = { [arguments] () throws(ControlFailure) in
-            do throws(CommandFailure) { try arguments.checkKeyFileStays() } catch {
-                throw ControlFailure(.notSupported, error.message)
-            }
-        }
-        contents.problems = { fileSystem.problems() }
-        contents.completeStatus = { status in
-            status.view = source.format.name.rawValue
-            status.problems = status.problems ?? []
-        }
         let left = source.left.map { "\(FilePath(bytes: $0.path).shown): \($0.text)" }
-        contents.warnings = Self.warnings(source.missingKeys(), more: "more key", end: " missing")
-        contents.warnings += Self.warnings(left, more: "more line", end: " in 'vaultfs status'")
-        return contents
+        return OpenedView(
+            view: fileSystem, arguments: arguments, secrets: secrets, format: source.format.name.rawValue,
+            warnings: Self.warnings(source.missingKeys(), more: "more key", end: " missing")
+                + Self.warnings(left, more: "more line", end: " in 'vaultfs status'"))
     }
 
     /// Returns the first lines, and the number of the others.
@@ -61,6 +43,40 @@ struct ViewMount: Codable, Sendable {
         let shown = 10
         let rest = lines.count - shown
         return lines.prefix(shown) + (rest > 0 ? ["\(AmountText.counted(rest, more))\(end)"] : [])
+    }
+}
+
+/// An opened view.
+struct OpenedView: OpenedSource {
+    let view: ViewFileSystem
+    let arguments: ViewArguments
+    let secrets: ViewSecrets
+    /// The name of its format.
+    let format: String
+    let warnings: [String]
+
+    var fileSystem: any LockableFileSystem { view }
+    var problems: [String] { view.problems() }
+
+    func secretSource(_ secret: ClientSecret) -> LockController.SecretSource {
+        { [secrets] () throws(UnlockRefusal) in
+            guard secret.kind == "passphrase" else {
+                throw .wrongSecret("a view is unlocked with its passphrase")
+            }
+            try secrets.check(secret.bytes)
+            return UnlockSecret(secret.bytes)
+        }
+    }
+
+    func checkForgetting() throws(ControlFailure) {
+        do throws(CommandFailure) { try arguments.checkKeyFileStays() } catch {
+            throw ControlFailure(.notSupported, error.message)
+        }
+    }
+
+    func complete(_ status: inout MountStatus) {
+        status.view = format
+        status.problems = status.problems ?? []
     }
 }
 

@@ -147,20 +147,25 @@ final class ReplyBuffer: WorkerBuffers {
     func wipe() { reply.initializeMemory(as: UInt8.self, repeating: 0) }
 }
 
+struct OpenedSecret: OpenedSource {
+    let file: SecretFile
+    var fileSystem: any LockableFileSystem { file }
+
+    func secretSource(_ secret: ClientSecret) -> LockController.SecretSource { { UnlockSecret(secret.bytes) } }
+}
+
 /// `secret-file MOUNTPOINT <FILE`: the mounted thing has no settings.
 @main
-struct SecretMount: MountSubject {
+struct SecretMount: MountSource {
     static let version = "1"
     var command: String { "secret-file" }
 
     func open(
         _ request: MountRequest, secret: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents {
+    ) throws -> any OpenedSource {
         let content = secret.subrange(0..<secret.count)
         secret.forget()
-        return MountContents(fileSystem: try SecretFile(content, LockGate(request.lock))) { given in
-            { UnlockSecret(given.bytes) }
-        }
+        return OpenedSecret(file: try SecretFile(content, LockGate(request.lock)))
     }
 
     static func main() {

@@ -6,7 +6,7 @@ internal import SystemPackage
 internal import VaultCrypto
 
 /// The vault or view served by a daemon.
-enum MountedSource: MountSubject {
+enum VaultOrView: MountSource {
     case vault(VaultMount)
     case view(ViewMount)
 
@@ -21,7 +21,7 @@ enum MountedSource: MountSubject {
 
     func open(
         _ request: MountRequest, secret: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
-    ) throws -> MountContents {
+    ) throws -> any OpenedSource {
         switch self {
         case .vault(let vault): try vault.open(request, masterKey: secret, logger: logger, report: report)
         case .view(let view): try view.open(request, secret: secret, logger: logger)

@@ -1,7 +1,7 @@
 package import SystemPackage
 
 /// The place and options of a mount.
-package struct MountOptions: Sendable {
+package struct SessionOptions: Sendable {
     package var mountpoint: FilePath
     /// Checked options for `-o` of fuse(8) and mount(8), such as `allow_other`, `noexec`, `ro`.
     package var fuseOptions: [String]

@@ -4,10 +4,10 @@ import Testing
 @testable import FuseSession
 
 /// The options passed to libfuse.
-@Suite struct MountOptionsTests {
+@Suite struct SessionOptionsTests {
     @Test("A comma or a backslash in the source's name is escaped, also before a combining character")
     func source() {
-        let options = MountOptions(mountpoint: "/m", fuseOptions: ["ro"], sourceName: "a,b\\c,\u{301}d")
+        let options = SessionOptions(mountpoint: "/m", fuseOptions: ["ro"], sourceName: "a,b\\c,\u{301}d")
         let expected = "fsname=a\\,b\\\\c\\,\u{301}d,subtype=vaultfs,default_permissions,ro"
         #expect(Array(options.argument(kernelChecks: true).utf8) == Array(expected.utf8))
     }
@@ -19,7 +19,7 @@ import Testing
             (["ro", "default_permissions"], false),
         ])
     func privacy(words: [String], isPrivate: Bool) {
-        let options = MountOptions(mountpoint: "/m", fuseOptions: words, sourceName: "s")
+        let options = SessionOptions(mountpoint: "/m", fuseOptions: words, sourceName: "s")
         #expect(options.isPrivate == isPrivate)
         let argument = options.argument(kernelChecks: !isPrivate)
         #expect(argument.split(separator: ",").filter { $0 == "default_permissions" }.count == (isPrivate ? 0 : 1))
