@@ -52,7 +52,7 @@ struct UnlockCommand: ParsableCommand {
     /// Reads the secret of one mount, and sends it.
     private func unlock(_ answer: MountAnswer) throws(CommandFailure) -> MountAnswer {
         if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
-        let vault = try secret.provider == nil ? nil : configuration(of: answer)
+        let vault = try secret.keyProvider == nil ? nil : configuration(of: answer)
         return try secret.withSecret(for: vault, refusal: Self.wrongSecret) { secret in Self.send(secret, to: answer) }
     }
 

@@ -78,7 +78,7 @@ struct ExportCommand: ParsableCommand {
             let forVaults = [
                 damaged ? "--damaged" : nil, preserveSpecial ? "--preserve-special" : nil,
                 secret.options.keyfile != nil ? "--keyfile" : nil,
-                secret.options.provider != nil ? "--provider" : nil,
+                secret.options.keyProvider?.option,
                 secret.options.recoveryKey ? "--recovery-key" : nil,
             ].compactMap { $0 }
             if let option = forVaults.first { throw ValidationError("\(option) is for vaults, not for views") }

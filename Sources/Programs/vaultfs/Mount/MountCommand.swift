@@ -21,6 +21,8 @@ struct MountCommand: MountingCommand {
             ordinary user's mounts are always nosuid and nodev.
             """)
 
+    private static let desktopKeyring = "--desktop-keyring"
+
     @Argument(help: "The vault directory, or its label in 'vaultfs list'.", completion: Completions.vaults)
     var vault: PathArgument
 
@@ -43,7 +45,7 @@ struct MountCommand: MountingCommand {
 
     @Flag(
         help: """
-            With --on-lock forget: ask the --provider again, in the background, as soon as no lock file locks the vault.
+            With --on-lock forget: ask the --provider or keyring again, in the background, as soon as no lock file locks the vault.
             """)
     var prewarm = false
 
@@ -64,8 +66,8 @@ struct MountCommand: MountingCommand {
         var list = try MountOptionList(mount.options)
         try mount.apply(&list)
         if list.prewarms { prewarm = true }
-        if prewarm && (secret.options.provider == nil || lock.onLock != .forget) {
-            throw CommandFailure(.usage, "--prewarm needs --provider and --on-lock forget")
+        if prewarm && (secret.options.keyProvider == nil || lock.onLock != .forget) {
+            throw CommandFailure(.usage, "--prewarm needs --provider or --desktop-keyring, and --on-lock forget")
         }
         let directory = try openVault()
         try remembering.check(directory, at: directory.path)
@@ -93,14 +95,17 @@ struct MountCommand: MountingCommand {
             cacheSize: mount.cacheSize.bytes, provider: prewarm ? secret.options.keyProvider : nil)
         // A mount in the foreground does not return, so remember it now.
         if mount.foreground { remember(directory, at: target.path, locking.lockFiles) }
-        try MountedSource.vault(vault).mount(
+        try VaultOrView.vault(vault).mount(
             request, on: target, secret: opened.masterKey, inForeground: mount.foreground)
         if !mount.foreground { remember(directory, at: target.path, locking.lockFiles) }
     }
 
     private func remember(_ directory: VaultDirectory, at mountpoint: FilePath, _ files: [LockFile]) {
-        let given = readOnly ? ["--read-only"] : []
-        let words = given + (shared ? ["--shared"] : []) + mount.words + lock.words(files)
+        let flags = [
+            readOnly ? "--read-only" : nil, shared ? "--shared" : nil,
+            secret.options.desktopKeyring ? Self.desktopKeyring : nil,
+        ]
+        let words = flags.compactMap(\.self) + mount.words + lock.words(files)
         remembering.remember(directory) { vault in
             // Without a mountpoint, those of an earlier mount stay. Otherwise the options would add up.
             if self.mountpoint == nil { return }
@@ -113,7 +118,9 @@ struct MountCommand: MountingCommand {
         guard mountpoint == nil, let options = try KnownVaults.entry(of: openVault())?.options else {
             return arguments
         }
-        return arguments.prefix(1) + options + arguments.dropFirst()
+        // There is one source of the secret, and a given one counts.
+        let kept = secret.options.isGiven ? options.filter { $0 != Self.desktopKeyring } : options
+        return arguments.prefix(1) + kept + arguments.dropFirst()
     }
 
     /// - Throws: code `usage` if the two paths are the wrong way round.

@@ -8,7 +8,8 @@ internal import SystemPackage
 internal import VaultFormat
 internal import VaultStore
 
-/// `--provider`: a program that reads a vault's slots, and returns a secret for one of them or refuses (KeyProvider).
+/// `--provider`, `--desktop-keyring`: a program that reads a vault's slots, and returns a secret for one of them or
+/// refuses (KeyProvider).
 struct KeyProvider: Codable, Sendable {
     /// The most bytes of the program's answer: a keyfile in base64 with its JSON.
     private static let answerLimit = SecretSource.keyfileLimit * 2
@@ -17,6 +18,8 @@ struct KeyProvider: Codable, Sendable {
 
     /// The command for /bin/sh.
     let command: [UInt8]
+    /// The option that names it, for messages.
+    let option: String
 
     private struct Request: Encodable {
         struct Slot: Encodable {
@@ -43,16 +46,16 @@ struct KeyProvider: Codable, Sendable {
         for vault: VaultConfiguration, _ mode: CommandRun.Mode = .interactive
     ) throws(CommandFailure) -> SlotSecret {
         let text = try SecretSource.run(
-            command, option: "--provider", limit: Self.answerLimit, input: request(vault), mode: mode)
+            command, option: option, limit: Self.answerLimit, input: request(vault), mode: mode)
         let problem: String
         switch text.withBytes(ProviderAnswer.parse) {
         case .secret(let secret):
             do throws(FormatError) { return try SlotSecret(secret) } catch { problem = error.reason }
         case .refused(let reason):
-            throw CommandFailure(.wrongSecret, "the --provider command refused: \(reason.escapedForTerminal)")
+            throw CommandFailure(.wrongSecret, "the \(option) command refused: \(reason.escapedForTerminal)")
         case nil: problem = #"expected {"secret":{"kind":…,"bytes":base64}} or {"refused":…}"#
         }
-        throw CommandFailure(.failure, "the --provider command's answer: \(problem)")
+        throw CommandFailure(.failure, "the \(option) command's answer: \(problem)")
     }
 
     /// Returns the request in a file, because the program may answer before it reads, and with a pipe both would wait.
@@ -68,7 +71,7 @@ struct KeyProvider: Codable, Sendable {
             try text.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
             return file
         } catch {
-            throw CommandFailure(.failure, "cannot ask the --provider command: \(error)")
+            throw CommandFailure(.failure, "cannot ask the \(option) command: \(error)")
         }
     }
 }

@@ -68,10 +68,18 @@ struct SecretOptions: ParsableArguments {
             valueName: "cmd"))
     var provider: String?
 
+    @Flag(help: "Take the secret from the desktop's keyring, where 'vaultfs-keyring enroll' has put it.")
+    var desktopKeyring = false
+
     @Flag(help: "The secret from the terminal or the source given is the recovery key.")
     var recoveryKey = false
 
-    var keyProvider: KeyProvider? { provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0)) } }
+    var keyProvider: KeyProvider? {
+        if desktopKeyring {
+            return KeyProvider(command: Array("exec vaultfs-keyring secret".utf8), option: "--desktop-keyring")
+        }
+        return provider.map { KeyProvider(command: ProcessArguments.bytes(of: $0), option: "--provider") }
+    }
 
     /// The source of one secret for every vault. Nil for the terminal, or a provider.
     var source: SecretSource? {
@@ -79,13 +87,16 @@ struct SecretOptions: ParsableArguments {
     }
 
     /// True if the command asks for the secret on the terminal.
-    var isTyped: Bool { source == nil && provider == nil }
+    var isTyped: Bool { source == nil && keyProvider == nil }
 
     /// True if the user gave any of the options.
     var isGiven: Bool { !isTyped || recoveryKey }
 
     func validate() throws {
-        let others = [keyfile.map { _ in "--keyfile" }, provider.map { _ in "--provider" }]
+        let others = [
+            keyfile.map { _ in "--keyfile" }, provider.map { _ in "--provider" },
+            desktopKeyring ? "--desktop-keyring" : nil,
+        ]
         try SecretSource.checkSingle(passphrase.given.map(\.option) + others)
         if recoveryKey { try SecretSource.checkSingle(["--recovery-key"] + others) }
     }
@@ -116,7 +127,7 @@ struct SecretOptions: ParsableArguments {
         return new
     }
 
-    /// Reads the secret and uses it. A person at a terminal has three tries.
+    /// Reads the secret and uses it. A person at a terminal has three tries, also after the desktop's keyring failed.
     /// - Parameter refusal: the failure in a result after which another secret may work; nil for any other result.
     /// - Returns: the last result.
     func withSecret<Value>(
@@ -124,7 +135,19 @@ struct SecretOptions: ParsableArguments {
         refusal: (Value) -> CommandFailure?,
         _ use: (SlotSecret) throws(CommandFailure) -> Value
     ) throws(CommandFailure) -> Value {
-        if let vault, let provider = keyProvider { return try use(try provider.secret(for: vault)) }
+        if let vault, let provider = keyProvider {
+            let answer = Result { () throws(CommandFailure) in try provider.secret(for: vault) }
+            let isLast = !desktopKeyring || !TerminalPrompt.isThere
+            switch answer {
+            case .failure(let failure):
+                if isLast { throw failure }
+                Console.report(failure.message)
+            case .success(let secret):
+                let result = try use(secret)
+                guard !isLast, let failure = refusal(result) else { return result }
+                Console.report(failure.message)
+            }
+        }
         if let secret = try readSource() { return try use(secret) }
         return try TerminalPrompt.withoutEcho { (terminal) throws(CommandFailure) in
             var triesLeft = TerminalPrompt.maximumTries

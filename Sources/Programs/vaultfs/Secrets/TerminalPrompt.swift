@@ -10,7 +10,7 @@ struct TerminalPrompt: ~Copyable {
     private static let sourcesOfNew =
         "--passfile (- for standard input), --extpass, --keyring, --credential or --keyfile"
     private static let sources =
-        "--passfile (- for standard input), --extpass, --keyring, --credential, --provider or --keyfile"
+        "--passfile (- for standard input), --extpass, --keyring, --credential, --provider, --desktop-keyring or --keyfile"
     /// The number of times the terminal asks for an existing secret.
     static let maximumTries = 3
     /// The most bytes of a terminal's line. The terminal drops the rest silently (termios(3), canonical mode).
@@ -26,6 +26,12 @@ struct TerminalPrompt: ~Copyable {
     }
 
     deinit { close(fd) }
+
+    /// True if this process has a terminal.
+    static var isThere: Bool {
+        do throws(CommandFailure) { _ = try TerminalPrompt(otherwise: sources) } catch { return false }
+        return true
+    }
 
     /// Asks, and returns true for `y` and `yes`, in either case.
     func confirm(_ question: String) -> Bool {

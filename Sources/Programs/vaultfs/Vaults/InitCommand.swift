@@ -47,8 +47,8 @@ struct InitCommand: ParsableCommand {
         guard ChunkLayout.isValid(chunkSize: chunkSize.bytes) else {
             throw ValidationError("chunk size \(chunkSize) is not a power of two from 4K to 1M")
         }
-        guard common.secret.options.provider == nil else {
-            throw ValidationError("--provider does not go with init: a provider needs an existing vault")
+        if let provider = common.secret.options.keyProvider {
+            throw ValidationError("\(provider.option) does not go with init, but with an existing vault")
         }
         guard !common.secret.options.recoveryKey else {
             throw ValidationError("--recovery-key does not go with init, which makes a recovery key of its own")

@@ -52,6 +52,24 @@ extension PlainMountTests {
             #expect(try rows(vault).isEmpty)
         }
 
+        @Test("the desktop's keyring is asked again by the label alone, unless another source of the secret is given")
+        func keyring() throws {
+            let vault = try VaultUnderTest()
+            let secret = Data(VaultUnderTest.passphrase.utf8).base64EncodedString()
+            let answer = #"{"secret":{"kind":"passphrase","bytes":"\#(secret)"}}"#
+            let program = "\(vault.plain)/vaultfs-keyring"
+            try Data("#!/bin/sh\necho '\(answer)'\n".utf8).write(to: URL(fileURLWithPath: program))
+            chmod(program, 0o755)
+            let launcher = ["env", "PATH=\(vault.plain):/usr/bin:/bin"]
+            try vault.tryMount(["--label", "Mine"], opening: ["--desktop-keyring"], launcher: launcher).succeeded()
+            try vault.unmount()
+            try vault.mounting(launcher + [vault.account.binary, "mount", "Mine"]).succeeded()
+            try vault.unmount()
+            try vault.mounting([vault.account.binary, "mount", "Mine", "--passfile", vault.passfile]).succeeded()
+            #expect(try rows(vault).map(\.options) == [["--desktop-keyring"]])
+            try vault.unmount()
+        }
+
         @Test("a vault that has moved is found by its id, and one that is away is absent")
         func moved() throws {
             let vault = try VaultUnderTest()
