@@ -63,17 +63,8 @@ own='/usr/(bin/vaultfs|share/(doc/|applications/)?vaultfs|lib/systemd/(system|us
 
 # check_libraries: stops unless the program runs here.
 check_libraries() {
-    ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
     missing=$(ldd bin/vaultfs 2>/dev/null | sed -n 's/^[[:space:]]*\([^ ]*\) => not found.*/\1/p' | sort -u | tr '\n' ' ') || true
-    case $missing in
-        *libfuse3.so.*)
-            other=$("$ldconfig" -p 2>/dev/null | sed -n 's/.*\(libfuse3\.so\.[0-9]*\) .*/\1/p' | head -n 1) || true
-            [ -z "$other" ] \
-                || stop "this system has $other, and the program needs ${missing% }: use an archive made on a system with $other"
-            ;;
-    esac
-    [ -z "$missing" ] \
-        || stop "missing libraries: ${missing% }: install libfuse 3 and OpenSSL 3 (Debian 12: apt install fuse3 libfuse3-3 libssl3)"
+    [ -z "$missing" ] || stop "missing libraries: ${missing% }: install OpenSSL 3 (Debian: apt install fuse3 openssl)"
     failure=$(bin/vaultfs --version 2>&1 >/dev/null) \
         || stop "bin/vaultfs does not run on this system: $(printf '%s\n' "$failure" | tail -n 1)"
 }
@@ -81,7 +72,7 @@ check_libraries() {
 # copied FILE: prints the file, with the prefix in it.
 copied() {
     case $1 in
-        bin/vaultfs) cat "$1" ;;
+        bin/vaultfs | lib/vaultfs/*) cat "$1" ;;
         *.gz) gzip -dc "$1" | sed -E "s,$own,$prefix/\\1,g" | gzip -9n ;;
         *) sed -E "s,$own,$prefix/\\1,g" "$1" ;;
     esac
