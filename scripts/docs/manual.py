@@ -41,7 +41,7 @@ RELATED = {
     "events": ("Locking", "System"), "protect": ("Locking",), "slot": ("Keys",), "rekey": ("Keys",), "info": ("Keys", "Views"),
     "verify": ("Recovery",), "import": ("Transfer",), "export": ("Transfer",),
 }
-SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-agent (1),", ".BR vaultfs-fido2 (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR vaultfs-tray (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
+SEE_ALSO = (".SH SEE ALSO", ".BR vaultfs-agent (1),", ".BR vaultfs-fido2 (1),", ".BR vaultfs-keyring (1),", ".BR vaultfs-reader (1),", ".BR vaultfs-tpm2 (1),", ".BR vaultfs-tray (1),", ".BR fusermount3 (1),", ".BR fuse (8),", ".BR mount (8),", ".BR fstab (5)")
 DIRECTORY = "/usr/share/doc/vaultfs"
 DOCUMENTS = (".PP", rf"Documents and examples are in \fI{DIRECTORY}\fR.")
 
