@@ -202,7 +202,8 @@ BLOCKS = {
         "n=1": fragments, "vaultfs view hls": "HlsPlaylistTests, with another command than curl", "vaultfs view mp4": "mp4_files.py",
         "vaultfs init ~/Films": offline, "vaultfs mount ~/Films ~/Open": "HlsPlaylistTests, and LeaseTests for the end of a window",
         '{"format"': "ViewManifestTests"},
-    "Manual/Keys.md": {"(umask": "ManualCommandTests", "vaultfs-tpm2": "TpmTests", "vaultfs-fido2": "Fido2Tests"},
+    "Manual/Keys.md": {"(umask": "ManualCommandTests", "vaultfs-tpm2": "TpmTests", "vaultfs-fido2": "Fido2Tests",
+                       "vaultfs-keyring": "desktop_keyring.sh"},
     "Manual/FirstHour.md": {"": "TranscriptTests"},
     "README.md": {"scripts/package": "scripts/system/fresh", "vaultfs ": "ReadmeTests", "$ vaultfs lock": "TranscriptTests"},
 }

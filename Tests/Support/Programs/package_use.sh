@@ -12,6 +12,7 @@ man vaultfs | grep -q '^EXIT STATUS'
 man vaultfs-mount | grep -q -- '--guard-mountpoint'
 man vaultfs-tpm2 | grep -q -- '--pcrs LIST'
 man vaultfs-fido2 | grep -q -- '--no-pin'
+man vaultfs-keyring | grep -q -- '--desktop-keyring'
 man vaultfs-agent | grep -q InhibitDelayMaxSec
 man vaultfs-reader | grep -q -- '--names RULES'
 [[ $(vaultfs-tpm2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]

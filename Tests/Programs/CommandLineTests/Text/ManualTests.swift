@@ -104,7 +104,7 @@ import Testing
         "so it does the pages that are written by hand",
         arguments: [
             ("vaultfs-tpm2", "--pcrs LIST"), ("vaultfs-fido2", "--no-pin"), ("vaultfs-agent", "InhibitDelayMaxSec"),
-            ("vaultfs-reader", "--names RULES"),
+            ("vaultfs-keyring", "--desktop-keyring"), ("vaultfs-reader", "--names RULES"),
             ("vaultfs-tray", "gir1.2-ayatanaappindicator3-0.1"),
         ])
     func soItDoesPages(name: String, text: String) throws {

@@ -51,6 +51,12 @@ extension MountTests {
             try run("desktop_agent.sh", vault, [vault.vault], seconds: 150)
         }
 
+        @Test("the desktop's keyring keeps a secret of the vault, or the reason for its refusal is given")
+        func keyring() throws {
+            let vault = try vault()
+            try run("desktop_keyring.sh", vault, [vault.vault], seconds: 150)
+        }
+
         @Test("PAM's script, run by root", .enabled(if: Products.isRoot, "root runs it"))
         func pamAsRoot() throws {
             let directory = try TemporaryDirectory()
@@ -92,7 +98,7 @@ extension MountTests {
             let checked = try Command(["sh", "-c", check, "sh", "\(Products.root)"]).run().succeeded().output
             for script in [
                 "examples/vaultfs-screen-lock", "examples/vaultfs-tray", "examples/vaultfs_tray/dialogs.py",
-                "examples/vaultfs_tray/vaults.py", "packaging/vaultfs-agent",
+                "examples/vaultfs_tray/vaults.py", "packaging/vaultfs-agent", "packaging/vaultfs-keyring",
             ] {
                 #expect(checked.contains("\(script)\n"))
             }
