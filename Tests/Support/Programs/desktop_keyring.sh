@@ -67,6 +67,8 @@ CONFIGURATION
 printf 'the password' >"$scratch/password"
 gnome-keyring-daemon --foreground --components=secrets --unlock <"$scratch/password" >/dev/null 2>&1 &
 keyring=$!
+# A stopped process would outlive the bus.
+trap 'kill -KILL $keyring 2>/dev/null || true' EXIT
 await is_running
 
 # An enrollment whose slot cannot be added leaves no item.
