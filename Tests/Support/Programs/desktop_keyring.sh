@@ -20,18 +20,18 @@ provider=(--provider 'vaultfs-keyring secret')
 
 await() {
     local try
-    for ((try = 0; try < 1000; try++)); do
+    for ((try = 0; try < 3000; try++)); do
         if "$@" >/dev/null 2>&1; then return 0; fi
         sleep 0.01
     done
-    echo "$0: waited 10 s for: $*" >&2
+    echo "$0: waited 30 s for: $*" >&2
     return 1
 }
 
 # expect CODE WORDS COMMAND...: runs the command, which ends soon with this exit code and these words on stderr.
 expect() {
     local code=0 errors
-    errors=$(timeout 10 "${@:3}" 2>&1 >"$scratch/output") || code=$?
+    errors=$(timeout 40 "${@:3}" 2>&1 >"$scratch/output") || code=$?
     if [ "$code" != "$1" ] || [[ $errors != *"$2"* ]]; then
         echo "$0: line ${BASH_LINENO[0]}: exit code $code, and on stderr: $errors" >&2
         return 1
@@ -42,7 +42,7 @@ vault_id() { vaultfs info --json -- "$1" | sed -n 's/.*"vaultID" : "\([0-9a-f]*\
 # answer VAULT: the provider's answer.
 answer() {
     echo "{\"request\":\"secret\",\"slots\":[],\"vault\":\"$(vault_id "$1")\"}" >"$scratch/request"
-    timeout 10 vaultfs-keyring secret <"$scratch/request" | cat
+    timeout 40 vaultfs-keyring secret <"$scratch/request" | cat
 }
 # expect_refusal WORDS VAULT
 expect_refusal() { [[ $(answer "$2") == '{"refused": "'*"$1"* ]]; }
