@@ -1,16 +1,34 @@
-"""Making, mounting and listing vaults, without a window: checks of the fields, commands of vaultfs, the recovery key's
-file.
-"""
+"""The part of the windows that needs no display: checks of the fields, commands of vaultfs, the recovery key's file."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
+import pwd
+import re
+import shutil
+import struct
 import subprocess
-
+import termios
+import threading
+import tty
 
 # The exit code of an unmount that a program prevents.
 IN_USE = 5
+# The sources of the secret that opens a vault.
+PASSPHRASE = ("--passfile", "-")
+RECOVERY_KEY = (*PASSPHRASE, "--recovery-key")
+KEYRING = ("--desktop-keyring",)
+# Stands in the arguments for the file with the second secret of a command.
+SECOND_SECRET = object()
+# What `slot add --expires` takes, with the text for people.
+EXPIRIES = {"never": "Never", "1d": "In a day", "7d": "In a week", "30d": "In a month", "365d": "In a year"}
+KINDS = {"passphrase": "Passphrase", "recovery": "Recovery key", "keyfile": "Keyfile"}
+# The most lines of a command that a window shows.
+MOST_LINES = 12
+# The beginning of each state of the progress line, which has no line break.
+START_OVER = b"\r\x1b[K"
 
 
 class Refusal(Exception):
@@ -49,9 +67,23 @@ def new_passphrase(first, second):
     return first
 
 
-def passphrase(text):
+def secret(text, what="passphrase"):
     if not text:
-        raise Refusal("Type the passphrase of the vault")
+        raise Refusal(f"Type the {what} of the vault")
+    return text
+
+
+def person(text):
+    """The label of a slot."""
+    if not text.strip():
+        raise Refusal("Type for whom the slot is: it is shown in the list of slots")
+    return text.strip()
+
+
+def import_name(text):
+    """The path in a vault, below its top, of an imported folder. Empty for the top itself."""
+    if text.startswith("/"):
+        raise Refusal("Type the name that the folder gets in the vault: it does not begin with /")
     return text
 
 
@@ -75,44 +107,182 @@ def suggested_mountpoint(vault):
 
 
 def init(vault):
-    return ["init", "--json", "--passfile", "-", vault]
+    return ["vaultfs", "init", "--json", *PASSPHRASE, vault]
 
 
-def mount(vault, mountpoint=None):
+def mount(vault, mountpoint=None, opening=PASSPHRASE):
     """Mounts a vault by its path, or by its label. Without a mountpoint it is that of the last mount."""
-    return ["mount", "--passfile", "-", vault, *([mountpoint] if mountpoint else [])]
+    return ["vaultfs", "mount", *opening, vault, *([mountpoint] if mountpoint else [])]
+
+
+def unlock(mountpoint, opening=PASSPHRASE):
+    return ["vaultfs", "unlock", *opening, mountpoint]
 
 
 def unmount(mountpoint, force=False):
-    return ["unmount", *(["--force"] if force else []), mountpoint]
+    return ["vaultfs", "unmount", *(["--force"] if force else []), mountpoint]
 
 
 def known():
-    return ["list", "--json"]
+    return ["vaultfs", "list", "--json"]
 
 
 def forget(label):
-    return ["forget", label]
+    return ["vaultfs", "forget", label]
+
+
+def change(vault, opening=PASSPHRASE):
+    """Changes the passphrase that is given, or with the recovery key the only one. The second secret is the new one."""
+    return ["vaultfs", "slot", "change", *opening, "--new-passfile", SECOND_SECRET, vault]
+
+
+def info(vault):
+    return ["vaultfs", "info", "--json", vault]
+
+
+def add_slot(vault, label, expiry, opening=PASSPHRASE):
+    """Adds a slot. The second secret is its passphrase."""
+    return ["vaultfs", "slot", "add", *opening, "--new-passfile", SECOND_SECRET, f"--label={label}",
+            *([] if expiry == "never" else ["--expires", expiry]), vault]
+
+
+def remove_slot(vault, number, opening=PASSPHRASE):
+    return ["vaultfs", "slot", "remove", *opening, vault, str(number)]
+
+
+def import_folder(source, vault, name, opening=PASSPHRASE):
+    return ["vaultfs", "import", *opening, source, f"{vault}:{name}" if name else vault]
+
+
+def verify(vault, opening=PASSPHRASE):
+    return ["vaultfs", "verify", *opening, vault]
+
+
+def has_keyring():
+    return shutil.which("vaultfs-keyring") is not None
+
+
+def enroll(vault, opening=PASSPHRASE):
+    """Makes a slot whose secret is in the desktop's keyring."""
+    return ["vaultfs-keyring", "enroll", vault, *opening]
+
+
+def leave_keyring(vault, opening=PASSPHRASE):
+    return ["vaultfs-keyring", "remove", vault, *opening]
+
+
+def is_in_keyring(slot):
+    """True for a slot that `enroll` has made for this user on this machine, by its label (vaultfs-keyring(1))."""
+    place = f"{pwd.getpwuid(os.getuid()).pw_name}@{os.uname().nodename}".encode()[:60].decode(errors="ignore")
+    return slot["kind"] == "keyfile" and slot["label"].startswith("keyring ") and slot["label"].endswith(f" of {place}")
+
+
+def slot_title(slot):
+    """`Passphrase “guest”`, for a slot of `info`."""
+    kind = KINDS.get(slot["kind"], slot["kind"])
+    return f"{kind} “{slot['label']}”" if slot["label"] else kind
+
+
+def slot_times(slot, now):
+    """`Made 2026-11-29, expires 2026-12-29`. Times compare as texts."""
+    parts = [f"made {slot['created'][:10]}"]
+    if expiry := slot.get("expires"):
+        parts.append(f"{'expired' if expiry <= now else 'expires'} {expiry[:10]}")
+    if window := slot.get("window"):
+        parts.append(f"opens for {window['seconds'] // 3600} h after its first use")
+    return ", ".join(parts).capitalize()
+
+
+def progress(text):
+    """The done part of a progress line, from 0 to 1, and the rest of its text. The part is None if it is unknown."""
+    bar = re.match(r"\[[# ]*\] +(\d+)% *", text)
+    return (int(bar[1]) / 100, text[bar.end():]) if bar else (None, text)
+
+
+def shortened(lines):
+    """The first lines, and how many there are besides."""
+    left = len(lines) - MOST_LINES
+    return lines[:MOST_LINES] + [f"… and {left} more lines"] if left > 1 else lines
 
 
 class Command:
-    """A vaultfs that runs. It gets the passphrase through a pipe: others can read arguments and the environment."""
+    """A program that runs. It gets the secrets through pipes: others can read arguments and the environment.
 
-    def __init__(self, arguments):
+    `show_progress` is called by another thread with each text of the progress line. vaultfs writes that only on a
+    terminal, so it then gets one as its standard error.
+    """
+
+    def __init__(self, arguments, show_progress=None):
+        self.show_progress = show_progress
+        self.errors = b""
+        second, self.second = os.pipe() if SECOND_SECRET in arguments else (None, None)
+        self.terminal, errors = wide_terminal() if show_progress else (None, subprocess.PIPE)
         try:
             # vaultfs takes a label for a path if a vault is there, so run it where vaults hardly are.
             self.process = subprocess.Popen(
-                ["vaultfs", *arguments], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                [f"/dev/fd/{second}" if each is SECOND_SECRET else each for each in arguments], cwd="/",
+                pass_fds=() if second is None else (second,), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors)
         except OSError as error:
-            raise Refusal(f"vaultfs cannot be run: {error.strerror}") from error
+            close(self.second, self.terminal)
+            raise Refusal(f"{arguments[0]} cannot be run: {error.strerror}") from error
+        finally:
+            close(second, errors if show_progress else None)
 
-    def finish(self, secret=""):
+    def finish(self, secret="", second=""):
         """Waits for the end of the command. Any thread."""
+        threads = [threading.Thread(target=self.write_second, args=[second])] if self.second else []
+        threads += [threading.Thread(target=self.read_terminal)] if self.terminal else []
+        for thread in threads:
+            thread.start()
         output, errors = self.process.communicate(secret.encode())
-        return Outcome(self.process.returncode, output.decode(), errors.decode(errors="replace"))
+        for thread in threads:
+            thread.join()
+        return Outcome(self.process.returncode, output.decode(errors="replace"),
+                       (self.errors if errors is None else errors).decode(errors="replace"))
+
+    def write_second(self, secret):
+        try:
+            with open(self.second, "wb") as pipe:
+                pipe.write(secret.encode())
+        except BrokenPipeError:
+            # The command has ended before it needed the secret, and says why.
+            pass
+
+    def read_terminal(self):
+        line = b""
+        while data := read(self.terminal):
+            *complete, line = (line + data).split(START_OVER)
+            self.errors += b"".join(part for part in complete if b"\n" in part)
+            if complete and line and b"\n" not in line:
+                self.show_progress(line.decode(errors="replace"))
+        os.close(self.terminal)
+        self.errors += line
 
     def cancel(self):
         self.process.terminate()
+
+
+def close(*descriptors):
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def wide_terminal():
+    """The two ends of a terminal in which a progress line has room."""
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 200, 0, 0))
+    return ours, theirs
+
+
+def read(terminal):
+    """What was written to a terminal. Empty when its last writer has closed it, which Linux reports as an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
 
 
 @dataclasses.dataclass
@@ -134,13 +304,23 @@ class Outcome:
         if self.code == 0:
             return None
         # Lines about the usage may follow it.
-        lines = [line for line in self.notices if line.startswith("vaultfs: ")] or self.notices
-        return lines[-1] if lines else f"vaultfs ended with the code {self.code}, without a message"
+        lines = [line for line in self.notices if re.match(r"vaultfs[a-z-]*: ", line)] or self.notices
+        return lines[-1] if lines else f"The command ended with the code {self.code}, without a message"
 
     @property
     def fact(self):
         """The line that says why the command failed, without its end, which is advice for a command line."""
         return self.failure.removeprefix("vaultfs: ").rpartition(": ")[0] or self.failure
+
+    @property
+    def report(self):
+        """The lines on standard output, and then those on standard error."""
+        return [line for line in self.output.splitlines() if line] + self.notices
+
+    @property
+    def slots(self):
+        """The objects of `info`. Empty after a failure."""
+        return json.loads(self.output)["slots"] if self.code == 0 else []
 
     @property
     def recovery_key(self):

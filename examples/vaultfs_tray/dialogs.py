@@ -1,14 +1,15 @@
-"""The windows in which vaults are made and mounted."""
+"""The pieces of the windows: a dialog, and a form that runs commands."""
 
 import os
 import threading
 
-from gi.repository import GLib, Gtk
+from gi.repository import GLib, Gtk, Pango
 
 from vaultfs_tray import commands
 
 SPACING = 8
 MARGIN = 12
+TALLEST_LIST = 400
 
 
 def sentence(text=""):
@@ -30,18 +31,50 @@ def shown_path(path):
     return shown(commands.short(path))
 
 
-def run(command, done, secret=""):
+def named_button(label, name, action):
+    """A button with a name for screen readers that says more than its label, which other buttons have too."""
+    button = Gtk.Button(label=label, use_underline=True)
+    button.get_accessible().set_name(name)
+    button.connect("clicked", lambda _button: action())
+    return button
+
+
+def described(title, lines):
+    """A title with lines below it, for a list."""
+    heading = Gtk.Label(label=title, xalign=0, ellipsize=Pango.EllipsizeMode.MIDDLE, width_chars=32, max_width_chars=44)
+    heading.set_attributes(Pango.AttrList.from_string("0 -1 weight bold"))
+    box = Gtk.Box(orientation=Gtk.Orientation.VERTICAL, hexpand=True)
+    box.add(heading)
+    for line in lines:
+        box.add(line)
+    return box
+
+
+def scrolled(grid, name):
+    """A list that scrolls when it is long, also with the keyboard. The name is for screen readers."""
+    window = Gtk.ScrolledWindow(
+        hscrollbar_policy=Gtk.PolicyType.NEVER, propagate_natural_height=True, max_content_height=TALLEST_LIST)
+    window.get_accessible().set_name(name)
+    window.add(grid)
+    grid.set_focus_vadjustment(window.get_vadjustment())
+    return window
+
+
+def run(command, done, *secrets):
     """Calls `done` with the outcome when the command has ended. The main loop runs meanwhile: a key derivation takes
     about a second, and a store may not answer.
     """
     def wait():
-        GLib.idle_add(done, command.finish(secret))
+        GLib.idle_add(done, command.finish(*secrets))
 
     threading.Thread(target=wait, daemon=True).start()
 
 
 class Dialog(Gtk.Dialog):
     """A window with a line for problems. It closes only when `respond` destroys it."""
+
+    # False while something would be lost.
+    may_close = True
 
     def __init__(self, title):
         super().__init__(title=title, icon_name="vaultfs", resizable=False)
@@ -67,57 +100,126 @@ class Dialog(Gtk.Dialog):
                 use(path)
 
         chooser = Gtk.FileChooserDialog(title=title, action=action, transient_for=self, modal=True)
-        chooser.add_buttons("Cancel", Gtk.ResponseType.CANCEL, label, Gtk.ResponseType.ACCEPT)
+        chooser.add_buttons("_Cancel", Gtk.ResponseType.CANCEL, label, Gtk.ResponseType.ACCEPT)
         chooser.set_default_response(Gtk.ResponseType.ACCEPT)
         chooser.connect("response", respond)
         return chooser
 
 
 class Form(Dialog):
-    """Fields, and a button that runs vaultfs. After a failure all fields are as they were, except the passphrases."""
+    """Fields, and a button that runs commands, one after the other, while a bar shows the progress. After a failure all
+    fields are as they were, except the passphrases.
 
-    def __init__(self, title, action, progress, can_cancel):
+    A form is made by its kind, in forms.py: `read` returns the commands, each with its secrets, and `succeed` gets the
+    last outcome.
+    """
+
+    # Cancel ends a running command, unless this is false.
+    can_cancel = True
+    # If it is not empty, the form stays after a cancel, and shows it.
+    cancelled_note = ""
+    # The bar is full at the end, with a command that counts its work on a terminal. Otherwise it only moves.
+    has_progress = False
+
+    def __init__(self, title, action, progress):
         super().__init__(title)
         self.progress = progress
-        self.can_cancel = can_cancel
         self.command = None
+        self.steps = []
         self.is_cancelled = False
+        self.rows = 0
+        # The fields that must not be empty, and those of them with secrets.
         self.entries = []
         self.secrets = []
-        self.cancel_button = self.add_button("Cancel", Gtk.ResponseType.CANCEL)
+        self.key_box = None
+        self.cancel_button = self.add_button("_Cancel", Gtk.ResponseType.CANCEL)
         self.button = self.add_button(action, Gtk.ResponseType.OK)
         self.set_default_response(Gtk.ResponseType.OK)
         self.fields = Gtk.Grid(row_spacing=SPACING, column_spacing=MARGIN)
-        self.get_content_area().add(self.fields)
-        self.get_content_area().add(self.note)
+        self.bar = Gtk.ProgressBar(show_text=True, no_show_all=True)
+        for widget in (self.fields, self.bar, self.note):
+            self.get_content_area().add(widget)
 
-    def add_text(self, label, text="", entry=None):
-        entry = entry or Gtk.Entry(text=text, activates_default=True, width_chars=36)
-        row = len(self.entries)
-        self.fields.attach(Gtk.Label(label=label, xalign=1, mnemonic_widget=entry), 0, row, 1, 1)
-        self.fields.attach(entry, 1, row, 1, 1)
-        self.entries.append(entry)
+    @property
+    def may_close(self):
+        return not self.command
+
+    def add_sentence(self, text):
+        """Adds a sentence above the fields that follow."""
+        self.fields.attach(sentence(shown(text)), 0, self.rows, 3, 1)
+        self.rows += 1
+
+    def add_field(self, label, widget):
+        name = Gtk.Label(label=label, use_underline=True, xalign=1, mnemonic_widget=widget)
+        self.fields.attach(name, 0, self.rows, 1, 1)
+        self.fields.attach(widget, 1, self.rows, 1, 1)
+        self.rows += 1
+        return widget
+
+    def add_text(self, label, text="", is_needed=True):
+        entry = self.add_field(label, Gtk.Entry(text=text, activates_default=True, width_chars=36))
+        if is_needed:
+            self.entries.append(entry)
         return entry
 
     def add_folder(self, label, text=""):
         entry = self.add_text(label, text)
-        button = Gtk.Button(label="Choose…")
-        button.connect("clicked", lambda _button: self.choose_folder(label, entry))
-        self.fields.attach(button, 2, len(self.entries) - 1, 1, 1)
+        name = label.replace("_", "")
+        button = named_button("Choose…", f"Choose: {name}", lambda: self.choose_folder(name, entry))
+        self.fields.attach(button, 2, self.rows - 1, 1, 1)
         return entry
 
     def choose_folder(self, label, entry):
         chooser = self.choose_file(
-            label, Gtk.FileChooserAction.SELECT_FOLDER, "Choose", lambda path: entry.set_text(shown_path(path)))
+            label, Gtk.FileChooserAction.SELECT_FOLDER, "C_hoose", lambda path: entry.set_text(shown_path(path)))
         folder = os.path.expanduser(entry.get_text() or "~")
         # A mountpoint may not exist yet.
         chooser.set_current_folder(folder if os.path.isdir(folder) else os.path.dirname(folder))
         chooser.show()
 
+    def add_choice(self, label, texts):
+        """Adds a choice between the keys of a dictionary, shown by their texts."""
+        box = self.add_field(label, Gtk.ComboBoxText())
+        for key, text in texts.items():
+            box.append(key, text)
+        box.set_active(0)
+        return box
+
+    def add_check(self, label):
+        box = Gtk.CheckButton(label=label, use_underline=True)
+        self.fields.attach(box, 1, self.rows, 2, 1)
+        self.rows += 1
+        return box
+
     def add_secret(self, label):
-        entry = self.add_text(label, entry=passphrase_entry())
+        entry = self.add_field(label, passphrase_entry())
+        self.entries.append(entry)
         self.secrets.append(entry)
         return entry
+
+    def add_opener(self, label="_Passphrase"):
+        """Adds the passphrase, in whose place the recovery key may be typed."""
+        self.opener = self.add_secret(label)
+        self.opener_label = label
+        self.key_box = self.add_check("Use the _recovery key")
+        self.key_box.connect("toggled", lambda _box: self.update_opener())
+        return self.opener
+
+    def update_opener(self):
+        """A recovery key is long, and copied from paper, so it is shown."""
+        is_key = self.key_box.get_active()
+        self.opener.list_mnemonic_labels()[0].set_text_with_mnemonic("Recovery _key" if is_key else self.opener_label)
+        self.opener.set_text("")
+        self.opener.set_visibility(is_key)
+        self.opener.grab_focus()
+
+    @property
+    def opening(self):
+        return commands.RECOVERY_KEY if self.key_box.get_active() else commands.PASSPHRASE
+
+    @property
+    def secret(self):
+        return commands.secret(self.opener.get_text(), "recovery key" if self.key_box.get_active() else "passphrase")
 
     def respond(self, _dialog, response):
         if response == Gtk.ResponseType.OK:
@@ -129,25 +231,49 @@ class Form(Dialog):
             self.command.cancel()
 
     def submit(self):
+        self.is_cancelled = False
         try:
-            arguments, secret = self.read()
-            self.command = commands.Command(arguments)
+            self.steps = self.read()
+            self.start()
         except commands.Refusal as refusal:
             self.refuse(str(refusal))
-            return
+
+    def start(self):
+        """Runs the next command."""
+        arguments, *secrets = self.steps.pop(0)
+        self.command = commands.Command(
+            arguments, (lambda text: GLib.idle_add(self.show_progress, text)) if self.has_progress else None)
         self.set_busy(True)
         self.set_note(self.progress)
-        run(self.command, self.end, secret)
+        run(self.command, self.end, *secrets)
+
+    def show_progress(self, line):
+        part, text = commands.progress(line)
+        if part is None:
+            self.bar.pulse()
+        else:
+            self.bar.set_fraction(part)
+        self.bar.set_text(shown(text))
 
     def end(self, outcome):
         self.command = None
-        if self.is_cancelled:
+        if self.is_cancelled and self.cancelled_note:
+            self.refuse(self.cancelled_note)
+        elif self.is_cancelled:
             self.destroy()
         elif outcome.failure:
-            self.refuse(outcome.failure)
+            self.refuse(self.failure(outcome))
+        elif self.steps:
+            try:
+                self.start()
+            except commands.Refusal as refusal:
+                self.refuse(str(refusal))
         else:
             self.succeed(outcome)
             self.destroy()
+
+    def failure(self, outcome):
+        return outcome.failure
 
     def set_busy(self, is_busy):
         for entry in self.secrets:
@@ -155,161 +281,12 @@ class Form(Dialog):
         self.fields.set_sensitive(not is_busy)
         self.button.set_sensitive(not is_busy)
         self.cancel_button.set_sensitive(not is_busy or self.can_cancel)
+        self.bar.set_visible(is_busy and self.has_progress)
+        self.bar.set_fraction(0)
+        self.bar.set_text(" ")
 
     def refuse(self, reason):
         self.set_busy(False)
         self.set_note(reason)
         # The passphrases are empty, and perhaps the field of the problem, which is then above them.
         next(entry for entry in self.entries if not entry.get_text()).grab_focus()
-
-
-class MakeDialog(Form):
-    """Makes a vault. `made` is called with its path, its recovery key and warnings."""
-
-    def __init__(self, made):
-        # A cancel at the very end would leave a vault whose recovery key nobody has seen.
-        super().__init__("Make a vault", "Make", "Making the vault…", can_cancel=False)
-        self.made = made
-        self.name = self.add_text("Name")
-        self.folder = self.add_folder("In the folder", "~")
-        self.first = self.add_secret("Passphrase")
-        self.second = self.add_secret("The same again")
-        self.show_all()
-
-    @property
-    def may_close(self):
-        return not self.command
-
-    def read(self):
-        self.vault = commands.new_vault(self.folder.get_text(), self.name.get_text())
-        return commands.init(self.vault), commands.new_passphrase(self.first.get_text(), self.second.get_text())
-
-    def succeed(self, outcome):
-        self.made(self.vault, outcome.recovery_key, outcome.notices)
-
-
-class KeyDialog(Dialog):
-    """Shows the recovery key of a new vault, until it is saved or a person says that they have it."""
-
-    def __init__(self, vault, key, warnings, mount):
-        super().__init__("Recovery key")
-        self.vault = vault
-        self.key = key
-        self.mount = mount
-        self.save_button = self.add_button("Save…", Gtk.ResponseType.APPLY)
-        self.mount_button = self.add_button("Mount the Vault…", Gtk.ResponseType.OK)
-        self.close_button = self.add_button("Close", Gtk.ResponseType.CLOSE)
-        text = Gtk.Label(label=key, selectable=True, wrap=True, max_width_chars=45)
-        text.get_style_context().add_class(Gtk.STYLE_CLASS_MONOSPACE)
-        self.kept = Gtk.CheckButton(label="I have kept the recovery key")
-        self.kept.connect("toggled", lambda _kept: self.update())
-        area = self.get_content_area()
-        for widget in (
-            sentence(f"The vault {shown_path(vault)} is made. This is its recovery key, which opens it if the "
-                     "passphrase is lost:"),
-            text,
-            sentence("Whoever has it can open the vault. Write it down or save it, and keep it elsewhere. It is not "
-                     "shown again. Without the passphrase and the recovery key, nothing opens the vault."),
-            self.kept, self.note,
-        ):
-            area.add(widget)
-        self.set_note("\n".join(warnings))
-        self.update()
-        self.show_all()
-        # GTK selects the text of a label that gets the focus, and every program can read the selection.
-        self.save_button.grab_focus()
-
-    @property
-    def may_close(self):
-        return self.kept.get_active()
-
-    def update(self):
-        self.mount_button.set_sensitive(self.may_close)
-        self.close_button.set_sensitive(self.may_close)
-
-    def respond(self, _dialog, response):
-        if response == Gtk.ResponseType.APPLY:
-            self.choose_key_file()
-        elif not self.may_close:
-            self.set_note("Save the recovery key, or write it down, before you close this window")
-        else:
-            self.destroy()
-            if response == Gtk.ResponseType.OK:
-                self.mount(self.vault)
-
-    def choose_key_file(self):
-        folder, name = os.path.split(self.vault)
-        chooser = self.choose_file("Save the recovery key", Gtk.FileChooserAction.SAVE, "Save", self.save)
-        chooser.set_current_folder(folder)
-        chooser.set_current_name(shown(f"{name} recovery key.txt"))
-        chooser.show()
-
-    def save(self, file):
-        try:
-            commands.save_key(self.key, file, self.vault)
-        except commands.Refusal as refusal:
-            self.set_note(str(refusal))
-            return
-        self.kept.set_active(True)
-        self.set_note(f"Saved as {commands.short(file)}")
-
-
-class MountDialog(Form):
-    """Mounts a vault. `mounted` is called with warnings."""
-
-    def __init__(self, mounted):
-        super().__init__("Mount a vault", "Mount", "Mounting…", can_cancel=True)
-        self.mounted = mounted
-        self.vault = self.add_folder("Vault")
-        self.mountpoint = self.add_text("Mountpoint")
-        self.passphrase = self.add_secret("Passphrase")
-        self.suggestion = ""
-        self.vault.connect("changed", lambda _vault: self.suggest())
-        self.show_all()
-
-    def suggest(self):
-        """Fills in the mountpoint, unless a person has."""
-        if self.mountpoint.get_text() == self.suggestion:
-            vault = os.path.expanduser(self.vault.get_text())
-            self.suggestion = shown_path(commands.suggested_mountpoint(vault)) if os.path.isabs(vault) else ""
-            self.mountpoint.set_text(self.suggestion)
-
-    def fill(self, vault):
-        self.vault.set_text(shown_path(vault))
-        self.passphrase.grab_focus()
-
-    def read(self):
-        vault = commands.typed_path(self.vault.get_text(), "vault")
-        mountpoint = commands.typed_path(self.mountpoint.get_text(), "mountpoint")
-        return commands.mount(vault, mountpoint), commands.passphrase(self.passphrase.get_text())
-
-    def succeed(self, outcome):
-        self.mounted(outcome.notices)
-
-
-class ListedMountDialog(Form):
-    """Mounts a vault of the list. `mounted` is called with its mountpoint and warnings."""
-
-    def __init__(self, vault, mounted):
-        super().__init__(f"Mount {vault['label']}", "Mount", "Mounting…", can_cancel=True)
-        self.label = vault["label"]
-        self.remembered = vault.get("mountpoint")
-        self.mounted = mounted
-        self.mountpoint = None
-        if not self.remembered:
-            area = self.get_content_area()
-            meaning = sentence("The mountpoint is an empty or new folder, in which the vault's files appear while it is mounted.")
-            area.add(meaning)
-            area.reorder_child(meaning, 0)
-            self.mountpoint = self.add_folder("Mountpoint", shown_path(commands.suggested_mountpoint(vault["path"])))
-        self.passphrase = self.add_secret("Passphrase")
-        self.passphrase.grab_focus()
-        self.show_all()
-
-    def read(self):
-        mountpoint = commands.typed_path(self.mountpoint.get_text(), "mountpoint") if self.mountpoint else None
-        self.folder = mountpoint or self.remembered
-        return commands.mount(self.label, mountpoint), commands.passphrase(self.passphrase.get_text())
-
-    def succeed(self, outcome):
-        self.mounted(self.folder, outcome.notices)

@@ -2,8 +2,9 @@
 
 from gi.repository import Gtk, Pango
 
+from vaultfs_tray import commands
 from vaultfs_tray.commands import short
-from vaultfs_tray.dialogs import Dialog, MARGIN, SPACING, sentence, shown
+from vaultfs_tray.dialogs import Dialog, MARGIN, SPACING, described, named_button, scrolled, sentence, shown
 
 STATES = {"locking": "locking…"}
 # Advice for states in which a vault cannot be used.
@@ -12,11 +13,12 @@ ADVICE = {
     "dead": "Its daemon has ended: unmount it",
     "unknown": "Its daemon or its disk does not answer",
 }
-TALLEST_LIST = 400
+# The states in which the vault's directory is there and answers.
+USABLE = ("unmounted", "unlocked", "locked", "locking")
 
 
 def command(label, action, is_possible=True):
-    item = Gtk.MenuItem(label=label, sensitive=is_possible)
+    item = Gtk.MenuItem(label=label, use_underline=True, sensitive=is_possible)
     item.connect("activate", lambda _item: action())
     return item
 
@@ -53,18 +55,29 @@ class Entry:
         """The labels and functions of what fits the state: the usual ones first, then the others."""
         usual, others = [], []
         if self.mount and self.state == "locked":
-            usual.append(("Unlock", self.mount.unlock))
+            usual.append(("_Unlock", self.mount.unlock))
         elif self.mount:
             if self.state == "unlocked":
-                usual.append(("Open Folder", lambda: self.tray.open(self.mountpoint)))
-            usual.append(("Lock", self.mount.lock))
+                usual.append(("_Open Folder", lambda: self.tray.open(self.mountpoint)))
+            usual.append(("_Lock", self.mount.lock))
         elif self.state == "unmounted":
-            usual.append(("Mount…", lambda: self.tray.mount_listed(self.listed)))
+            usual.append(("_Mount…", lambda: self.tray.mount_listed(self.listed)))
         if self.mountpoint:
-            (others if usual else usual).append(("Unmount", lambda: self.tray.unmount(self.mountpoint)))
+            (others if usual else usual).append(("U_nmount", lambda: self.tray.unmount(self.mountpoint)))
         if self.listed:
-            others.append(("Remove from the List…", lambda: self.tray.forget(self.listed)))
+            others += self.care() + [("_Remove from the List…", lambda: self.tray.forget(self.listed))]
         return usual, others
+
+    def care(self):
+        """What can be done for a vault of the list, mounted or not. An import needs it unmounted."""
+        care = []
+        if self.state in USABLE:
+            care += [("_Slots…", lambda: self.tray.show_slots(self.listed)),
+                     ("_Change the Passphrase…", lambda: self.tray.change(self.listed))]
+            if self.state == "unmounted":
+                care.append(("_Import a Folder…", lambda: self.tray.import_folder(self.listed)))
+            care.append(("_Verify…", lambda: self.tray.verify(self.listed)))
+        return care
 
     def menu_item(self):
         item = Gtk.MenuItem(label=self.title)
@@ -86,16 +99,11 @@ class VaultsWindow(Dialog):
     def __init__(self, tray):
         super().__init__("Your vaults")
         self.tray = tray
-        self.add_button("Make a Vault…", self.MAKE)
-        self.add_button("Mount a Vault…", self.MOUNT)
-        self.lock_button = self.add_button("Lock All", self.LOCK)
+        self.add_button("Ma_ke a Vault…", self.MAKE)
+        self.add_button("Moun_t a Vault…", self.MOUNT)
+        self.lock_button = self.add_button("Lock _All", self.LOCK)
         self.grid = Gtk.Grid(row_spacing=MARGIN, column_spacing=SPACING)
-        scrolled = Gtk.ScrolledWindow(
-            hscrollbar_policy=Gtk.PolicyType.NEVER, propagate_natural_height=True, max_content_height=TALLEST_LIST)
-        scrolled.add(self.grid)
-        # The keyboard scrolls.
-        self.grid.set_focus_vadjustment(scrolled.get_vadjustment())
-        self.get_content_area().add(scrolled)
+        self.get_content_area().add(scrolled(self.grid, "Your vaults"))
         self.get_content_area().add(self.note)
         self.buttons = {}
         # Not the window itself: its first focus is a vault's button.
@@ -122,21 +130,14 @@ class VaultsWindow(Dialog):
             self.buttons[chosen].grab_focus()
 
     def add_row(self, row, entry):
-        title = Gtk.Label(label=entry.title, xalign=0, ellipsize=Pango.EllipsizeMode.MIDDLE, width_chars=32,
-                          max_width_chars=44)
-        title.set_attributes(Pango.AttrList.from_string("0 -1 weight bold"))
-        text = Gtk.Box(orientation=Gtk.Orientation.VERTICAL, hexpand=True)
-        text.add(title)
-        text.add(Gtk.Label(label=entry.place, xalign=0, ellipsize=Pango.EllipsizeMode.MIDDLE, max_width_chars=44))
-        for line in filter(None, [ADVICE.get(entry.state), *entry.damage]):
-            text.add(sentence(shown(line)))
-        self.grid.attach(text, 0, row, 1, 1)
+        place = Gtk.Label(label=entry.place, xalign=0, ellipsize=Pango.EllipsizeMode.MIDDLE, max_width_chars=44)
+        lines = [sentence(shown(line)) for line in filter(None, [ADVICE.get(entry.state), *entry.damage])]
+        self.grid.attach(described(entry.title, [place, *lines]), 0, row, 1, 1)
         buttons = Gtk.Box(spacing=SPACING, halign=Gtk.Align.END, valign=Gtk.Align.CENTER)
         usual, others = entry.actions()
         for label, action in usual:
-            button = Gtk.Button(label=label)
-            button.connect("clicked", lambda _button, action=action: action())
-            self.add_to(buttons, button, entry, label)
+            plain = label.replace("_", "")
+            self.add_to(buttons, named_button(label, f"{plain}: {entry.label}", action), entry, plain)
         if others:
             menu = Gtk.Menu()
             for label, action in others:
@@ -144,12 +145,11 @@ class VaultsWindow(Dialog):
             menu.show_all()
             button = Gtk.MenuButton(popup=menu, tooltip_text="More")
             button.add(Gtk.Image.new_from_icon_name("view-more-symbolic", Gtk.IconSize.BUTTON))
+            button.get_accessible().set_name(f"More: {entry.label}")
             self.add_to(buttons, button, entry, "More")
         self.grid.attach(buttons, 1, row, 1, 1)
 
     def add_to(self, box, button, entry, label):
-        # The label alone is the same for every vault.
-        button.get_accessible().set_name(f"{label}: {entry.label}")
         # A vault may have two mounts.
         self.buttons[(entry.label, entry.mountpoint, label)] = button
         box.add(button)
@@ -161,5 +161,55 @@ class VaultsWindow(Dialog):
             self.tray.mount()
         elif response == self.LOCK:
             self.tray.lock_all()
+        else:
+            self.destroy()
+
+
+class SlotsWindow(Dialog):
+    """The slots of a vault of the list, as `vaultfs info` shows them, with buttons to add, change and remove them."""
+
+    ADD, CHANGE = range(1, 3)
+
+    def __init__(self, tray, vault):
+        super().__init__(f"Slots: {shown(vault['label'])}")
+        self.tray = tray
+        self.vault = vault
+        self.add_button("_Add a Person…", self.ADD)
+        self.add_button("C_hange the Passphrase…", self.CHANGE)
+        self.add_button("_Close", Gtk.ResponseType.CLOSE).grab_focus()
+        self.grid = Gtk.Grid(row_spacing=MARGIN, column_spacing=SPACING)
+        area = self.get_content_area()
+        area.add(sentence("A slot is one way to open the vault. The last slot without an expiry cannot be removed here, "
+                          "because nothing would open the vault."))
+        area.add(scrolled(self.grid, "Slots"))
+        area.add(self.note)
+        area.show_all()
+
+    def show_slots(self, slots, error, now):
+        """Makes the rows anew."""
+        for child in self.grid.get_children():
+            child.destroy()
+        for row, slot in enumerate(slots):
+            title = shown(commands.slot_title(slot))
+            times = Gtk.Label(label=commands.slot_times(slot, now), xalign=0)
+            self.grid.attach(described(title, [times]), 0, row, 1, 1)
+            button = named_button("_Remove…", f"Remove: {title}", lambda slot=slot: self.remove(slot))
+            button.set_valign(Gtk.Align.CENTER)
+            self.grid.attach(button, 1, row, 1, 1)
+        self.grid.show_all()
+        self.set_note(error or "")
+
+    def remove(self, slot):
+        """Asks for the removal of a slot. With this desktop's own, the keyring's secret must go too."""
+        if commands.is_in_keyring(slot) and commands.has_keyring():
+            self.tray.leave_keyring(self.vault)
+        else:
+            self.tray.remove_slot(self.vault, slot)
+
+    def respond(self, _dialog, response):
+        if response == self.ADD:
+            self.tray.add_slot(self.vault)
+        elif response == self.CHANGE:
+            self.tray.change(self.vault)
         else:
             self.destroy()

@@ -253,7 +253,7 @@ import Testing
             test -x bin/vaultfs-agent
             test -x bin/vaultfs-reader
             test -x bin/vaultfs-tray
-            for module in commands dialogs vaults; do test -s share/vaultfs/vaultfs_tray/$module.py; done
+            for module in commands dialogs forms vaults; do test -s share/vaultfs/vaultfs_tray/$module.py; done
             gzip -t share/man/man1/vaultfs-tray.1.gz
             grep -q '^Exec=vaultfs-tray$' share/applications/vaultfs-tray.desktop
             test -s share/icons/hicolor/scalable/apps/vaultfs.svg

@@ -5,6 +5,7 @@ Run it with a display and a session bus of its own (scripts/system/desktop). HOM
 SCREENSHOT gets a picture of the open menu. Pictures of the windows are made beside it.
 """
 
+import json
 import os
 import pathlib
 import stat
@@ -149,6 +150,13 @@ def ended(title):
     until(f"the end of the window '{title}'", lambda: not windows("--onlyvisible", "--name", f"^{title}$"))
 
 
+def finished(command):
+    """Waits until the command that a window has started ends, and the window has its fields again."""
+    until(f"the end of 'vaultfs {command}'", lambda: not any(
+        f"\0{command}\0".encode() in path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")))
+    time.sleep(0.5)
+
+
 def changed(before):
     """A picture of the screen, once it has changed and stays as it is."""
     def settled():
@@ -175,9 +183,10 @@ def check_passphrase(vault):
     notified(f"{vault.label} is locked")
     choose(f"{vault.item}: locked/Unlock")
     enter("wrong", "Unlock a vault")
-    enter("correct horse", "Wrong passphrase")
+    finished("unlock")
+    enter("correct horse", "Unlock a vault")
     notified(f"{vault.label} is unlocked")
-    ended("Wrong passphrase")
+    ended("Unlock a vault")
     # A lock file refuses the unlock, with its reason.
     lock_file.touch()
     notified(f"{vault.label} is locked", 2)
@@ -195,7 +204,7 @@ def check_windows():
         os.mkdir(directory)
         pictures = [os.path.dirname(screenshot)] if name == "desktop_tray_dialogs" else []
         arguments = [os.path.dirname(tray), vaultfs, directory, *pictures]
-        subprocess.run(["/usr/bin/python3", programs / f"{name}.py", *arguments], check=True, timeout=3 * SECONDS)
+        subprocess.run(["/usr/bin/python3", programs / f"{name}.py", *arguments], check=True, timeout=10 * SECONDS)
 
 
 def check_making(mountpoint):
@@ -230,13 +239,38 @@ def check_making(mountpoint):
 def check_unmounting(mountpoint):
     with open(os.path.join(mountpoint, "file"), "w"):
         choose("Letters: unlocked/Unmount")
-        # It says which program uses the mount.
+        # It says which program uses the mount, and cancels unless told otherwise.
         type_into("Unmount", "<Return>")
         ended("Unmount")
         assert os.path.ismount(mountpoint)
+        choose("Letters: unlocked/Unmount")
+        type_into("Unmount", "<alt+l>")
+        ended("Unmount")
+        choose("Letters: locked/Unlock")
     choose("Letters: unlocked/Unmount")
     until("the unmount", has_item("Letters: unmounted/Mount…"))
     until("the end of the mountpoint, which the mount made", lambda: not os.path.lexists(mountpoint))
+
+
+def check_slots():
+    """A new passphrase, and a slot for another person, with the keyboard."""
+    choose("Letters: unmounted/Slots…")
+    type_into("Slots: Letters", "<alt+h>")
+    type_into("Change the passphrase: Letters", "<alt+p>", "correct horse", "<alt+n>", "correct house", "<alt+a>",
+              "correct house", "<Return>")
+    ended("Change the passphrase: Letters")
+    type_into("Slots: Letters", "<alt+a>")
+    type_into("Add a person: Letters", "<alt+f>", "Ben", "<Tab>", "<Down>", "<Down>", "<Down>", "<alt+t>",
+              "bens passphrase", "<alt+a>", "bens passphrase", "<alt+y>", "correct house", "<alt+d>")
+    ended("Add a person: Letters")
+    type_into("Slots: Letters", "<Escape>")
+    ended("Slots: Letters")
+    slot = json.loads(run(vaultfs, "info", "--json", "Letters"))["slots"][-1]
+    assert slot["label"] == "Ben" and slot["expires"], slot
+    choose("Letters: unmounted/Verify…")
+    enter("correct house", "Verify: Letters")
+    type_into("Verified", "<Return>")
+    ended("Verified")
 
 
 def check_damage(vault):
@@ -353,6 +387,7 @@ def main():
         first, second = Vault("Private", "refuse"), Vault("Taxes", "forget")
         check_making(made)
         check_unmounting(made)
+        check_slots()
         check_locks(first)
         check_passphrase(second)
         check_damage(first)

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""desktop_tray_dialogs.py EXAMPLES VAULTFS HOME PICTURES: the windows in which vaultfs-tray lists, makes and mounts vaults.
+"""desktop_tray_dialogs.py EXAMPLES VAULTFS HOME PICTURES: the windows of vaultfs-tray.
 
 It fills in their fields and presses their buttons itself. Run it with a display of its own. HOME is an empty directory.
-The directory PICTURES gets pictures of the windows.
+The directory PICTURES gets pictures of the windows, light and dark. Each control in them must have a name for screen
+readers, and each letter of a form one meaning.
 """
 
 import os
+import pathlib
 import stat
 import subprocess
 import sys
@@ -13,9 +15,10 @@ import time
 
 import gi
 
+gi.require_version("Atk", "1.0")
 gi.require_version("Gdk", "3.0")
 gi.require_version("Gtk", "3.0")
-from gi.repository import Gdk, GLib, Gtk
+from gi.repository import Atk, Gdk, GLib, Gtk
 
 SECONDS = 20
 SECRET = "correct horse battery"
@@ -24,8 +27,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, examples)
 os.environ["HOME"] = home
 os.environ["XDG_CONFIG_HOME"] = os.path.join(home, ".config")
-os.environ["PATH"] = f"{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
-from vaultfs_tray import commands, dialogs, vaults
+os.environ["PATH"] = f"{home}/bin:{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
+from vaultfs_tray import commands, forms, vaults
 
 vault, mountpoint = os.path.join(home, "Letters"), os.path.join(home, "Private")
 # The turns of the main loop that a timer has caused.
@@ -49,13 +52,41 @@ def until(what, condition):
 
 
 def save_picture(name):
-    # Some turns, so that the windows are drawn.
-    drawn = ticks + 20
-    while ticks < drawn:
-        Gtk.main_iteration()
-    root = Gdk.get_default_root_window()
-    picture = Gdk.pixbuf_get_from_window(root, 0, 0, root.get_width(), root.get_height())
-    picture.savev(os.path.join(pictures, f"{name}.png"), "png", [], [])
+    settings = Gtk.Settings.get_default()
+    for prefix in ("dark-", ""):
+        settings.set_property("gtk-application-prefer-dark-theme", bool(prefix))
+        # Some turns, so that the windows are drawn.
+        drawn = ticks + 20
+        while ticks < drawn:
+            Gtk.main_iteration()
+        root = Gdk.get_default_root_window()
+        picture = Gdk.pixbuf_get_from_window(root, 0, 0, root.get_width(), root.get_height())
+        picture.savev(os.path.join(pictures, f"{prefix}{name}.png"), "png", [], [])
+    for window in Gtk.Window.list_toplevels():
+        if window.get_visible() and isinstance(window, Gtk.Dialog):
+            check_controls(window)
+
+
+def tree(widget):
+    yield widget
+    if isinstance(widget, Gtk.Container):
+        for child in widget.get_children():
+            yield from tree(child)
+
+
+def check_controls(window):
+    letters = []
+    for widget in filter(Gtk.Widget.get_visible, tree(window)):
+        control = widget.get_accessible()
+        if widget.get_can_focus():
+            has_label = control.ref_relation_set().contains(Atk.RelationType.LABELLED_BY)
+            assert control.get_name() or has_label, f"{window.get_title()}: {widget} has no name"
+        if isinstance(widget, Gtk.Label) and widget.get_use_underline():
+            letters.append(widget.get_mnemonic_keyval())
+    letters = [letter for letter in letters if letter != Gdk.KEY_VoidSymbol]
+    # In a list, the same letter moves the focus from one vault or slot to the next.
+    if not hasattr(window, "grid"):
+        assert len(letters) == len(set(letters)), f"{window.get_title()}: {[Gdk.keyval_name(each) for each in letters]}"
 
 
 def shown(dialog):
@@ -82,7 +113,7 @@ def check_note(note, expected):
 
 def check_making():
     made = []
-    form, closed = shown(dialogs.MakeDialog(lambda *result: made.append(result)))
+    form, closed = shown(forms.MakeDialog(lambda *result: made.append(result)))
     check_note(press(form, SECRET, SECRET), "Type a name for the vault")
     assert form.get_focus() is form.name
     form.name.set_text("Letters")
@@ -101,7 +132,7 @@ def check_making():
     form.close()
     until("the vault", lambda: made)
     assert closed and ticks > before + 5, "the window did not react during the key derivation"
-    form, closed = shown(dialogs.MakeDialog(lambda *result: made.append(result)))
+    form, closed = shown(forms.MakeDialog(lambda *result: made.append(result)))
     form.name.set_text("Letters")
     check_note(press(form, SECRET, SECRET), f"vaultfs: a vault already exists: {vault}")
     form.response(Gtk.ResponseType.CANCEL)
@@ -112,7 +143,7 @@ def check_making():
 def check_key(path, key, warnings):
     assert path == vault and not warnings
     mounts = []
-    dialog, closed = shown(dialogs.KeyDialog(path, key, ["vaultfs: warning: it is short"], mounts.append))
+    dialog, closed = shown(forms.KeyDialog(path, key, ["vaultfs: warning: it is short"], mounts.append))
     check_note(dialog.note.get_text(), "vaultfs: warning: it is short")
     # As the window manager does. GTK destroys a dialog after its answer.
     dialog.close()
@@ -133,8 +164,8 @@ def check_key(path, key, warnings):
 
 
 def check_mounting():
-    warnings = []
-    form, closed = shown(dialogs.MountDialog(warnings.append))
+    mounts = []
+    form, closed = shown(forms.MountDialog(lambda *result: mounts.append(result)))
     assert "whole path of the vault" in press(form, SECRET)
     form.choose_folder("Vault", form.vault)
     chooser = next(window for window in Gtk.Window.list_toplevels() if isinstance(window, Gtk.FileChooserDialog))
@@ -147,9 +178,9 @@ def check_mounting():
     assert (form.vault.get_text(), form.mountpoint.get_text()) == ("~/Letters", "~/Private")
     save_picture("mount")
     press(form, SECRET)
-    assert closed and warnings == [[]] and os.path.ismount(mountpoint)
+    assert closed and mounts == [(mountpoint, [])] and os.path.ismount(mountpoint)
     # The usual name is used now, and then a person has typed another.
-    form, closed = shown(dialogs.MountDialog(warnings.append))
+    form, closed = shown(forms.MountDialog(lambda *result: mounts.append(result)))
     form.fill(vault)
     assert form.mountpoint.get_text() == "~/Letters.open"
     form.mountpoint.set_text("~/Private")
@@ -158,8 +189,8 @@ def check_mounting():
     form.fill(vault)
     note = press(form, SECRET)
     assert note.startswith(f"vaultfs: {mountpoint} is mounted already"), note
-    subprocess.run([vaultfs, "unmount", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
-    form.passphrase.set_text(SECRET)
+    unmount()
+    form.opener.set_text(SECRET)
     form.button.clicked()
     form.response(Gtk.ResponseType.CANCEL)
     until("the cancelled mount", lambda: closed)
@@ -175,14 +206,14 @@ def listed():
 def check_listed():
     """A vault of the list needs only its passphrase, or also a mountpoint if it has had none."""
     mounts = []
-    form, closed = shown(dialogs.ListedMountDialog(listed()[0], lambda *result: mounts.append(result)))
+    form, closed = shown(forms.ListedMountDialog(listed()[0], lambda *result: mounts.append(result)))
     check_note(press(form, "wrong"), f"vaultfs: {vault}: wrong passphrase")
     press(form, SECRET)
     assert closed and mounts == [(mountpoint, [])] and os.path.ismount(mountpoint)
     assert listed()[0]["state"] == "unlocked"
-    subprocess.run([vaultfs, "unmount", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
-    form, closed = shown(dialogs.ListedMountDialog({"label": "Mail", "path": os.path.join(home, "Mail")}, None))
-    assert form.mountpoint.get_text() == "~/Private" and form.get_focus() is form.passphrase
+    unmount()
+    form, closed = shown(forms.ListedMountDialog({"label": "Mail", "path": os.path.join(home, "Mail")}, None))
+    assert form.mountpoint.get_text() == "~/Private" and form.get_focus() is form.opener
     form.mountpoint.set_text("Private")
     assert "whole path of the mountpoint" in press(form, SECRET)
     save_picture("mountpoint")
@@ -223,11 +254,13 @@ def check_window():
     window.show_entries(entries, None, True)
     titles = [entry.title for entry in entries]
     assert titles[:3] == ["Letters: unlocked", "Photos: locked  ⚠ damaged", "Taxes: unmounted"], titles
-    labels = {entry.label: [label for part in entry.actions() for label, _ in part] for entry in entries}
+    labels = {
+        entry.label: [label.replace("_", "") for part in entry.actions() for label, _ in part] for entry in entries}
     assert labels == {
-        "Letters": ["Open Folder", "Lock", "Unmount", "Remove from the List…"],
-        "Photos": ["Unlock", "Unmount", "Remove from the List…"],
-        "Taxes": ["Mount…", "Remove from the List…"],
+        "Letters": ["Open Folder", "Lock", "Unmount", "Slots…", "Change the Passphrase…", "Verify…",
+                    "Remove from the List…"],
+        "Photos": ["Unlock", "Unmount", "Slots…", "Change the Passphrase…", "Verify…", "Remove from the List…"],
+        "Taxes": ["Mount…", "Slots…", "Change the Passphrase…", "Import a Folder…", "Verify…", "Remove from the List…"],
         "Stick": ["Remove from the List…"],
         "Work": ["Unmount", "Remove from the List…"],
         long: ["Lock", "Unmount"],
@@ -273,12 +306,191 @@ def check_window():
     until("the end of the window", lambda: closed)
 
 
+def write_program(name, text):
+    path = pathlib.Path(home, "bin", name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def one():
+    """The vault, as `list` shows it."""
+    return next(each for each in listed() if each["path"] == vault)
+
+
+def slots():
+    outcome = commands.Command(commands.info(vault)).finish()
+    assert outcome.failure is None, outcome
+    return outcome.slots
+
+
+def done(form, *passphrases):
+    """Presses the button of a form that succeeds, and returns the outcome."""
+    outcomes = []
+    form, closed = shown(form)
+    form.succeed = outcomes.append
+    note = press(form, *passphrases)
+    assert closed and outcomes, note
+    return outcomes[0]
+
+
+def check_recovery_key(key):
+    """The recovery key mounts, and replaces the passphrase."""
+    form, closed = shown(forms.ListedMountDialog(one(), lambda *_: None))
+    form.opener.set_text(SECRET)
+    form.key_box.set_active(True)
+    assert form.opener.get_text() == "" and form.opener.get_visibility()
+    assert "recovery key" in press(form, "nonsense")
+    save_picture("recovery")
+    press(form, key)
+    assert closed and os.path.ismount(mountpoint)
+    form = forms.ChangeDialog(one(), None)
+    form.key_box.set_active(True)
+    done(form, key, "another passphrase", "another passphrase")
+    form, closed = shown(forms.ChangeDialog(one(), None))
+    note = press(form, "another passphrase", SECRET, "correct house")
+    check_note(note, "The two passphrases differ: type them again")
+    check_note(press(form, SECRET, SECRET, SECRET), f"vaultfs: {vault}: wrong passphrase")
+    save_picture("change")
+    form.succeed = lambda _outcome: None
+    press(form, "another passphrase", SECRET, SECRET)
+    assert closed
+
+
+def check_unlocking():
+    subprocess.run([vaultfs, "lock", "--forget", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+    form, closed = shown(forms.UnlockDialog(mountpoint))
+    assert "wrong passphrase" in press(form, "wrong")
+    save_picture("unlock")
+    press(form, SECRET)
+    assert closed and one()["state"] == "unlocked"
+
+
+def check_slots():
+    """Another person's slot, for a month, while the vault is mounted."""
+    form, closed = shown(forms.AddSlotDialog(one(), lambda _outcome: None))
+    assert "for whom" in press(form, "guest's passphrase", "guest's passphrase", SECRET)
+    form.label.set_text("-Ben")
+    form.expiry.set_active_id("30d")
+    save_picture("person")
+    note = press(form, "guest's passphrase", "guest's passphrase", SECRET)
+    assert closed, note
+    window, closed = shown(vaults.SlotsWindow(Tray(), one()))
+    window.show_slots(slots(), None, "2026-01-01T00:00:00Z")
+    save_picture("slots")
+    added = slots()[-1]
+    assert added["label"] == "-Ben" and added["expires"] > added["created"], added
+    calls.clear()
+    buttons = {widget.get_accessible().get_name(): widget for widget in tree(window) if isinstance(widget, Gtk.Button)}
+    buttons["Remove: Passphrase “-Ben”"].clicked()
+    assert calls == [("remove_slot", window.vault, added)], calls
+    window.show_slots([], "vaultfs: the line of vaultfs", "")
+    check_note(window.note.get_text(), "vaultfs: the line of vaultfs")
+    window.response(Gtk.ResponseType.CLOSE)
+    assert closed
+    done(forms.RemoveSlotDialog(one(), added, None), SECRET)
+    done(forms.RemoveSlotDialog(one(), slots()[1], None), SECRET)
+    last, = slots()
+    form, closed = shown(forms.RemoveSlotDialog(one(), last, None))
+    note = press(form, SECRET)
+    assert "the vault can never be opened again" in note and "--force" not in note, note
+    save_picture("remove")
+    form.response(Gtk.ResponseType.CANCEL)
+
+
+def check_keyring():
+    """A stand-in for vaultfs-keyring, whose keyring is a file. Without the program, there is no box."""
+    form = forms.ListedMountDialog(one(), lambda *_: None)
+    assert not form.remember
+    form.destroy()
+    write_program("vaultfs-keyring", """
+        action=$1 vault=$2 secret=$HOME/secret label="keyring Login of $(id -un)@$(uname -n)"
+        [ "$action" = secret ] || shift 2
+        case $action in
+            enroll) head -c 32 /dev/urandom >"$secret" &&
+                vaultfs slot add "$vault" --label "$label" --new-keyfile "$secret" "$@" ;;
+            secret) printf '{"secret":{"kind":"keyfile","bytes":"%s"}}' "$(base64 -w 0 "$secret")" ;;
+            remove) vaultfs slot remove "$vault" "$label" "$@" && rm "$secret" ;;
+        esac""")
+    mounts = []
+    form, closed = shown(forms.ListedMountDialog(one(), lambda *result: mounts.append(result)))
+    assert not form.remember.get_active()
+    form.remember.set_active(True)
+    assert "wrong passphrase" in press(form, "wrong") and form.remember.get_active()
+    save_picture("remember")
+    note = press(form, SECRET)
+    assert closed and mounts == [(mountpoint, [])] and os.path.ismount(mountpoint), note
+    unmount()
+    assert [commands.is_in_keyring(slot) for slot in slots()] == [False, True]
+    # The secret is in the keyring, and the mount fails.
+    done(forms.LeaveKeyringDialog(one(), None), SECRET)
+    form, closed = shown(forms.MountDialog(None))
+    form.fill(vault)
+    form.mountpoint.set_text(vault)
+    form.remember.set_active(True)
+    assert "mountpoint" in press(form, SECRET) and not form.remember.get_active()
+    form.destroy()
+    window = vaults.SlotsWindow(Tray(), one())
+    calls.clear()
+    window.remove(slots()[1])
+    window.remove(slots()[0])
+    assert [call[0] for call in calls] == ["leave_keyring", "remove_slot"], calls
+    window.destroy()
+    done(forms.LeaveKeyringDialog(one(), None), SECRET)
+    assert [slot["label"] for slot in slots()] == [""]
+
+
+def check_import():
+    """A folder, whose import is cancelled and goes on, and a damaged vault."""
+    folder = pathlib.Path(home, "Photos")
+    folder.mkdir()
+    (folder / "picture").write_bytes(os.urandom(100_000))
+    form, closed = shown(forms.ImportDialog(one(), None))
+    assert "whole path of the folder" in press(form, SECRET)
+    form.source.set_text("~/Photos")
+    assert form.name.get_text() == "Photos"
+    form.opener.set_text(SECRET)
+    form.button.clicked()
+    assert form.bar.get_visible()
+    save_picture("importing")
+    form.response(Gtk.ResponseType.CANCEL)
+    until("the end of the import", lambda: not form.command)
+    check_note(form.note.get_text(), form.cancelled_note)
+    form.destroy()
+    form = forms.ImportDialog(one(), None)
+    form.source.set_text("~/Photos")
+    assert "imported" in done(form, SECRET).report[0]
+    verified = done(forms.VerifyDialog(one(), None), SECRET)
+    assert "no damage" in verified.report[-1], verified
+    stored = max(pathlib.Path(vault).rglob("*"), key=lambda path: path.stat().st_size * (path.name != "vaultfs.log"))
+    content = bytearray(stored.read_bytes())
+    content[50_000] ^= 1
+    stored.write_bytes(content)
+    form, closed = shown(forms.VerifyDialog(one(), None))
+    note = press(form, SECRET)
+    assert "Photos/picture" in note and "of damage" in note, note
+    save_picture("verify")
+    form.response(Gtk.ResponseType.CANCEL)
+    assert closed
+
+
+def unmount():
+    subprocess.run([vaultfs, "unmount", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+
+
 calls = []
 GLib.timeout_add(10, tick)
 try:
     check_window()
-    check_key(*check_making())
+    path, key, warnings = check_making()
+    check_key(path, key, warnings)
     check_mounting()
     check_listed()
+    check_recovery_key(key)
+    check_unlocking()
+    check_slots()
+    unmount()
+    check_keyring()
+    check_import()
 finally:
     subprocess.run([vaultfs, "unmount", mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)

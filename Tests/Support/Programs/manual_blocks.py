@@ -218,7 +218,7 @@ def main():
     missing = []
     try:
         make(reader, None)
-        for page in list(BLOCKS) + sorted({f"Manual/{path.name}" for path in (ROOT / "Manual").iterdir()} - set(BLOCKS)):
+        for page in list(BLOCKS) + sorted({f"Manual/{path.name}" for path in (ROOT / "Manual").glob("*.md")} - set(BLOCKS)):
             blocks = re.findall(r"^```\w*\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
             known = BLOCKS.get(page, {})
             missing += [f"{page}: {block.split(chr(10))[0]}" for block in blocks if not any(map(block.startswith, known))]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tray_commands.py EXAMPLES VAULTFS DIRECTORY: how vaultfs-tray lists, makes and mounts vaults, without a display.
+"""tray_commands.py EXAMPLES VAULTFS DIRECTORY: the commands that vaultfs-tray runs, without a display.
 
 DIRECTORY is an empty directory. Nothing is mounted.
 """
@@ -29,8 +29,8 @@ def refusal(function, *arguments):
     sys.exit(f"FAILED: {function.__name__}{arguments} returned {result}")
 
 
-def run(arguments, secret=SECRET):
-    return commands.Command(arguments).finish(secret)
+def run(arguments, secret=SECRET, second=""):
+    return commands.Command(arguments).finish(secret, second)
 
 
 def check_fields():
@@ -43,7 +43,12 @@ def check_fields():
     assert commands.new_passphrase(SECRET, SECRET) == SECRET
     assert refusal(commands.new_passphrase, "", "") == "Type a passphrase"
     assert "differ" in refusal(commands.new_passphrase, SECRET, SECRET + " ")
-    assert "passphrase" in refusal(commands.passphrase, "")
+    assert "passphrase" in refusal(commands.secret, "")
+    assert "recovery key" in refusal(commands.secret, "", "recovery key")
+    assert commands.person(" Ben ") == "Ben" and "for whom" in refusal(commands.person, " ")
+    assert commands.import_name("a/b") == "a/b" and "begin with /" in refusal(commands.import_name, "/a")
+    assert commands.shortened(["a"] * 13) == ["a"] * 13
+    assert commands.shortened(["a"] * 14) == ["a"] * 12 + ["… and 2 more lines"]
     assert commands.short(f"{directory}/a") == "~/a" and commands.short(f"{directory}b") == f"{directory}b"
 
 
@@ -72,19 +77,90 @@ def check_making(vault):
     return outcome.recovery_key
 
 
-def check_secrecy():
-    """Arguments and environment, which other processes can see, have no passphrase. A stand-in prints them."""
-    stand_in = pathlib.Path(directory, "bin/vaultfs")
-    stand_in.parent.mkdir()
-    stand_in.write_text("#!/bin/sh\necho \"arguments: $*\"\nenv\ncat >&2\n")
-    stand_in.chmod(0o755)
+def stand_in(program):
+    """Puts a shell script in the place of vaultfs and vaultfs-keyring. Returns the PATH without it."""
+    folder = pathlib.Path(directory, "bin")
+    folder.mkdir(exist_ok=True)
+    for name in ("vaultfs", "vaultfs-keyring"):
+        file = folder / name
+        file.write_text(f"#!/bin/sh\n{program}\n")
+        file.chmod(0o755)
     path = os.environ["PATH"]
-    os.environ["PATH"] = f"{stand_in.parent}:{path}"
-    for arguments in (commands.init("/vault"), commands.mount("/vault", "/mountpoint"), commands.mount("/vault")):
-        outcome = run(arguments)
-        assert "/vault" in outcome.output and "HOME=" in outcome.output and SECRET not in outcome.output, outcome
-        assert outcome.errors == SECRET
+    os.environ["PATH"] = f"{folder}:{path}"
+    return path
+
+
+def check_secrecy():
+    """Arguments and environment, which other processes can see, have no secret. A stand-in prints them, and all that it
+    can read.
+    """
+    path = stand_in("""
+        echo "arguments: $*"
+        env
+        cat >&2
+        for each in "$@"; do case $each in /dev/fd/*) cat "$each" >&2 ;; esac; done""")
+    assert commands.has_keyring()
+    new = "another secret"
+    for opening in (commands.PASSPHRASE, commands.RECOVERY_KEY):
+        one = [commands.mount("/vault", "/mountpoint", opening), commands.mount("/vault", None, opening),
+               commands.unlock("/vault", opening), commands.remove_slot("/vault", 1, opening),
+               commands.import_folder("/source", "/vault", "name", opening), commands.verify("/vault", opening),
+               commands.init("/vault"), commands.enroll("/vault", opening), commands.leave_keyring("/vault", opening)]
+        two = [commands.change("/vault", opening), commands.add_slot("/vault", "-Ben", "30d", opening)]
+        for arguments in one + two:
+            outcome = run(arguments, SECRET, new)
+            assert "/vault" in outcome.output and "HOME=" in outcome.output, outcome
+            assert SECRET not in outcome.output and new not in outcome.output, outcome
+            assert outcome.errors == SECRET + (new if arguments in two else ""), outcome
     os.environ["PATH"] = path
+    assert not commands.has_keyring()
+
+
+def check_progress():
+    """The progress line, which a program writes only on a terminal, and its other lines."""
+    assert commands.progress("[####    ]  20%  0:08 left  9 files") == (0.2, "0:08 left  9 files")
+    assert commands.progress("9 files  0 damaged") == (None, "9 files  0 damaged")
+    path = stand_in("""
+        [ -t 2 ] || exit 1
+        start='\\r\\033[K'
+        for percent in ' 20' 100; do printf "$start[##  ] $percent%%  9 files" >&2; sleep 0.1; done
+        printf "${start}vaultfs: a: warning\\n$start[####] 100%%$start" >&2
+        printf 'vaultfs: b: failure\\n' >&2
+        exit 3""")
+    texts = []
+    outcome = commands.Command(commands.verify("/vault"), texts.append).finish(SECRET)
+    assert texts[:2] == ["[##  ]  20%  9 files", "[##  ] 100%  9 files"], texts
+    assert outcome.notices == ["vaultfs: a: warning", "vaultfs: b: failure"], outcome
+    assert outcome.code == 3 and outcome.failure == "vaultfs: b: failure", outcome
+    os.environ["PATH"] = path
+
+
+def check_slots(vault, key):
+    """A person's slot, and a new passphrase by the recovery key."""
+    added = run(commands.add_slot(vault, "-Ben", "30d"), "short", "guest's passphrase")
+    assert added.failure is None and added.notices == [], added
+    first, recovery, guest = run(commands.info(vault)).slots
+    assert [commands.slot_title(slot) for slot in (first, recovery, guest)] == [
+        "Passphrase", "Recovery key", "Passphrase “-Ben”"]
+    made, expiry = guest["created"], guest["expires"]
+    assert commands.slot_times(first, made) == f"Made {made[:10]}"
+    assert commands.slot_times(guest, made) == f"Made {made[:10]}, expires {expiry[:10]}"
+    assert commands.slot_times(guest, "2999") == f"Made {made[:10]}, expired {expiry[:10]}"
+    assert commands.slot_times({"created": "2026-01-01", "window": {"seconds": 172800}}, "") == (
+        "Made 2026-01-01, opens for 48 h after its first use")
+    assert run(commands.remove_slot(vault, guest["id"]), "guest's passphrase").failure is None
+    assert run(commands.change(vault, commands.RECOVERY_KEY), key, SECRET).failure is None
+    assert run(commands.verify(vault), "short").code != 0
+    assert "no damage" in run(commands.verify(vault)).report[-1]
+
+
+def check_import(vault):
+    os.makedirs(f"{directory}/Photos")
+    pathlib.Path(directory, "Photos/picture").write_bytes(b"a picture")
+    imported = run(commands.import_folder(f"{directory}/Photos", vault, "Photos"))
+    assert imported.failure is None and "imported 1 file" in imported.report[0], imported
+    again = run(commands.import_folder(f"{directory}/Photos", vault, "none/Photos"))
+    assert again.failure, again
 
 
 def check_failures():
@@ -96,16 +172,16 @@ def check_failures():
     full = f"{directory}/full"
     os.makedirs(f"{full}/directory")
     assert "mountpoint is not empty" in run(commands.mount(f"{directory}/First", full)).failure
-    assert run(["--unknown"]).failure.startswith("vaultfs: ")
+    assert run(["vaultfs", "--unknown"]).failure.startswith("vaultfs: ")
     busy = commands.Outcome(commands.IN_USE, "", "vaultfs: /m is in use by vi (47): close what uses it, or --force\n")
     assert busy.fact == "/m is in use by vi (47)"
-    assert commands.unmount("/m", force=True) == ["unmount", "--force", "/m"]
+    assert commands.unmount("/m", force=True) == ["vaultfs", "unmount", "--force", "/m"]
     cancelled = commands.Command(commands.mount(f"{directory}/First", f"{directory}/Private"))
     cancelled.cancel()
     assert cancelled.finish(SECRET).failure
     path = os.environ["PATH"]
     os.environ["PATH"] = directory
-    assert refusal(commands.Command, ["status"]) == "vaultfs cannot be run: No such file or directory"
+    assert refusal(commands.Command, ["vaultfs", "status"]) == "vaultfs cannot be run: No such file or directory"
     os.environ["PATH"] = path
 
 
@@ -136,7 +212,7 @@ def check_key(vault, key):
     os.umask(0)
     commands.save_key(key, file, vault)
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
-    verified = run(["verify", vault, "--recovery-key", "--passfile", file])
+    verified = run(["vaultfs", "verify", vault, "--recovery-key", "--passfile", file])
     assert verified.failure is None, verified
     assert "exists already" in refusal(commands.save_key, "other", file, vault)
     os.symlink(f"{directory}/elsewhere", f"{directory}/link")
@@ -154,7 +230,10 @@ check_fields()
 check_suggestion()
 key = check_making(f"{directory}/Letters")
 check_secrecy()
+check_progress()
 check_failures()
+check_slots(f"{directory}/Letters", key)
+check_import(f"{directory}/Letters")
 check_list()
 check_key(f"{directory}/Letters", key)
 assert "gi" not in sys.modules, "this part needs no display"
