@@ -156,6 +156,8 @@ def chapter(path):
     """man(7) source of a Markdown file: the headings below its title are the sections."""
     with open(path, encoding="utf-8") as file:
         text = file.read().partition("\n")[2]
+    # A terminal shows no pictures.
+    text = re.sub(r"^!\[.*\]\(.*\)\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^#(# .*)", lambda heading: heading[1].upper(), text, flags=re.MULTILINE)
     text = re.sub(r"^##(# .*)", r"#\1", text, flags=re.MULTILINE)
     yield from roff("# DESCRIPTION\n" + text, os.path.dirname(path))
