@@ -136,7 +136,7 @@ class Form(Dialog):
         self.button = self.add_button(action, Gtk.ResponseType.OK)
         self.set_default_response(Gtk.ResponseType.OK)
         self.fields = Gtk.Grid(row_spacing=SPACING, column_spacing=MARGIN)
-        self.bar = Gtk.ProgressBar(show_text=True, no_show_all=True)
+        self.bar = Gtk.ProgressBar(no_show_all=True)
         for widget in (self.fields, self.bar, self.note):
             self.get_content_area().add(widget)
 
@@ -253,7 +253,7 @@ class Form(Dialog):
             self.bar.pulse()
         else:
             self.bar.set_fraction(part)
-        self.bar.set_text(shown(text))
+        self.set_note(text or self.progress)
 
     def end(self, outcome):
         self.command = None
@@ -283,7 +283,6 @@ class Form(Dialog):
         self.cancel_button.set_sensitive(not is_busy or self.can_cancel)
         self.bar.set_visible(is_busy and self.has_progress)
         self.bar.set_fraction(0)
-        self.bar.set_text(" ")
 
     def refuse(self, reason):
         self.set_busy(False)

@@ -273,6 +273,21 @@ def check_slots():
     ended("Verified")
 
 
+def check_keyring(mountpoint):
+    """A vault in the desktop's keyring, here a stand-in, is mounted without a question, unless the keyring fails."""
+    os.mkdir(f"{home}/bin")
+    os.symlink(pathlib.Path(__file__).with_name("tray_keyring.sh"), f"{home}/bin/vaultfs-keyring")
+    for answer in ["correct house", "<alt+d>", "<Return>"], [], ["correct house", "<Return>"]:
+        choose("Letters: unmounted/Mount…")
+        if answer:
+            type_into("Mount Letters", *answer)
+        assert until("the folder", opened_folder) == mountpoint
+        choose("Letters: unlocked/Unmount")
+        until("the unmount", has_item("Letters: unmounted/Mount…"))
+        if not answer:
+            os.remove(f"{home}/keyring")
+
+
 def check_damage(vault):
     """A changed byte in a file's ciphertext."""
     # The lock file has locked this vault too.
@@ -335,6 +350,18 @@ def check_list(vault):
     ended("Your vaults")
 
 
+def check_moving(vault):
+    """The window finds that a vault was moved, also back."""
+    away = vault.path + ".away"
+    for old, new, state in (vault.path, away, "absent"), (away, vault.path, "unmounted"):
+        os.rename(old, new)
+        run(tray)
+        type_into("Your vaults", "<Tab>")
+        until(f"the state {state}", has_item(f"{vault.item}: {state}/Remove from the List…"))
+        type_into("Your vaults", "<Escape>")
+        ended("Your vaults")
+
+
 def check_forgetting(vault):
     choose(f"{vault.item}: unmounted/Remove from the List…")
     # Cancel has the focus.
@@ -382,12 +409,14 @@ def main():
     listed = Vault("Mail", "refuse")
     try:
         check_list(listed)
+        check_moving(listed)
         check_forgetting(listed)
         check_broken_list()
         first, second = Vault("Private", "refuse"), Vault("Taxes", "forget")
         check_making(made)
         check_unmounting(made)
         check_slots()
+        check_keyring(made)
         check_locks(first)
         check_passphrase(second)
         check_damage(first)
@@ -402,7 +431,7 @@ def main():
 
 
 # The applet runs vaultfs.
-os.environ["PATH"] = f"{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
+os.environ["PATH"] = f"{home}/bin:{os.path.dirname(vaultfs)}:{os.environ['PATH']}"
 passfile = os.path.join(home, "passfile")
 pathlib.Path(passfile).write_text("correct horse")
 os.chmod(passfile, 0o600)

@@ -306,13 +306,6 @@ def check_window():
     until("the end of the window", lambda: closed)
 
 
-def write_program(name, text):
-    path = pathlib.Path(home, "bin", name)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
 def one():
     """The vault, as `list` shows it."""
     return next(each for each in listed() if each["path"] == vault)
@@ -399,19 +392,12 @@ def check_slots():
 
 
 def check_keyring():
-    """A stand-in for vaultfs-keyring, whose keyring is a file. Without the program, there is no box."""
+    """The box is there if vaultfs-keyring is, here a stand-in."""
     form = forms.ListedMountDialog(one(), lambda *_: None)
     assert not form.remember
     form.destroy()
-    write_program("vaultfs-keyring", """
-        action=$1 vault=$2 secret=$HOME/secret label="keyring Login of $(id -un)@$(uname -n)"
-        [ "$action" = secret ] || shift 2
-        case $action in
-            enroll) head -c 32 /dev/urandom >"$secret" &&
-                vaultfs slot add "$vault" --label "$label" --new-keyfile "$secret" "$@" ;;
-            secret) printf '{"secret":{"kind":"keyfile","bytes":"%s"}}' "$(base64 -w 0 "$secret")" ;;
-            remove) vaultfs slot remove "$vault" "$label" "$@" && rm "$secret" ;;
-        esac""")
+    os.mkdir(f"{home}/bin")
+    os.symlink(pathlib.Path(__file__).with_name("tray_keyring.sh"), f"{home}/bin/vaultfs-keyring")
     mounts = []
     form, closed = shown(forms.ListedMountDialog(one(), lambda *result: mounts.append(result)))
     assert not form.remember.get_active()
