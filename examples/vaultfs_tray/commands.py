@@ -178,9 +178,10 @@ def is_in_keyring(slot):
 
 
 def slot_title(slot):
-    """`Passphrase “guest”`, for a slot of `info`."""
+    """`Passphrase “guest”`, for a slot of `info`. Whoever can write the vault's directory can write any label there."""
     kind = KINDS.get(slot["kind"], slot["kind"])
-    return f"{kind} “{slot['label']}”" if slot["label"] else kind
+    label = "".join(each if each.isprintable() else "\ufffd" for each in slot["label"])
+    return f"{kind} “{label}”" if label else kind
 
 
 def slot_times(slot, now):

@@ -13,7 +13,10 @@ TALLEST_LIST = 400
 
 
 def sentence(text=""):
-    return Gtk.Label(label=text, xalign=0, wrap=True, max_width_chars=56)
+    # A path may be one long word, in which a hyphen would be wrong.
+    label = Gtk.Label(label=text, xalign=0, wrap=True, wrap_mode=Pango.WrapMode.WORD_CHAR, max_width_chars=56)
+    label.set_attributes(Pango.AttrList.from_string("0 -1 insert-hyphens false"))
+    return label
 
 
 def passphrase_entry():

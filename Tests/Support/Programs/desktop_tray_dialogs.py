@@ -363,6 +363,10 @@ def check_slots():
     """Another person's slot, for a month, while the vault is mounted."""
     form, closed = shown(forms.AddSlotDialog(one(), lambda _outcome: None))
     assert "for whom" in press(form, "guest's passphrase", "guest's passphrase", SECRET)
+    width = form.get_size()[0]
+    form.label.set_text("x" * 200)
+    assert "at most 100 bytes" in press(form, "guest's passphrase", "guest's passphrase", SECRET)
+    assert form.get_size()[0] < width + 100, "a long word makes the window wide"
     form.label.set_text("-Ben")
     form.expiry.set_active_id("30d")
     save_picture("person")

@@ -142,6 +142,7 @@ def check_slots(vault, key):
     first, recovery, guest = run(commands.info(vault)).slots
     assert [commands.slot_title(slot) for slot in (first, recovery, guest)] == [
         "Passphrase", "Recovery key", "Passphrase “-Ben”"]
+    assert commands.slot_title({"kind": "keyfile", "label": "a\n\u202eb"}) == "Keyfile “a\ufffd\ufffdb”"
     made, expiry = guest["created"], guest["expires"]
     assert commands.slot_times(first, made) == f"Made {made[:10]}"
     assert commands.slot_times(guest, made) == f"Made {made[:10]}, expires {expiry[:10]}"
