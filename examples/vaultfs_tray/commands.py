@@ -173,7 +173,11 @@ def leave_keyring(vault, opening=PASSPHRASE):
 
 def is_in_keyring(slot):
     """True for a slot that `enroll` has made for this user on this machine, by its label (vaultfs-keyring(1))."""
-    place = f"{pwd.getpwuid(os.getuid()).pw_name}@{os.uname().nodename}".encode()[:60].decode(errors="ignore")
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = os.getuid()
+    place = f"{user}@{os.uname().nodename}".encode()[:60].decode(errors="ignore")
     return slot["kind"] == "keyfile" and slot["label"].startswith("keyring ") and slot["label"].endswith(f" of {place}")
 
 
