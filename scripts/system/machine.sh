@@ -69,3 +69,59 @@ find_machine() {
     # shellcheck disable=SC2034  # for the script
     start_machine=(env "LD_PRELOAD=$work/registers.so" linux.uml)
 }
+
+# make_machine DIRECTORY PROGRAM: makes a disk of that Debian, for a machine that boots with systemd. Once it is up, it runs
+# PROGRAM, of Tests/Support/Programs, and shuts down.
+make_machine() {
+    local tree=$1 program=$2
+    umount -l "$tree/proc" "$tree/sys" 2>/dev/null || true
+    mkdir -p "$work/out" "$work/memory" "$tree/lib/modules" "$tree/mnt/out"
+    cp -a /usr/lib/uml/modules/* "$tree/lib/modules/"
+    cp "$root/Tests/Support/Programs/$program" "$tree/root/program"
+    echo fuse >"$tree/etc/modules-load.d/fuse.conf"
+    echo trial >"$tree/etc/hostname"
+    echo '127.0.0.1 localhost trial' >"$tree/etc/hosts"
+    echo '/dev/ubda / ext4 defaults 0 1' >"$tree/etc/fstab"
+    cat >"$tree/etc/systemd/system/trial.service" <<'UNIT'
+[Unit]
+Description=What is tried
+Wants=multi-user.target
+After=multi-user.target
+SuccessAction=poweroff
+FailureAction=poweroff
+
+[Service]
+Type=oneshot
+TimeoutStartSec=10min
+ExecStart=/root/trial
+UNIT
+    cat >"$tree/root/trial" <<'TRIAL'
+#!/bin/bash
+# The kernel's command line names the stage and the directory for its output.
+for word in $(cat /proc/cmdline); do case $word in trial.*) declare "${word#trial.}" ;; esac; done
+mount -t hostfs none /mnt/out -o "$out" || exit
+{
+    bash /root/program "$stage"
+    code=$?
+    [ $code = 0 ] || journalctl -q -b --no-pager | tail -n 60
+} >"/mnt/out/$stage" 2>&1 </dev/null
+echo $code >"/mnt/out/$stage.code"
+umount /mnt/out
+TRIAL
+    chmod 755 "$tree/root/trial"
+    truncate -s 2G "$work/root"
+    mke2fs -q -t ext4 -d "$tree" "$work/root"
+}
+
+# boot_machine STAGE SECONDS: boots the machine of make_machine, whose program runs STAGE, and prints its output. Stops if it
+# fails.
+boot_machine() {
+    HOME=$work TMPDIR=$work/memory timeout -k 5 "$2" linux.uml mem=900M "umid=$1" "ubd0=$work/root" root=/dev/ubda rw \
+        init=/lib/systemd/systemd systemd.unit=trial.service panic=-1 con=null con0=null,fd:1 ssl=null \
+        "trial.stage=$1" "trial.out=$work/out" </dev/null >"$work/console" 2>&1 || true
+    [ ! -e "$work/out/$1" ] || sed 's/^/  /' "$work/out/$1"
+    [ "$(cat "$work/out/$1.code" 2>/dev/null)" = 0 ] || {
+        tail -n 40 "$work/console" >&2
+        stop "$1: did not hold"
+    }
+}
