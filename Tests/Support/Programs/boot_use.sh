@@ -68,11 +68,14 @@ FSTAB
     as_ada mkdir -p .config/vaultfs Vault Private
     install -o ada -m 600 /dev/stdin /home/ada/passphrase <<<"$passphrase"
     as_ada vaultfs init Vault --passfile passphrase --scrypt-logn 10 --no-recovery-key >/dev/null
-    sed 's|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND="cat /home/ada/passphrase"|' "$doc/vault.conf" \
-        | as_ada tee .config/vaultfs/home.conf >/dev/null
+    # The list of vaults has the mountpoint from now on.
+    as_ada vaultfs mount Vault Private --passfile passphrase >/dev/null
+    as_ada vaultfs unmount Private >/dev/null
+    sed 's|^SECRET=.*|SECRET="--passfile /home/ada/passphrase"|' "$doc/vault.conf" \
+        | as_ada tee .config/vaultfs/Vault.conf >/dev/null
     await as_ada systemctl --user is-active --quiet default.target
-    as_ada systemctl --user enable vaultfs@home
-    as_ada systemctl --user start vaultfs@home
+    as_ada systemctl --user enable vaultfs@Vault
+    as_ada systemctl --user start vaultfs@Vault
     as_ada sh -c 'echo content >Private/file'
     # root is refused. The mount admits only its own user.
     if cat /home/ada/Private/file 2>/dev/null; then return 1; fi
@@ -148,12 +151,12 @@ first_boot() {
     echo "a wrong passphrase: the unit fails, the journal says why"
 
     await as_ada systemctl --user is-active --quiet default.target
-    as_ada systemctl --user start vaultfs@home
+    as_ada systemctl --user start vaultfs@Vault
     [ "$(as_ada cat Private/file)" = content ]
     follows_session
-    as_ada systemctl --user stop vaultfs@home
+    as_ada systemctl --user stop vaultfs@Vault
     [ ! -e /home/ada/Private/file ]
-    as_ada systemctl --user start vaultfs@home
+    as_ada systemctl --user start vaultfs@Vault
     echo "a user's unit: stopped and started"
 
     # Data that is in the caches of the kernel and of vaultfs when the machine goes down is in the vaults afterwards.
@@ -168,11 +171,11 @@ first_boot() {
 second_boot() {
     local mount
     await as_ada systemctl --user is-active --quiet default.target
-    as_ada systemctl --user start vaultfs@home
+    as_ada systemctl --user start vaultfs@Vault
     for mount in $mounts; do sha256sum <"$mount/data" | cmp - /root/sum; done
     as_ada cat Private/data | sha256sum | cmp - /root/sum
     systemctl stop vaultfs@srv srv-plain.mount srv-auto.automount srv-auto.mount
-    as_ada systemctl --user stop vaultfs@home
+    as_ada systemctl --user stop vaultfs@Vault
     for mount in /srv/vault /srv/plain.vault /srv/auto.vault; do
         await vaultfs verify "$mount" --passfile /etc/vaultfs/srv.passphrase
     done

@@ -7,7 +7,7 @@ mount=$1 examples=$2 vaultfs=$3 scratch=$4 passfile=$5 vault=$6
 units=$scratch/units
 mkdir -p "$units/system"
 for unit in "$examples"/systemd/*.service "$examples"/systemd/system/*.service; do
-    sed -e "s|=/usr/local/bin/vaultfs |=$vaultfs |" -e "s|=/usr/local/bin/|=$examples/../packaging/|" \
+    sed -e "s|/usr/local/bin/vaultfs |$vaultfs |g" -e "s|=/usr/local/bin/|=$examples/../packaging/|" \
         "$unit" >"$units/${unit#"$examples"/systemd/}"
 done
 
@@ -20,19 +20,15 @@ done
 
 # settings EXAMPLE: the settings with this vault's paths.
 settings() { sed -e "s|^VAULT=.*|VAULT=$vault|" -e "s|^MOUNTPOINT=.*|MOUNTPOINT=$mount|" "$examples/systemd/$1"; }
-settings vault.conf | sed "s|^PASSPHRASE_COMMAND=.*|PASSPHRASE_COMMAND=\"cat '$passfile'\"|" >"$scratch/a.conf"
-grep -q "^PASSPHRASE_COMMAND=\"cat" "$scratch/a.conf"
-# The example's own command prints what the window of kdialog, or of zenity, returns.
+# The example's own command prints what zenity's window returns: the passphrase.
+cp "$examples/systemd/vault.conf" "$scratch/a.conf"
 mkdir "$scratch/windows"
-for window in zenity kdialog; do
-    printf '#!/bin/sh\necho %s\n' "$window" >"$scratch/windows/$window"
-    chmod +x "$scratch/windows/$window"
-    asked=$(settings vault.conf | sed -n 's/^PASSPHRASE_COMMAND="\(.*\)"$/\1/p')
-    [ "$(PATH=$scratch/windows /bin/sh -c "$asked")" = "$window" ]
-done
+printf '#!/bin/sh\n[ "$*" = "--password --title=Passphrase" ] && cat "%s"\n' "$passfile" >"$scratch/windows/zenity"
+chmod +x "$scratch/windows/zenity"
+export PATH=$scratch/windows:$PATH
 
 # setting NAME: its value, unquoted as in systemd.exec(5). run UNIT KEY [RUNNER]: runs a command of a unit. systemd
-# replaces "${NAME}" and $NAME in the same way as a shell.
+# replaces "${NAME}" and $NAME in the same way as a shell, but respects quotes in a value (systemd.service(5)).
 setting() {
     local value
     value=$(sed -n "s/^$1=//p" "$scratch/a.conf")
@@ -42,18 +38,24 @@ setting() {
 run() {
     # The program that runs the command, if any.
     local runner=${3:-}
-    local VAULT MOUNTPOINT PASSPHRASE_COMMAND OPTIONS command
+    local VAULT MOUNTPOINT OPTIONS command
     VAULT=$(setting VAULT) MOUNTPOINT=$(setting MOUNTPOINT) OPTIONS=$(setting OPTIONS)
-    PASSPHRASE_COMMAND=$(setting PASSPHRASE_COMMAND)
-    export VAULT MOUNTPOINT OPTIONS PASSPHRASE_COMMAND
-    command=$(sed -n "s/^$2=//p" "$units/$1")
+    export VAULT MOUNTPOINT OPTIONS
+    # "-" ignores a failure. The instance's name is the vault's label.
+    command=$(sed -n -e "s|%I|${vault##*/}|g" -e "s/^$2=-\{0,1\}//p" "$units/$1")
     [ -n "$command" ]
+    command=${command//\$SECRET/$(setting SECRET)}
     (cd / && eval "$runner $command")
 }
 
-# Type=forking: ready when the command returns.
-run vaultfs@.service ExecStart
-mountpoint -q "$mount"
+# The label's mountpoint is that of the last mount.
+"$vaultfs" mount --passfile "$passfile" -- "$vault" "$mount"
+"$vaultfs" unmount -- "$mount"
+start() {
+    run vaultfs@.service ExecStart &
+    until mountpoint -q "$mount"; do sleep 0.05; done
+}
+start
 # The example has no options that lock or forget.
 "$vaultfs" status --verbose "$mount" | grep -Eq '^on lock +refuse$'
 if "$vaultfs" status --verbose "$mount" | grep -q '^idle seconds'; then exit 1; fi
@@ -74,6 +76,16 @@ rm "$XDG_RUNTIME_DIR/vaultfs/device.lock"
 [ "$(cat <&7)" = content ]
 exec 7<&-
 run vaultfs@.service ExecStop
+wait
+if mountpoint -q "$mount"; then exit 1; fi
+
+# A killed daemon leaves a dead mount, which the unit removes. A mount made by hand stays after the unit has failed.
+start
+EXIT_CODE=exited run vaultfs@.service ExecStopPost
+mountpoint -q "$mount"
+kill -KILL "$("$vaultfs" status --verbose "$mount" | sed -n 's/^mounted .* by process \([0-9]*\)$/\1/p')"
+wait || true
+EXIT_CODE=killed run vaultfs@.service ExecStopPost
 if mountpoint -q "$mount"; then exit 1; fi
 
 # Type=notify: the machine's own unit, with the credential in systemd's directory. allow_other is allowed to root, or by
