@@ -28,6 +28,7 @@ CHAPTERS = {
     "Sync": (("vaultfs-backup", "vaultfs-sync"), "back up and synchronize vaults"),
     "Recovery": (("vaultfs-recovery",), "when something is lost: checking and repairing"),
     "System": (("vaultfs-system",), "fstab, mount options and systemd"),
+    "AtLogin": (("vaultfs-at-login",), "mount a vault at login: the desktop's keyring, pam_mount"),
     "Network": (("vaultfs-network",), "vaults on network storage"),
     "Protection": (("vaultfs-protection",), "what a vault protects, and what it does not"),
     "Limits": (("vaultfs-limits",), "known limits"),
@@ -36,7 +37,7 @@ CHAPTERS = {
 }
 # The chapters for each command.
 RELATED = {
-    "init": ("FirstHour", "Keys"), "mount": ("System", "Keys", "Network"), "view": ("Views",), "unmount": ("Recovery", "System"),
+    "init": ("FirstHour", "Keys"), "mount": ("System", "AtLogin", "Keys", "Network"), "view": ("Views",), "unmount": ("Recovery", "System"),
     "lock": ("Locking",), "unlock": ("Locking", "Keys"), "sync": ("Sync",), "status": ("Locking", "System"),
     "events": ("Locking", "System"), "protect": ("Locking",), "slot": ("Keys",), "rekey": ("Keys",), "info": ("Keys", "Views"),
     "verify": ("Recovery",), "import": ("Transfer",), "export": ("Transfer",),

@@ -185,6 +185,8 @@ def listed(reader, block):
 
 # The beginning of each block: the function that runs it, or what does else. In the order of running.
 BLOCKS = {
+    "Manual/AtLogin.md": {
+        "vaultfs mount": "scripts/system/login", "<fusemount>": "scripts/system/login", "pam-auth-update": "scripts/system/login"},
     "Manual/Files.md": {"$ vaultfs list": listed},
     "Manual/Locking.md": {
         "$ vaultfs mount": lock_file, "$ vaultfs protect inbox": inbox, "systemctl --user": "desktop_units.sh"},

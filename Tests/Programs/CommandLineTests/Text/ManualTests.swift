@@ -24,9 +24,9 @@ import Testing
     private static let chapters = [
         "vaultfs-first-hour": "FirstHour", "vaultfs-locking": "Locking", "vaultfs-keys": "Keys",
         "vaultfs-transfer": "Transfer", "vaultfs-views": "Views", "vaultfs-backup": "Sync", "vaultfs-sync": "Sync",
-        "vaultfs-recovery": "Recovery", "vaultfs-system": "System", "vaultfs-network": "Network",
-        "vaultfs-protection": "Protection", "vaultfs-limits": "Limits", "vaultfs-files": "Files",
-        "vaultfs-questions": "Questions",
+        "vaultfs-recovery": "Recovery", "vaultfs-system": "System", "vaultfs-at-login": "AtLogin",
+        "vaultfs-network": "Network", "vaultfs-protection": "Protection", "vaultfs-limits": "Limits",
+        "vaultfs-files": "Files", "vaultfs-questions": "Questions",
     ]
 
     private let directory: TemporaryDirectory
