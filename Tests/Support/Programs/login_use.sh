@@ -1,6 +1,6 @@
 #!/bin/bash
-# login_use.sh STAGE: logins by ssh, with the commands and the lines of Manual/AtLogin.md, as the package has it. Stages:
-# pam-mount, keyring. Run it as root, in its own machine (scripts/system/login).
+# login_use.sh STAGE: logins by ssh, with the commands and the lines of Manual/AtLogin.md, as the package has it.
+# Stages: pam-mount, keyring. Run it as root, in its own machine (scripts/system/login).
 set -eEuo pipefail
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 export LC_ALL=C.UTF-8
@@ -10,7 +10,12 @@ passphrase='log in with horses'
 options=(-o LogLevel=ERROR -o StrictHostKeyChecking=no)
 
 # block BEGINNING: prints the page's block that begins with it.
-block() { awk -v beginning="$1" '/^```/ { isIn = !isIn && !seen; next } isIn && (seen || index($0, beginning) == 1) { seen = 1; print }' "$page"; }
+block() {
+    awk -v beginning="$1" '
+        /^```/ { isIn = !isIn && !isFound; next }
+        isIn && index($0, beginning) == 1 { isFound = 1 }
+        isIn && isFound' "$page"
+}
 
 # await COMMAND...: waits until the command succeeds.
 await() {
@@ -48,7 +53,7 @@ says() {
     local words=$1 output
     shift
     output=$("$@" 2>&1) || true
-    [[ $output == *"$words"* ]] || { echo "$* prints: $output" >&2; return 1; }
+    [[ $output == *"$words"* ]] || { echo "$* prints:" >&2; tail -n 20 <<<"$output" >&2; return 1; }
 }
 
 set_up() {
@@ -88,11 +93,12 @@ pam_mount() {
 
     stay first
     says "state                     unlocked" as_ada vaultfs status --verbose Private
-    # The passphrase is in no command line or environment of the user's processes, nor in the list of vaults or the journal.
+    # The user's processes, the list of vaults and the journal are free of the passphrase.
     for process in $(pgrep -u ada); do
         if grep -aqs "$passphrase" "/proc/$process/cmdline" "/proc/$process/environ"; then return 1; fi
     done
-    if journalctl -q -b | grep -q "$passphrase" || grep -q "$passphrase" /home/ada/.config/vaultfs/vaults.json; then return 1; fi
+    if journalctl -q -b | grep -q "$passphrase"; then return 1; fi
+    if grep -q "$passphrase" /home/ada/.config/vaultfs/vaults.json; then return 1; fi
     stay second
     touch /tmp/leave-first
     # The count of pam_mount: pmvarrun(8).
@@ -120,13 +126,14 @@ pam_mount() {
     await is_gone
     echo "a key, su by root: a login without a mount, and mounted by the label"
 
-    as_ada vaultfs slot change Vault --passfile passphrase --new-passfile <(echo other words) --scrypt-logn 10 >/dev/null
+    as_ada vaultfs slot change Vault --passfile passphrase --new-passfile <(echo other words) --scrypt-logn 10
     says $'none\nin' enter "$unmounted"
-    journalctl -q -b -o cat | grep -m 1 'vaultfs: .*wrong passphrase'
-    as_ada vaultfs slot change Vault --passfile <(echo other words) --new-passfile passphrase --scrypt-logn 10 >/dev/null
+    says 'vaultfs: /home/ada/Vault: wrong passphrase' journalctl -q -b -o cat
+    as_ada vaultfs slot change Vault --passfile <(echo other words) --new-passfile passphrase --scrypt-logn 10
     echo "another passphrase: a login without a mount, the journal says why"
 
-    # A second vault is the store, whose daemon is stopped.
+    # A second vault is the store, whose daemon is stopped. Its run-time directory must not end with ada's last session.
+    await test ! -e "/run/user/$(id -u ada)"
     as_ada vaultfs init Far --passfile passphrase --scrypt-logn 10 --no-recovery-key >/dev/null
     as_ada vaultfs mount Far far --passfile passphrase >/dev/null
     as_ada mv Vault far/
@@ -134,8 +141,7 @@ pam_mount() {
     store=$(as_ada vaultfs status --verbose far | sed -n 's/.* by process \([0-9]*\)$/\1/p')
     kill -STOP "$store"
     begun=$SECONDS
-    says in timeout 100 python3 /root/terminal.py /root/errors "password: =$passphrase" -- \
-        ssh "${options[@]}" -o PubkeyAuthentication=no ada@localhost 'echo in'
+    says 'logged in' enter 'echo logged in'
     echo "a silent store: a login without a mount, after $((SECONDS - begun)) s"
     kill -CONT "$store"
     says content enter 'cat Private/file'
@@ -147,7 +153,7 @@ keyring() {
     # As gdm-password and lightdm have it.
     echo 'auth optional pam_gnome_keyring.so' >>/etc/pam.d/sshd
     echo 'session optional pam_gnome_keyring.so auto_start' >>/etc/pam.d/sshd
-    # The vault is opened by nothing but the keyring here: without the lines for pam_mount, as after a login to a desktop.
+    # Only the keyring opens a vault here.
     sed -i '/pam_mount/d' /etc/pam.d/common-auth /etc/pam.d/common-session
     as_ada rm -rf far
     as_ada vaultfs init Taxes --passfile passphrase --scrypt-logn 10 --no-recovery-key >/dev/null
@@ -157,21 +163,24 @@ keyring() {
     printf '[Unit]\nBindsTo=graphical-session.target\n' >/home/ada/.config/systemd/user/desktop.target
     {
         echo 'set -e'
-        echo 'vaultfs() { case $1 in mount) command vaultfs "$@" --passfile passphrase ;; *) command vaultfs "$@" ;; esac; }'
-        block 'vaultfs mount' | sed -e 's|^vaultfs-keyring .*~/Vault|& --passfile passphrase|' -e 's|Vault|Taxes|g' -e 's| --now||'
+        block 'vaultfs mount' | sed -e 's|Vault|Taxes|g' -e 's| --now||' \
+            -e 's|^vaultfs mount .*~/Private|& --passfile passphrase|' \
+            -e 's|^vaultfs-keyring .*~/Taxes|& --passfile passphrase|'
         echo 'systemctl --user start desktop.target'
     } | install -o ada -m 600 /dev/stdin /home/ada/first
     grep -q 'vaultfs-keyring enroll ~/Taxes --passfile passphrase' /home/ada/first
     # The keyring of a new user is there from the second session on.
     enter true >/dev/null
     await is_out
-    says content enter 'bash ~/first; timeout 60 sh -c "while ! mountpoint -q Private; do sleep 0.1; done"; echo content >Private/file; cat Private/file'
+    local wait='timeout 60 sh -c "while ! mountpoint -q Private; do sleep 0.1; done"'
+    local begin="systemctl --user start desktop.target; $wait"
+    says content enter "bash ~/first; $wait; echo content >Private/file; cat Private/file"
     await is_gone
     await is_out
     echo "enrolled, and mounted by the unit; unmounted with the session"
 
-    local begin='systemctl --user start desktop.target; timeout 60 sh -c "while ! mountpoint -q Private; do sleep 0.1; done"'
-    says $'content\nnone' enter "$begin; cat Private/file; systemctl --user stop graphical-session.target; [ -e Private/file ] || echo none"
+    local end='systemctl --user stop graphical-session.target'
+    says $'content\nnone' enter "$begin; cat Private/file; $end; [ -e Private/file ] || echo none"
     await is_out
     says content enter "$begin; kill -KILL \$(systemctl --user show -P MainPID vaultfs@Taxes)
         while systemctl --user is-active --quiet vaultfs@Taxes; do sleep 0.1; done; ! mountpoint -q Private
@@ -179,25 +188,27 @@ keyring() {
     await is_out
     echo "ends with the desktop; killed: unmounted, started again"
 
-    enter "$begin; cd Private; (sleep 1000 </dev/null >/dev/null 2>&1 &); sleep 1; systemctl --user stop graphical-session.target" >/dev/null
+    enter "$begin; cd Private; (sleep 1000 </dev/null >/dev/null 2>&1 &); sleep 1; $end" >/dev/null
     await is_gone
     pkill -x -u ada sleep
     await is_out
     echo "a program left behind: unmounted all the same"
 
     # The user's own passwd(1) encrypts the keyring anew.
-    python3 /root/terminal.py /root/errors "password: =$passphrase" "urrent password: =$passphrase" 'ew password: =and a new one 7' \
-        'ew password: =and a new one 7' -- \
+    local new='and a new one 7'
+    python3 /root/terminal.py /root/errors "password: =$passphrase" "urrent password: =$passphrase" \
+        "ew password: =$new" "ew password: =$new" -- \
         ssh -tt "${options[@]}" -o PubkeyAuthentication=no ada@localhost passwd >/dev/null
     await is_out
-    passphrase='and a new one 7'
+    passphrase=$new
     says content enter "$begin; cat Private/file"
     await is_out
     echo "a new login passphrase: the keyring follows"
     # Set by root, it does not.
     echo "ada:set by root" | chpasswd
     passphrase='set by root'
-    says 'the keyring stays locked' enter "systemctl --user start vaultfs@Taxes; journalctl --user -q -b -o cat -u vaultfs@Taxes | tail -n 5"
+    enter 'systemctl --user start vaultfs@Taxes' >/dev/null
+    says 'the keyring stays locked' journalctl -q -b -o cat
     await is_out
     echo "a login passphrase set by root: the keyring stays locked"
 
