@@ -80,11 +80,12 @@ expect_refusal "has no secret for this vault" "$vault"
 strace -f -qq -v -s 65536 -e trace=execve -o "$scratch/calls" \
     vaultfs-keyring enroll "$vault" --passfile - <"$passfile" >/dev/null
 vaultfs info --json "$vault" >"$scratch/output"
-grep -q "\"keyring Login of $(id -un)@" "$scratch/output"
+grep -qE "\"keyring Login [0-9a-f]{8} of $(id -un)@" "$scratch/output"
 strace -f -qq -v -s 65536 -e trace=execve -o "$scratch/more-calls" \
     vaultfs slot list "$vault" "${provider[@]}" >"$scratch/output"
 grep -q "Authenticated: the secret opens slot 2." "$scratch/output"
-expect 1 "the keyring opens this vault already" vaultfs-keyring enroll "$vault" "${opening[@]}"
+vaultfs-keyring enroll "$vault" "${opening[@]}" >"$scratch/output"
+grep -qx "The keyring opens this vault already, with slot 2." "$scratch/output"
 answer "$vault" >"$scratch/answer"
 
 vaultfs mount "$vault" "$mount" --desktop-keyring --on-lock forget --prewarm --lock-file "$scratch/lock" \
@@ -135,13 +136,27 @@ sys.dont_write_bytecode = True
 loader.exec_module(keyring)
 found = keyring.Keyring(sys.argv[2])
 with found.limit():
-    found.store("vaultfs: \x1b[31m", "0", bytes(int(sys.argv[3])))' "$bin/vaultfs-keyring" "$(vault_id "$other")" "$1"
+    found.store(keyring.shown(f"vaultfs: {sys.argv[3]}"), "0", bytes(int(sys.argv[4])))' \
+        "$bin/vaultfs-keyring" "$(vault_id "$other")" "$other" "$1"
 }
 store 32
 expect 4 "no keyfile slot" vaultfs slot list "${provider[@]}" -- "$other"
 store 31
 expect_refusal "the item in the keyring is damaged" "$other"
 vaultfs-keyring remove "$other" "${opening[@]}" >/dev/null
+
+# A copy has the vault's id, and an item of its own.
+cp -a "$vault" "$scratch/copy"
+vaultfs slot remove "${opening[@]}" "$scratch/copy" 2 >/dev/null
+expect 1 "has no item for this vault" vaultfs-keyring remove "$scratch/copy" "${opening[@]}"
+# Two enrollments at once make one slot.
+vaultfs-keyring enroll "$scratch/copy" "${opening[@]}" >/dev/null 2>&1 &
+vaultfs-keyring enroll "$scratch/copy" "${opening[@]}" >/dev/null 2>&1 || true
+wait $!
+[ "$(slots "$scratch/copy")" = 2 ]
+opens "$vault" && opens "$scratch/copy"
+vaultfs-keyring remove "$scratch/copy" "${opening[@]}" >/dev/null
+opens "$vault" && [ "$(slots "$scratch/copy")" = 1 ]
 
 # The keyring cannot ask for its password without a display.
 bus org.freedesktop.secrets /org/freedesktop/secrets org.freedesktop.Secret.Service Lock \

@@ -127,7 +127,8 @@ struct SecretOptions: ParsableArguments {
         return new
     }
 
-    /// Reads the secret and uses it. A person at a terminal has three tries, also after the desktop's keyring failed.
+    /// Reads the secret and uses it. A person at a terminal has three tries. If the desktop's keyring fails, they can
+    /// type the secret, except for a change of slots, because that may concern the slot of the given secret.
     /// - Parameter refusal: the failure in a result after which another secret may work; nil for any other result.
     /// - Returns: the last result.
     func withSecret<Value>(
@@ -137,7 +138,7 @@ struct SecretOptions: ParsableArguments {
     ) throws(CommandFailure) -> Value {
         if let vault, let provider = keyProvider {
             let answer = Result { () throws(CommandFailure) in try provider.secret(for: vault) }
-            let isLast = !desktopKeyring || !TerminalPrompt.isThere
+            let isLast = !desktopKeyring || question == .toChangeSlots || !TerminalPrompt.isThere
             switch answer {
             case .failure(let failure):
                 if isLast { throw failure }
