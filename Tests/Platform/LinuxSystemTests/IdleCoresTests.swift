@@ -3,7 +3,7 @@ import LinuxSystem
 import Synchronization
 import Testing
 
-@Suite(.timeLimit(.minutes(20)))
+@Suite(.timeLimit(.minutes(60)))
 struct IdleCoresTests {
     @Test("No core is idle while there is a busy thread for each")
     func busy() throws {

@@ -4,7 +4,7 @@ import Testing
 
 /// The package made by `scripts/package` of the program under test, instead of one that the script would build.
 /// `scripts/system/package` tests its installation in a Debian without Swift.
-@Suite(.timeLimit(.minutes(20))) struct PackageTests {
+@Suite(.timeLimit(.minutes(60))) struct PackageTests {
     private let directory: TemporaryDirectory
 
     init() throws {

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// The scripts of `Tests/Support/Scripts`: commands as users type them, with their expected output.
-@Suite(.timeLimit(.minutes(20))) struct ScriptTests {
+@Suite(.timeLimit(.minutes(60))) struct ScriptTests {
     @Test("a script's commands do what it says", arguments: Script.names)
     func script(name: String) throws {
         let script = try Script(name)

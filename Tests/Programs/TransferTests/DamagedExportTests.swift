@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// `vaultfs export` of a damaged vault.
-@Suite(.timeLimit(.minutes(20))) struct DamagedExportTests {
+@Suite(.timeLimit(.minutes(60))) struct DamagedExportTests {
     private let place: TransferPlace
 
     /// Makes four files: the second has bad chunks, the third is cut short, and the fourth has a bad header.

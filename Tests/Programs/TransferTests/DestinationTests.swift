@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// Objects at the destination that `import` and `export` must not change, and the objects they leave.
-@Suite(.timeLimit(.minutes(20))) struct DestinationTests {
+@Suite(.timeLimit(.minutes(60))) struct DestinationTests {
     /// cap_net_raw+ep (linux/capability.h, struct vfs_cap_data).
     private static let capability = "0x0100000200200000000000000000000000000000"
 

@@ -11,7 +11,7 @@ import VaultStore
 @testable import Transfer
 
 /// `vaultfs export` of a vault after its daemon was killed.
-@Suite(.timeLimit(.minutes(20))) struct ExportAfterKillTests {
+@Suite(.timeLimit(.minutes(60))) struct ExportAfterKillTests {
     @Test("a file with changes in the log is exported with them, and an export that goes on finds it complete")
     func logged() throws {
         let place = try TransferPlace()

@@ -5,7 +5,7 @@ import Testing
 @testable import Transfer
 
 /// Exports by an ordinary user, stopped before each changing call. The next export must complete them.
-@Suite(.timeLimit(.minutes(20))) struct ExportReplayTests {
+@Suite(.timeLimit(.minutes(60))) struct ExportReplayTests {
     private let place: ExportPlace
 
     init() throws {

@@ -6,7 +6,7 @@ import ViewFormats
 @testable import Transfer
 
 /// An export interrupted halfway in a file.
-@Suite(.timeLimit(.minutes(20)), .serialized) struct ExportResumeTests {
+@Suite(.timeLimit(.minutes(60)), .serialized) struct ExportResumeTests {
     private static let interval = 4 << 20
     private static let size = 2 * interval + 4096
 

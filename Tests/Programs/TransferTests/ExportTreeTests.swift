@@ -5,7 +5,7 @@ import ViewFormats
 
 @testable import Transfer
 
-@Suite(.timeLimit(.minutes(20))) struct ExportTreeTests {
+@Suite(.timeLimit(.minutes(60))) struct ExportTreeTests {
     private let place: ExportPlace
 
     init() throws { place = try ExportPlace() }

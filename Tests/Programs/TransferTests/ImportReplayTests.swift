@@ -16,7 +16,7 @@ import VaultStore
 
 /// Imports stopped before each of their calls that change the vault. The vault must open, and another import must
 /// complete it.
-@Suite(.timeLimit(.minutes(20))) struct ImportReplayTests {
+@Suite(.timeLimit(.minutes(60))) struct ImportReplayTests {
     private let directory: TemporaryDirectory
     private let masterKey: SecretBytes
     private let keyRing: KeyRing

@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// Interrupted imports and exports, which continue.
-@Suite(.timeLimit(.minutes(20))) struct InterruptedTransferTests {
+@Suite(.timeLimit(.minutes(60))) struct InterruptedTransferTests {
     /// Kills the command at random moments, several times, then runs it to its end.
     private func killing(_ command: Command, seed: UInt64, _ check: () throws -> Void) throws {
         var generator = SeededGenerator(seed: seed)

@@ -8,7 +8,7 @@ import Testing
 ///
 /// `scripts/torture/tamper` runs it with more changes. VAULTFS_TAMPER_COUNT and VAULTFS_TAMPER_SEED set their number
 /// and seed.
-@Suite(.timeLimit(.minutes(20))) struct TamperTests {
+@Suite(.timeLimit(.minutes(60))) struct TamperTests {
     /// The chunk sizes, and the share of 20 changes made to a vault of each. Large chunks take longer.
     private static let sizes = [(4096, 9), (16384, 6), (65536, 4), (1 << 20, 1)]
 

@@ -10,7 +10,7 @@ import VaultStore
 @testable import Transfer
 
 /// Transfers between real directories, with an action at one of the calls.
-@Suite(.timeLimit(.minutes(20))) struct TransferReplayTests {
+@Suite(.timeLimit(.minutes(60))) struct TransferReplayTests {
     private let directory: TemporaryDirectory
     private var out: String { directory.appending("out") }
     private var tree: String { directory.appending("tree") }

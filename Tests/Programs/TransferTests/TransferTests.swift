@@ -11,7 +11,7 @@ import VaultStore
 @testable import vaultfs
 
 /// `vaultfs import` and `vaultfs export` of vaults, through the binary.
-@Suite(.timeLimit(.minutes(20))) struct TransferTests {
+@Suite(.timeLimit(.minutes(60))) struct TransferTests {
     private let place: TransferPlace
 
     init() throws {

@@ -6,7 +6,7 @@ import Testing
 @testable import Control
 
 /// The stream of events, and its limits for readers.
-@Suite(.timeLimit(.minutes(20))) struct EventTests {
+@Suite(.timeLimit(.minutes(60))) struct EventTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
     private let server: ControlServer

@@ -5,7 +5,7 @@ import Testing
 @testable import Control
 
 /// Replies that come late, from any thread, or never.
-@Suite(.timeLimit(.minutes(20))) struct LateReplyTests {
+@Suite(.timeLimit(.minutes(60))) struct LateReplyTests {
     private let place: ControlTestDirectory
     private let requests = HeldRequests()
     private let server: ControlServer

@@ -5,7 +5,7 @@ import VaultCrypto
 @testable import Control
 
 /// Secrets in requests, received whole and wiped from memory afterwards.
-@Suite(.timeLimit(.minutes(20))) struct SecretRequestTests {
+@Suite(.timeLimit(.minutes(60))) struct SecretRequestTests {
     private static func parse(_ line: String) -> Result<ControlRequest, ControlFailure> {
         Array(line.utf8).withUnsafeBytes { bytes in
             Result { () throws(ControlFailure) in try ControlRequest.parse(bytes) }

@@ -13,7 +13,7 @@ import VaultFormat
 import VaultStore
 
 /// A lock's notifications to kernels without notification epochs: the same mount, by the older ways.
-@Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
+@Suite(.serialized, .timeLimit(.minutes(60)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct NameDroppingTests {
     static let ways: [(NameDropping, String)] = [
         (.byFreeingInodes, "epoch"), (.byEpoch, "epoch"), (.expiring, "expired"), (.invalidating, "invalidated"),

@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// A worker that serves a program alone, on a real mount.
-@Suite(.serialized, .timeLimit(.minutes(20)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
+@Suite(.serialized, .timeLimit(.minutes(60)), .enabled(if: FuseDevice.isUsable, "/dev/fuse is not here"))
 struct SingleWorkerTests {
     /// A request that blocks its worker until the test releases it: the report of a damaged file.
     private final class Stuck: Sendable {

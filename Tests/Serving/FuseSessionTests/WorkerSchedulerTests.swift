@@ -7,7 +7,7 @@ import Testing
 @testable import FuseSession
 
 /// Sleeping and waking of workers. A lost wake-up blocks a test until the time limit ends it.
-@Suite(.timeLimit(.minutes(20)))
+@Suite(.timeLimit(.minutes(60)))
 struct WorkerSchedulerTests {
     /// A sleeping worker on its own thread. It counts how often it wakes.
     private final class Rester: Sendable {

@@ -7,7 +7,7 @@ import Testing
 @testable import Locking
 
 /// The effects of events on a watch. Requests rely on the watch while it is quiet.
-@Suite(.timeLimit(.minutes(20))) struct DirectoryWatchesTests {
+@Suite(.timeLimit(.minutes(60))) struct DirectoryWatchesTests {
     private let place: Place
     private let inotify: Descriptor
 

@@ -6,7 +6,7 @@ import Testing
 @testable import Locking
 
 /// Changes of a lock file's directory, and of its parent directories.
-@Suite(.timeLimit(.minutes(20))) struct LockDirectoryWatchTests {
+@Suite(.timeLimit(.minutes(60))) struct LockDirectoryWatchTests {
     @Test("removed and made again", arguments: [true, false])
     func removedAndMadeAgain(hasInotify: Bool) throws {
         let watched = try WatchedPlace(hasInotify: hasInotify)

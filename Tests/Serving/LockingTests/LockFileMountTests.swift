@@ -7,7 +7,7 @@ import Testing
 
 /// File systems mounted and unmounted on the path to a lock file, and those with changes that inotify does not fully
 /// report.
-@Suite(.timeLimit(.minutes(20))) struct LockFileMountTests {
+@Suite(.timeLimit(.minutes(60))) struct LockFileMountTests {
     /// Mounts a file system of the tests: a tmpfs as root, otherwise a bindfs.
     private static func mount(at path: String, of source: String) throws {
         Products.countMount()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Locking
 
-@Suite(.timeLimit(.minutes(20))) struct LockFileWatchTests {
+@Suite(.timeLimit(.minutes(60))) struct LockFileWatchTests {
     @Test("a lock file comes and goes", arguments: [true, false])
     func aLockFileComesAndGoes(hasInotify: Bool) throws {
         let watched = try WatchedPlace(hasInotify: hasInotify)

@@ -6,7 +6,7 @@ import Testing
 @testable import Locking
 
 /// The requests' checks of lock files, which rely on the watch while it is quiet.
-@Suite(.timeLimit(.minutes(20))) struct LockFilesTests {
+@Suite(.timeLimit(.minutes(60))) struct LockFilesTests {
     @Test("a request sees each change at once, whatever the watch is doing", arguments: [true, false])
     func atOnce(hasInotify: Bool) throws {
         let watched = try WatchedPlace(hasInotify: hasInotify)

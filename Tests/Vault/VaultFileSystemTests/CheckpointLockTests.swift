@@ -10,7 +10,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// Checkpoints of the log while the vault is being locked (Manual/Locking.md).
-@Suite(.timeLimit(.minutes(20))) struct CheckpointLockTests {
+@Suite(.timeLimit(.minutes(60))) struct CheckpointLockTests {
     @Test("a lock waits for no checkpoint, and the checkpoint needs no key")
     func atOnce() throws {
         let vault = try MountedVault()

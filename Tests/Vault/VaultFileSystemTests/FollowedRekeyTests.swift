@@ -13,7 +13,7 @@ import VaultFormat
 
 /// A read-only file system over a vault during its rekey: a directory never looks empty by mistake (FileFormat,
 /// Store-27).
-@Suite(.timeLimit(.minutes(20))) struct FollowedRekeyTests {
+@Suite(.timeLimit(.minutes(60))) struct FollowedRekeyTests {
     private static let names = ["directory", "file"]
     private let path = FileManager.default.temporaryDirectory.path() + "/vaultfs-followed-" + UUID().uuidString
     private let secret: SlotSecret

@@ -10,7 +10,7 @@ import Testing
 @testable import VaultStore
 
 /// A read-only file system over a vault while another machine writes to it.
-@Suite(.timeLimit(.minutes(20))) struct FollowingTests {
+@Suite(.timeLimit(.minutes(60))) struct FollowingTests {
     private let vault: MountedVault
     private let follower: VaultFileSystem
     private let workspace: Workspace

@@ -14,7 +14,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// The effect of a lease's end on a mount.
-@Suite(.timeLimit(.minutes(20))) struct LeaseLockTests {
+@Suite(.timeLimit(.minutes(60))) struct LeaseLockTests {
     /// Caches without a kernel.
     private final class Caches: KernelCaches {
         /// Failures to drop the pages of refused writes. If there are any, an unlock fails.

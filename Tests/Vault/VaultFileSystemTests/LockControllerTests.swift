@@ -15,7 +15,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// Triggers of locks and unlocks (Manual/Locking.md, "What unlocks"), with caches without a kernel.
-@Suite(.timeLimit(.minutes(20))) struct LockControllerTests {
+@Suite(.timeLimit(.minutes(60))) struct LockControllerTests {
     /// Records each request, and the state at that time.
     final class Caches: KernelCaches {
         let calls = Monitor<[String]>([])

@@ -12,7 +12,7 @@ import Testing
 @testable import VaultStore
 
 /// Changes on a full store, which a checkpoint helps by freeing the space of the log and of deleted files.
-@Suite(.timeLimit(.minutes(20))) struct NoSpaceTests {
+@Suite(.timeLimit(.minutes(60))) struct NoSpaceTests {
     /// A change that may need space.
     struct Change: CustomTestStringConvertible, Sendable {
         let testDescription: String

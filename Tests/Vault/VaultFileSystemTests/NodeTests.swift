@@ -333,7 +333,7 @@ import VaultStore
 
     @Test(
         "A file, directory or link replaced by something else in the backing directory: stale, not followed, no hang",
-        .timeLimit(.minutes(20)))
+        .timeLimit(.minutes(60)))
     func swapped() throws {
         let file = try vault.file("f", [1]).id
         let directory = try vault.directory("d")

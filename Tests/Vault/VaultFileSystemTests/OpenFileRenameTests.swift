@@ -11,7 +11,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// A rename over an open file on a store that refuses it, and then removes the old file at its last close (SMB).
-@Suite(.timeLimit(.minutes(20))) struct OpenFileRenameTests {
+@Suite(.timeLimit(.minutes(60))) struct OpenFileRenameTests {
     private static let long = String(repeating: "l", count: 200)
 
     private func entries(_ vault: MountedVault) throws -> [String] {

@@ -9,7 +9,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// A failed log, and the durability thread that makes a new one when the store answers again (FileFormat: Log-14).
-@Suite(.timeLimit(.minutes(20))) struct RenewalTests {
+@Suite(.timeLimit(.minutes(60))) struct RenewalTests {
     /// A vault whose log fails on demand, with the durability thread.
     private final class Place {
         let vault: MountedVault

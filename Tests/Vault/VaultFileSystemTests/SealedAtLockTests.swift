@@ -10,7 +10,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// Locks that forget the keys, and so must seal all earlier writes (Manual/Protection.md).
-@Suite(.timeLimit(.minutes(20))) struct SealedAtLockTests {
+@Suite(.timeLimit(.minutes(60))) struct SealedAtLockTests {
     private static let names = ["appended", "cut", "overwritten", "sparse", "new", "open"]
 
     /// Makes closed files with each kind of change, and an open one, whose handle is returned.

@@ -11,7 +11,7 @@ import Testing
 @testable import VaultStore
 
 /// A lock while requests wait for a silent store.
-@Suite(.timeLimit(.minutes(20))) struct SilentStoreTests {
+@Suite(.timeLimit(.minutes(60))) struct SilentStoreTests {
     @Test(
         "A request that does not return: refused at once, the rest reported, and purged when it returns",
         arguments: [LockPolicy.refuse, .forget])

@@ -9,7 +9,7 @@ import Testing
 @testable import VaultFileSystem
 
 /// Unlocks while the store does not respond, and locks requested meanwhile.
-@Suite(.timeLimit(.minutes(20))) struct SilentUnlockTests {
+@Suite(.timeLimit(.minutes(60))) struct SilentUnlockTests {
     private static let overtaken = UnlockRefusal.failed("a lock was asked for meanwhile")
     private static let unended = "keys of an unlock that was given up"
 

@@ -9,7 +9,7 @@ import VaultFormat
 /// `scripts/torture/cuts` runs it with more cuts. VAULTFS_CUT_COUNT and VAULTFS_CUT_SEED give the number of cuts and
 /// the seed of the first run, VAULTFS_CUT_NUMBER the only cut of that run to make, and VAULTFS_CUT_FAILURES the number
 /// of failures after which a lane ends.
-@Suite(.timeLimit(.minutes(20))) struct SimulatedDiskTests {
+@Suite(.timeLimit(.minutes(60))) struct SimulatedDiskTests {
     /// Number of cuts in a run, including those of recoveries.
     private static let cutsOfARun = 200
     private static let lanes = 4

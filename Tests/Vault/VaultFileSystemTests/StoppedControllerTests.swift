@@ -4,7 +4,7 @@ import Testing
 @testable import Locking
 
 /// A stopped lock controller while the control socket is still served.
-@Suite(.timeLimit(.minutes(20))) struct StoppedControllerTests {
+@Suite(.timeLimit(.minutes(60))) struct StoppedControllerTests {
     private static let refusal = UnlockRefusal.failed("the vault is being unmounted")
 
     @Test("A request after the stop gets an error at once, and nothing of it is kept", arguments: [false, true])

@@ -12,7 +12,7 @@ import Testing
 
 /// A store that fails under a mount: the errors that show it, its end, and the report at the unmount
 /// (Manual/Recovery.md, "The disk or the server goes away").
-@Suite(.timeLimit(.minutes(20))) struct StoreFailureTests {
+@Suite(.timeLimit(.minutes(60))) struct StoreFailureTests {
     private static let ofStore: [Errno] = [
         .ioError, .readOnlyFileSystem, Errno(rawValue: ENODEV), .socketNotConnected, .socketShutdown, .timedOut,
         .connectionAbort,

@@ -5,7 +5,7 @@ import Testing
 @testable import Locking
 
 /// Tasks for which a lock waits only a limited time.
-@Suite(.timeLimit(.minutes(20))) struct StoreTaskTests {
+@Suite(.timeLimit(.minutes(60))) struct StoreTaskTests {
     private final class Secret: Sendable {}
 
     private struct Trace: Sendable {

@@ -13,7 +13,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Mounts on stores with a missing ability, which the probe finds (StoreTraits).
-@Suite(.timeLimit(.minutes(20))) struct StoreTraitsTests {
+@Suite(.timeLimit(.minutes(60))) struct StoreTraitsTests {
     private let vault: MountedVault
 
     init() throws { vault = try MountedVault() }

@@ -14,7 +14,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Files without a header and directories without a record, as left by a power cut (FileFormat: Store-38).
-@Suite(.timeLimit(.minutes(20))) struct UncleanEndTests {
+@Suite(.timeLimit(.minutes(60))) struct UncleanEndTests {
     private let vault: MountedVault
     private let root: Descriptor
     private var lockFile: String { vault.path + "/vaultfs.lock" }

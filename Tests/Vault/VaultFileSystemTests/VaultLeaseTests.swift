@@ -12,7 +12,7 @@ import VaultStore
 @testable import VaultFileSystem
 
 /// The lease of a mounted vault, with clocks set by the tests.
-@Suite(.timeLimit(.minutes(20))) struct VaultLeaseTests {
+@Suite(.timeLimit(.minutes(60))) struct VaultLeaseTests {
     /// A wall clock that anybody can set, and a boot clock that nobody can. In milliseconds.
     private final class Clocks: Sendable {
         private let times: Mutex<(wall: Int64, boot: Int64)>

@@ -8,7 +8,7 @@ import Testing
 ///
 /// VAULTFS_PLAYER_COUNT and VAULTFS_PLAYER_SEED give the number of random trees and the seed of the first, and
 /// VAULTFS_PLAYER_FAILURES the number of failures after which a lane ends.
-@Suite(.timeLimit(.minutes(20))) struct HlsPlayerTests {
+@Suite(.timeLimit(.minutes(60))) struct HlsPlayerTests {
     private static let lanes = 2
 
     private static func setting(_ name: String) -> UInt64? {

@@ -9,7 +9,7 @@ import ViewFormats
 
 @testable import ViewFileSystem
 
-@Suite(.timeLimit(.minutes(20)))
+@Suite(.timeLimit(.minutes(60)))
 struct ViewFileSystemTests {
     @Test("A file is as long as its plaintext before it is opened, if the key is available")
     func lengths() throws {

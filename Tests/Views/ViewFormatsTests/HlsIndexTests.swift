@@ -165,7 +165,7 @@ import Testing
         #expect(source.problems().filter { $0.hasPrefix(refused) } == refusals)
     }
 
-    @Test("A playlist whose ranges alternate between two files is soon opened", .timeLimit(.minutes(20)))
+    @Test("A playlist whose ranges alternate between two files is soon opened", .timeLimit(.minutes(60)))
     func alternatingFiles() throws {
         let source = try HlsSource(maximumSegments: 200_000)
         try source.write(["a.ts", "b.ts"])
@@ -248,7 +248,7 @@ import Testing
         #expect(source.problems() == [])
     }
 
-    @Test("Any thread can look up, open and refresh", .timeLimit(.minutes(20)))
+    @Test("Any thread can look up, open and refresh", .timeLimit(.minutes(60)))
     func threads() throws {
         let source = try HlsSource()
         try source.write(["1.ts", "2.ts"])

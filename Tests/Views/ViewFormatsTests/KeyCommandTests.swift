@@ -7,7 +7,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// Commands that print keys, and others.
-@Suite(.timeLimit(.minutes(20))) struct KeyCommandTests {
+@Suite(.timeLimit(.minutes(60))) struct KeyCommandTests {
     let place: KeyPlace
 
     init() throws { place = try KeyPlace() }

@@ -7,7 +7,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// Files read as keys.
-@Suite(.timeLimit(.minutes(20))) struct KeyFileReadingTests {
+@Suite(.timeLimit(.minutes(60))) struct KeyFileReadingTests {
     let place: KeyPlace
 
     init() throws { place = try KeyPlace() }

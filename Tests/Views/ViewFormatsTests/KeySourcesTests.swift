@@ -5,7 +5,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// The order of key sources.
-@Suite(.timeLimit(.minutes(20))) struct KeySourcesTests {
+@Suite(.timeLimit(.minutes(60))) struct KeySourcesTests {
     let place: KeyPlace
     let uri = [UInt8]("https://host/dir/k%31.bin?token".utf8)
     let directory = [UInt8]("d".utf8)

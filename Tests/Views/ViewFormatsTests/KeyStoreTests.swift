@@ -8,7 +8,7 @@ import VaultCrypto
 @testable import ViewFormats
 
 /// Keys fetched by several threads, with locks and unmounts in between.
-@Suite(.timeLimit(.minutes(20))) struct KeyStoreTests {
+@Suite(.timeLimit(.minutes(60))) struct KeyStoreTests {
     let place: KeyPlace
     let name = KeyName.path([UInt8]("a".utf8), cipher: .aes128CBC)
 

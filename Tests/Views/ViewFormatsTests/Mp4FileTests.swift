@@ -75,7 +75,7 @@ private final class Film {
     }
 }
 
-@Suite("MP4 files", .timeLimit(.minutes(20))) struct Mp4FileTests {
+@Suite("MP4 files", .timeLimit(.minutes(60))) struct Mp4FileTests {
     @Test(
         "200 random ranges equal the whole",
         arguments: [

@@ -3,7 +3,7 @@ import Testing
 @testable import ViewFormats
 
 /// Globs over paths.
-@Suite(.timeLimit(.minutes(20))) struct PathPatternTests {
+@Suite(.timeLimit(.minutes(60))) struct PathPatternTests {
     private func matches(_ pattern: String, _ path: String) -> Bool {
         PathPattern([UInt8](pattern.utf8)).matches(PathPattern.split([UInt8](path.utf8)))
     }

@@ -3,7 +3,7 @@ import Testing
 @testable import ViewFormats
 
 @Suite struct PlaylistHostileTests {
-    @Test("A hundred thousand segments are read in reasonable time", .timeLimit(.minutes(20)))
+    @Test("A hundred thousand segments are read in reasonable time", .timeLimit(.minutes(60)))
     func millionLines() throws {
         var text = playlist("#EXT-X-KEY:METHOD=AES-128,URI=\"k\"")
         let segment = Array("#EXTINF:1,\na\n".utf8)
@@ -15,7 +15,7 @@ import Testing
         #expect(parsed.references.last?.encryption == .chain(key: 0, vector: last, cipher: .aes128CBC))
     }
 
-    @Test("A playlist with too many segments is a fault, whatever follows", .timeLimit(.minutes(20)))
+    @Test("A playlist with too many segments is a fault, whatever follows", .timeLimit(.minutes(60)))
     func tooManySegments() throws {
         var text = playlist()
         let segment = Array("#EXTINF:1,\na\n".utf8)
@@ -27,7 +27,7 @@ import Testing
         #expect(parsed.renderedWithoutKeys.isEmpty)
     }
 
-    @Test("A million attributes, keys and commas do no harm", .timeLimit(.minutes(20)))
+    @Test("A million attributes, keys and commas do no harm", .timeLimit(.minutes(60)))
     func manyAttributes() throws {
         func list(_ count: Int) -> String { (0..<count).map { "A\($0)=1," }.joined() + "URI=\"u\"" }
         #expect(try references(playlist("#EXT-X-MAP:\(list(1000))")) == ["2 map u"])
@@ -125,7 +125,7 @@ import Testing
         }
     }
 
-    @Test("A million formats, variables and braces are read in bounded time and memory", .timeLimit(.minutes(20)))
+    @Test("A million formats, variables and braces are read in bounded time and memory", .timeLimit(.minutes(60)))
     func bombs() throws {
         let formats = (0..<5000).map { "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",KEYFORMAT=\"\($0)\"\n" }.joined()
         #expect(try Playlist.parse(playlist(formats, "#EXTINF:1,", "a")).fault?.text == "more than 16 keys at once")

@@ -3,7 +3,7 @@ import Testing
 @testable import ViewFormats
 
 /// Manifests of any content, which must not trap.
-@Suite(.timeLimit(.minutes(20))) struct ViewManifestFuzzTests {
+@Suite(.timeLimit(.minutes(60))) struct ViewManifestFuzzTests {
     /// splitmix64 (Steele, Lea, Flood 2014), with a seed to repeat a failing case.
     private struct Generator: RandomNumberGenerator {
         var state: UInt64

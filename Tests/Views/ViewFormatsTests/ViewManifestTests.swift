@@ -5,7 +5,7 @@ import Testing
 @testable import ViewFormats
 
 /// view.json: its valid content, and the entry for each file.
-@Suite(.timeLimit(.minutes(20))) struct ViewManifestTests {
+@Suite(.timeLimit(.minutes(60))) struct ViewManifestTests {
     private func parse(_ text: String) throws(ViewError) -> ViewManifest {
         try ViewManifest.parse([UInt8](text.utf8))
     }

@@ -11,7 +11,7 @@ import Testing
 @testable import vaultfs
 
 /// `lock`, `unlock` and `events` before and after they send a request to a daemon.
-@Suite(.timeLimit(.minutes(20))) struct LockCommandTests {
+@Suite(.timeLimit(.minutes(60))) struct LockCommandTests {
     @Test("the help lists every exit code")
     func helpListsEveryExitCode() throws {
         let help = try Command([Products.binary, "--help"]).run().output
@@ -107,7 +107,7 @@ import Testing
 }
 
 /// The search for running daemons.
-@Suite(.timeLimit(.minutes(20))) struct DaemonSearchTests {
+@Suite(.timeLimit(.minutes(60))) struct DaemonSearchTests {
     private static func receipt(_ mountpoint: String) -> LockReceipt {
         var receipt = LockReceipt()
         receipt.names = mountpoint

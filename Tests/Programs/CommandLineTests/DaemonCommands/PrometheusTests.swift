@@ -7,7 +7,7 @@ import Testing
 @testable import vaultfs
 
 /// `status --prometheus`, checked by the rules of promtool(1).
-@Suite(.timeLimit(.minutes(20))) struct PrometheusTests {
+@Suite(.timeLimit(.minutes(60))) struct PrometheusTests {
     private static func mount(_ mountpoint: String, view: String? = nil) -> MountStatus {
         var status = MountStatus(
             version: "0.1.0", pid: 1, vaultPath: "/home/ada/Vault", vaultID: "8f14", mountpoint: mountpoint,

@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// Long exports of a view, through the binary. `Tests/Support/Scripts/export-view.txt` has the others.
-@Suite(.timeLimit(.minutes(20))) struct ExportCommandTests {
+@Suite(.timeLimit(.minutes(60))) struct ExportCommandTests {
     private static let key = "000102030405060708090a0b0c0d0e0f"
 
     private let directory: TemporaryDirectory

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// The expiry of the slot that opened the vault for an import.
-@Suite(.timeLimit(.minutes(20))) struct TransferLeaseTests {
+@Suite(.timeLimit(.minutes(60))) struct TransferLeaseTests {
     @Test("an import stops when the slot ends, and continues with another slot's secret")
     func ends() throws {
         // On a busy machine the slot or the import may end too early, so try again with more time.

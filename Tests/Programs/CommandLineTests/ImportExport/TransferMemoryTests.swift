@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// The memory of a vault's import, check, export and rekey, which must not grow with the number of files.
-@Suite(.timeLimit(.minutes(20))) struct TransferMemoryTests {
+@Suite(.timeLimit(.minutes(60))) struct TransferMemoryTests {
     private static let few = 3000
     private static let many = 8000
 

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// `vaultfs-fido2`, the key provider over fido2-tools, with security keys in software.
-@Suite(.timeLimit(.minutes(20))) struct Fido2Tests {
+@Suite(.timeLimit(.minutes(60))) struct Fido2Tests {
     private static let prompt = "Enter PIN for \(SecurityKeys.first): "
     private let place: SlotPlace
     private let keys: SecurityKeys

@@ -4,7 +4,7 @@ import Testing
 
 /// Every source of a secret with every fault. Each must give one line of error and an exit code, without a part of the
 /// secret, and leave the vault unchanged.
-@Suite(.timeLimit(.minutes(20))) struct SecretFaultTests {
+@Suite(.timeLimit(.minutes(60))) struct SecretFaultTests {
     /// Sources of the bytes to open the vault or its new slot.
     enum Source: String, CaseIterable, Sendable {
         case passfile, descriptor, command, credential, keyfile, provider, recovery

@@ -6,7 +6,7 @@ import Testing
 @testable import vaultfs
 
 /// Working secrets that protect less than their owner may believe.
-@Suite(.timeLimit(.minutes(20))) struct SecretWarningTests {
+@Suite(.timeLimit(.minutes(60))) struct SecretWarningTests {
     private let place: SlotPlace
     private let cheap = ["--scrypt-logn", "10"]
 

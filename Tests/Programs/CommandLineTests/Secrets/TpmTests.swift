@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// `vaultfs-tpm2`, the key provider over tpm2-tools, with a TPM in software.
-@Suite(.timeLimit(.minutes(20))) struct TpmTests {
+@Suite(.timeLimit(.minutes(60))) struct TpmTests {
     private let place: SlotPlace
     private let tpm: SoftwareTpm
     private let sealed: String

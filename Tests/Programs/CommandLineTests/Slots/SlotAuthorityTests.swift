@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Changes to slots allowed with the secret of an expiring slot (FileFormat, Leases).
-@Suite(.timeLimit(.minutes(20))) struct SlotAuthorityTests {
+@Suite(.timeLimit(.minutes(60))) struct SlotAuthorityTests {
     private let place: SlotPlace
     /// The options to open the vault with slot 2, which expires.
     private let leased: [String]

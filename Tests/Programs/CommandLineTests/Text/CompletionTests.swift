@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Completions offered by a shell after the tab key.
-@Suite(.timeLimit(.minutes(20))) struct CompletionTests {
+@Suite(.timeLimit(.minutes(60))) struct CompletionTests {
     @Test(
         "bash completes commands, options and values",
         arguments: [

@@ -5,7 +5,7 @@ import Testing
 @testable import vaultfs
 
 /// Help as people read it, through the binary.
-@Suite(.timeLimit(.minutes(20))) struct HelpTests {
+@Suite(.timeLimit(.minutes(60))) struct HelpTests {
     private static func help(_ words: [String]) throws -> String {
         try Command([Products.binary] + words).run().succeeded().output
     }

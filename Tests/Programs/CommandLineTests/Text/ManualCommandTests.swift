@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// The manual's commands for slots, in order, on a vault made by `vaultfs init`.
-@Suite(.timeLimit(.minutes(20))) struct ManualCommandTests {
+@Suite(.timeLimit(.minutes(60))) struct ManualCommandTests {
     @Test("the commands for slots work in order")
     func slots() throws {
         let home = try TemporaryDirectory()

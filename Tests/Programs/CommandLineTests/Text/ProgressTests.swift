@@ -6,7 +6,7 @@ import Testing
 @testable import vaultfs
 
 /// Progress shown for long work.
-@Suite(.timeLimit(.minutes(20))) struct ProgressTests {
+@Suite(.timeLimit(.minutes(60))) struct ProgressTests {
     @Test("of a rekey: how much is done, how fast, how long it will be")
     func ofRekey() {
         let survey = RekeySurvey(files: 240, bytes: 18 << 30)

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// A vault written by another process on this machine, under another path. `vaultfs.lock` shows this.
-@Suite(.timeLimit(.minutes(20))) struct HeldVaultTests {
+@Suite(.timeLimit(.minutes(60))) struct HeldVaultTests {
     private let place: SlotPlace
     private var lockFile: URL { URL(fileURLWithPath: place.vault + "/vaultfs.lock") }
 

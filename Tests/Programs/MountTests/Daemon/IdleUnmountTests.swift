@@ -3,7 +3,7 @@ import Testing
 
 extension PlainMountTests {
     /// `vaultfs mount --idle-unmount`.
-    @Suite(.timeLimit(.minutes(20))) struct IdleUnmounts {
+    @Suite(.timeLimit(.minutes(60))) struct IdleUnmounts {
         @Test("a mount that is not used ends; a working directory in it is a use", arguments: Settings.accounts)
         func idle(setting: Setting) throws {
             let vault = try setting.vault()

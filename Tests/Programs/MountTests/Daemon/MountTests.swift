@@ -3,14 +3,14 @@ import Testing
 
 /// Real mounts, tested as a black box through the binary, one at a time.
 @Suite(
-    .serialized, .timeLimit(.minutes(20)),
+    .serialized, .timeLimit(.minutes(60)),
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum MountTests {}
 
 /// Mount tests that measure no time and look only at their own directories. They run one at a time too, but at the same
 /// time as `MountTests`, because both mostly wait.
 @Suite(
-    .serialized, .timeLimit(.minutes(20)),
+    .serialized, .timeLimit(.minutes(60)),
     .enabled(if: Settings.fuseIsUsable, "/dev/fuse is not here, or not open to this user"))
 enum PlainMountTests {}
 

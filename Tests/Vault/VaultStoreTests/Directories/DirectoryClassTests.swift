@@ -131,7 +131,7 @@ import VaultFormat
 
     @Test(
         "Store-20: an opening of a directory during a change of its class does not restore the old one",
-        .timeLimit(.minutes(20)))
+        .timeLimit(.minutes(60)))
     func openedMeanwhile() throws {
         try root.makeDirectory(ascii("d"), mode: 0o755, owner: nil)
         let shared = DirectoryClass()

@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Attributes of a file, on their own and in its pack.
-@Suite(.timeLimit(.minutes(20))) struct EncryptedAttributesTests {
+@Suite(.timeLimit(.minutes(60))) struct EncryptedAttributesTests {
     private let directory: VaultTestDirectory
     private let codec: AttributeCodec
     private var path: String { directory.path.appending("objects").string }

@@ -9,7 +9,7 @@ import Testing
 
 /// Failed syncs, after which the kernel has dropped the unwritten pages: the next sync succeeds, but proves nothing
 /// (FileFormat: Store-9, Log-14).
-@Suite(.timeLimit(.minutes(20))) struct DroppedPagesTests {
+@Suite(.timeLimit(.minutes(60))) struct DroppedPagesTests {
     private static let c = 4096
 
     /// A directory's files as of their last sync. A failed sync puts those bytes back, in the current size.

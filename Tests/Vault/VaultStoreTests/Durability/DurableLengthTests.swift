@@ -8,7 +8,7 @@ import VaultFormat
 
 /// The durable length in the header of a growing file (FileFormat: Header-3). It bounds the work of verifying at an
 /// open after an unclean end.
-@Suite(.timeLimit(.minutes(20))) struct DurableLengthTests {
+@Suite(.timeLimit(.minutes(60))) struct DurableLengthTests {
     private static let grown = 300 << 20
 
     @Test("a file that has grown by 256 MiB gets its length noted, durably and unsealed, while it is open")

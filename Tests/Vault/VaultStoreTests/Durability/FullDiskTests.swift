@@ -8,7 +8,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// The space for acknowledged changes on a full disk (FileFormat: Log-16).
-@Suite(.timeLimit(.minutes(20))) struct FullDiskTests {
+@Suite(.timeLimit(.minutes(60))) struct FullDiskTests {
     /// The steps of `full-append`: appends and overwrites until the disk is full.
     @Test(
         "Log-16: growth that was logged can be put in place on a disk that drops reservations",

@@ -176,7 +176,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents().allSatisfy { $0 == 0 })
     }
 
-    @Test("The thread ends on request, and leaves the waiting files to the last round", .timeLimit(.minutes(20)))
+    @Test("The thread ends on request, and leaves the waiting files to the last round", .timeLimit(.minutes(60)))
     func stopping() throws {
         let fixture = try TestStore()
         let store = try fixture.open()

@@ -9,7 +9,7 @@ import VaultFormat
 
 /// The order in which changes become durable. The replays miss this, because their copies have even what a power cut
 /// takes. Each order is also tested with some fsync(2) calls ignored, and the test must notice.
-@Suite(.timeLimit(.minutes(20))) struct PowerCutTests {
+@Suite(.timeLimit(.minutes(60))) struct PowerCutTests {
     typealias Ignored = @Sendable (WatchedCall) -> Bool
 
     private func isIntent(_ call: WatchedCall) -> Bool { call.path.hasSuffix("/vaultfs.rekey") }

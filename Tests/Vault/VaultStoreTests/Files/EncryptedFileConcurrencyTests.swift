@@ -25,7 +25,7 @@ import VaultFormat
 
     @Test(
         "Chunks-1, Store-9: a reader beside a writer reads each chunk wholly old or new, and the cache is new in the end",
-        .timeLimit(.minutes(20)), arguments: [1, 5, 24])
+        .timeLimit(.minutes(60)), arguments: [1, 5, 24])
     func readersBesideWriter(chunksAtOnce: Int) throws {
         let fixture = try TestStore()
         let store = try fixture.open(cacheSize: 4 << 20)
@@ -76,7 +76,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: try fixture.open()).contents() == last)
     }
 
-    @Test("A reader beside truncations reads existing data, and gets no damage error", .timeLimit(.minutes(20)))
+    @Test("A reader beside truncations reads existing data, and gets no damage error", .timeLimit(.minutes(60)))
     func readersBesideTruncation() throws {
         let fixture = try TestStore()
         let store = try fixture.open(cacheSize: 1 << 20)
@@ -118,7 +118,7 @@ import VaultFormat
         #expect(store.counters.damagedReads.total == 0)
     }
 
-    @Test("Log-6: many writers share a small log without a deadlock", .timeLimit(.minutes(20)))
+    @Test("Log-6: many writers share a small log without a deadlock", .timeLimit(.minutes(60)))
     func writersShareTheLog() throws {
         let fixture = try TestStore()
         try fixture.write(LogHeader(logSize: 8 << 20).bytes, to: "vaultfs.log")
@@ -140,7 +140,7 @@ import VaultFormat
 
     @Test(
         "Store-2: a file is sealed while it is written, and in the end the seal covers all of it",
-        .timeLimit(.minutes(20)))
+        .timeLimit(.minutes(60)))
     func sealingBesideWriting() throws {
         let fixture = try TestStore()
         let store = try fixture.open()

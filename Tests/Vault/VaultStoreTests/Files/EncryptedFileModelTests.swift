@@ -11,7 +11,7 @@ import VaultFormat
 @Suite struct EncryptedFileModelTests {
     @Test(
         "Sizes-1, Holes-1, Store-1, Store-2, Store-8: a file behaves as an array of bytes under all operations",
-        .timeLimit(.minutes(20)), arguments: [4096, 16384], [UInt64(1), 2])
+        .timeLimit(.minutes(60)), arguments: [4096, 16384], [UInt64(1), 2])
     func randomOperations(chunkSize: Int, seed: UInt64) throws {
         var model = try Model(chunkSize: chunkSize, seed: seed)
         for step in 0..<1500 {

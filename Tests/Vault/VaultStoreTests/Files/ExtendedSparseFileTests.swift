@@ -7,7 +7,7 @@ import Testing
 @testable import VaultStore
 
 /// A file with holes, extended on disk, as seen by programs that skip holes (lseek(2)).
-@Suite(.timeLimit(.minutes(20))) struct ExtendedSparseFileTests {
+@Suite(.timeLimit(.minutes(60))) struct ExtendedSparseFileTests {
     private static let c = 4096
     private let fixture: TestStore
 

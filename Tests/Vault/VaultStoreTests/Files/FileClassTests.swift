@@ -141,7 +141,7 @@ import VaultFormat
         #expect(try fixture.reopen(in: store).contents() == content)
     }
 
-    @Test("Writers, sealers and changes of class at once: every header verifies", .timeLimit(.minutes(20)))
+    @Test("Writers, sealers and changes of class at once: every header verifies", .timeLimit(.minutes(60)))
     func besideWriters() throws {
         let store = try fixture.open()
         let file = try fixture.create(in: store)

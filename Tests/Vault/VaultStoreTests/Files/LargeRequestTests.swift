@@ -12,7 +12,7 @@ import VaultFormat
 
 /// Large requests served by a helper beside the worker. Results and changes must be the same as without a helper, also
 /// after a failure.
-@Suite(.timeLimit(.minutes(20))) struct LargeRequestTests {
+@Suite(.timeLimit(.minutes(60))) struct LargeRequestTests {
     private static let size = 1 << 20
 
     struct Write: Sendable, CustomTestStringConvertible {

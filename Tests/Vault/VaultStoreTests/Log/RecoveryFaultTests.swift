@@ -9,7 +9,7 @@ import Testing
 
 /// A recovery on a store that lacks space, descriptors, a right, or an answer. The data is undamaged, so everything is
 /// kept, and readable meanwhile (FileFormat: Log-17).
-@Suite(.timeLimit(.minutes(20))) struct RecoveryFaultTests {
+@Suite(.timeLimit(.minutes(60))) struct RecoveryFaultTests {
     private static let c = 4096
     private let vault: TestStore
     private let contents: [String: [UInt8]]

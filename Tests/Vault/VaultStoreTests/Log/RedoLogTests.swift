@@ -95,7 +95,7 @@ import VaultFormat
         #expect(try vault.bytes("vaultfs.log").count == 4096)
     }
 
-    @Test("Log-6: a full log makes a checkpoint, and loses nothing", .timeLimit(.minutes(20)))
+    @Test("Log-6: a full log makes a checkpoint, and loses nothing", .timeLimit(.minutes(60)))
     func full() throws {
         let vault = try TestStore()
         try vault.write(LogHeader(logSize: LogHeader.smallestSize(vault.layout)).bytes, to: "vaultfs.log")
@@ -116,7 +116,7 @@ import VaultFormat
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)
     }
 
-    @Test("Log-7: readers see every acknowledged change while checkpoints free the log", .timeLimit(.minutes(20)))
+    @Test("Log-7: readers see every acknowledged change while checkpoints free the log", .timeLimit(.minutes(60)))
     func readersBesideCheckpoints() throws {
         let vault = try TestStore()
         let chunks = 16

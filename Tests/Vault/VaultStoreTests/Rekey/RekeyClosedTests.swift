@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A rekey by an ordinary user, of objects with modes that deny this user access.
-@Suite(.timeLimit(.minutes(20))) struct RekeyClosedTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyClosedTests {
     private func vault(_ fill: (VerifierVaultWriter) throws -> Void) throws -> RekeyVault {
         try OrdinaryUser.act { try RekeyVault(fill) }
     }

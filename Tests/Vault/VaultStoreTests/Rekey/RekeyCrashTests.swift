@@ -11,7 +11,7 @@ import Testing
 
 /// Rekeys stopped at every step: the vault opens with the secret, its content is complete, and the next run finishes
 /// the rekey (FileFormat: Store-26, Store-27, Store-28).
-@Suite(.timeLimit(.minutes(20))) struct RekeyCrashTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyCrashTests {
     /// Returns everything except the times of directories, which change with their entries.
     private func withoutDirectoryTimes(_ tree: [String: RekeyVault.Shown]) -> [String: RekeyVault.Shown] {
         tree.mapValues { shown in

@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Unreadable objects, which a rekey must not treat as removed, foreign, or done (FileFormat: Store-28).
-@Suite(.timeLimit(.minutes(20))) struct RekeyDoubtTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyDoubtTests {
     /// A fault for one of the first calls of a kind, counted for each path.
     private final class Faults: Sendable {
         private let seen = Mutex<[String: Int]>([:])

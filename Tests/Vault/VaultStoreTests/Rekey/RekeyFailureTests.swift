@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A failed step of a rekey: it is undone, and the vault can be read and written as before (FileFormat: Store-27).
-@Suite(.timeLimit(.minutes(20))) struct RekeyFailureTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyFailureTests {
     private static let steps: [RekeyPoint] = [
         .linkName, .renameLink, .writeSidecar, .renameName, .removeSidecar, .removeAttribute, .setAttribute,
         .writeRecord, .renameRecord,

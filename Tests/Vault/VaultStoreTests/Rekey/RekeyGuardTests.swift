@@ -10,7 +10,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Changes of the vault by others before or during a rekey, which then refuses to continue.
-@Suite(.timeLimit(.minutes(20))) struct RekeyGuardTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyGuardTests {
     private static func fill(_ writer: VerifierVaultWriter) throws {
         try writer.file("file", count: 5000)
         try writer.file("other", count: 10, in: try writer.directory("directory"))

@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A rekey while another machine tries to write the vault too (FileFormat: Store-30, Store-35).
-@Suite(.timeLimit(.minutes(20))) struct RekeyHoldTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyHoldTests {
     private let vault: RekeyVault
     private let directory: VaultDirectory
     private let hold: WriterLock

@@ -5,7 +5,7 @@ import Testing
 @testable import VaultCare
 
 /// A finished rekey must leave no data of the old epoch outside the tree (FileFormat, Store-28).
-@Suite(.timeLimit(.minutes(20))) struct RekeyRemainsTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyRemainsTests {
     private let vault: RekeyVault
 
     init() throws {

@@ -12,7 +12,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A whole rekey: afterwards everything exists, under new keys only (FileFormat, Rekeying).
-@Suite(.timeLimit(.minutes(20))) struct RekeyTests {
+@Suite(.timeLimit(.minutes(60))) struct RekeyTests {
     @Test("a tree of every kind is the same afterwards, and is only under the next epoch", arguments: [1, 3])
     func whole(threads: Int) throws {
         let vault = try RekeyVault()

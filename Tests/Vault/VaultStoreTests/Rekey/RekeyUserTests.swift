@@ -9,7 +9,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// A rekey by an ordinary user, with objects that deny this user access or every change.
-@Suite(.timeLimit(.minutes(20)), .enabled(if: geteuid() == 0)) struct RekeyUserTests {
+@Suite(.timeLimit(.minutes(60)), .enabled(if: geteuid() == 0)) struct RekeyUserTests {
     private static let long = RekeyVault.long
 
     private static func closed() throws -> ClosedVault {

@@ -9,7 +9,7 @@ import Testing
 @testable import VaultStore
 
 /// Directories left by a kill under a temporary name, with modes that deny access to their owner, who is not root.
-@Suite(.timeLimit(.minutes(20)), .enabled(if: geteuid() == 0)) struct ClosedLeftoverTests {
+@Suite(.timeLimit(.minutes(60)), .enabled(if: geteuid() == 0)) struct ClosedLeftoverTests {
     private func leftovers(in path: String) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: path).filter { $0.hasPrefix("vaultfs.tmp.") }
     }

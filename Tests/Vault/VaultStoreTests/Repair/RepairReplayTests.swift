@@ -6,7 +6,7 @@ import Testing
 @testable import VaultStore
 
 /// Repairs stopped before each of their changing calls: the next repair completes them, and all data is kept.
-@Suite(.timeLimit(.minutes(20))) struct RepairReplayTests {
+@Suite(.timeLimit(.minutes(60))) struct RepairReplayTests {
     private let manager = FileManager.default
 
     /// Returns everything in the vault except a repair's notes, once each because `lost+found` may have a copy twice.

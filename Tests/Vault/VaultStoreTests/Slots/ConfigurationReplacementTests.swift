@@ -11,7 +11,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// Changes of a slot's secret, stopped at every step.
-@Suite(.timeLimit(.minutes(20))) struct ConfigurationReplacementTests {
+@Suite(.timeLimit(.minutes(60))) struct ConfigurationReplacementTests {
     typealias Step = ConfigurationReplacement.Step
 
     private let vault: SlotVault

@@ -45,7 +45,7 @@ struct SlotVault {
     var entries: [String] { get throws { try FileManager.default.contentsOfDirectory(atPath: path.string).sorted() } }
 }
 
-@Suite(.timeLimit(.minutes(20))) struct SlotEditorTests {
+@Suite(.timeLimit(.minutes(60))) struct SlotEditorTests {
     @Test("a slot that is added opens the vault, one that is removed does not")
     func slotThatIsAddedOpens() throws {
         let vault = try SlotVault()

@@ -7,7 +7,7 @@ import Testing
 @testable import VaultStore
 
 /// An `init` killed before it has made a vault, and the next `init`.
-@Suite(.timeLimit(.minutes(20))) struct VaultCreationReplayTests {
+@Suite(.timeLimit(.minutes(60))) struct VaultCreationReplayTests {
     private static let files = ["vaultfs.dir", "vaultfs.json", "vaultfs.lock", "vaultfs.log"]
 
     private let directory: VaultTestDirectory

@@ -11,7 +11,7 @@ import Testing
 
 /// The lock seen by other machines (FileFormat, "The lock file"): the processes excluded by it, and the detection of
 /// its loss.
-@Suite(.timeLimit(.minutes(20))) struct WriterLockTests {
+@Suite(.timeLimit(.minutes(60))) struct WriterLockTests {
     private let vault: TestStore
     private var noteFile: String { vault.path + "/vaultfs.lock" }
 
@@ -251,7 +251,7 @@ import Testing
     }
 
     @Test(
-        "A loss is noticed while nothing is changed, and at the release", .timeLimit(.minutes(20)),
+        "A loss is noticed while nothing is changed, and at the release", .timeLimit(.minutes(60)),
         arguments: [true, false])
     func watched(isWatched: Bool) throws {
         let hold = try #require(try acquire(isRemote: false))
@@ -267,7 +267,7 @@ import Testing
         #expect(losses.access { $0 } == 1)
     }
 
-    @Test("The watch ends at the release, which is no loss", .timeLimit(.minutes(20)))
+    @Test("The watch ends at the release, which is no loss", .timeLimit(.minutes(60)))
     func watchedUntilReleased() throws {
         let hold = try #require(try acquire(isRemote: false))
         try hold.claim()

@@ -8,7 +8,7 @@ import VaultFormat
 @testable import VaultStore
 
 /// `verify` on files without a header and directories without a record, and their repair.
-@Suite(.timeLimit(.minutes(20))) struct UncleanEndVerifyTests {
+@Suite(.timeLimit(.minutes(60))) struct UncleanEndVerifyTests {
     private let vault: VerifierVault
 
     /// Makes a file without a header, an empty directory without a record, and another with a file in it.
