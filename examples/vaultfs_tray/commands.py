@@ -27,7 +27,7 @@ EXPIRIES = {"never": "Never", "1d": "In a day", "7d": "In a week", "30d": "In a 
 KINDS = {"passphrase": "Passphrase", "recovery": "Recovery key", "keyfile": "Keyfile"}
 # The most lines of a command that a window shows.
 MOST_LINES = 12
-# The beginning of each state of the progress line, which has no line break.
+# vaultfs writes this before each text of the progress line, so that the text replaces the one before on a terminal.
 START_OVER = b"\r\x1b[K"
 
 
@@ -223,11 +223,13 @@ class Command:
         second, self.second = os.pipe() if SECOND_SECRET in arguments else (None, None)
         self.terminal, errors = wide_terminal() if show_progress else (None, subprocess.PIPE)
         try:
-            # vaultfs takes a label for a path if a vault is there, so run it where vaults hardly are.
+            # A vault in the working directory would be taken for the listed vault whose label is its name, so vaultfs
+            # runs in /. A terminal from which the tray was started must not be asked for a passphrase, so the command
+            # has a session of its own, without a terminal.
             self.process = subprocess.Popen(
                 [f"/dev/fd/{second}" if each is SECOND_SECRET else each for each in arguments], cwd="/",
                 pass_fds=() if second is None else (second,), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=errors)
+                stderr=errors, start_new_session=True)
         except OSError as error:
             close(self.second, self.terminal)
             raise Refusal(f"{arguments[0]} cannot be run: {error.strerror}") from error

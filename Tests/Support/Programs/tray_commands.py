@@ -6,6 +6,7 @@ DIRECTORY is an empty directory. Nothing is mounted.
 
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
@@ -135,6 +136,16 @@ def check_progress():
     os.environ["PATH"] = path
 
 
+def check_session():
+    """A command cannot ask on the terminal from which the tray was started. A cancel ends it all the same."""
+    path = stand_in("exec sleep 60")
+    command = commands.Command(commands.verify("/vault"))
+    assert os.getsid(command.process.pid) == command.process.pid
+    command.cancel()
+    assert command.finish(SECRET).code == -signal.SIGTERM
+    os.environ["PATH"] = path
+
+
 def check_slots(vault, key):
     """A person's slot, and a new passphrase by the recovery key."""
     added = run(commands.add_slot(vault, "-Ben", "30d"), "short", "guest's passphrase")
@@ -232,6 +243,7 @@ check_suggestion()
 key = check_making(f"{directory}/Letters")
 check_secrecy()
 check_progress()
+check_session()
 check_failures()
 check_slots(f"{directory}/Letters", key)
 check_import(f"{directory}/Letters")
