@@ -292,6 +292,10 @@ def read(terminal):
         return b""
 
 
+def is_of_keyring(line):
+    return line.startswith("vaultfs-keyring: ")
+
+
 @dataclasses.dataclass
 class Outcome:
     """The end of a command, with its output."""
@@ -307,12 +311,16 @@ class Outcome:
 
     @property
     def failure(self):
-        """The line that says why the command failed. None if it did not."""
+        """The line that says why the command failed, or several of vaultfs-keyring. None if it did not fail."""
         if self.code == 0:
             return None
         # Lines about the usage may follow it.
         lines = [line for line in self.notices if re.match(r"vaultfs[a-z-]*: ", line)] or self.notices
-        return lines[-1] if lines else f"The command ended with the code {self.code}, without a message"
+        if not lines:
+            return f"The command ended with the code {self.code}, without a message"
+        # vaultfs-keyring says only how it has ended, if vaultfs has said why.
+        lines.sort(key=is_of_keyring)
+        return "\n".join(lines) if is_of_keyring(lines[-1]) else lines[-1]
 
     @property
     def fact(self):

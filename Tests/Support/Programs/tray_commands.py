@@ -187,6 +187,9 @@ def check_failures():
     assert run(["vaultfs", "--unknown"]).failure.startswith("vaultfs: ")
     busy = commands.Outcome(commands.IN_USE, "", "vaultfs: /m is in use by vi (47): close what uses it, or --force\n")
     assert busy.fact == "/m is in use by vi (47)"
+    wrong, left = "vaultfs: /v: wrong passphrase", "vaultfs-keyring: no slot was added"
+    for lines in (wrong, left), (left, wrong):
+        assert commands.Outcome(1, "", "\n".join(lines)).failure == f"{wrong}\n{left}"
     assert commands.unmount("/m", force=True) == ["vaultfs", "unmount", "--force", "/m"]
     cancelled = commands.Command(commands.mount(f"{directory}/First", f"{directory}/Private"))
     cancelled.cancel()

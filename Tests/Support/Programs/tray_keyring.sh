@@ -5,7 +5,10 @@ action=$1 vault=$2 secret=$HOME/keyring label="keyring Login of $(id -un)@$(unam
 case $action in
     enroll)
         head -c 32 /dev/urandom >"$secret"
-        exec vaultfs slot add "$vault" --label "$label" --new-keyfile "$secret" "$@"
+        vaultfs slot add "$vault" --label "$label" --new-keyfile "$secret" "$@" && exit
+        rm "$secret"
+        echo 'vaultfs-keyring: no slot was added' >&2
+        exit 1
         ;;
     secret)
         [ -e "$secret" ] || { echo '{"refused": "the keyring has no secret for this vault"}' && exit; }
