@@ -208,6 +208,9 @@ class Form(Dialog):
         self.key_box.connect("toggled", lambda _box: self.update_opener())
         return self.opener
 
+        # The two ends of the selection.
+        for end in ("cursor-position", "selection-bound"):
+            self.opener.connect(f"notify::{end}", lambda *_: self.deselect())
     def update_opener(self):
         """A recovery key is long, and copied from paper, so it is shown."""
         is_key = self.key_box.get_active()
@@ -218,6 +221,13 @@ class Form(Dialog):
 
     @property
     def opening(self):
+    def deselect(self):
+        """Keeps the text of a recovery key from being selected. GTK selects a field's text when it gets the focus, and
+        every program of the session can read the selection.
+        """
+        if self.opener.get_visibility() and self.opener.get_selection_bounds():
+            self.opener.set_position(self.opener.get_position())
+
         return commands.RECOVERY_KEY if self.key_box.get_active() else commands.PASSPHRASE
 
     @property

@@ -61,7 +61,8 @@ class KeyDialog(Dialog):
         self.set_note("\n".join(warnings))
         self.update()
         self.show_all()
-        # GTK selects the text of a label that gets the focus, and every program can read the selection.
+        # Otherwise GTK selects the text of a label that gets the focus, and every program can read the selection.
+        self.get_settings().set_property("gtk-label-select-on-focus", False)
         self.save_button.grab_focus()
 
     @property

@@ -107,6 +107,17 @@ def press(form, *passphrases):
     return form.note.get_text()
 
 
+def check_selection(window):
+    """No text becomes the selection, which every program can read, while Tab goes through the window."""
+    clipboard = Gtk.Clipboard.get(Gdk.SELECTION_PRIMARY)
+    focused = set()
+    while window.get_focus() not in focused:
+        focused.add(window.get_focus())
+        window.child_focus(Gtk.DirectionType.TAB_FORWARD)
+        assert clipboard.wait_for_text() is None, clipboard.wait_for_text()
+    return focused
+
+
 def check_note(note, expected):
     assert note == expected, f"{note!r} instead of {expected!r}"
 
@@ -159,6 +170,7 @@ def check_key(path, key, warnings):
     subprocess.run([vaultfs, "verify", vault, "--recovery-key", "--passfile", file], check=True, timeout=SECONDS,
                    stdout=subprocess.DEVNULL)
     save_picture("key")
+    assert any(isinstance(each, Gtk.Label) for each in check_selection(dialog))
     dialog.mount_button.clicked()
     assert closed and mounts == [vault]
 
@@ -335,6 +347,10 @@ def check_recovery_key(key):
     assert form.opener.get_text() == "" and form.opener.get_visibility()
     assert "recovery key" in press(form, "nonsense")
     save_picture("recovery")
+    form.opener.set_text(key)
+    assert form.opener in check_selection(form)
+    form.opener.select_region(0, -1)
+    assert not form.opener.get_selection_bounds()
     press(form, key)
     assert closed and os.path.ismount(mountpoint)
     form = forms.ChangeDialog(one(), None)
