@@ -113,15 +113,15 @@ class Form(Dialog):
     """Fields, and a button that runs commands, one after the other, while a bar shows the progress. After a failure all
     fields are as they were, except the passphrases.
 
-    A form is made by its kind, in forms.py: `read` returns the commands, each with its secrets, and `succeed` gets the
-    last outcome.
+    A form is made by its kind, in forms.py: `read` returns the commands, each with its secrets, `check` gets the
+    outcome of each except the last, and `succeed` that of the last.
     """
 
     # Cancel ends a running command, unless this is false.
     can_cancel = True
     # If it is not empty, the form stays after a cancel, and shows it.
     cancelled_note = ""
-    # The bar is full at the end, with a command that counts its work on a terminal. Otherwise it only moves.
+    # True for a command with a progress line, which a bar shows.
     has_progress = False
 
     def __init__(self, title, action, progress):
@@ -130,6 +130,8 @@ class Form(Dialog):
         self.command = None
         self.steps = []
         self.is_cancelled = False
+        # A sentence about the change that the commands before the current one have made.
+        self.changed = ""
         self.rows = 0
         # The fields that must not be empty, and those of them with secrets.
         self.entries = []
@@ -206,11 +208,11 @@ class Form(Dialog):
         self.opener_label = label
         self.key_box = self.add_check("Use the _recovery key")
         self.key_box.connect("toggled", lambda _box: self.update_opener())
-        return self.opener
-
         # The two ends of the selection.
         for end in ("cursor-position", "selection-bound"):
             self.opener.connect(f"notify::{end}", lambda *_: self.deselect())
+        return self.opener
+
     def update_opener(self):
         """A recovery key is long, and copied from paper, so it is shown."""
         is_key = self.key_box.get_active()
@@ -219,8 +221,6 @@ class Form(Dialog):
         self.opener.set_visibility(is_key)
         self.opener.grab_focus()
 
-    @property
-    def opening(self):
     def deselect(self):
         """Keeps the text of a recovery key from being selected. GTK selects a field's text when it gets the focus, and
         every program of the session can read the selection.
@@ -228,6 +228,8 @@ class Form(Dialog):
         if self.opener.get_visibility() and self.opener.get_selection_bounds():
             self.opener.set_position(self.opener.get_position())
 
+    @property
+    def opening(self):
         return commands.RECOVERY_KEY if self.key_box.get_active() else commands.PASSPHRASE
 
     @property
@@ -245,6 +247,7 @@ class Form(Dialog):
 
     def submit(self):
         self.is_cancelled = False
+        self.changed = ""
         try:
             self.steps = self.read()
             self.start()
@@ -270,20 +273,38 @@ class Form(Dialog):
 
     def end(self, outcome):
         self.command = None
-        if self.is_cancelled and self.cancelled_note:
-            self.refuse(self.cancelled_note)
-        elif self.is_cancelled:
-            self.destroy()
-        elif outcome.failure:
-            self.refuse(self.failure(outcome))
+        if outcome.failure:
+            self.stop(self.cancelled_note if self.is_cancelled else self.failure(outcome))
         elif self.steps:
-            try:
-                self.start()
-            except commands.Refusal as refusal:
-                self.refuse(str(refusal))
+            self.go_on(outcome)
         else:
+            # The command has made its change, also if a cancel came just then.
             self.succeed(outcome)
             self.destroy()
+
+    def go_on(self, outcome):
+        """Runs the next command, unless the form was cancelled."""
+        try:
+            self.changed = self.check(outcome)
+            if self.is_cancelled:
+                self.stop("")
+            else:
+                self.start()
+        except commands.Refusal as refusal:
+            self.stop(str(refusal))
+
+    def stop(self, reason):
+        """Shows what has changed and why the rest has not, or closes a cancelled form that has nothing to show."""
+        if self.changed or reason:
+            self.refuse("\n".join(filter(None, [self.changed, reason])))
+        else:
+            self.destroy()
+
+    def check(self, outcome):
+        """Returns a sentence about the change that a command has made, if it has. Raises a Refusal to end the form's
+        commands.
+        """
+        return ""
 
     def failure(self, outcome):
         return outcome.failure

@@ -112,11 +112,10 @@ class MountForm(Form):
     def succeed(self, outcome):
         self.mounted(self.folder, outcome.notices)
 
-    def failure(self, outcome):
-        # The keyring has the secret since the first of the two steps, so only the mount is left.
-        if self.remember and not self.steps:
-            self.remember.set_active(False)
-        return outcome.failure
+    def check(self, outcome):
+        # The next attempt has only to mount: the keyring need not be changed again.
+        self.remember.set_active(False)
+        return "This desktop's keyring opens the vault now. The vault is not mounted."
 
     def steps_to_mount(self, vault, path, mountpoint):
         """The commands for a vault, by its path or label, whose directory is at `path`."""

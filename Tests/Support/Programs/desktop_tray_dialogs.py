@@ -366,6 +366,26 @@ def check_recovery_key(key):
     assert closed
 
 
+def check_cancelling():
+    """A cancel that comes after the end of a command does not hide its change."""
+    outcomes = []
+    form, closed = shown(forms.ChangeDialog(one(), outcomes.append))
+    press_late(form, SECRET, SECRET, SECRET)
+    until("the outcome", lambda: closed)
+    assert [outcome.failure for outcome in outcomes] == [None]
+
+
+def press_late(form, *passphrases):
+    """Presses the button of a form, and Cancel when its command has ended, before the form is told."""
+    for entry, passphrase in zip(form.secrets, passphrases, strict=True):
+        entry.set_text(passphrase)
+    form.button.clicked()
+    deadline = time.monotonic() + SECONDS
+    while form.command.process.returncode is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    form.response(Gtk.ResponseType.CANCEL)
+
+
 def check_unlocking():
     subprocess.run([vaultfs, "lock", "--forget", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
     form, closed = shown(forms.UnlockDialog(mountpoint))
@@ -429,7 +449,15 @@ def check_keyring():
     assert closed and mounts == [(mountpoint, [])] and os.path.ismount(mountpoint), note
     unmount()
     assert [commands.is_in_keyring(slot) for slot in slots()] == [False, True]
-    # The secret is in the keyring, and the mount fails.
+    # The keyring gets the secret, and then a cancel or a failure prevents the mount.
+    done(forms.LeaveKeyringDialog(one(), None), SECRET)
+    form, closed = shown(forms.ListedMountDialog(one(), None))
+    form.remember.set_active(True)
+    press_late(form, SECRET)
+    until("the end of the first step", lambda: not form.command)
+    assert "keyring opens the vault now" in form.note.get_text() and not form.remember.get_active(), form.note.get_text()
+    assert not closed and not os.path.ismount(mountpoint)
+    form.destroy()
     done(forms.LeaveKeyringDialog(one(), None), SECRET)
     form, closed = shown(forms.MountDialog(None))
     form.fill(vault)
@@ -494,6 +522,7 @@ try:
     check_mounting()
     check_listed()
     check_recovery_key(key)
+    check_cancelling()
     check_unlocking()
     check_slots()
     unmount()

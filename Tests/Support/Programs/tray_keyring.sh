@@ -2,6 +2,7 @@
 # Stands in for vaultfs-keyring in the tests of the tray's windows: the keyring is a file in the home directory.
 action=$1 vault=$2 secret=$HOME/keyring label="keyring Login of $(id -un)@$(uname -n)"
 [ "$action" = secret ] || shift 2
+umask 077
 case $action in
     enroll)
         head -c 32 /dev/urandom >"$secret"
