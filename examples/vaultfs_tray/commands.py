@@ -229,6 +229,7 @@ class Command:
             self.process = subprocess.Popen(
                 [f"/dev/fd/{second}" if each is SECOND_SECRET else each for each in arguments], cwd="/",
                 pass_fds=() if second is None else (second,), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.has_json = "--json" in arguments
                 stderr=errors, start_new_session=True)
         except OSError as error:
             close(self.second, self.terminal)
@@ -245,8 +246,9 @@ class Command:
         output, errors = self.process.communicate(secret.encode())
         for thread in threads:
             thread.join()
-        return Outcome(self.process.returncode, output.decode(errors="replace"),
-                       (self.errors if errors is None else errors).decode(errors="replace"))
+        outcome = Outcome(self.process.returncode, output.decode(errors="replace"),
+                          (self.errors if errors is None else errors).decode(errors="replace"))
+        return outcome.checked() if self.has_json else outcome
 
     def write_second(self, secret):
         try:
@@ -314,6 +316,15 @@ class Outcome:
         """The line that says why the command failed, or several of vaultfs-keyring. None if it did not fail."""
         if self.code == 0:
             return None
+    def checked(self):
+        """The same outcome, or a failure if the output is no JSON."""
+        if self.code == 0:
+            try:
+                json.loads(self.output)
+            except ValueError:
+                return Outcome(1, "", f"{self.errors}\nvaultfs: its answer is no JSON: try again")
+        return self
+
         # Lines about the usage may follow it.
         lines = [line for line in self.notices if re.match(r"vaultfs[a-z-]*: ", line)] or self.notices
         if not lines:

@@ -161,7 +161,7 @@ class MountDialog(MountForm):
 class ListedMountDialog(MountForm):
     """Mounts a vault of the list. `mounted` is called with its mountpoint and warnings."""
 
-    def __init__(self, vault, mounted, is_in_keyring=False):
+    def __init__(self, vault, mounted):
         super().__init__(f"Mount {vault['label']}", "_Mount", "Mounting…")
         self.listed = vault
         self.mounted = mounted
@@ -170,8 +170,7 @@ class ListedMountDialog(MountForm):
             self.add_sentence(MOUNTPOINT)
             self.mountpoint = self.add_folder("M_ountpoint", shown_path(commands.suggested_mountpoint(vault["path"])))
         self.add_opener().grab_focus()
-        if not is_in_keyring:
-            self.add_remember()
+        self.add_remember()
         self.show_all()
 
     def read(self):

@@ -99,7 +99,8 @@ def check_secrecy():
         echo "arguments: $*"
         env
         cat >&2
-        for each in "$@"; do case $each in /dev/fd/*) cat "$each" >&2 ;; esac; done""")
+        for each in "$@"; do case $each in /dev/fd/*) cat "$each" >&2 ;; esac; done
+        exit 1""")
     assert commands.has_keyring()
     new = "another secret"
     for opening in (commands.PASSPHRASE, commands.RECOVERY_KEY):
@@ -200,6 +201,10 @@ def check_failures():
     os.environ["PATH"] = path
 
 
+    # It is replaced by an update, for example.
+    path = stand_in("echo updating")
+    assert "no JSON" in run(commands.known()).failure and run(commands.info("/v")).slots == []
+    os.environ["PATH"] = path
 def check_list():
     """The list, a label that is also the name of a directory here, and a broken list."""
     outcome = run(commands.known())
