@@ -22,7 +22,7 @@ RECOVERY_KEY = (*PASSPHRASE, "--recovery-key")
 KEYRING = ("--desktop-keyring",)
 # Stands in the arguments for the file with the second secret of a command.
 SECOND_SECRET = object()
-# What `slot add --expires` takes, with the text for people.
+# The values of `slot add --expires`, with the texts for people.
 EXPIRIES = {"never": "Never", "1d": "In a day", "7d": "In a week", "30d": "In a month", "365d": "In a year"}
 KINDS = {"passphrase": "Passphrase", "recovery": "Recovery key", "keyfile": "Keyfile"}
 # The most lines of a command that a window shows.
@@ -150,6 +150,16 @@ def remove_slot(vault, number, opening=PASSPHRASE):
     return ["vaultfs", "slot", "remove", *opening, vault, str(number)]
 
 
+def keyring_slots(vault):
+    """Finds the slots that the desktop's keyring opens."""
+    return ["vaultfs", "slot", "list", "--json", *KEYRING, vault]
+
+
+def is_still(slot, slots):
+    """True if the slot is still one of a vault's. A new slot may have the id of one that was removed."""
+    return any(all(each[name] == slot[name] for name in ("id", "created", "label")) for each in slots)
+
+
 def import_folder(source, vault, name, opening=PASSPHRASE):
     return ["vaultfs", "import", *opening, source, f"{vault}:{name}" if name else vault]
 
@@ -219,6 +229,7 @@ class Command:
 
     def __init__(self, arguments, show_progress=None):
         self.show_progress = show_progress
+        self.has_json = "--json" in arguments
         self.errors = b""
         second, self.second = os.pipe() if SECOND_SECRET in arguments else (None, None)
         self.terminal, errors = wide_terminal() if show_progress else (None, subprocess.PIPE)
@@ -229,7 +240,6 @@ class Command:
             self.process = subprocess.Popen(
                 [f"/dev/fd/{second}" if each is SECOND_SECRET else each for each in arguments], cwd="/",
                 pass_fds=() if second is None else (second,), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        self.has_json = "--json" in arguments
                 stderr=errors, start_new_session=True)
         except OSError as error:
             close(self.second, self.terminal)
@@ -287,7 +297,7 @@ def wide_terminal():
 
 
 def read(terminal):
-    """What was written to a terminal. Empty when its last writer has closed it, which Linux reports as an error."""
+    """The bytes that were written to a terminal. Empty once its last writer has closed it, an error on Linux."""
     try:
         return os.read(terminal, 65536)
     except OSError:
@@ -306,6 +316,15 @@ class Outcome:
     output: str
     errors: str
 
+    def checked(self):
+        """The same outcome, or a failure if the output is no JSON."""
+        if self.code == 0:
+            try:
+                json.loads(self.output)
+            except ValueError:
+                return Outcome(1, "", f"{self.errors}\nvaultfs: its answer is no JSON: try again")
+        return self
+
     @property
     def notices(self):
         """The lines on standard error: warnings, and at the end the failure."""
@@ -316,15 +335,6 @@ class Outcome:
         """The line that says why the command failed, or several of vaultfs-keyring. None if it did not fail."""
         if self.code == 0:
             return None
-    def checked(self):
-        """The same outcome, or a failure if the output is no JSON."""
-        if self.code == 0:
-            try:
-                json.loads(self.output)
-            except ValueError:
-                return Outcome(1, "", f"{self.errors}\nvaultfs: its answer is no JSON: try again")
-        return self
-
         # Lines about the usage may follow it.
         lines = [line for line in self.notices if re.match(r"vaultfs[a-z-]*: ", line)] or self.notices
         if not lines:
@@ -347,6 +357,11 @@ class Outcome:
     def slots(self):
         """The objects of `info`. Empty after a failure."""
         return json.loads(self.output)["slots"] if self.code == 0 else []
+
+    @property
+    def opened(self):
+        """The ids of `keyring_slots`. Empty after a failure."""
+        return json.loads(self.output)["openedSlots"] if self.code == 0 else []
 
     @property
     def recovery_key(self):

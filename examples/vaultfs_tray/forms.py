@@ -240,38 +240,50 @@ class AddSlotDialog(VaultForm):
         return [(commands.add_slot(self.vault, label, self.expiry.get_active_id(), self.opening), self.secret, theirs)]
 
 
-class RemoveSlotDialog(VaultForm):
-    """Removes a slot of `info`."""
+class SlotForm(VaultForm):
+    """Removes a slot of `info`, if the vault still has it."""
 
-    def __init__(self, vault, slot, done):
-        super().__init__(vault, done, "Remove a slot", "Re_move", "Removing the slot…")
-        self.number = slot["id"]
-        self.add_sentence(f"{commands.slot_title(slot)}, made {slot['created'][:10]}: whoever has its secret and a copy "
-                          "of the vault from before, such as a backup, can still open the vault, until 'vaultfs rekey' "
-                          "encrypts it anew.")
+    def __init__(self, vault, slot, done, title, text):
+        super().__init__(vault, done, title, "Re_move", "Removing the slot…")
+        self.slot = slot
+        self.add_sentence(text)
         self.add_opener("_Your passphrase")
         self.show_all()
 
     def read(self):
-        return [(commands.remove_slot(self.vault, self.number, self.opening), self.secret)]
+        return [(commands.info(self.vault),), (self.removal(), self.secret)]
+
+    def check(self, outcome):
+        if not commands.is_still(self.slot, outcome.slots):
+            raise commands.Refusal("The slots of the vault have changed: close this window, and choose the slot again")
+        return ""
 
     def failure(self, outcome):
-        # The rest is advice to force it, for a command line.
-        return outcome.failure.partition("; --force")[0]
+        # The rest of a line is advice to force it, for a command line.
+        return "\n".join(line.partition("; --force")[0] for line in outcome.failure.splitlines())
 
 
-class LeaveKeyringDialog(VaultForm):
-    """Removes a vault's secret from the desktop's keyring."""
+class RemoveSlotDialog(SlotForm):
+    """Removes a slot whose secret this desktop's keyring does not have."""
 
-    def __init__(self, vault, done):
-        super().__init__(vault, done, "Remove from the keyring", "Re_move", "Removing the secret…")
-        self.add_sentence("The keyring's secret, and the slot that it opens, are removed. Then a mount asks for the "
-                          "passphrase.")
-        self.add_opener()
-        self.show_all()
+    def __init__(self, vault, slot, done):
+        super().__init__(vault, slot, done, "Remove a slot", (
+            f"{commands.slot_title(slot)}, made {slot['created'][:10]}: whoever has its secret and a copy of the vault "
+            "from before, such as a backup, can still open the vault, until 'vaultfs rekey' encrypts it anew."))
 
-    def read(self):
-        return [(commands.leave_keyring(self.vault, self.opening), self.secret)]
+    def removal(self):
+        return commands.remove_slot(self.vault, self.slot["id"], self.opening)
+
+
+class LeaveKeyringDialog(SlotForm):
+    """Removes a slot and its secret, which is in the desktop's keyring."""
+
+    def __init__(self, vault, slot, done):
+        super().__init__(vault, slot, done, "Remove from the keyring", (
+            "The keyring's secret, and the slot that it opens, are removed. Then a mount asks for the passphrase."))
+
+    def removal(self):
+        return commands.leave_keyring(self.vault, self.opening)
 
 
 class LongForm(VaultForm):

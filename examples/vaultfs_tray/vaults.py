@@ -69,7 +69,7 @@ class Entry:
         return usual, others
 
     def care(self):
-        """What can be done for a vault of the list, mounted or not. An import needs it unmounted."""
+        """The actions for a vault of the list, mounted or not. An import needs it unmounted."""
         care = []
         if self.state in USABLE:
             care += [("_Slots…", lambda: self.tray.show_slots(self.listed)),
@@ -176,7 +176,10 @@ class SlotsWindow(Dialog):
         self.vault = vault
         self.add_button("_Add a Person…", self.ADD)
         self.add_button("C_hange the Passphrase…", self.CHANGE)
-        self.add_button("_Close", Gtk.ResponseType.CLOSE).grab_focus()
+        self.close_button = self.add_button("_Close", Gtk.ResponseType.CLOSE)
+        self.close_button.grab_focus()
+        self.rows = []
+        self.buttons = {}
         self.grid = Gtk.Grid(row_spacing=MARGIN, column_spacing=SPACING)
         area = self.get_content_area()
         area.add(sentence("A slot is one way to open the vault. The last slot without an expiry cannot be removed here, "
@@ -186,25 +189,28 @@ class SlotsWindow(Dialog):
         area.show_all()
 
     def show_slots(self, slots, error, now):
-        """Makes the rows anew."""
+        """Makes the rows anew, if they differ. The focus stays on its slot."""
+        self.set_note(error or "")
+        rows = [(slot, commands.slot_times(slot, now)) for slot in slots]
+        # A new button would lose the click that has given the window the focus, and so caused this.
+        if rows == self.rows:
+            return
+        self.rows = rows
+        focused = next((key for key, button in self.buttons.items() if button is self.get_focus()), None)
         for child in self.grid.get_children():
             child.destroy()
-        for row, slot in enumerate(slots):
+        self.buttons = {}
+        for row, (slot, times) in enumerate(rows):
             title = shown(commands.slot_title(slot))
-            times = Gtk.Label(label=commands.slot_times(slot, now), xalign=0)
-            self.grid.attach(described(title, [times]), 0, row, 1, 1)
-            button = named_button("_Remove…", f"Remove: {title}", lambda slot=slot: self.remove(slot))
+            self.grid.attach(described(title, [Gtk.Label(label=times, xalign=0)]), 0, row, 1, 1)
+            button = named_button(
+                "_Remove…", f"Remove: {title}", lambda slot=slot: self.tray.remove_slot(self.vault, slot))
             button.set_valign(Gtk.Align.CENTER)
             self.grid.attach(button, 1, row, 1, 1)
+            self.buttons[(slot["id"], slot["created"])] = button
         self.grid.show_all()
-        self.set_note(error or "")
-
-    def remove(self, slot):
-        """Asks for the removal of a slot. With this desktop's own, the keyring's secret must go too."""
-        if commands.is_in_keyring(slot) and commands.has_keyring():
-            self.tray.leave_keyring(self.vault)
-        else:
-            self.tray.remove_slot(self.vault, slot)
+        if focused:
+            self.buttons.get(focused, self.close_button).grab_focus()
 
     def respond(self, _dialog, response):
         if response == self.ADD:

@@ -6,6 +6,8 @@ The directory PICTURES gets pictures of the windows, light and dark. Each contro
 readers, and each letter of a form one meaning.
 """
 
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import stat
@@ -450,7 +452,7 @@ def check_keyring():
     unmount()
     assert [commands.is_in_keyring(slot) for slot in slots()] == [False, True]
     # The keyring gets the secret, and then a cancel or a failure prevents the mount.
-    done(forms.LeaveKeyringDialog(one(), None), SECRET)
+    done(forms.LeaveKeyringDialog(one(), slots()[1], None), SECRET)
     form, closed = shown(forms.ListedMountDialog(one(), None))
     form.remember.set_active(True)
     press_late(form, SECRET)
@@ -458,21 +460,118 @@ def check_keyring():
     assert "keyring opens the vault now" in form.note.get_text() and not form.remember.get_active(), form.note.get_text()
     assert not closed and not os.path.ismount(mountpoint)
     form.destroy()
-    done(forms.LeaveKeyringDialog(one(), None), SECRET)
+    done(forms.LeaveKeyringDialog(one(), slots()[1], None), SECRET)
     form, closed = shown(forms.MountDialog(None))
     form.fill(vault)
     form.mountpoint.set_text(vault)
     form.remember.set_active(True)
     assert "mountpoint" in press(form, SECRET) and not form.remember.get_active()
     form.destroy()
-    window = vaults.SlotsWindow(Tray(), one())
-    calls.clear()
-    window.remove(slots()[1])
-    window.remove(slots()[0])
-    assert [call[0] for call in calls] == ["leave_keyring", "remove_slot"], calls
-    window.destroy()
-    done(forms.LeaveKeyringDialog(one(), None), SECRET)
+    # The keyring opens the vault already.
+    form, closed = shown(forms.ListedMountDialog(one(), lambda *result: mounts.append(result)))
+    form.remember.set_active(True)
+    note = press(form, SECRET)
+    assert closed and len(mounts) == 2, note
+    unmount()
+    done(forms.LeaveKeyringDialog(one(), slots()[1], None), SECRET)
     assert [slot["label"] for slot in slots()] == [""]
+
+
+def applet():
+    """The applet, without its icon. Mounts are noted in `calls`."""
+    loader = importlib.machinery.SourceFileLoader("applet", os.path.join(examples, "vaultfs-tray"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("applet", loader))
+    loader.exec_module(module)
+    tray = module.Tray()
+    tray.show_mounted = lambda *arguments: calls.append(arguments)
+    return tray
+
+
+def opened_form(tray, kind):
+    return until(f"a {kind.__name__}", lambda: next(
+        (window for window in tray.windows.values() if isinstance(window, kind)), None))
+
+
+def run(command, secret=SECRET, *second):
+    outcome = commands.Command(command).finish(secret, *second)
+    assert outcome.failure is None, outcome
+
+
+def check_removing(tray):
+    """Two slots with the label of this keyring, which opens only the second. Then a slot whose id is used again."""
+    for _ in range(2):
+        run(commands.enroll(vault))
+        os.rename(f"{home}/keyring", f"{home}/lost")
+    os.rename(f"{home}/lost", f"{home}/keyring")
+    _, dead, live = slots()
+    assert dead["label"] == live["label"]
+    tray.show_slots(one())
+    window = tray.windows[("slots", vault)]
+    for slot, kind, left in (dead, forms.RemoveSlotDialog, [live]), (live, forms.LeaveKeyringDialog, []):
+        key = slot["id"], slot["created"]
+        until("the slot in the window", lambda: key in window.buttons)
+        window.buttons[key].clicked()
+        form = opened_form(tray, kind)
+        note = press(form, SECRET)
+        assert slots()[1:] == left, note
+    assert not os.path.exists(f"{home}/keyring")
+    run(commands.add_slot(vault, "Ben", "never"), SECRET, "ben's passphrase")
+    ben = slots()[1]
+    form, closed = shown(forms.RemoveSlotDialog(one(), ben, None))
+    run(commands.remove_slot(vault, ben["id"]))
+    run(commands.add_slot(vault, "Eva", "never"), SECRET, "eva's passphrase")
+    eva = slots()[1]
+    assert eva["id"] == ben["id"]
+    assert "slots of the vault have changed" in press(form, SECRET) and slots()[1] == eva
+    form.response(Gtk.ResponseType.CANCEL)
+    window.emit("focus-in-event", Gdk.Event.new(Gdk.EventType.FOCUS_CHANGE))
+    until("the other slot in the window", lambda: (eva["id"], eva["created"]) in window.buttons)
+    window.destroy()
+    run(commands.remove_slot(vault, eva["id"]))
+
+
+def check_lost_keyring(tray):
+    """A vault whose keyring has lost its secret asks for the passphrase, to mount and to unlock, and can go back there."""
+    calls.clear()
+    run(commands.enroll(vault))
+    os.remove(f"{home}/keyring")
+    tray.mount_listed(one())
+    form = opened_form(tray, forms.ListedMountDialog)
+    assert "no secret for this vault" in form.note.get_text() and not form.remember.get_active()
+    form.remember.set_active(True)
+    note = press(form, SECRET)
+    assert calls == [(mountpoint, [])] and not tray.windows, note
+    for is_lost in False, True:
+        subprocess.run([vaultfs, "lock", "--forget", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+        if is_lost:
+            os.remove(f"{home}/keyring")
+        tray.listed = listed()
+        tray.unlock(Mount(mountpoint, "locked"))
+        if is_lost:
+            form = opened_form(tray, forms.UnlockDialog)
+            assert "no secret for this vault" in form.note.get_text()
+            press(form, SECRET)
+        until("the end of the unlock", lambda: not tray.asking)
+        assert one()["state"] == "unlocked" and not tray.windows
+    unmount()
+    for slot in slots()[1:]:
+        run(commands.remove_slot(vault, slot["id"]))
+
+
+def check_missing_program(tray):
+    """While vaultfs is missing, as during an update, or prints no JSON, Mount… opens its window with the reason."""
+    listed, path = one(), os.environ["PATH"]
+    for program, reason in (None, "vaultfs cannot be run"), ("/bin/echo", "no JSON"), (vaultfs, ""):
+        if program:
+            os.symlink(program, f"{home}/bin/vaultfs")
+        os.environ["PATH"] = f"{home}/bin"
+        tray.mount_listed(listed)
+        form = opened_form(tray, forms.ListedMountDialog)
+        assert reason in form.note.get_text() and bool(reason) == bool(form.note.get_text()), form.note.get_text()
+        form.destroy()
+        if program:
+            os.remove(f"{home}/bin/vaultfs")
+    os.environ["PATH"] = path
 
 
 def check_import():
@@ -527,6 +626,10 @@ try:
     check_slots()
     unmount()
     check_keyring()
+    tray = applet()
+    check_removing(tray)
+    check_lost_keyring(tray)
+    check_missing_program(tray)
     check_import()
 finally:
     subprocess.run([vaultfs, "unmount", mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)

@@ -155,6 +155,8 @@ def check_slots(vault, key):
     assert [commands.slot_title(slot) for slot in (first, recovery, guest)] == [
         "Passphrase", "Recovery key", "Passphrase “-Ben”"]
     assert commands.slot_title({"kind": "keyfile", "label": "a\n\u202eb"}) == "Keyfile “a\ufffd\ufffdb”"
+    assert commands.is_still(guest, [first, guest]) and not commands.is_still(guest, [first, recovery])
+    assert not commands.is_still(guest, [first, {**guest, "label": "-Eva"}])
     made, expiry = guest["created"], guest["expires"]
     assert commands.slot_times(first, made) == f"Made {made[:10]}"
     assert commands.slot_times(guest, made) == f"Made {made[:10]}, expires {expiry[:10]}"
@@ -199,12 +201,12 @@ def check_failures():
     os.environ["PATH"] = directory
     assert refusal(commands.Command, ["vaultfs", "status"]) == "vaultfs cannot be run: No such file or directory"
     os.environ["PATH"] = path
-
-
     # It is replaced by an update, for example.
     path = stand_in("echo updating")
     assert "no JSON" in run(commands.known()).failure and run(commands.info("/v")).slots == []
     os.environ["PATH"] = path
+
+
 def check_list():
     """The list, a label that is also the name of a directory here, and a broken list."""
     outcome = run(commands.known())
