@@ -317,12 +317,12 @@ class Outcome:
     errors: str
 
     def checked(self):
-        """The same outcome, or a failure if the output is no JSON."""
+        """The same outcome, or a failure if the output is not JSON."""
         if self.code == 0:
             try:
                 json.loads(self.output)
             except ValueError:
-                return Outcome(1, "", f"{self.errors}\nvaultfs: its answer is no JSON: try again")
+                return Outcome(1, "", f"{self.errors}\nvaultfs: its answer is not JSON: try again")
         return self
 
     @property

@@ -457,7 +457,8 @@ def check_keyring():
     form.remember.set_active(True)
     press_late(form, SECRET)
     until("the end of the first step", lambda: not form.command)
-    assert "keyring opens the vault now" in form.note.get_text() and not form.remember.get_active(), form.note.get_text()
+    note = form.note.get_text()
+    assert "keyring opens the vault now" in note and not form.remember.get_active(), note
     assert not closed and not os.path.ismount(mountpoint)
     form.destroy()
     done(forms.LeaveKeyringDialog(one(), slots()[1], None), SECRET)
@@ -531,7 +532,7 @@ def check_removing(tray):
 
 
 def check_lost_keyring(tray):
-    """A vault whose keyring has lost its secret asks for the passphrase, to mount and to unlock, and can go back there."""
+    """Without its secret in the keyring, a vault asks for the passphrase to mount and to unlock. Remember mends that."""
     calls.clear()
     run(commands.enroll(vault))
     os.remove(f"{home}/keyring")
@@ -542,7 +543,7 @@ def check_lost_keyring(tray):
     note = press(form, SECRET)
     assert calls == [(mountpoint, [])] and not tray.windows, note
     for is_lost in False, True:
-        subprocess.run([vaultfs, "lock", "--forget", mountpoint], check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+        run(["vaultfs", "lock", "--forget", mountpoint])
         if is_lost:
             os.remove(f"{home}/keyring")
         tray.listed = listed()
@@ -559,9 +560,9 @@ def check_lost_keyring(tray):
 
 
 def check_missing_program(tray):
-    """While vaultfs is missing, as during an update, or prints no JSON, Mount… opens its window with the reason."""
+    """While vaultfs is missing, as during an update, or its answer is not JSON, Mount… opens its window with the reason."""
     listed, path = one(), os.environ["PATH"]
-    for program, reason in (None, "vaultfs cannot be run"), ("/bin/echo", "no JSON"), (vaultfs, ""):
+    for program, reason in (None, "vaultfs cannot be run"), ("/bin/echo", "not JSON"), (vaultfs, ""):
         if program:
             os.symlink(program, f"{home}/bin/vaultfs")
         os.environ["PATH"] = f"{home}/bin"

@@ -203,7 +203,7 @@ def check_failures():
     os.environ["PATH"] = path
     # It is replaced by an update, for example.
     path = stand_in("echo updating")
-    assert "no JSON" in run(commands.known()).failure and run(commands.info("/v")).slots == []
+    assert "not JSON" in run(commands.known()).failure and run(commands.info("/v")).slots == []
     os.environ["PATH"] = path
 
 
