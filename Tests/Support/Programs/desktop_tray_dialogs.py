@@ -560,7 +560,7 @@ def check_lost_keyring(tray):
 
 
 def check_missing_program(tray):
-    """While vaultfs is missing, as during an update, or its answer is not JSON, Mount… opens its window with the reason."""
+    """While vaultfs is missing, as during an update, or gives no JSON, Mount… opens its window with the reason."""
     listed, path = one(), os.environ["PATH"]
     for program, reason in (None, "vaultfs cannot be run"), ("/bin/echo", "not JSON"), (vaultfs, ""):
         if program:
