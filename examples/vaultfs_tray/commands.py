@@ -8,12 +8,15 @@ import pathlib
 import pwd
 import re
 import shutil
+import string
 import struct
 import subprocess
 import termios
 import threading
 import tty
 
+# The unit that locks all vaults with the session (vaultfs-agent(1)).
+AGENT = "vaultfs-agent.service"
 # The exit code of an unmount that a program prevents.
 IN_USE = 5
 # The sources of the secret that opens a vault.
@@ -166,6 +169,24 @@ def import_folder(source, vault, name, opening=PASSPHRASE):
 
 def verify(vault, opening=PASSPHRASE):
     return ["vaultfs", "verify", *opening, vault]
+
+
+def mount_unit(label):
+    """The unit that mounts a vault at login (vaultfs-at-login(7)), with the label as systemd-escape(1) writes it."""
+    kept = set((string.ascii_letters + string.digits + ":_.").encode())
+    escaped = [chr(each) if each in kept else f"\\x{each:02x}" for each in os.fsencode(label)]
+    if escaped[:1] == ["."]:
+        escaped[0] = "\\x2e"
+    return f"vaultfs@{''.join(escaped)}.service"
+
+
+def is_enabled(unit):
+    return ["systemctl", "--user", "is-enabled", "--quiet", unit]
+
+
+def enable(unit, is_on, starts):
+    """Enables a unit of this user, or disables it. `starts` is true if that also starts or stops it."""
+    return ["systemctl", "--user", "enable" if is_on else "disable", *(["--now"] if starts else []), unit]
 
 
 def has_keyring():

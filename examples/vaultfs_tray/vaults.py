@@ -76,7 +76,8 @@ class Entry:
                      ("_Change the Passphrase…", lambda: self.tray.change(self.listed))]
             if self.state == "unmounted":
                 care.append(("_Import a Folder…", lambda: self.tray.import_folder(self.listed)))
-            care.append(("_Verify…", lambda: self.tray.verify(self.listed)))
+            care += [("_Verify…", lambda: self.tray.verify(self.listed)),
+                     ("_At Login…", lambda: self.tray.show_login(self.listed))]
         return care
 
     def menu_item(self):
@@ -163,6 +164,42 @@ class VaultsWindow(Dialog):
             self.tray.lock_all()
         else:
             self.destroy()
+
+
+class LoginDialog(Dialog):
+    """Check boxes for units of systemd: one mounts a vault of the list, the other locks all vaults."""
+
+    def __init__(self, tray, vault):
+        super().__init__(f"At login: {shown(vault['label'])}")
+        self.tray = tray
+        self.add_button("_Close", Gtk.ResponseType.CLOSE)
+        area = self.get_content_area()
+        self.add_unit("_Mount this vault at login", commands.mount_unit(vault["label"]), starts=False)
+        area.add(sentence("The desktop's keyring opens it then: mount it once with Remember checked."))
+        self.add_unit("_Lock all vaults with the screen, and before sleep", commands.AGENT, starts=True)
+        area.add(self.note)
+        area.show_all()
+
+    def add_unit(self, label, unit, starts):
+        """Adds a check box that always shows whether the unit is enabled."""
+        box = Gtk.CheckButton(label=label, use_underline=True, sensitive=False)
+        self.get_content_area().add(box)
+
+        def show(outcome):
+            with box.handler_block(handler):
+                box.set_active(outcome.code == 0)
+            box.set_sensitive(True)
+
+        def changed(outcome):
+            self.set_note(outcome.failure or "")
+            self.tray.execute(commands.is_enabled(unit), show)
+
+        handler = box.connect(
+            "toggled", lambda _box: self.tray.execute(commands.enable(unit, box.get_active(), starts), changed))
+        self.tray.execute(commands.is_enabled(unit), show)
+
+    def respond(self, _dialog, _response):
+        self.destroy()
 
 
 class SlotsWindow(Dialog):

@@ -10,6 +10,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
@@ -271,10 +272,12 @@ def check_window():
     labels = {
         entry.label: [label.replace("_", "") for part in entry.actions() for label, _ in part] for entry in entries}
     assert labels == {
-        "Letters": ["Open Folder", "Lock", "Unmount", "Slots…", "Change the Passphrase…", "Verify…",
+        "Letters": ["Open Folder", "Lock", "Unmount", "Slots…", "Change the Passphrase…", "Verify…", "At Login…",
                     "Remove from the List…"],
-        "Photos": ["Unlock", "Unmount", "Slots…", "Change the Passphrase…", "Verify…", "Remove from the List…"],
-        "Taxes": ["Mount…", "Slots…", "Change the Passphrase…", "Import a Folder…", "Verify…", "Remove from the List…"],
+        "Photos": ["Unlock", "Unmount", "Slots…", "Change the Passphrase…", "Verify…", "At Login…",
+                   "Remove from the List…"],
+        "Taxes": ["Mount…", "Slots…", "Change the Passphrase…", "Import a Folder…", "Verify…", "At Login…",
+                  "Remove from the List…"],
         "Stick": ["Remove from the List…"],
         "Work": ["Unmount", "Remove from the List…"],
         long: ["Lock", "Unmount"],
@@ -575,6 +578,34 @@ def check_missing_program(tray):
     os.environ["PATH"] = path
 
 
+def check_login(tray):
+    """Check boxes show and switch units of systemd. A stand-in has a file for each that is enabled."""
+    program = pathlib.Path(home, "bin/systemctl")
+    program.write_text("""#!/bin/sh
+        cd "$HOME" && for unit in "$@"; do :; done
+        case $2 in
+            is-enabled) [ -e "$unit" ] ;;
+            enable) if [ -e broken ]; then echo "Failed to enable" >&2; exit 1; fi; touch "$unit" ;;
+            disable) rm "$unit" ;;
+        esac""")
+    program.chmod(0o755)
+    window, closed = shown(vaults.LoginDialog(tray, {"label": "My-1"}))
+    boxes = [each for each in tree(window) if isinstance(each, Gtk.CheckButton)]
+    until("the states", lambda: all(box.get_sensitive() for box in boxes))
+    assert [box.get_active() for box in boxes] == [False, False]
+    save_picture("login")
+    for box, unit in zip(boxes, ("vaultfs@My\\x2d1.service", "vaultfs-agent.service"), strict=True):
+        for is_on in (True, False):
+            box.clicked()
+            until(f"{unit}", lambda unit=unit, is_on=is_on: pathlib.Path(home, unit).exists() == is_on)
+    pathlib.Path(home, "broken").touch()
+    boxes[0].clicked()
+    until("the reason", lambda: window.note.get_text() == "Failed to enable" and not boxes[0].get_active())
+    window.response(Gtk.ResponseType.CLOSE)
+    assert closed
+    program.unlink()
+
+
 def check_import():
     """A folder, whose import is cancelled and goes on, and a damaged vault."""
     folder = pathlib.Path(home, "Photos")
@@ -586,9 +617,13 @@ def check_import():
     assert form.name.get_text() == "Photos"
     form.opener.set_text(SECRET)
     form.button.clicked()
+    # Otherwise the command may end before the picture is made.
+    process = form.command.process
+    process.send_signal(signal.SIGSTOP)
     assert form.bar.get_visible()
     save_picture("importing")
     form.response(Gtk.ResponseType.CANCEL)
+    process.send_signal(signal.SIGCONT)
     until("the end of the import", lambda: not form.command)
     check_note(form.note.get_text(), form.cancelled_note)
     form.destroy()
@@ -631,6 +666,7 @@ try:
     check_removing(tray)
     check_lost_keyring(tray)
     check_missing_program(tray)
+    check_login(tray)
     check_import()
 finally:
     subprocess.run([vaultfs, "unmount", mountpoint], stderr=subprocess.DEVNULL, timeout=SECONDS)

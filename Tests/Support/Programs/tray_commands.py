@@ -118,6 +118,14 @@ def check_secrecy():
     assert not commands.has_keyring()
 
 
+def check_units():
+    """The unit's name is that of systemd-escape(1), for each label."""
+    for label in ("Vault", "My-1 (old)", ".hidden", "ä'\"$x\\y", "a.b:c_d", "%i"):
+        name = subprocess.run(["systemd-escape", "--template=vaultfs@.service", "--", label], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        assert commands.mount_unit(label) == name.rstrip("\n"), (label, name)
+
+
 def check_progress():
     """The progress line, which a program writes only on a terminal, and its other lines."""
     assert commands.progress("[####    ]  20%  0:08 left  9 files") == (0.2, "0:08 left  9 files")
@@ -252,6 +260,7 @@ check_fields()
 check_suggestion()
 key = check_making(f"{directory}/Letters")
 check_secrecy()
+check_units()
 check_progress()
 check_session()
 check_failures()
