@@ -74,6 +74,7 @@ find_machine() {
 # PROGRAM, of Tests/Support/Programs, and shuts down.
 make_machine() {
     local tree=$1 program=$2
+    find_machine
     umount -l "$tree/proc" "$tree/sys" 2>/dev/null || true
     mkdir -p "$work/out" "$work/memory" "$tree/lib/modules" "$tree/mnt/out"
     cp -a /usr/lib/uml/modules/* "$tree/lib/modules/"
@@ -114,7 +115,7 @@ TRIAL
 # boot_machine STAGE SECONDS: boots the machine of make_machine, whose program runs STAGE, and prints its output. Stops if it
 # fails.
 boot_machine() {
-    HOME=$work TMPDIR=$work/memory timeout -k 5 "$2" linux.uml mem=900M "umid=$1" "ubd0=$work/root" root=/dev/ubda rw \
+    HOME=$work TMPDIR=$work/memory timeout -k 5 "$2" "${start_machine[@]}" mem=900M "umid=$1" "ubd0=$work/root" root=/dev/ubda rw \
         init=/lib/systemd/systemd systemd.unit=trial.service panic=-1 con=null con0=null,fd:1 ssl=null \
         "trial.stage=$1" "trial.out=$work/out" </dev/null >"$work/console" 2>&1 || true
     [ ! -e "$work/out/$1" ] || sed 's/^/  /' "$work/out/$1"

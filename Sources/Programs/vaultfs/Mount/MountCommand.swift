@@ -45,7 +45,8 @@ struct MountCommand: MountingCommand {
 
     @Flag(
         help: """
-            With --on-lock forget: ask the --provider or keyring again, in the background, as soon as no lock file locks the vault.
+            With --on-lock forget: ask the --provider or keyring again, in the background, as soon as no lock file \
+            locks the vault.
             """)
     var prewarm = false
 
@@ -107,7 +108,8 @@ struct MountCommand: MountingCommand {
         ]
         let words = flags.compactMap(\.self) + mount.words + lock.words(files)
         remembering.remember(directory) { vault in
-            // Without a mountpoint, those of an earlier mount stay. Otherwise the options would add up.
+            // A mount by its label alone has the remembered options among its own. Remembering those again would add
+            // what was given this time, at each mount.
             if self.mountpoint == nil { return }
             vault.mountpoint = String(validating: mountpoint.bytes, as: UTF8.self)
             vault.options = words.isEmpty ? nil : words

@@ -85,7 +85,7 @@ struct VaultMount: Codable, Sendable {
 struct OpenedVault: OpenedSource {
     let vault: VaultFileSystem
     let store: Store
-    /// Kept here, because the vault stays locked until the last reference to it goes.
+    /// Its last reference releases the writer lock, so the mount keeps one.
     let directory: VaultDirectory
     let keyRing: KeyRing
     let vaultLease: VaultLease
