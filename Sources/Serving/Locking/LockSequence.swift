@@ -22,8 +22,7 @@ struct LockSequence {
     /// The time for making written data durable, if the store goes on answering.
     private static let sealTimeout = Duration.seconds(60)
     static let reason = ": the vault's store does not answer; that is done when it does"
-    private static let namesLeft =
-        "names that a program is receiving: it gets no processor, or waits for the vault's store; that is done when it goes on"
+    private static let delayed = ": it gets no processor, or waits for the vault's store; that is done when it goes on"
     private static let unknown = "the vault's store does not answer, so it is not known what is durable"
     private var fileSystem: any LockableFileSystem { controller.fileSystem }
 
@@ -132,7 +131,7 @@ struct LockSequence {
         }
         guard let (method, failures) = task.wait(until: .now + timeout) else {
             areNamesLeft = true
-            return receipt.fail(Self.namesLeft)
+            return receipt.fail("names that a program is receiving" + Self.delayed)
         }
         receipt.names = method
         for failure in failures { receipt.fail(failure) }
@@ -162,10 +161,8 @@ struct LockSequence {
     }
 
     private mutating func wipeWorkers() {
-        let failures = bounded("the buffers of threads") { @Sendable [controller] in
-            controller.caches.wipeWorkers(waitingForAll: false)
-        }
-        for failure in failures ?? [] { receipt.fail(failure) }
+        let failures = bounded(nil) { @Sendable [controller] in controller.caches.wipeWorkers(waitingForAll: false) }
+        for failure in failures ?? ["the buffers of a thread" + Self.delayed] { receipt.fail(failure) }
     }
 
     /// Waits for the workers left by `wipeWorkers` in fsync(2) or the like, because their buffers may hold plaintext of
@@ -174,7 +171,7 @@ struct LockSequence {
         let left = controller.caches.awaitWipedWorkers(until: .now + timeout)
         guard left > 0 else { return }
         isStoreSilent = true
-        receipt.fail("the buffers of \(left) thread\(left == 1 ? "" : "s")" + Self.reason)
+        receipt.fail("the buffers of a thread" + (left > 1 ? " and \(left - 1) more" : "") + Self.delayed)
     }
 
     private mutating func seal() {
