@@ -39,7 +39,7 @@ install_missing() {
     for package in "$@"; do
         # The lists overlap.
         case " $missing " in *" $package "*) continue ;; esac
-        dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+        dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -x installed >/dev/null || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0
     request="ask an administrator for: apt-get install --no-install-recommends$missing"

@@ -80,7 +80,7 @@ import Testing
             { diff -qr -x copyright packaged/usr tree/usr || true; } | LC_ALL=C sort | diff - expected
             grep -q '^ The Apache License 2.0 is in the file Apache-2.0.$' packaged/usr/share/doc/vaultfs/copyright
             test -s packaged/usr/share/doc/vaultfs/Apache-2.0
-            ldd packaged/usr/bin/vaultfs | grep -qE '/packaged/usr/(bin/\.\./)?lib/vaultfs/libfuse3\.so\.3 '
+            ldd packaged/usr/bin/vaultfs | grep -E '/packaged/usr/(bin/\.\./)?lib/vaultfs/libfuse3\.so\.3 ' >/dev/null
 
             # Another prefix is in all files that name one, compressed pages too, whatever the umask.
             mkdir -p there/usr/local/bin
@@ -246,7 +246,7 @@ import Testing
             cd \(tree)/usr
             bin/vaultfs --version
             for provider in vaultfs-tpm2 vaultfs-fido2 vaultfs-keyring; do
-                bin/$provider --help | grep -q "^usage: $provider enroll "
+                bin/$provider --help | grep "^usage: $provider enroll " >/dev/null
                 ! bin/$provider --help 2>&1 >/dev/null | grep .
                 gzip -t share/man/man1/$provider.1.gz
             done

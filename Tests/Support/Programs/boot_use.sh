@@ -111,7 +111,7 @@ first_boot() {
     systemctl is-active --quiet vaultfs@srv srv-plain.mount srv-auto.automount
     systemctl is-failed --quiet srv-gone.mount
     echo "nofail: a vault that is gone keeps nobody from booting"
-    systemctl show -P ActiveState srv-auto.mount | grep -qx inactive
+    systemctl show -P ActiveState srv-auto.mount | grep -x inactive >/dev/null
     for mount in $mounts; do [ "$(cat "$mount/file")" = content ]; done
     systemctl is-active --quiet srv-auto.mount
     echo "fstab: mounted at boot, and at the first look"

@@ -6,7 +6,7 @@ install -m 755 "$examples/vaultfs-screen-lock" "$bin"
 export mount
 stand_in locker <<'STAND_IN'
 #!/bin/sh
-until vaultfs status "$mount" | grep -Eq '^state +locked'; do sleep 0.01; done
+until vaultfs status "$mount" | grep -E '^state +locked' >/dev/null; do sleep 0.01; done
 STAND_IN
 vaultfs-screen-lock locker
 is_locked

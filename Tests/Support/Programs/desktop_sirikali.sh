@@ -38,7 +38,7 @@ grep -qi 'wrong password' wrong
 open_vault Vault Private <passfile >/dev/null
 mounted Private
 echo content >Private/file
-quiet sirikali -p | grep -qF "\"$home/Vault\" \"$home/Private\""
+quiet sirikali -p | grep -F "\"$home/Vault\" \"$home/Private\"" >/dev/null
 # While it is in use, it stays mounted.
 exec 7<Private/file
 if close_vault Vault; then false; fi

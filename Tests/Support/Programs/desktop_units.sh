@@ -57,8 +57,8 @@ start() {
 }
 start
 # The example has no options that lock or forget.
-"$vaultfs" status --verbose "$mount" | grep -Eq '^on lock +refuse$'
-if "$vaultfs" status --verbose "$mount" | grep -q '^idle seconds'; then exit 1; fi
+"$vaultfs" status --verbose "$mount" | grep -E '^on lock +refuse$' >/dev/null
+if "$vaultfs" status --verbose "$mount" | grep '^idle seconds' >/dev/null; then exit 1; fi
 echo content >"$mount/file"
 exec 7<"$mount/file"
 # The command queries all vaults of this user. A vault of another test, whose socket is elsewhere, does not reply (exit

@@ -74,7 +74,7 @@ without_swift() {
 # demo PATTERN COMMAND...: runs the demo, which shows the warnings and errors of vaultfs too.
 demo() {
     run 0 "vaultfs: .*|$1" "${@:2}"
-    grep . "$output" | tail -n 1 | grep -qx "── done; the demo's directory is removed" || fail "the demo has no end"
+    grep . "$output" | tail -n 1 | grep -x "── done; the demo's directory is removed" >/dev/null || fail "the demo has no end"
     [ -z "$(find /tmp -name 'vaultfs-demo*')" ] || fail "the demo left files"
 }
 

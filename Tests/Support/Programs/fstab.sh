@@ -15,7 +15,7 @@ ends() {
     umount "$mount"
     if mountpoint -q "$mount"; then exit 1; fi
 }
-shows() { findmnt -n -o "$1" "$mount" | grep -qE "$2"; }
+shows() { findmnt -n -o "$1" "$mount" | grep -E "$2" >/dev/null; }
 
 # mount -t, with all of fstab's options for other programs, and a comma and a backslash in a value: for mount(8) and for
 # vaultfs.

@@ -81,7 +81,7 @@ pam_mount() {
     configure /home/ada/Vault
     block pam-auth-update >/root/lines.sh
     DEBIAN_FRONTEND=noninteractive bash -e /root/lines.sh
-    tail -n 1 /etc/pam.d/common-session | grep -q pam_mount
+    tail -n 1 /etc/pam.d/common-session | grep pam_mount >/dev/null
 
     enter 'echo content >Private/file' >/dev/null
     await is_gone
@@ -97,7 +97,7 @@ pam_mount() {
     for process in $(pgrep -u ada); do
         if grep -aqs "$passphrase" "/proc/$process/cmdline" "/proc/$process/environ"; then return 1; fi
     done
-    if journalctl -q -b | grep -q "$passphrase"; then return 1; fi
+    if journalctl -q -b | grep "$passphrase" >/dev/null; then return 1; fi
     if grep -q "$passphrase" /home/ada/.config/vaultfs/vaults.json; then return 1; fi
     stay second
     touch /tmp/leave-first

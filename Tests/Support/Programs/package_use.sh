@@ -8,13 +8,13 @@ if [ "${1:-}" != here ]; then
     if ldd "$(command -v vaultfs)" | grep -E 'swift|not found'; then exit 1; fi
     if command -v swift; then exit 1; fi
 fi
-man vaultfs | grep -q '^EXIT STATUS'
-man vaultfs-mount | grep -q -- '--guard-mountpoint'
-man vaultfs-tpm2 | grep -q -- '--pcrs LIST'
-man vaultfs-fido2 | grep -q -- '--no-pin'
-man vaultfs-keyring | grep -q -- '--desktop-keyring'
-man vaultfs-agent | grep -q InhibitDelayMaxSec
-man vaultfs-reader | grep -q -- '--names RULES'
+man vaultfs | grep '^EXIT STATUS' >/dev/null
+man vaultfs-mount | grep -- '--guard-mountpoint' >/dev/null
+man vaultfs-tpm2 | grep -- '--pcrs LIST' >/dev/null
+man vaultfs-fido2 | grep -- '--no-pin' >/dev/null
+man vaultfs-keyring | grep -- '--desktop-keyring' >/dev/null
+man vaultfs-agent | grep InhibitDelayMaxSec >/dev/null
+man vaultfs-reader | grep -- '--names RULES' >/dev/null
 [[ $(vaultfs-tpm2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
 [[ $(vaultfs-fido2 secret "$PWD/none" </dev/null | cat) == '{"refused":"cannot read '*'/none"}' ]]
 test -s "$(dirname "$(command -v vaultfs)")/../share/bash-completion/completions/vaultfs"
@@ -37,7 +37,7 @@ vaultfs unmount private
 echo "$PWD/vault $PWD/private fuse.vaultfs passfile=$PWD/passphrase,nofail,_netdev,x-systemd.automount 0 0" >/etc/fstab
 mount -a
 [ "$(cat private/file)" = content ]
-findmnt -n -o FSTYPE private | grep -qx fuse.vaultfs
+findmnt -n -o FSTYPE private | grep -x fuse.vaultfs >/dev/null
 vaultfs unmount private
 
 # An ordinary user, through fusermount3.
