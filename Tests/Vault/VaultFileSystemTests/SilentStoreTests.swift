@@ -77,7 +77,9 @@ import Testing
         setup.caches.busyWorkers.store(1, ordering: .relaxed)
         setup.controller.lock(.command)
         let receipt = try setup.next()
-        #expect(receipt.unpurged.first?.hasPrefix("the buffers of a thread: it gets no processor, or") == true, "\(receipt)")
+        #expect(
+            receipt.unpurged.first?.hasPrefix("the buffers of a thread: it gets no processor, or") == true, "\(receipt)"
+        )
         setup.caches.busyWorkers.store(0, ordering: .relaxed)
         _ = try setup.nextComplete()
     }

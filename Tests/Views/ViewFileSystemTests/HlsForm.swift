@@ -111,7 +111,7 @@ extension HlsTree {
             .beginsLikeJPEG, .keyMissing, .someKeyMissing, .keyWrong, .keyErrorPage:
             try addDamage(form)
         }
-        for number in first..<streams.count { streams[number].isCorrect = form.isCorrect }
+        if !form.isCorrect { for number in first..<streams.count { streams[number].isCorrect = false } }
     }
 
     private func stored(_ resource: Resource) -> [UInt8] {

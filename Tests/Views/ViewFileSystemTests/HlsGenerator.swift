@@ -278,7 +278,10 @@ struct HlsTree {
             let position = stream.sequence + UInt64(index)
             let isClear = period == nil || stream.method == .samples
             let stored = try isClear ? content : encrypt(content, stream.keyLines[period ?? 0], position)
-            if single.isUsed, chance(15) { single.bytes += random.bytes(Int.random(in: 1...40, using: &random)) }
+            // The view recognizes subtitles by the beginning of their file.
+            if single.isUsed, container != .subtitles, chance(15) {
+                single.bytes += random.bytes(Int.random(in: 1...40, using: &random))
+            }
             let resource = add(
                 stored, "s\(number)_\(index).\(ending)", style, to: &single, in: stream.directory,
                 original: isClear ? .clear : .bytes(content), keyLine: period)

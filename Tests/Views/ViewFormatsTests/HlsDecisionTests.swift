@@ -24,6 +24,19 @@ import Testing
         }
     }
 
+    @Test("An equals sign may stand before a URI of an unknown tag, or in it", arguments: ["", "SRC=", "a=b,SRC="])
+    func equalsSigns(attribute: String) throws {
+        for quote in ["", "\""] {
+            let source = try HlsSource()
+            try source.write(["1.ts", "2.ts?t=1"])
+            let tag = "#EXT-X-FOO:\(attribute)\(quote)2.ts?t=1\(quote)"
+            try source.write("l.m3u8", playlist(Self.key, segments("1.ts"), tag))
+            try source.index.scan()
+            // No segment is this file, so it stays encrypted under its key line.
+            #expect(try source.rendered("l.m3u8").hasSuffix("\(Self.key)\n\(tag)\n"), "\(tag)")
+        }
+    }
+
     @Test("A line without a key does not make plaintext of what another line cannot decrypt")
     func plainBesideUnusable() throws {
         for method in ["METHOD=SAMPLE-AES-CTR,URI=\"k\"", "METHOD=AES-128,URI=\"k\",KEYFORMAT=\"com.widevine\""] {

@@ -159,7 +159,7 @@ package final class HlsIndex: Sendable {
         var verified: Set<FileIdentity> = []
         for case let target? in reading.targets where verified.insert(target.identity).inserted {
             if verified.count % 256 == 0 { try work.interruption.check() }
-            verify(target.identity, at: HlsURI.normalized(target.path))
+            verify(target.identity, at: target.path)
         }
         try work.interruption.check()
         // Another playlist can contradict this one, or no longer do so.

@@ -133,7 +133,7 @@ struct HlsReading {
         // A playlist without keys is shown as it is.
         let mayBeRewritten = reference.role == .playlist || playlist.usesKeys
         let candidates = HlsURI.candidates(uri, directory: directory).filter { mayBeRewritten || $0.name == nil }
-        for candidate in candidates { names.append(HlsURI.normalized(candidate.path).hashValue) }
+        for candidate in candidates { names.append(candidate.path.hashValue) }
         var isKnown = false
         for (number, candidate) in candidates.enumerated() {
             do throws(StoreError) {

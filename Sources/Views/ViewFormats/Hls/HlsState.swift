@@ -193,7 +193,7 @@ struct HlsState {
         guard playlistFiles[identity] == nil, files[identity] == nil else { return }
         // Dropping them costs only time.
         if forgottenNames.count >= Self.maximumForgottenNames { forgottenNames = [] }
-        forgottenNames.insert(HlsURI.normalized(path).hashValue)
+        forgottenNames.insert(path.hashValue)
     }
 
     // MARK: Queries
@@ -213,12 +213,12 @@ struct HlsState {
         }
         if let file = files[identity] {
             var others: [[UInt8]: Set<[UInt8]>] = [:]
-            for claim in file.claims where claim.path != path && HlsURI.normalized(claim.path) != path {
+            for claim in file.claims where claim.path != path {
                 others[claim.path, default: []].insert(claim.playlist.path)
             }
             return others.isEmpty ? .certain : .otherPaths(others)
         }
-        let name = HlsURI.normalized(path).hashValue
+        let name = path.hashValue
         if forgottenNames.contains(name) { return .certain }
         let playlists = names.filter { $0.value.contains(name) }.map(\.key)
         return playlists.isEmpty ? .certain : .named(playlists: playlists)

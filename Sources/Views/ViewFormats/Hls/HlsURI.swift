@@ -33,8 +33,8 @@ package enum HlsURI {
         isNormal(uri) && !uri.contains { $0 == 0 || "%?#:{".utf8.contains($0) }
     }
 
-    /// Returns the paths, relative to the source, that a URI of a playlist in `directory` can mean. The first existing
-    /// one counts. Empty if the URI is not relative.
+    /// Returns the normalized paths, relative to the source, that a URI of a playlist in `directory` can mean.
+    /// The first existing one counts. Empty if the URI is not relative.
     ///
     /// A downloader may have kept the whole URI as the file's name, and ffmpeg neither encodes nor decodes names. A
     /// server decodes the path and drops the query.
@@ -50,7 +50,7 @@ package enum HlsURI {
         }
         // Decoding can make a path absolute.
         return spellings(of: relative).filter { !$0.isEmpty && !$0.contains(0) && $0[0] != UInt8(ascii: "/") }
-            .map { joinedPath(directory, $0) }
+            .map { normalized(joinedPath(directory, $0)) }
     }
 
     /// Returns the files that can hold the key of an `EXT-X-KEY`, relative to the source. The order is that of a
@@ -173,8 +173,13 @@ package enum HlsURI {
 
     // MARK: Paths
 
-    /// Returns the path without `.`, `..` and double slashes. Does not look at the disk.
-    static func normalized(_ path: [UInt8]) -> [UInt8] { isNormal(path) ? path : resolved(path).path }
+    /// Returns the path without `.`, `..` and double slashes (RFC 3986, 5.2.4). Does not look at the disk. A path that
+    /// leads out of the source, or names a directory, is returned as it is.
+    private static func normalized(_ path: [UInt8]) -> [UInt8] {
+        guard !isNormal(path), path.last != UInt8(ascii: "/") else { return path }
+        let (inside, staysInside) = resolved(path)
+        return staysInside ? inside : path
+    }
 
     /// True for most paths: no component is empty or begins with a dot.
     private static func isNormal(_ path: [UInt8]) -> Bool {

@@ -56,7 +56,7 @@ package enum KeyName: Hashable, Sendable {
         guard case .uri(let uri, let directory, let cipher) = self,
             let path = HlsURI.paths(uri, directory: directory).last
         else { return self }
-        return .uri(HlsURI.normalized(path), directory: [], cipher: cipher)
+        return .uri(path, directory: [], cipher: cipher)
     }
 }
 

@@ -91,13 +91,22 @@ struct PlaylistAttributes {
         return false
     }
 
-    /// Returns the parts of a tag's value that may be URIs: the whole value, and its pieces between blanks, quotes,
-    /// commas and equals signs with a `.` or a `/`, unlike numbers and words. Nil if there are too many.
+    /// Returns the parts of a tag's value that may be URIs: the whole value, its pieces between blanks, quotes and
+    /// commas, and the parts of these around equals signs, because a sign may stand before a URI or in its query. Each
+    /// piece has a `.` or a `/`, unlike numbers and words. Nil if there are too many.
     static func tokens(of value: ArraySlice<UInt8>) -> [ArraySlice<UInt8>]? {
         let value = withoutBlanks(value)
-        let pieces = value.split(maxSplits: maximumCount) { " \t\",=".utf8.contains($0) }
-        guard pieces.count <= maximumCount else { return nil }
-        return [value] + pieces.filter { $0 != value && $0.contains { "./".utf8.contains($0) } }
+        var tokens = [value]
+        for piece in value.split(maxSplits: maximumCount, whereSeparator: { " \t\",".utf8.contains($0) }) {
+            let parts = piece.split(separator: UInt8(ascii: "="), maxSplits: maximumCount)
+            let afterFirst = piece.drop { $0 != UInt8(ascii: "=") }.dropFirst()
+            for token in parts + (parts.count > 1 ? [piece, afterFirst] : [])
+            where token != value && token.contains(where: { "./".utf8.contains($0) }) {
+                tokens.append(token)
+            }
+            guard tokens.count <= maximumCount else { return nil }
+        }
+        return tokens
     }
 
     subscript(name: String) -> ArraySlice<UInt8>? { attributes.first { $0.name.elementsEqual(name.utf8) }?.value }
