@@ -12,8 +12,20 @@ build_package() {
     package=$(realpath -- "$package")
 }
 
-# isolate ARGUMENT...: starts the script again in namespaces with which its processes and mounts end.
-isolate() { VAULTFS_ISOLATED=yes exec "${isolated[@]}" "$script" "$@"; }
+# isolate ARGUMENT...: runs the script again in namespaces with which its processes and mounts end, and exits with its code.
+isolate() {
+    local inside code
+    VAULTFS_ISOLATED=yes setpriv --pdeathsig KILL "${isolated[@]}" "$script" "$@" <&0 &
+    inside=$!
+    # unshare(1) blocks SIGINT and SIGTERM, so its child must get them: the script in the namespaces.
+    trap 'pkill -TERM -P "$inside" || true' INT TERM HUP
+    while true; do
+        code=0
+        wait "$inside" || code=$?
+        # A signal ends the wait before the script has ended.
+        kill -0 "$inside" 2>/dev/null || exit "$code"
+    done
+}
 
 # find_toolchain: sets `toolchain` to Swift's directory, whose usr/lib/swift has the runtime.
 find_toolchain() {
