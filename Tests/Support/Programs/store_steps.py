@@ -4,9 +4,10 @@ usage: store_steps.py VAULTFS STORE [--remount COMMAND] [--quick] [--full]
        store_steps.py --list [--quick] [--full]: the names of the steps, for scripts/lib/judge.py
 
 A step of FILES runs in a plain directory of the store and in the mount. What the store lacks must be absent in the mount
-too, with the same errno: the result is then "absent". A step of VAULT is vaultfs's own. --remount: what unmounts and mounts
-the store again. --full: the store is small, and is filled. --quick: only some steps. Other results: "ok", "refused" (init
-says that the store is not fit), "FAILED". The exit code is 1 after a failure. A row without a line for each step has failed.
+too, with the same errno: the result is then "absent". A step of VAULT is vaultfs's own. Nothing runs if the store is not
+mounted. --remount: what unmounts and mounts the store again. --full: the store is small, and is filled. --quick: only some
+steps. Other results: "ok", "refused" (init says that the store is not fit), "FAILED". The exit code is 1 after a failure. A
+row without a line for each step has failed.
 """
 import contextlib
 import errno
@@ -347,6 +348,7 @@ def kill_daemon():
 def remount_store():
     if REMOUNT and os.geteuid() == 0:
         run("bash", "-c", REMOUNT)
+        store_mounted()
 
 
 def manifest():
@@ -556,6 +558,15 @@ def on_mount(step):
     return run_mounted
 
 
+def store_mounted():
+    """Without the store, all steps would pass on the directory below."""
+    with open("/proc/self/mounts", encoding="utf-8") as file:
+        types = [line.split()[2] for line in file if line.split()[1] == STORE]
+    if not types:
+        raise AssertionError("the store is not mounted")
+    return types[-1]
+
+
 def init():
     return run(VAULTFS, "init", "-q", "--scrypt-logn", "10", "--no-recovery-key", "--passfile", PASS, VAULT)
 
@@ -571,7 +582,7 @@ def shown_lacks(works):
 
 def planned():
     """The steps of a row, in their order."""
-    yield from (init, mount)
+    yield from (store_mounted, init, mount)
     yield from (step for step in FILES if not QUICK or step.__name__ in QUICK_FILES)
     yield shown_lacks
     for step in OWN:
@@ -601,7 +612,7 @@ def verdict(step, plain, works):
         result, detail = compared(step, plain)
         works[step.__name__] = result == "ok"
         return result, detail
-    if step in (init, mount):
+    if step in (store_mounted, init, mount):
         found, detail = outcome(step)
     else:
         found, detail = outcome(on_mount(step), *([works] if step is shown_lacks else []))
@@ -625,7 +636,7 @@ def main():
             result, detail = verdict(step, plain, works)
             print(f"{name(step)}\t{result}\t{detail}".replace("\n", " ")[:400], flush=True)
             failures += result == "FAILED"
-            if result == "refused":
+            if result == "refused" or step is store_mounted and result != "ok":
                 break
     finally:
         kill_daemon()
