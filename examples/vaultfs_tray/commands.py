@@ -11,6 +11,7 @@ import shutil
 import string
 import struct
 import subprocess
+import sys
 import termios
 import threading
 import tty
@@ -113,9 +114,22 @@ def init(vault):
     return ["vaultfs", "init", "--json", *PASSPHRASE, vault]
 
 
+def beyond_session():
+    """The beginning of a command whose daemon ends with the user's last session.
+
+    A desktop such as Xfce starts its programs in logind's scope of the session. There a daemon would stay after the
+    logout, with an unlocked vault, and would keep the service manager of the user, and so the keyring. In a scope of
+    that manager it is ended with it.
+    """
+    manager = os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent", "systemd/private")
+    if os.path.exists(manager) and shutil.which("systemd-run"):
+        return ["systemd-run", "--user", "--scope", "--quiet", "--collect"]
+    return []
+
+
 def mount(vault, mountpoint=None, opening=PASSPHRASE):
     """Mounts a vault by its path, or by its label. Without a mountpoint it is that of the last mount."""
-    return ["vaultfs", "mount", *opening, vault, *([mountpoint] if mountpoint else [])]
+    return [*beyond_session(), "vaultfs", "mount", *opening, vault, *([mountpoint] if mountpoint else [])]
 
 
 def unlock(mountpoint, opening=PASSPHRASE):
@@ -187,6 +201,49 @@ def is_enabled(unit):
 def enable(unit, is_on, starts):
     """Enables a unit of this user, or disables it. `starts` is true if that also starts or stops it."""
     return ["systemctl", "--user", "enable" if is_on else "disable", *(["--now"] if starts else []), unit]
+
+
+def config_directory():
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return pathlib.Path(base if base.startswith("/") else os.path.expanduser("~/.config"))
+
+
+class Autostart:
+    """A program that the desktop starts with each session of this user, by a file in its directory autostart."""
+
+    def __init__(self, name, title, *command):
+        self.file = config_directory() / "autostart" / f"{name}.desktop"
+        # The paths come from the installation, so they need no more than quotes.
+        words = " ".join(f'"{word}"' for word in command)
+        self.text = f"[Desktop Entry]\nType=Application\nName={title}\nExec={words}\nTryExec=vaultfs\n"
+
+    def is_on(self):
+        """False also for a file with which a person has switched the program off in the desktop's settings."""
+        try:
+            return re.search(r"^Hidden *= *true", self.file.read_text(errors="replace"), re.MULTILINE) is None
+        except OSError:
+            return False
+
+    def switch(self, is_on):
+        try:
+            if is_on:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                self.file.write_text(self.text)
+            else:
+                self.file.unlink(missing_ok=True)
+        except OSError as error:
+            raise Refusal(f"{short(str(self.file))} cannot be written: {error.strerror}") from error
+
+
+def tray_autostart():
+    """Starts the applet."""
+    return Autostart("vaultfs-tray", "Vaults", os.path.abspath(sys.argv[0]))
+
+
+def mount_autostart():
+    """Mounts vaults at login where the desktop does not start the units itself (session.py)."""
+    session = pathlib.Path(__file__).resolve().parent / "session.py"
+    return Autostart("vaultfs-at-login", "Mount vaults at login", "/usr/bin/python3", str(session))
 
 
 def has_keyring():

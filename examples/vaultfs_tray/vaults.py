@@ -167,7 +167,9 @@ class VaultsWindow(Dialog):
 
 
 class LoginDialog(Dialog):
-    """Check boxes for units of systemd: one mounts a vault of the list, the other locks all vaults."""
+    """Check boxes for what happens at login: a unit of systemd mounts a vault of the list, another one locks all vaults,
+    and the desktop starts the applet.
+    """
 
     def __init__(self, tray, vault):
         super().__init__(f"At login: {shown(vault['label'])}")
@@ -177,6 +179,7 @@ class LoginDialog(Dialog):
         self.add_unit("_Mount this vault at login", commands.mount_unit(vault["label"]), starts=False)
         area.add(sentence("The desktop's keyring opens it then: mount it once with Remember checked."))
         self.add_unit("_Lock all vaults with the screen, and before sleep", commands.AGENT, starts=True)
+        self.add_autostart("_Show your vaults in the panel at login", commands.tray_autostart())
         area.add(self.note)
         area.show_all()
 
@@ -192,11 +195,32 @@ class LoginDialog(Dialog):
 
         def changed(outcome):
             self.set_note(outcome.failure or "")
+            if box.get_active() and not starts and not outcome.failure:
+                self.switch(commands.mount_autostart(), True)
             self.tray.execute(commands.is_enabled(unit), show)
 
         handler = box.connect(
             "toggled", lambda _box: self.tray.execute(commands.enable(unit, box.get_active(), starts), changed))
         self.tray.execute(commands.is_enabled(unit), show)
+
+    def add_autostart(self, label, autostart):
+        """Adds a check box for a program that the desktop starts."""
+        box = Gtk.CheckButton(label=label, use_underline=True, active=autostart.is_on())
+        self.get_content_area().add(box)
+
+        def toggled(_box):
+            self.set_note("")
+            self.switch(autostart, box.get_active())
+            with box.handler_block(handler):
+                box.set_active(autostart.is_on())
+
+        handler = box.connect("toggled", toggled)
+
+    def switch(self, autostart, is_on):
+        try:
+            autostart.switch(is_on)
+        except commands.Refusal as refusal:
+            self.set_note(str(refusal))
 
     def respond(self, _dialog, _response):
         self.destroy()

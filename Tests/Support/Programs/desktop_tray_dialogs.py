@@ -579,7 +579,7 @@ def check_missing_program(tray):
 
 
 def check_login(tray):
-    """Check boxes show and switch units of systemd. A stand-in has a file for each that is enabled."""
+    """Check boxes show and switch units of systemd, for which a stand-in has a file each, and files of the desktop."""
     program = pathlib.Path(home, "bin/systemctl")
     program.write_text("""#!/bin/sh
         cd "$HOME" && for unit in "$@"; do :; done
@@ -592,12 +592,22 @@ def check_login(tray):
     window, closed = shown(vaults.LoginDialog(tray, {"label": "My-1"}))
     boxes = [each for each in tree(window) if isinstance(each, Gtk.CheckButton)]
     until("the states", lambda: all(box.get_sensitive() for box in boxes))
-    assert [box.get_active() for box in boxes] == [False, False]
+    assert [box.get_active() for box in boxes] == [False, False, False]
     save_picture("login")
-    for box, unit in zip(boxes, ("vaultfs@My\\x2d1.service", "vaultfs-agent.service"), strict=True):
+    for box, unit in zip(boxes, ("vaultfs@My\\x2d1.service", "vaultfs-agent.service"), strict=False):
         for is_on in (True, False):
             box.clicked()
             until(f"{unit}", lambda unit=unit, is_on=is_on: pathlib.Path(home, unit).exists() == is_on)
+    autostart = pathlib.Path(home, ".config/autostart")
+    assert [each.name for each in autostart.iterdir()] == ["vaultfs-at-login.desktop"]
+    boxes[2].clicked()
+    assert (autostart / "vaultfs-tray.desktop").read_text().startswith("[Desktop Entry]\n")
+    # As a desktop's settings switch it off.
+    with (autostart / "vaultfs-tray.desktop").open("a") as file:
+        file.write("Hidden=true\n")
+    assert not commands.tray_autostart().is_on()
+    boxes[2].clicked()
+    assert not (autostart / "vaultfs-tray.desktop").exists()
     pathlib.Path(home, "broken").touch()
     boxes[0].clicked()
     until("the reason", lambda: window.note.get_text() == "Failed to enable" and not boxes[0].get_active())

@@ -118,6 +118,35 @@ def check_secrecy():
     assert not commands.has_keyring()
 
 
+def check_scope():
+    """A mount gets a scope of the user's service manager if there is one, so that it does not outlive the last session."""
+    path, runtime = os.environ["PATH"], os.environ.get("XDG_RUNTIME_DIR", "")
+    manager = pathlib.Path(directory, "run/systemd/private")
+    manager.parent.mkdir(parents=True)
+    program = pathlib.Path(directory, "scope/systemd-run")
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    os.environ["PATH"], os.environ["XDG_RUNTIME_DIR"] = f"{program.parent}:{path}", f"{directory}/run"
+    assert commands.mount("/vault")[0] == "vaultfs"
+    manager.touch()
+    assert commands.mount("/vault")[:3] == ["systemd-run", "--user", "--scope"]
+    os.environ["PATH"], os.environ["XDG_RUNTIME_DIR"] = path, runtime
+
+
+def check_autostart():
+    """The desktop's file for a program, which its settings may have switched off."""
+    each = commands.mount_autostart()
+    assert not each.is_on()
+    each.switch(True)
+    assert each.is_on() and os.path.samefile(each.text.split('"')[3], f"{examples}/vaultfs_tray/session.py")
+    with each.file.open("a") as file:
+        file.write("Hidden=true\n")
+    assert not each.is_on()
+    each.switch(False)
+    assert not each.file.exists()
+
+
 def check_units():
     """The unit's name is that of systemd-escape(1), for each label."""
     for label in ("Vault", "My-1 (old)", ".hidden", "ä'\"$x\\y", "a.b:c_d", "%i"):
@@ -260,6 +289,8 @@ check_fields()
 check_suggestion()
 key = check_making(f"{directory}/Letters")
 check_secrecy()
+check_scope()
+check_autostart()
 check_units()
 check_progress()
 check_session()
