@@ -253,9 +253,9 @@ import Testing
             test -x bin/vaultfs-agent
             test -x bin/vaultfs-reader
             test -x bin/vaultfs-tray
-            for module in commands dialogs forms vaults; do test -s share/vaultfs/vaultfs_tray/$module.py; done
+            for module in commands dialogs forms session vaults; do test -s share/vaultfs/vaultfs_tray/$module.py; done
             gzip -t share/man/man1/vaultfs-tray.1.gz
-            grep -q '^Exec=vaultfs-tray$' share/applications/vaultfs-tray.desktop
+            grep -q '^Exec=vaultfs-tray --window$' share/applications/vaultfs-tray.desktop
             test -s share/icons/hicolor/scalable/apps/vaultfs.svg
             python3 -m json.tool share/SiriKali/backends/vaultfs.json >/dev/null
             grep -q '^ExecStart=/usr/bin/vaultfs-agent$' lib/systemd/user/vaultfs-agent.service
