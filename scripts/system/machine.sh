@@ -3,6 +3,9 @@
 package=''
 # The release of Debian that make_debian makes.
 suite=bookworm
+# The sizes of the machine that make_machine makes.
+disk_size=2G
+memory_size=900M
 isolated=(unshare --mount --pid --fork --kill-child --mount-proc --propagation private)
 
 # build_package: sets `package` to a new package, unless an option has set it.
@@ -105,7 +108,7 @@ FailureAction=poweroff
 
 [Service]
 Type=oneshot
-TimeoutStartSec=10min
+TimeoutStartSec=30min
 ExecStart=/bin/bash /root/trial
 UNIT
     cat >"$tree/root/trial" <<'TRIAL'
@@ -120,14 +123,14 @@ mount -t hostfs none /mnt/out -o "$out" || exit
 echo $code >"/mnt/out/$stage.code"
 umount /mnt/out
 TRIAL
-    truncate -s 2G "$work/root"
+    truncate -s "$disk_size" "$work/root"
     mke2fs -q -t ext4 -d "$tree" "$work/root"
 }
 
 # boot_machine STAGE SECONDS: boots the machine of make_machine, whose program runs STAGE, and prints its output. Stops if it
 # fails.
 boot_machine() {
-    HOME=$work TMPDIR=$work/memory timeout -k 5 "$2" "${start_machine[@]}" mem=900M "umid=$1" "ubd0=$work/root" root=/dev/ubda rw \
+    HOME=$work TMPDIR=$work/memory timeout -k 5 "$2" "${start_machine[@]}" "mem=$memory_size" "umid=$1" "ubd0=$work/root" root=/dev/ubda rw \
         init=/lib/systemd/systemd systemd.unit=trial.service panic=-1 con=null con0=null,fd:1 ssl=null \
         "trial.stage=$1" "trial.out=$work/out" </dev/null >"$work/console" 2>&1 || true
     [ ! -e "$work/out/$1" ] || sed 's/^/  /' "$work/out/$1"
