@@ -250,6 +250,8 @@ def choose_folder(name):
     key("Return")
     wait_for_end("Select by Pattern")
     until("the choice", shows(f"{HOME.name} - Thunar", f'"{name}"'))
+    # The window gets the focus back after the dialog.
+    time.sleep(3)
 
 
 def choose(item):
