@@ -194,13 +194,18 @@ class LoginDialog(Dialog):
             box.set_sensitive(True)
 
         def changed(outcome):
-            self.set_note(outcome.failure or "")
-            if box.get_active() and not starts and not outcome.failure:
-                self.switch(commands.mount_autostart(), True)
+            if outcome.failure:
+                self.set_note(outcome.failure)
             self.tray.execute(commands.is_enabled(unit), show)
 
-        handler = box.connect(
-            "toggled", lambda _box: self.tray.execute(commands.enable(unit, box.get_active(), starts), changed))
+        def toggled(_box):
+            self.set_note("")
+            # Some desktops do not start the unit (session.py).
+            if box.get_active() and not starts:
+                self.switch(commands.mount_autostart(), True)
+            self.tray.execute(commands.enable(unit, box.get_active(), starts), changed)
+
+        handler = box.connect("toggled", toggled)
         self.tray.execute(commands.is_enabled(unit), show)
 
     def add_autostart(self, label, autostart):
