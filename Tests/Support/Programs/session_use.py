@@ -75,6 +75,11 @@ def state():
     return ""
 
 
+def units(state):
+    """The units of vaults in this state."""
+    return as_ada("systemctl", "--user", "list-units", "--all", "--no-legend", "--plain", f"--state={state}", "vaultfs@*")
+
+
 def unlocks(passphrase):
     """True if a passphrase opens the vault."""
     return "openedSlots" in as_ada(
@@ -238,7 +243,14 @@ def copy_all(folder, chosen):
     go(folder)
     key("ctrl+a")
     until("the choice", shows(f"{folder.name} - Thunar", chosen))
-    key("ctrl+c")
+    copy_chosen(folder)
+
+
+def copy_chosen(folder):
+    """By the menu: after a dialog, the window may get no keys for some seconds."""
+    press(f"{folder.name} - Thunar", "Edit")
+    press(None, "Copy")
+    time.sleep(2)
 
 
 def choose_folder(name):
@@ -250,8 +262,6 @@ def choose_folder(name):
     key("Return")
     wait_for_end("Select by Pattern")
     until("the choice", shows(f"{HOME.name} - Thunar", f'"{name}"'))
-    # The window gets the focus back after the dialog.
-    time.sleep(3)
 
 
 def choose(item):
@@ -396,9 +406,11 @@ def restore():
     open_vaults()
     choose("Unmount")
     until("the unmount", lambda: not is_mounted())
+    until("the end of the unit", lambda: not units("active,deactivating"))
+    check("an unmount by hand is a failure of the unit", not units("failed"))
     open_files()
     choose_folder("Letters")
-    key("ctrl+c")
+    copy_chosen(HOME)
     go(BACKUP)
     key("ctrl+v")
     until("the copy", lambda: are_equal("Letters", "Backup/Letters"))
