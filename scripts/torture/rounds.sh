@@ -12,12 +12,13 @@ prepare() {
     export XDG_CONFIG_HOME=/dev/null
 }
 
-# make_store KIND DIRECTORY: mounts a file system of its own, which can become full.
+# make_store KIND DIRECTORY: mounts a file system of its own, which can become full. It has room for two logs of 64 MiB, and
+# for 13 files of seven chunks of 1 MiB, as the model has at most, and for the removed ones until a checkpoint.
 make_store() {
     case $1 in
-        tmpfs) mount -t tmpfs -o size=192m,mode=700 none "$2" ;;
+        tmpfs) mount -t tmpfs -o size=320m,mode=700 none "$2" ;;
         ext4)
-            truncate -s 256M "$2.image"
+            truncate -s 384M "$2.image"
             mkfs.ext4 -q -F "$2.image"
             mount -o loop "$2.image" "$2"
             ;;
