@@ -249,6 +249,8 @@ def copy_all(folder, chosen):
 def copy_chosen(folder):
     """By the menu: after a dialog, the window may get no keys for some seconds."""
     press(f"{folder.name} - Thunar", "Edit")
+    # The menu moves to its place.
+    time.sleep(2)
     press(None, "Copy")
     time.sleep(2)
 
