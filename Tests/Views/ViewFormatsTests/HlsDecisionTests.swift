@@ -24,12 +24,14 @@ import Testing
         }
     }
 
-    @Test("An equals sign may stand before a URI of an unknown tag, or in it", arguments: ["", "SRC=", "a=b,SRC="])
+    @Test(
+        "An equals sign may stand before a URI of an unknown tag, or in it",
+        arguments: ["", "SRC=", "a=b=", "a=b,SRC="])
     func equalsSigns(attribute: String) throws {
-        for quote in ["", "\""] {
+        for (quote, name) in [("", "2.ts?t=1"), ("\"", "2.ts?t=1"), ("\"", "2, 3.ts?t=1")] {
             let source = try HlsSource()
-            try source.write(["1.ts", "2.ts?t=1"])
-            let tag = "#EXT-X-FOO:\(attribute)\(quote)2.ts?t=1\(quote)"
+            try source.write(["1.ts", name])
+            let tag = "#EXT-X-FOO:\(attribute)\(quote)\(name)\(quote)"
             try source.write("l.m3u8", playlist(Self.key, segments("1.ts"), tag))
             try source.index.scan()
             // No segment is this file, so it stays encrypted under its key line.

@@ -91,20 +91,30 @@ struct PlaylistAttributes {
         return false
     }
 
-    /// Returns the parts of a tag's value that may be URIs: the whole value, its pieces between blanks, quotes and
-    /// commas, and the parts of these around equals signs, because a sign may stand before a URI or in its query. Each
-    /// piece has a `.` or a `/`, unlike numbers and words. Nil if there are too many.
+    /// Returns the parts of a tag's value that may be URIs: the whole value, its parts between quotes, their pieces
+    /// between blanks and commas, and of each what begins or ends at an equals sign, which may stand before a URI or in
+    /// its query. All have a `.` or a `/`, unlike numbers and words. Nil if there are too many.
     static func tokens(of value: ArraySlice<UInt8>) -> [ArraySlice<UInt8>]? {
         let value = withoutBlanks(value)
+        let isMark = { (byte: UInt8) in "./".utf8.contains(byte) }
         var tokens = [value]
-        for piece in value.split(maxSplits: maximumCount, whereSeparator: { " \t\",".utf8.contains($0) }) {
-            let parts = piece.split(separator: UInt8(ascii: "="), maxSplits: maximumCount)
-            let afterFirst = piece.drop { $0 != UInt8(ascii: "=") }.dropFirst()
-            for token in parts + (parts.count > 1 ? [piece, afterFirst] : [])
-            where token != value && token.contains(where: { "./".utf8.contains($0) }) {
-                tokens.append(token)
+        let parts = value.split(separator: UInt8(ascii: "\""), maxSplits: maximumCount)
+        guard parts.count <= maximumCount else { return nil }
+        for part in parts {
+            let pieces = part.split(maxSplits: maximumCount) { " \t,".utf8.contains($0) }
+            guard pieces.count <= maximumCount else { return nil }
+            for piece in [part] + pieces {
+                // Search for the last mark once, because a hostile value can have millions of equals signs.
+                guard let lastMark = piece.lastIndex(where: isMark) else { continue }
+                var rest = piece
+                while rest.startIndex <= lastMark {
+                    let first = rest.prefix { $0 != UInt8(ascii: "=") }
+                    if rest != value { tokens.append(rest) }
+                    if first.endIndex < rest.endIndex, first.contains(where: isMark) { tokens.append(first) }
+                    guard tokens.count <= maximumCount else { return nil }
+                    rest = rest[first.endIndex...].dropFirst()
+                }
             }
-            guard tokens.count <= maximumCount else { return nil }
         }
         return tokens
     }
