@@ -83,7 +83,8 @@ def make(reader, block):
 def lock_file(reader, block):
     reader.run("vaultfs unmount ~/Private >/dev/null")
     reader.type(block)
-    reader.run("test \"$(cat ~/Private/diary)\" = dear")
+    # The removal reaches the daemon by inotify(7), so a request directly after it can still find the lock.
+    reader.run("timeout 60 bash -c 'until [ \"$(cat ~/Private/diary 2>/dev/null)\" = dear ]; do sleep 0.01; done'")
 
 
 def inbox(reader, block):
