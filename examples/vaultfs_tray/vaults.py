@@ -174,6 +174,7 @@ class LoginDialog(Dialog):
     def __init__(self, tray, vault):
         super().__init__(f"At login: {shown(vault['label'])}")
         self.tray = tray
+        self.is_in_keyring = "--desktop-keyring" in vault.get("options", [])
         self.add_button("_Close", Gtk.ResponseType.CLOSE)
         area = self.get_content_area()
         self.add_unit("_Mount this vault at login", commands.mount_unit(vault["label"]), starts=False)
@@ -187,26 +188,40 @@ class LoginDialog(Dialog):
         """Adds a check box that always shows whether the unit is enabled."""
         box = Gtk.CheckButton(label=label, use_underline=True, sensitive=False)
         self.get_content_area().add(box)
+        toggles = 0
 
         def show(outcome):
             with box.handler_block(handler):
                 box.set_active(outcome.code == 0)
             box.set_sensitive(True)
 
-        def changed(outcome):
-            if outcome.failure:
-                self.set_note(outcome.failure)
-            self.tray.execute(commands.is_enabled(unit), show)
+        def look():
+            number = toggles
+            # After another toggle the answer is old.
+            self.tray.execute(commands.is_enabled(unit), lambda outcome: show(outcome) if number == toggles else None)
 
         def toggled(_box):
+            nonlocal toggles
+            toggles += 1
+            number = toggles
             self.set_note("")
-            # Some desktops do not start the unit (session.py).
             if box.get_active() and not starts:
+                # A failure at login would be in the journal only.
+                if not self.is_in_keyring:
+                    self.set_note("Not remembered yet: until then, its mount at login will fail.")
+                # Some desktops do not start the unit (session.py).
                 self.switch(commands.mount_autostart(), True)
+
+            def changed(outcome):
+                if outcome.failure:
+                    self.set_note(outcome.failure)
+                if number == toggles:
+                    look()
+
             self.tray.execute(commands.enable(unit, box.get_active(), starts), changed)
 
         handler = box.connect("toggled", toggled)
-        self.tray.execute(commands.is_enabled(unit), show)
+        look()
 
     def add_autostart(self, label, autostart):
         """Adds a check box for a program that the desktop starts."""

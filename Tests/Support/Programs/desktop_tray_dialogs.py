@@ -597,7 +597,9 @@ def check_login(tray):
     for box, unit in zip(boxes, ("vaultfs@My\\x2d1.service", "vaultfs-agent.service"), strict=False):
         for is_on in (True, False):
             box.clicked()
-            until(f"{unit}", lambda unit=unit, is_on=is_on: pathlib.Path(home, unit).exists() == is_on)
+            # The box shows the unit's state after each change, so it may follow the file.
+            until(f"{unit}", lambda box=box, unit=unit, is_on=is_on:
+                  pathlib.Path(home, unit).exists() == box.get_active() == is_on)
     autostart = pathlib.Path(home, ".config/autostart")
     assert [each.name for each in autostart.iterdir()] == ["vaultfs-at-login.desktop"]
     boxes[2].clicked()
@@ -608,6 +610,9 @@ def check_login(tray):
     assert not commands.tray_autostart().is_on()
     boxes[2].clicked()
     assert not (autostart / "vaultfs-tray.desktop").exists()
+    boxes[0].clicked()
+    check_note(window.note.get_text(), "Not remembered yet: until then, its mount at login will fail.")
+    boxes[0].clicked()
     pathlib.Path(home, "broken").touch()
     boxes[0].clicked()
     until("the reason", lambda: window.note.get_text() == "Failed to enable" and not boxes[0].get_active())
