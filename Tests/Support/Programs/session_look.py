@@ -3,8 +3,9 @@
 
 REQUEST is a JSON object with `window`, the title of a window, and `name`, that of a control in it. Prints the control's
 middle, as [x, y], or null if the screen does not show it. With `label` it is the field that has this label, and with
-`text` all texts of the window. Without `window`, the control is one of any window, such as a menu. Run it in the
-user's session, anew for each request: the library keeps what it has seen.
+`text` all texts of the window. Without `window`, the control is one of any window, such as a menu. With `copied` it
+is what a file manager has copied, which the X server knows. Run it in the user's session, anew for each request: the
+library keeps what it has seen.
 """
 
 import json
@@ -59,7 +60,17 @@ def text(control):
     return ""
 
 
+def copied():
+    gi.require_version("Gtk", "3.0")
+    from gi.repository import Gdk, Gtk
+    content = Gtk.Clipboard.get(Gdk.SELECTION_CLIPBOARD).wait_for_contents(
+        Gdk.Atom.intern("x-special/gnome-copied-files", False))
+    return content.get_data().decode() if content else ""
+
+
 def answer(request):
+    if "copied" in request:
+        return copied()
     found = [control for window in windows(request.get("window")) for control in below(window)]
     if "text" in request:
         return [line for control in found for line in {control.get_name(), text(control)} if line]

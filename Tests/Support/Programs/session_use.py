@@ -140,10 +140,10 @@ def titles():
 
 # The desktop
 
-def look(**request):
+def look(run=as_ada, **request):
     """The answer of session_look.py, null while the desktop begins or ends."""
     program = pathlib.Path(__file__).parent / "session_look.py"
-    return json.loads(as_ada("timeout", "20", "python3", program, json.dumps(request)) or "null")
+    return json.loads(run("timeout", "20", "python3", program, json.dumps(request)) or "null")
 
 
 def press(window, name):
@@ -243,16 +243,16 @@ def copy_all(folder, chosen):
     go(folder)
     key("ctrl+a")
     until("the choice", shows(f"{folder.name} - Thunar", chosen))
-    copy_chosen(folder)
+    copy_chosen(f"{folder}/")
 
 
-def copy_chosen(folder):
-    """By the menu: after a dialog, the window may get no keys for some seconds."""
-    press(f"{folder.name} - Thunar", "Edit")
-    # The menu moves to its place.
-    time.sleep(2)
-    press(None, "Copy")
-    time.sleep(2)
+def copy_chosen(place):
+    """Copies what is chosen: a file or directory whose path begins with this."""
+    def is_copied():
+        # After a dialog, the window may get no keys for some seconds.
+        key("ctrl+c")
+        return f"file://{place}" in (look(on_screen, copied=True) or "")
+    until("the files to be copied", is_copied)
 
 
 def choose_folder(name):
@@ -412,7 +412,7 @@ def restore():
     check("an unmount by hand is a failure of the unit", not units("failed"))
     open_files()
     choose_folder("Letters")
-    copy_chosen(HOME)
+    copy_chosen(HOME / "Letters")
     go(BACKUP)
     key("ctrl+v")
     until("the copy", lambda: are_equal("Letters", "Backup/Letters"))
