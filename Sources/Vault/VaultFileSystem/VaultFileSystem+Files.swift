@@ -42,8 +42,8 @@ extension VaultFileSystem {
     /// Makes the kernel ask for the size if the open, or the reopening of its descriptor for writing, has cut the file.
     private func invalidateSizeIfCut(_ file: EncryptedFile, _ node: Node) {
         // A read-only store shows the shorter length from the start.
-        guard !store(of: node).isReadOnly, file.parts.lengths.isCutBack.load(ordering: .acquiring),
-            file.parts.lengths.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
+        guard !store(of: node).isReadOnly, file.parts.isCutBack.load(ordering: .acquiring),
+            file.parts.isCutBack.exchange(false, ordering: .acquiringAndReleasing)
         else { return }
         invalidateSize(of: node)
     }

@@ -206,7 +206,7 @@ package final class VaultFileSystem: Sendable {
         try? file?.followed?.follow(status)
         var result = node.isRegularFile ? node.withoutSealing(status) : status
         // Do this last, because a program may write the file while a checkpoint puts earlier changes in place.
-        if let file { result = file.parts.records.log.shownStatus(result) }
+        if let file { result = file.parts.log.shownStatus(result) }
         // Round the log's time to the store's grain (2 s on FAT), so that programs see the time that stays.
         if let grain = store.traits.timeGrain { result.st_mtim.round(to: grain) }
         switch status.st_mode & S_IFMT {

@@ -52,7 +52,7 @@ import Testing
     /// Lets the follower check the store again, as after a second.
     private func look(_ handle: FileHandle) {
         _ = follower.store.foundChanges?.refreshed(isRetry: true)
-        handle.file.parts.lengths.lastCheck.store(0, ordering: .releasing)
+        handle.file.parts.lastCheck.store(0, ordering: .releasing)
     }
 
     @Test("An open file shows overwritten data and its current length, sealed or not", arguments: [false, true])
@@ -85,7 +85,7 @@ import Testing
         defer { follower.release(handle) }
         expect(.noSuchAddressOrDevice) { _ = try follower.seek(handle, from: 1_000_000, toHole: false) }
         try #require(truncate(try vault.backing("file"), 4_000_000) == 0)
-        handle.file.parts.lengths.lastCheck.store(0, ordering: .releasing)
+        handle.file.parts.lastCheck.store(0, ordering: .releasing)
         #expect(try follower.seek(handle, from: 1_000_000, toHole: false) == 1_998_848)
         #expect(try follower.seek(handle, from: 2_500_000, toHole: false) == 2_500_000)
         expect(.ioError) { _ = try read(handle, at: 2_500_000) }

@@ -76,7 +76,7 @@ extension Verifier {
             return layout.chunkCount(ofLength: length)
         }
         let sealed = content.header.length
-        let message = FileLength.wrong(length, expected: sealed)
+        let message = FileParts.wrongLength(length, expected: sealed)
         if length > sealed {
             let isTail = isCompleted || isInConflictCopy(content.object)
             report(

@@ -82,7 +82,7 @@ package final class Completion: Sendable {
             try file.prepareForWriting(evenIfClosed: true)
             _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
             try file.synchronize(dataOnly: true)
-            return file.parts.lengths.isCutBack.load(ordering: .acquiring)
+            return file.parts.isCutBack.load(ordering: .acquiring)
         }
     }
 

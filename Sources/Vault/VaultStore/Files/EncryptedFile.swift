@@ -165,11 +165,11 @@ package final class EncryptedFile: Sendable {
         do throws(StoreError) {
             // Readers on other machines see only what is in place, and the log lacks a time set by a program. Sync the
             // file after the checkpoint, because one that is running already sets such a time only after its own sync.
-            if isLogged && store.isShared || !dataOnly && parts.records.log.hasSetTime {
+            if isLogged && store.isShared || !dataOnly && parts.log.hasSetTime {
                 try store.log.checkpoint(.fsync(fileID))
             }
             try synchronizeBacking(descriptor, dataOnly: dataOnly)
-            let sequence = parts.records.log.lastSequence
+            let sequence = parts.log.lastSequence
             if sequence > 0 { try store.log.synchronize(through: sequence) }
         } catch {
             // fsync(2) reports an error only once for a descriptor, but all handles of the file must report it.
@@ -214,7 +214,7 @@ package final class EncryptedFile: Sendable {
     // MARK: Keys
 
     /// The class whose key wraps the file secret.
-    package var protectionClass: ProtectionClass { parts.records.protectionClass.load(ordering: .acquiring) }
+    package var protectionClass: ProtectionClass { parts.protectionClass.load(ordering: .acquiring) }
 
     /// False from `forgetKeys` until `restoreKeys`.
     package var hasKeys: Bool { parts.hasKeys }
@@ -259,14 +259,14 @@ package final class EncryptedFile: Sendable {
 
 /// The log's view of the file.
 extension EncryptedFile: LoggedFile {
-    var indexMemory: Int { parts.records.log.content.withLock { $0.changes.memory } }
+    var indexMemory: Int { parts.log.content.withLock { $0.changes.memory } }
 
     func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
         try Placement(parts: parts, changes: changes, log: log, writer: writer).run(onFailedSync: countFailedSync)
     }
 
     func drop(through sequence: UInt64) {
-        reportingTime { () throws(StoreError) in try parts.records.log.drop(through: sequence, reader) }
+        reportingTime { () throws(StoreError) in try parts.log.drop(through: sequence, reader) }
         if parts.syncs.hasLostChunks.load(ordering: .acquiring) { _ = store.durability.schedule.addGrown(self) }
     }
 
@@ -277,7 +277,7 @@ extension EncryptedFile: LoggedFile {
     }
 
     func relocate(_ changes: LoggedChanges, to log: Descriptor) {
-        reportingTime { () throws(StoreError) in try parts.records.log.relocate(changes, to: log, reader) }
+        reportingTime { () throws(StoreError) in try parts.log.relocate(changes, to: log, reader) }
         let lost = changes.lostChunks
         if lost.isEmpty { return }
         parts.syncs.hasLostChunks.store(true, ordering: .releasing)
@@ -288,7 +288,7 @@ extension EncryptedFile: LoggedFile {
 
     func abandonIfRemoved() -> Bool {
         guard !isBusy, reader.hasNoName else { return false }
-        parts.records.log.abandon()
+        parts.log.abandon()
         return true
     }
 

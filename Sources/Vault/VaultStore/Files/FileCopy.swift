@@ -17,7 +17,7 @@ package struct FileCopy {
     /// - Parameter onBytes: called with the size of each piece. If it throws, the copy ends.
     /// - Throws: `.damaged` if any chunk does not verify; `.system` with errno; the error of `onBytes`.
     package func run(onBytes: (UInt64) throws(StoreError) -> Void) throws(StoreError) {
-        if source.parts.records.isSparse.load(ordering: .acquiring) {
+        if source.parts.isSparse.load(ordering: .acquiring) {
             try copy.writing.withLock { (writer) throws(StoreError) in
                 try writer.prepare()
                 try writer.markSparse()

@@ -26,9 +26,9 @@ package struct FileOpening {
             adoptLoggedChanges(file)
             if let sealed = Self.missedLength(of: file) {
                 guard store.readsCutFiles else {
-                    throw .damaged(FileLength.wrong(file.length, expected: sealed))
+                    throw .damaged(FileParts.wrongLength(file.length, expected: sealed))
                 }
-                file.parts.lengths.set(sealed)
+                file.parts.length = sealed
             }
             if cutsTornTail { try file.writing.withLock { (writer) throws(StoreError) in try writer.cutTornTail() } }
             return file

@@ -8,40 +8,84 @@ internal import VaultFormat
 /// The parts of an open file for any thread, without the write lock. Each has a lock of its own, or is atomic.
 package final class FileParts: Sendable {
     let store: Store
-    package let records: ChunkRecords
-    package let lengths: FileLength
+    let layout: ChunkLayout
+    let counters: Counters
+    let keys: FileKeys
+    let reader: Descriptor
+    /// The file's name in the block cache.
+    let token: UInt64
+    package let log = FileLog()
     package let syncs: FileSyncs
     package let attributes = BackingAttributes()
+    let changes = ChangeCounter()
+    /// Counts the cuts of the file. After a cut the log forgets the removed records, but older ones are still in place.
+    let cuts = ChangeCounter()
+    /// The header's sparse flag: an all-zero record reads as zeros.
+    let isSparse: Atomic<Bool>
+    /// The header's class, whose key wraps the file secret.
+    let protectionClass: Atomic<ProtectionClass>
+    private let currentID, currentLength, currentAuthenticLength: Atomic<UInt64>
+    /// The length by the backing size, if a read-only store ends the file earlier. Otherwise 0.
+    let storedLength = Atomic<UInt64>(0)
+    /// True since the file was cut to its sealed length, or its torn tail was cut off. The kernel still has the old
+    /// size, because the cut was not a program's request.
+    package let isCutBack = Atomic<Bool>(false)
+    /// Time of the last check for changes by another machine, in milliseconds of CLOCK_MONOTONIC.
+    let lastCheck = Atomic<Int>(0)
     /// Number of open handles of programs. The sealer's reference is not counted.
     package let openHandles = Atomic<Int>(0)
 
     init(store: Store, _ reader: Descriptor, _ header: FileHeader, _ keys: FileKeys, length: UInt64) {
-        self.store = store
-        records = ChunkRecords(header, keys, reader, in: store)
-        lengths = FileLength(length, header)
+        (self.store, layout, counters, token) = (store, store.layout, store.counters, store.makeToken())
+        (self.reader, self.keys) = (reader, keys)
+        isSparse = Atomic(header.isSparse)
+        protectionClass = Atomic(header.protectionClass)
+        currentID = Atomic(header.fileID)
+        currentLength = Atomic(length)
+        currentAuthenticLength = Atomic(header.authenticLength(of: length))
         syncs = FileSyncs(hasUnknownWrites: !header.isSealed)
     }
 
-    var fileID: UInt64 { records.fileID.load(ordering: .acquiring) }
-    var keys: FileKeys { records.keys }
-    var reader: Descriptor { records.reader }
-    /// The file's name in the block cache.
-    var token: UInt64 { records.token }
-    var changes: ChangeCounter { records.changes }
-    var layout: ChunkLayout { store.layout }
+    /// Adopts the current header. Called by the file's writer.
+    func setHeader(_ header: FileHeader) {
+        currentID.store(header.fileID, ordering: .releasing)
+        isSparse.store(header.isSparse, ordering: .releasing)
+        protectionClass.store(header.protectionClass, ordering: .releasing)
+    }
 
-    /// The plaintext length in bytes.
-    var length: UInt64 { lengths.current }
+    /// Changes once at most, before the log has an entry of the file (`replaceSharedID`).
+    var fileID: UInt64 { currentID.load(ordering: .acquiring) }
+
+    /// The plaintext length in bytes: from the backing file's size or, while the log has an exact length, from the log.
+    /// Readers need no lock, but a change needs the file's write lock.
+    var length: UInt64 {
+        get { currentLength.load(ordering: .acquiring) }
+        set { currentLength.store(newValue, ordering: .releasing) }
+    }
 
     /// The length in a sealed header if the backing file is longer, else `.max`. Reads past it are errors.
-    package var authenticLength: UInt64 { lengths.authentic }
+    package internal(set) var authenticLength: UInt64 {
+        get { currentAuthenticLength.load(ordering: .acquiring) }
+        set { currentAuthenticLength.store(newValue, ordering: .releasing) }
+    }
+
+    /// Sets both lengths, the authentic one by a header that was read.
+    func setLength(_ newLength: UInt64, by header: FileHeader) {
+        length = newLength
+        authenticLength = header.authenticLength(of: newLength)
+    }
+
+    /// Returns the reason of an error about a file that is shorter or longer than its sealed header says.
+    package static func wrongLength(_ length: UInt64, expected: UInt64) -> String {
+        "it should be \(expected) bytes long, \(length) are there"
+    }
 
     /// True if the backing file is longer than its sealed header says. The kernel's page cache must not fill in the
     /// rest with zeros.
     package var hasUnsealedTail: Bool { authenticLength < length }
 
     /// True while the log has changes not yet in place.
-    var isLogged: Bool { !records.log.isEmpty }
+    var isLogged: Bool { !log.isEmpty }
 
     /// True while a handle has the file open, so that a close is still to come.
     var isBusy: Bool { openHandles.load(ordering: .acquiring) > 0 }
@@ -59,6 +103,13 @@ package final class FileParts: Sendable {
     }
 }
 
+extension FileHeader {
+    /// The same as `FileParts.authenticLength`, for a file of `length` bytes of plaintext.
+    fileprivate func authenticLength(of length: UInt64) -> UInt64 {
+        isSealed && self.length < length ? self.length : .max
+    }
+}
+
 /// The backing file's attributes, which writes of its header and checkpoints change and restore.
 extension FileParts {
     /// Runs `body`, which writes to the backing file, then restores its attributes. Until then programs see the former
@@ -71,14 +122,14 @@ extension FileParts {
         _ writer: Descriptor, _ before: stat? = nil, _ body: (stat) throws(StoreError) -> Void
     ) throws(StoreError) {
         try attributes.lock.withLock { (_) throws(StoreError) in
-            let before = if let before { before } else { records.log.shownStatus(try writer.status()) }
+            let before = if let before { before } else { log.shownStatus(try writer.status()) }
             let capability = BackingAttributes.capability(of: writer)
             let notify = attributes.onHiddenWrite.current
             notify?((before, nil))
             defer { notify?((before, (try? writer.status()) ?? before)) }
             try body(before)
             // Another thread may have logged a change meanwhile.
-            let shown = records.log.shownStatus(before)
+            let shown = log.shownStatus(before)
             do throws(StoreError) { try BackingAttributes.restore(writer, shown, capability) } catch {
                 // An unlinked file's attributes need not last, and a store that goes by names cannot set them.
                 guard writer.hasNoName else { throw error }
@@ -105,7 +156,7 @@ extension FileParts {
         try others.apply(to: pinned, kind: S_IFREG)
         let isNow = time.tv_nsec == Int(linux_UTIME_NOW)
         let resolved = isNow ? timespec(nanoseconds: UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))) : time
-        if !records.log.setTime(resolved) { try changes.apply(to: pinned, kind: S_IFREG) }
+        if !log.setTime(resolved) { try changes.apply(to: pinned, kind: S_IFREG) }
     }
 
     /// Runs `body`, which reads the backing file's attributes, while neither a seal nor a checkpoint is running,

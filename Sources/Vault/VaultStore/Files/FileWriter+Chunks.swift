@@ -95,7 +95,7 @@ extension FileWriter {
 
     /// Returns true if the log has the file's length. If much was logged with it, makes a checkpoint and returns false.
     private mutating func isLengthLogged() throws(StoreError) -> Bool {
-        guard parts.records.log.hasLength else {
+        guard parts.log.hasLength else {
             growth.lengthIsInPlace()
             return false
         }
@@ -141,7 +141,7 @@ extension FileWriter {
             let (done, error) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
                 let range = range(index)
                 let plaintext = data.slice(range)
-                _ = try parts.records.encrypt(
+                try parts.encrypt(
                     plaintext, first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize),
                     chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
             } finish: { (index, workspace) throws(StoreError) in
@@ -177,7 +177,7 @@ extension FileWriter {
             isWhole
             ? given
             : try assemble(given, at: start, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
-        _ = try parts.records.encrypt(plaintext, first: first, chunks: chunks, workspace)
+        try parts.encrypt(plaintext, first: first, chunks: chunks, workspace)
         let batch = Batch(first: first, plaintext: plaintext, isWhole: isWhole, destiny: piece.destiny)
         try put(batch, length: newLength, workspace)
         return given.count
@@ -186,7 +186,8 @@ extension FileWriter {
     /// Puts a batch at its destination, then lets readers see it.
     private mutating func put(_ batch: Batch, length newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
         let chunks = (batch.plaintext.count + layout.chunkSize - 1) / layout.chunkSize
-        let encrypted = ChunkRecords.encrypted(batch.plaintext.count, chunks: chunks, workspace)
+        let size = batch.plaintext.count + chunks * ChunkLayout.recordOverhead
+        let encrypted = UnsafeRawBufferPointer(workspace.records.slice(..<size))
         try parts.changes.during { () throws(StoreError) in
             try parts.store.counters.storeTime.time { () throws(StoreError) in
                 if batch.destiny == .pastEnd { return try writePastEnd(encrypted, first: batch.first) }
@@ -195,7 +196,7 @@ extension FileWriter {
                     .records, first: batch.first, bodySize: encrypted.count, exactLength: hasLength ? newLength : nil,
                     workspace)
                 growth.logged(
-                    batch.first..<(batch.first + UInt64(chunks)), encrypted.count, as: parts.records.log.lastSequence,
+                    batch.first..<(batch.first + UInt64(chunks)), encrypted.count, as: parts.log.lastSequence,
                     isNew: newLength > length, hasLength: hasLength)
             }
             setLength(newLength)
@@ -277,7 +278,7 @@ extension FileWriter {
             throw error
         }
         parts.syncs.countWrite()
-        parts.records.log.raiseTime()
+        parts.log.raiseTime()
         store.counters.ciphertextBytesWritten.count(encrypted.count)
     }
 
@@ -298,7 +299,7 @@ extension FileWriter {
         try parts.store.log.append(
             entry, undoes: undoes, in: workspace.logEntry, of: file, descriptor,
             reserving: { () throws(StoreError) in try reserve(for: entry) },
-            { [parts, layout] logged, log in parts.records.log.add(logged, in: log, layout) })
+            { [parts, layout] logged, log in parts.log.add(logged, in: log, layout) })
         parts.store.counters.ciphertextBytesWritten.count(bodySize)
     }
 }
@@ -325,7 +326,7 @@ extension FileWriter {
 
     /// Reserves space for records past the end, and for a few that may follow them.
     private mutating func reserveAhead(_ range: Range<UInt64>) throws(StoreError) {
-        let freed = parts.records.log.freedSpace.load(ordering: .acquiring)
+        let freed = parts.log.freedSpace.load(ordering: .acquiring)
         if space.reaches(range.upperBound, freed: freed) { return }
         var end = range.upperBound + max(Self.reservedAhead, 4 * UInt64(range.count))
         do throws(StoreError) { try reserve(range.lowerBound..<end) } catch {

@@ -22,7 +22,7 @@ extension FileWriter {
         } else if parts.isLogged {
             // POSIX: the times change even then. The backing file has ctime, so change it there.
             try? SparseMap(parts: parts).punchPastEnd(descriptor)
-            parts.records.log.raiseTime()
+            parts.log.raiseTime()
         } else {
             try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: length))
         }
@@ -63,10 +63,10 @@ extension FileWriter {
         try unseal()
         // The last record must become a whole one, with its zeros encrypted, before records can follow it.
         try writeZeros(oldLength..<chunkEnd, workspace)
-        if parts.records.log.hasMostHoles { try putEverythingInPlace() }
-        if !parts.records.log.hasLength { try beginGrowth() }
+        if parts.log.hasMostHoles { try putEverythingInPlace() }
+        if !parts.log.hasLength { try beginGrowth() }
         try parts.changes.during { () throws(StoreError) in
-            if parts.records.log.hasLength {
+            if parts.log.hasLength {
                 try append(
                     .hole, first: layout.chunkCount(ofLength: length), end: layout.chunkCount(ofLength: holeEnd),
                     exactLength: holeEnd, workspace)
@@ -75,7 +75,7 @@ extension FileWriter {
                 try cutFragment()
                 try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: holeEnd))
                 parts.syncs.countWrite()
-                parts.records.log.raiseTime()
+                parts.log.raiseTime()
             }
             setLength(holeEnd)
         }
@@ -121,9 +121,9 @@ extension FileWriter {
         let rest = try readRest(of: newLength, workspace)
         try unseal(floor: newLength)
         try parts.changes.during { () throws(StoreError) in
-            try parts.records.cuts.during { () throws(StoreError) in
+            try parts.cuts.during { () throws(StoreError) in
                 if let rest {
-                    let encrypted = try parts.records.encrypt(rest, first: last, chunks: 1, workspace)
+                    let encrypted = try parts.encrypt(rest, first: last, chunks: 1, workspace)
                     try append(
                         .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes,
                         workspace)
@@ -161,7 +161,7 @@ extension FileWriter {
     mutating func cutTornTail() throws(StoreError) {
         let before = length
         try cutTail()
-        if length < before { parts.lengths.isCutBack.store(true, ordering: .releasing) }
+        if length < before { parts.isCutBack.store(true, ordering: .releasing) }
         // Sync, because the vault's end will count as clean, so the file will not be checked again.
         if !store.isReadOnly, !header.isSealed { try parts.reader.synchronize(dataOnly: true) }
     }
@@ -189,9 +189,9 @@ extension FileWriter {
     mutating func cutBack() throws(StoreError) {
         let sealedLength = header.length
         if try isRecordLonger(thanFor: sealedLength) {
-            parts.lengths.setAuthentic(.max)
+            parts.authenticLength = .max
             do throws(StoreError) { return try shrink(to: sealedLength, try Workspace(layout: layout)) } catch {
-                parts.lengths.setAuthentic(sealedLength)
+                parts.authenticLength = sealedLength
                 // Keep a record that does not verify, so that reading it stays an error.
                 guard case .damaged = error else { throw error }
             }
@@ -199,7 +199,7 @@ extension FileWriter {
         try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: sealedLength))
         parts.syncs.countWrite()
         applyCut(to: sealedLength, layout.chunkIndex(ofPlaintextOffset: sealedLength))
-        parts.lengths.setAuthentic(.max)
+        parts.authenticLength = .max
     }
 
     /// True if the last record of a sealed length is still a longer one. A cut must replace it by the short one.
@@ -214,9 +214,9 @@ extension FileWriter {
 
     /// Ends the file at the sealed length in a read-only store, whatever the backing file has after it.
     private mutating func readNoFurther() {
-        parts.lengths.stored.store(length, ordering: .releasing)
+        parts.storedLength.store(length, ordering: .releasing)
         applyCut(to: header.length, layout.chunkIndex(ofPlaintextOffset: header.length))
-        parts.lengths.setAuthentic(.max)
+        parts.authenticLength = .max
     }
 }
 
@@ -227,7 +227,7 @@ extension FileWriter {
         let inside = range.clamped(to: 0..<length)
         if !inside.isEmpty { return try punch(inside, workspace) }
         try SparseMap(parts: parts).punchPastEnd(descriptor)
-        parts.records.log.raiseTime()
+        parts.log.raiseTime()
     }
 
     mutating func zeroRange(_ range: Range<UInt64>, keepsSize: Bool, _ workspace: Workspace) throws(StoreError) {
@@ -243,7 +243,7 @@ extension FileWriter {
     mutating func allocate(_ range: Range<UInt64>, keepsSize: Bool, _ workspace: Workspace) throws(StoreError) {
         try prepare()
         try reserve(range, keepsSize: keepsSize, workspace)
-        parts.records.log.raiseTime()
+        parts.log.raiseTime()
     }
 
     private mutating func reserve(
@@ -277,11 +277,11 @@ extension FileWriter {
         }
         try SparseMap(parts: parts).punchPastEnd(descriptor)
         try markSparse()
-        if parts.records.log.hasMostHoles { try putEverythingInPlace() }
+        if parts.log.hasMostHoles { try putEverythingInPlace() }
         // The hole may remove the file's last record, so the log must have the length.
         let isEnd = parts.isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try parts.changes.during { () throws(StoreError) in
-            let exactLength = isEnd || parts.records.log.hasLength ? parts.length : nil
+            let exactLength = isEnd || parts.log.hasLength ? parts.length : nil
             try append(.hole, first: firstWhole, end: endWhole, exactLength: exactLength, workspace)
             parts.store.cache.removeAll(file: parts.token, from: firstWhole)
         }

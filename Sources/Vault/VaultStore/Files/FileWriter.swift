@@ -104,7 +104,7 @@ struct FileWriter: ~Copyable {
         case .unsealed where header.isSealed: phase = .sealed
         case .reading, .sealed, .unsealed: break
         }
-        parts.records.setHeader(header)
+        parts.setHeader(header)
     }
 
     /// Opens the file for writing, unless it is open. The first writer of a file that is longer than sealed cuts it
@@ -124,7 +124,7 @@ struct FileWriter: ~Copyable {
             if writer.parts.hasUnsealedTail {
                 try FileTail(of: writer.parts, from: writer.parts.authenticLength).keep()
                 try writer.cutBack()
-                writer.parts.lengths.isCutBack.store(true, ordering: .releasing)
+                writer.parts.isCutBack.store(true, ordering: .releasing)
             }
             if writer.header.isLinked { try writer.replaceSharedID() }
             writer.open(writer.descriptor)
@@ -174,7 +174,7 @@ struct FileWriter: ~Copyable {
             $0.isSealed = false
             $0.length = durable
         }
-        parts.lengths.setAuthentic(.max)
+        parts.authenticLength = .max
     }
 
     /// Makes the header authenticate the length. The log has nothing of the file, and everything is durable, or the
@@ -235,7 +235,7 @@ struct FileWriter: ~Copyable {
     /// - Parameter seals: the header's seal counter before the sync, which does not cover a length awaited since a
     ///   later seal.
     mutating func writeDurableLength(ifStill seals: UInt64) throws(StoreError) {
-        guard let durable = awaitedLength, header.sealCounter == seals, parts.hasKeys, !parts.records.log.hasLength,
+        guard let durable = awaitedLength, header.sealCounter == seals, parts.hasKeys, !parts.log.hasLength,
             durable > header.length
         else { return }
         try store.admitChange()
@@ -293,9 +293,9 @@ struct FileWriter: ~Copyable {
         if newLength == length { return }
         precondition(!header.isSealed || newLength == header.length, "a file is unsealed before its length changes")
         lengthChanges += 1
-        parts.lengths.set(newLength)
+        parts.length = newLength
         let grown = Int64(clamping: newLength) - Int64(clamping: header.length)
-        if grown >= Self.mostUnproven, case .unsealed(nil) = phase, !parts.records.log.hasLength,
+        if grown >= Self.mostUnproven, case .unsealed(nil) = phase, !parts.log.hasLength,
             store.durability.schedule.addGrown(file)
         {
             awaitedLength = newLength - newLength % UInt64(layout.chunkSize)

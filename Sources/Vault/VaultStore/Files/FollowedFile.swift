@@ -39,9 +39,9 @@ package struct FollowedFile {
         return try Self.retryingDamage(in: store, reader: parts.reader) { () throws(StoreError) in
             let (now, isRetry) = (monotonicMilliseconds(), tries > 0)
             tries += 1
-            if isRetry || now - parts.lengths.lastCheck.load(ordering: .acquiring) >= Self.checkInterval {
+            if isRetry || now - parts.lastCheck.load(ordering: .acquiring) >= Self.checkInterval {
                 try follow(try parts.reader.status(), isRetry: isRetry)
-                parts.lengths.lastCheck.store(now, ordering: .releasing)
+                parts.lastCheck.store(now, ordering: .releasing)
             }
             return try body()
         }
@@ -98,10 +98,10 @@ extension FileWriter {
         let newLength = layout.plaintextLength(ofBackingSize: UInt64(max(0, status.st_size)))
         let isCut = header.isSealed && newLength < header.length
         if isCut, found?.files[parts.fileID]?.exactLength == nil {
-            throw .damaged(FileLength.wrong(newLength, expected: header.length))
+            throw .damaged(FileParts.wrongLength(newLength, expected: header.length))
         }
-        parts.lengths.set(newLength, by: header)
-        parts.records.setHeader(header)
+        parts.setLength(newLength, by: header)
+        parts.setHeader(header)
         if let found { adopt(found, UInt64(clamping: status.st_size), &header) }
         follow(header, now)
     }
@@ -121,12 +121,12 @@ extension FileWriter {
         if !store.followsWriter, found.files[parts.fileID]?.outdated(sealCounter) ?? 0 > 0 {
             store.faults.add(.foundLog, LogRecovery.outdated)
         }
-        parts.records.log.adopt(changes, in: found.log)
+        parts.log.adopt(changes, in: found.log)
         if changes.isEmpty { return }
         let length = changes.length(backingSize, layout)
         if changes.unseal(header, layout) { header.isSealed = false }
         header.keepLost(changes, length, layout)
-        parts.lengths.set(length, by: header)
-        if !changes.holes.isEmpty { parts.records.isSparse.store(true, ordering: .releasing) }
+        parts.setLength(length, by: header)
+        if !changes.holes.isEmpty { parts.isSparse.store(true, ordering: .releasing) }
     }
 }

@@ -24,7 +24,7 @@ struct Placement {
         try parts.keepingAttributes(writer, before) { (_) throws(StoreError) in
             // First sync the header, which no longer authenticates the former length.
             if changes.mayFreeSpace {
-                parts.records.log.freedSpace.add(1, ordering: .acquiringAndReleasing)
+                parts.log.freedSpace.add(1, ordering: .acquiringAndReleasing)
                 if parts.syncs.failures.load(ordering: .acquiring) > 0 { try parts.syncs.rewriteHeader(writer) }
                 do throws(StoreError) { try writer.synchronize(dataOnly: true) } catch {
                     onFailedSync()

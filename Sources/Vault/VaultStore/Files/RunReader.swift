@@ -19,13 +19,13 @@ struct RunReader {
         _ first: UInt64, _ run: Int, _ skipped: Int, _ destination: UnsafeMutableRawBufferPointer, _ seen: UInt64?,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        let (started, cuts) = (parts.changes.value, parts.records.cuts.value)
+        let (started, cuts) = (parts.changes.value, parts.cuts.value)
         let length = parts.length
         let lastSize = layout.plaintextSize(ofChunk: first + UInt64(run - 1), length: length)
         guard lastSize > 0, skipped + destination.count <= (run - 1) * layout.chunkSize + lastSize else { return false }
         let size = (run - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
         let records = workspace.records.slice(..<size)
-        if try parts.records.read(first, into: records) < size && !parts.isLogged,
+        if try parts.readRecords(first, into: records) < size && !parts.isLogged,
             parts.changes.value != started || ChangeCounter.isChanging(started)
         {
             return false
@@ -57,7 +57,7 @@ struct RunReader {
             recordStart = recordEnd
         }
         // After a cut the log forgets records, so this may have read one in place that was replaced long before.
-        return parts.records.cuts.value == cuts && !ChangeCounter.isChanging(cuts)
+        return parts.cuts.value == cuts && !ChangeCounter.isChanging(cuts)
     }
 
     private func remember(_ first: UInt64, _ plaintext: UnsafeRawBufferPointer, _ seen: UInt64) {
@@ -93,8 +93,8 @@ struct RunReader {
     func decryptStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        try parts.records.decrypt(
-            parts.records.read(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
+        try parts.decrypt(
+            parts.readRecord(chunk, size: piece.count, workspace), first: chunk, into: piece, workspace.cipher) == 1
     }
 
     /// Finds the plaintext of an unverified record elsewhere. Returns false if a writer is running.
@@ -102,7 +102,7 @@ struct RunReader {
         for record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, started: UInt64,
         _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        if parts.records.isSparse.load(ordering: .acquiring), record.allSatisfy({ $0 == 0 }) {
+        if parts.isSparse.load(ordering: .acquiring), record.allSatisfy({ $0 == 0 }) {
             piece.fill(with: 0)
             return true
         }
@@ -126,11 +126,11 @@ struct RunReader {
         let sealed = record.slice(..<(n + ChunkLayout.recordOverhead))
         // Reads end at the sealed length, so the rest is never returned.
         piece.slice(n...).fill(with: 0)
-        if parts.records.isSparse.load(ordering: .acquiring), sealed.allSatisfy({ $0 == 0 }) {
+        if parts.isSparse.load(ordering: .acquiring), sealed.allSatisfy({ $0 == 0 }) {
             piece.fill(with: 0)
             return true
         }
-        return try parts.records.decrypt(sealed, first: chunk, into: piece.slice(..<n), workspace.cipher) == 1
+        return try parts.decrypt(sealed, first: chunk, into: piece.slice(..<n), workspace.cipher) == 1
     }
 
     /// Decrypts the last chunk of a file that a read-only store ends at its sealed length (FileFormat, Store-3). Its
@@ -139,7 +139,7 @@ struct RunReader {
     private func decryptAsStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        let stored = parts.lengths.stored.load(ordering: .acquiring)
+        let stored = parts.storedLength.load(ordering: .acquiring)
         guard stored > parts.length, layout.partialChunk(of: parts.length) == chunk else { return false }
         let whole = workspace.edge.slice(..<layout.plaintextSize(ofChunk: chunk, length: stored))
         guard whole.count > piece.count, try decryptStored(chunk, into: whole, workspace) else { return false }
@@ -160,7 +160,7 @@ struct RunReader {
         }
         store.counters.cacheMisses.count()
         let n = layout.plaintextSize(ofChunk: chunk, length: parts.length)
-        let record = try parts.records.read(chunk, size: n, workspace)
+        let record = try parts.readRecord(chunk, size: n, workspace)
         let edge = workspace.edge.slice(..<n)
         try parts.countingDamage { () throws(StoreError) in
             guard

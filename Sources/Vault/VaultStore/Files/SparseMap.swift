@@ -13,8 +13,8 @@ struct SparseMap {
 
     /// True if the file is sparse and the record of a chunk with `size` bytes of plaintext is all zero.
     func isHole(_ chunk: UInt64, size: Int, _ workspace: Workspace) throws(StoreError) -> Bool {
-        guard parts.records.isSparse.load(ordering: .acquiring) else { return false }
-        return try parts.records.read(chunk, size: size, workspace).allSatisfy { $0 == 0 }
+        guard parts.isSparse.load(ordering: .acquiring) else { return false }
+        return try parts.readRecord(chunk, size: size, workspace).allSatisfy { $0 == 0 }
     }
 
     /// Makes a hole of chunks in the backing file. Its size stays.
@@ -45,7 +45,7 @@ struct SparseMap {
     func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
         let length = parts.length
         guard plaintextOffset < length else { return nil }
-        guard parts.records.isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
+        guard parts.isSparse.load(ordering: .acquiring) else { return toHole ? length : plaintextOffset }
         if parts.isLogged {
             // Only the store knows where its holes are.
             if parts.store.isReadOnly { return toHole ? length : plaintextOffset }

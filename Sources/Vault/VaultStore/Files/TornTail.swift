@@ -20,7 +20,7 @@ struct TornTail {
             let lastSize = layout.plaintextSize(ofChunk: end - 1, length: length)
             let size = Int(end - 1 - chunk) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
             let records = workspace.records.slice(..<size)
-            try parts.records.read(chunk, into: records)
+            try parts.readRecords(chunk, into: records)
             var torn: UInt64?
             let plaintext = workspace.assembly.slice(..<(size - Int(end - chunk) * ChunkLayout.recordOverhead))
             _ = try workspace.scan(

@@ -42,7 +42,7 @@ import VaultFormat
     @Test("written → logged: RedoLog.append")
     func logged() throws {
         #expect(try calls { try overwrite() } == ["write vaultfs.log"])
-        #expect(file.isLogged && store.log.durableSequence < file.parts.records.log.lastSequence)
+        #expect(file.isLogged && store.log.durableSequence < file.parts.log.lastSequence)
     }
 
     @Test("written → in place: EncryptedFile.writePastEnd")
@@ -55,7 +55,7 @@ import VaultFormat
     @Test("logged → durable in the log: RedoLog.synchronize")
     func durableInTheLog() throws {
         try overwrite()
-        let sequence = file.parts.records.log.lastSequence
+        let sequence = file.parts.log.lastSequence
         #expect(try calls { try store.log.synchronize(through: sequence) } == ["synchronize vaultfs.log"])
         #expect(store.log.durableSequence == sequence && file.isLogged)
         #expect(try calls { try store.log.synchronize(through: sequence) }.isEmpty)
@@ -102,9 +102,9 @@ import VaultFormat
     func renewed() throws {
         try overwrite()
         store.log.fail(.system(.ioError))
-        #expect(throws: StoreError.self) { try store.log.synchronize(through: file.parts.records.log.lastSequence) }
+        #expect(throws: StoreError.self) { try store.log.synchronize(through: file.parts.log.lastSequence) }
         try store.log.renewIfNeeded()
-        #expect(file.isLogged && store.log.durableSequence == file.parts.records.log.lastSequence)
+        #expect(file.isLogged && store.log.durableSequence == file.parts.log.lastSequence)
         #expect(try file.contents()[Self.c..<(2 * Self.c)] == pattern(Self.c, seed: 9)[...])
     }
 

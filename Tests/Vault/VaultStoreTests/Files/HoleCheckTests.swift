@@ -58,7 +58,7 @@ import Testing
         let file = try vault.reopen(in: try vault.open())
         if isLogged { try file.put(pattern(500), at: 4000) }
         try #require(file.isLogged == isLogged)
-        let status = { try file.parts.records.log.shownStatus(file.reader.status()) }
+        let status = { try file.parts.log.shownStatus(file.reader.status()) }
         let before = try status()
         awaitTick()
         if punches {

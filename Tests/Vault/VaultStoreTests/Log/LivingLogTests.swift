@@ -250,7 +250,7 @@ import VaultFormat
         try CallWatcher.watch(place.vault.path, includesAttributes: true, answer) {
             for reason in [CheckpointReason.fsync(file.fileID), .sync, .change(place.files[0].fileID)] {
                 try file.put(pattern(LogPlace.c, seed: 45), at: 2 * LogPlace.c)
-                _ = file.parts.records.log.setTime(timespec(tv_sec: 1, tv_nsec: 0))
+                _ = file.parts.log.setTime(timespec(tv_sec: 1, tv_nsec: 0))
                 try place.store.log.checkpoint(reason)
                 #expect(!file.isLogged)
             }

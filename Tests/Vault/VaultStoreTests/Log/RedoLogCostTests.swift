@@ -36,7 +36,7 @@ import Testing
             let range = (chunk * Self.c)..<((chunk + 1) * Self.c)
             try file.punchHole(UInt64(range.lowerBound)..<UInt64(range.upperBound), workspace: workspace)
             expected.replaceSubrange(range, with: [UInt8](repeating: 0, count: Self.c))
-            #expect(file.parts.records.log.content.withLock { $0.changes.holes.count } <= 256)
+            #expect(file.parts.log.content.withLock { $0.changes.holes.count } <= 256)
         }
         #expect(try file.contents() == expected)
         #expect(try vault.reopen(in: try vault.open()).contents() == expected)

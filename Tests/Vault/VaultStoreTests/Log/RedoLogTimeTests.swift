@@ -28,7 +28,7 @@ import Testing
         #expect(futimens(file.reader.fd, past) == 0)
         try file.put([1], at: 0)
         let backing = try file.reader.status()
-        let shown = file.parts.records.log.shownStatus(backing).st_mtim
+        let shown = file.parts.log.shownStatus(backing).st_mtim
         #expect(backing.st_mtim.tv_sec == 1000 && shown.tv_sec > 1_000_000)
         try store.log.checkpoint(.due)
         let after = try file.reader.status().st_mtim
@@ -38,7 +38,7 @@ import Testing
     /// Returns the backing file's modification time, and the one shown to programs, in seconds.
     private func modified(_ file: EncryptedFile) throws -> [Int] {
         let backing = try file.reader.status()
-        return [backing.st_mtim.tv_sec, file.parts.records.log.shownStatus(backing).st_mtim.tv_sec]
+        return [backing.st_mtim.tv_sec, file.parts.log.shownStatus(backing).st_mtim.tv_sec]
     }
 
     private func changes(modified seconds: Int) -> AttributeChanges {
@@ -141,7 +141,7 @@ import Testing
             awaitTick()
             // The call sets the current length again.
             try? file.setLength(UInt64(Self.c), workspace: Workspace(layout: store.layout))
-            shown.withLock { $0 = (try? file.reader.status()).map { file.parts.records.log.shownStatus($0).st_mtim } }
+            shown.withLock { $0 = (try? file.reader.status()).map { file.parts.log.shownStatus($0).st_mtim } }
             return 0
         }
         try CallWatcher.watch(vault.path, answer) { try store.log.checkpoint(.due) }
