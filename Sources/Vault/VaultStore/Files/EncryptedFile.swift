@@ -146,11 +146,15 @@ package final class EncryptedFile: Sendable {
         try writing.withLock { (writer) throws(StoreError) in try writer.markLinked() }
     }
 
-    /// Writes at the end of a file that ends with a whole chunk.
+    /// Writes plaintext completely.
     /// - Throws: as `write`.
-    func writeAtEnd(_ bytes: UnsafeRawBufferPointer, _ workspace: Workspace) throws(StoreError) {
+    func writeAll(
+        _ bytes: UnsafeRawBufferPointer, at plaintextOffset: UInt64, _ workspace: Workspace
+    ) throws(StoreError) {
         var done = 0
-        while done < bytes.count { done += try write(bytes.slice(done...), at: length, workspace: workspace) }
+        while done < bytes.count {
+            done += try write(bytes.slice(done...), at: plaintextOffset + UInt64(done), workspace: workspace)
+        }
     }
 
     // MARK: Syncs and seals

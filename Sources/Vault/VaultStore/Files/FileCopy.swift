@@ -65,13 +65,13 @@ package struct FileCopy {
             if piece[position..<end].allSatisfy({ $0 == 0 }),
                 try SparseMap(parts: source.parts).isHole(chunk, size: end - position, workspace)
             {
-                try copy.writeAtEnd(piece.slice(start..<position), workspace)
+                try copy.writeAll(piece.slice(start..<position), at: offset + UInt64(start), workspace)
                 try skip(to: offset + UInt64(end))
                 start = end
             }
             position = end
         }
-        try copy.writeAtEnd(piece.slice(start...), workspace)
+        try copy.writeAll(piece.slice(start...), at: offset + UInt64(start), workspace)
     }
 
     /// Extends the copy, which ends with a whole chunk, by a hole up to `newLength`.

@@ -154,7 +154,8 @@ package struct LostAndFound {
             while file.length < size {
                 let count = try reader.read(at: file.length, into: workspace.reply)
                 if count == 0 { return }
-                try file.writeAtEnd(UnsafeRawBufferPointer(workspace.reply.slice(..<count)), workspace)
+                try file.writeAll(
+                    UnsafeRawBufferPointer(workspace.reply.slice(..<count)), at: file.length, workspace)
             }
         }
     }
@@ -175,7 +176,7 @@ package struct LostAndFound {
     func keep(_ bytes: [UInt8], as name: [UInt8]) throws(StoreError) {
         try makeFile(name) { (file) throws(StoreError) in
             let workspace = try Workspace(layout: store.layout)
-            try bytes.withBytes { (bytes) throws(StoreError) in try file.writeAtEnd(bytes, workspace) }
+            try bytes.withBytes { (bytes) throws(StoreError) in try file.writeAll(bytes, at: 0, workspace) }
         }
     }
 
