@@ -60,8 +60,8 @@ struct FileTail {
     /// Returns the first chunk after this one with data in the store. Skips holes, which may have any size.
     private func nextData(after chunk: UInt64) throws(StoreError) -> UInt64? {
         do throws(StoreError) {
-            let data = try SparseMap(parts: parts).offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA)
-            return data.map { ($0 - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize) }
+            let map = SparseMap(parts: parts)
+            return try map.offset(layout.recordOffset(ofChunk: chunk + 1), linux_SEEK_DATA).map(map.chunk)
         } catch .system(.invalidArgument) {
             return chunk + 1
         }

@@ -274,7 +274,7 @@ extension FileWriter {
             // Only bytes past the old end were written. Remove them again.
             _ = try? descriptor.truncate(to: start)
             // The cut also frees space allocated for more.
-            space.free()
+            space.end = 0
             throw error
         }
         parts.syncs.countWrite()
@@ -327,24 +327,19 @@ extension FileWriter {
     /// Reserves space for records past the end, and for a few that may follow them.
     private mutating func reserveAhead(_ range: Range<UInt64>) throws(StoreError) {
         let freed = parts.log.freedSpace.load(ordering: .acquiring)
-        if space.reaches(range.upperBound, freed: freed) { return }
+        if range.upperBound <= space.end && freed == space.freed { return }
         var end = range.upperBound + max(Self.reservedAhead, 4 * UInt64(range.count))
         do throws(StoreError) { try reserve(range.lowerBound..<end) } catch {
             end = range.upperBound
             try reserve(range)
         }
-        space.allocated(upTo: end, freed: freed)
+        (space.end, space.freed) = (end, freed)
     }
 
-    /// Reserves space for records. KEEP_SIZE: the length stays.
+    /// Reserves space for records.
     /// - Throws: `ENOSPC`, `EDQUOT`, `EFBIG`.
     private func reserve(_ range: Range<UInt64>) throws(StoreError) {
-        do throws(StoreError) {
-            try retrying {
-                linux_fallocate(
-                    descriptor.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count))
-            }
-        } catch {
+        do throws(StoreError) { try descriptor.allocate(range) } catch {
             if error.isNoSpace || error == .system(.fileTooLarge) { throw error }
             // A store without fallocate(2) cannot promise space. The log then keeps the chunk whole.
             try admitSize(range.upperBound)

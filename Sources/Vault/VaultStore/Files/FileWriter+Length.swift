@@ -148,7 +148,7 @@ extension FileWriter {
         setLength(newLength)
         awaitedLength = awaitedLength.map { min($0, newLength) }
         // The checkpoint frees what is past the end, and makes the tail durable.
-        space.free()
+        space.end = 0
         growth.restart(layout.partialChunk(of: newLength))
         store.cache.removeAll(file: parts.token, from: last)
     }
@@ -252,11 +252,8 @@ extension FileWriter {
         guard range.upperBound <= Self.largestLength else { throw .system(.fileTooLarge) }
         let start = layout.recordOffset(ofChunk: layout.chunkIndex(ofPlaintextOffset: range.lowerBound))
         let end = layout.backingSize(ofPlaintextLength: range.upperBound)
-        try retrying {
-            linux_fallocate(
-                descriptor.fd, linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(max(end, start + 1) - start))
-        }
-        if range.upperBound > length { space.allocatedAhead() }
+        try descriptor.allocate(start..<max(end, start + 1))
+        if range.upperBound > length { space.isAhead = true }
         if keepsSize || range.upperBound <= length { return }
         try grow(workspace) { (writer) throws(StoreError) in try writer.extend(to: range.upperBound, workspace) }
     }

@@ -205,7 +205,7 @@ struct FileWriter: ~Copyable {
             // Free the space allocated for more.
             let size = UInt64(clamping: before.st_size)
             if space.end > size && !space.isAhead { try writer.truncate(to: size) }
-            space.free()
+            space.end = 0
             try seal()
             store.counters.filesSealed.count()
         }

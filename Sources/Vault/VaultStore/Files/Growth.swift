@@ -100,19 +100,10 @@ struct Growth {
 
 /// Space of the backing file, allocated for later records.
 struct AllocatedSpace {
-    /// Backing offset of its end.
-    private(set) var end: UInt64 = 0
+    /// Backing offset of its end. 0 once it was freed, or will be.
+    var end: UInt64 = 0
     /// The value of `FileLog.freedSpace` at the allocation.
-    private var freed = 0
+    var freed = 0
     /// True if a program has allocated space after the end, which stays.
-    private(set) var isAhead = false
-
-    func reaches(_ offset: UInt64, freed: Int) -> Bool { offset <= end && freed == self.freed }
-
-    mutating func allocated(upTo end: UInt64, freed: Int) { (self.end, self.freed) = (end, freed) }
-
-    mutating func allocatedAhead() { isAhead = true }
-
-    /// Forgets the space, which was freed or will be.
-    mutating func free() { end = 0 }
+    var isAhead = false
 }

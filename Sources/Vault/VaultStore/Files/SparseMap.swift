@@ -22,10 +22,7 @@ struct SparseMap {
         let start = layout.recordOffset(ofChunk: chunks.lowerBound)
         let end = min(layout.recordOffset(ofChunk: chunks.upperBound), UInt64(clamping: try writer.status().st_size))
         guard start < end else { return }
-        try retrying {
-            linux_fallocate(
-                writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, Int64(start), Int64(end - start))
-        }
+        try writer.allocate(start..<end, flags: linux_FALLOC_FL_PUNCH_HOLE)
     }
 
     /// Makes a hole of one byte past the end, which changes only the times. Throws `EOPNOTSUPP` in a store without
@@ -34,14 +31,15 @@ struct SparseMap {
         // A checkpoint holds this lock while it writes. Otherwise it could lengthen the file after its size was read
         // here, and the hole would hit a record.
         try parts.attributes.lock.withLock { (_) throws(StoreError) in
-            let end = Int64(try writer.status().st_size)
-            try retrying {
-                linux_fallocate(writer.fd, linux_FALLOC_FL_PUNCH_HOLE | linux_FALLOC_FL_KEEP_SIZE, end, 1)
-            }
+            let end = UInt64(clamping: try writer.status().st_size)
+            try writer.allocate(end..<(end + 1), flags: linux_FALLOC_FL_PUNCH_HOLE)
         }
     }
 
     /// Does `EncryptedFile.seek`.
+    ///
+    /// Everything past the length in a sealed header is data, because a program that skips holes must read there and
+    /// get `EIO`. With a hole or ENXIO it would make a longer file, as stat(2) shows it, without an error.
     func seek(from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64? {
         let length = parts.length
         guard plaintextOffset < length else { return nil }
@@ -51,18 +49,6 @@ struct SparseMap {
             if parts.store.isReadOnly { return toHole ? length : plaintextOffset }
             try parts.store.log.checkpoint(.holes(parts.fileID))
         }
-        return try seekInPlace(from: plaintextOffset, toHole: toHole, length)
-    }
-
-    /// Does `seek`, once everything is in place.
-    ///
-    /// Everything past the length in a sealed header is data, because a program that skips holes must read there and
-    /// get `EIO`. With a hole or ENXIO it would make a longer file, as stat(2) shows it, without an error.
-    /// - Parameters:
-    ///   - plaintextOffset: before `length`.
-    ///   - length: of the file.
-    private func seekInPlace(from plaintextOffset: UInt64, toHole: Bool, _ length: UInt64) throws(StoreError) -> UInt64?
-    {
         let authentic = min(length, parts.authenticLength)
         if plaintextOffset < authentic,
             let found = try seek(from: plaintextOffset, toHole: toHole, before: authentic), found < authentic
@@ -73,46 +59,30 @@ struct SparseMap {
         return authentic < length ? max(plaintextOffset, authentic) : nil
     }
 
-    /// Seeks in a file of `length` bytes, whatever its backing size is.
+    /// Seeks in a file of `length` bytes, whatever its backing size is. A record without data is a hole, but a missing
+    /// one is not: reading it is an error.
     private func seek(from plaintextOffset: UInt64, toHole: Bool, before length: UInt64) throws(StoreError) -> UInt64? {
-        let chunkSize = UInt64(layout.chunkSize)
-        var chunk = plaintextOffset / chunkSize
-        let count = layout.chunkCount(ofLength: length)
-        let missing = try firstMissingChunk(length)
-        while chunk < count {
-            // A missing record is not a hole. Reading it is an error.
-            if chunk >= missing { return toHole ? length : max(plaintextOffset, chunk * chunkSize) }
+        let end = layout.backingSize(ofPlaintextLength: length)
+        let stored = UInt64(clamping: try parts.reader.status().st_size)
+        let missing = stored < end ? self.chunk(at: max(stored, UInt64(ChunkLayout.headerSize))) : .max
+        var chunk = layout.chunkIndex(ofPlaintextOffset: plaintextOffset)
+        while chunk < layout.chunkCount(ofLength: length) {
             let start = layout.recordOffset(ofChunk: chunk)
-            let end = min(start + UInt64(layout.recordSize), layout.backingSize(ofPlaintextLength: length))
-            // The next data at or after this record. A record without data is a hole.
-            let data = try offset(start, linux_SEEK_DATA) ?? .max
-            if data >= end {
-                if toHole { return max(plaintextOffset, chunk * chunkSize) }
-                if data == .max {
-                    chunk = missing
-                    continue
-                }
-                // Data past the end of the last record may begin before the next record would.
-                chunk = max(chunk + 1, (data - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize))
-                continue
+            var nextData = chunk
+            if chunk < missing {
+                // Data past the end may be in the place of the last record's rest.
+                let data = try offset(start, linux_SEEK_DATA) ?? .max
+                nextData = data < end ? min(missing, self.chunk(at: data)) : missing
             }
-            if !toHole { return max(plaintextOffset, chunk * chunkSize) }
-            // All records before the next hole of the backing file are data.
-            guard let hole = try offset(max(start, data), linux_SEEK_HOLE), hole >= end else {
-                chunk += 1
-                continue
-            }
-            chunk = max(chunk + 1, (hole - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize))
+            if (nextData > chunk) == toHole { return max(plaintextOffset, layout.plaintextOffset(ofChunk: chunk)) }
+            chunk = toHole ? max(chunk + 1, self.chunk(at: try offset(start, linux_SEEK_HOLE) ?? .max)) : nextData
         }
         return toHole ? length : nil
     }
 
-    /// Returns the first chunk that is not completely in the backing file, which may be too short for the length.
-    private func firstMissingChunk(_ length: UInt64) throws(StoreError) -> UInt64 {
-        let stored = UInt64(clamping: try parts.reader.status().st_size)
-        if stored >= layout.backingSize(ofPlaintextLength: length) { return .max }
-        return (max(stored, UInt64(ChunkLayout.headerSize)) - UInt64(ChunkLayout.headerSize))
-            / UInt64(layout.recordSize)
+    /// The chunk whose record has this offset of the backing file.
+    func chunk(at backingOffset: UInt64) -> UInt64 {
+        (backingOffset - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
     }
 
     /// lseek(2) of the backing file. Nil for ENXIO.
@@ -122,6 +92,15 @@ struct SparseMap {
         } catch {
             if error == .system(.noSuchAddressOrDevice) { return nil }
             throw error
+        }
+    }
+}
+
+extension Descriptor {
+    /// fallocate(2) with KEEP_SIZE and further flags.
+    func allocate(_ range: Range<UInt64>, flags: Int32 = 0) throws(StoreError) {
+        try retrying {
+            linux_fallocate(fd, flags | linux_FALLOC_FL_KEEP_SIZE, Int64(range.lowerBound), Int64(range.count))
         }
     }
 }
