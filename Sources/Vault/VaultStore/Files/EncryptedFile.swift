@@ -208,11 +208,11 @@ package final class EncryptedFile: Sendable {
     /// Makes the content of a growing file durable, and writes its length into the header.
     func writeDurableLength() throws(StoreError) {
         guard try reader.status().st_nlink > 0 else { return }
-        // Another thread may have sealed the file meanwhile.
-        guard let seals = writing.withLock({ $0.sealsBeforeAwaited() }) else { return }
-        defer { writing.withLock { if $0.header.sealCounter == seals { $0.awaitedLength = nil } } }
+        guard let before = writing.withLock({ $0.unsynced }) else { return }
+        // A request after a later seal stays, because this sync does not cover it.
+        defer { writing.withLock { if $0.header.sealCounter == before.seals { $0.awaitsDurableLength = false } } }
         try synchronize(dataOnly: true)
-        try writing.withLock { (writer) throws(StoreError) in try writer.writeDurableLength(ifStill: seals) }
+        try writing.withLock { (writer) throws(StoreError) in try writer.writeDurableLength(before) }
     }
 
     // MARK: Keys

@@ -146,7 +146,6 @@ extension FileWriter {
 
     private mutating func applyCut(to newLength: UInt64, _ last: UInt64) {
         setLength(newLength)
-        awaitedLength = awaitedLength.map { min($0, newLength) }
         // The checkpoint frees what is past the end, and makes the tail durable.
         space.end = 0
         growth.restart(layout.partialChunk(of: newLength))

@@ -15,8 +15,8 @@ struct FileWriter: ~Copyable {
         case reading(Followed)
         /// Open for writing. The header authenticates the length.
         case sealed
-        /// Open for writing. The header has the durable length, and gets the awaited one once a sync has covered it.
-        case unsealed(awaited: UInt64?)
+        /// Open for writing. The header has the durable length.
+        case unsealed
     }
 
     /// The state in which a file's header was read, if another process may write the file.
@@ -35,6 +35,8 @@ struct FileWriter: ~Copyable {
     private(set) var descriptor: Descriptor
     /// Counts the changes of length, so that a seal notices one after its sync.
     private(set) var lengthChanges: UInt64 = 0
+    /// True if the durability thread is to write a durable length.
+    var awaitsDurableLength = false
     var growth = Growth()
     var space = AllocatedSpace()
     // Unsafe is enough, because the owner's mutex contains this writer and so cannot end before it.
@@ -66,23 +68,12 @@ struct FileWriter: ~Copyable {
 
     var isUnsealed: Bool { if case .unsealed = phase { true } else { false } }
 
-    /// The durable length for the header, once a sync has covered it. Nil without a request for one.
-    var awaitedLength: UInt64? {
-        get { if case .unsealed(let awaited) = phase { awaited } else { nil } }
-        set {
-            guard isUnsealed else {
-                return precondition(newValue == nil, "only an unsealed file awaits a durable length")
-            }
-            phase = .unsealed(awaited: newValue)
-        }
-    }
-
     /// Adopts the descriptor with which the file is open for writing from now on.
     ///
     /// reading → sealed, unsealed
     mutating func open(_ writer: Descriptor) {
         guard case .reading = phase else { preconditionFailure("a file is opened for writing once") }
-        phase = header.isSealed ? .sealed : .unsealed(awaited: nil)
+        phase = header.isSealed ? .sealed : .unsealed
         descriptor = writer
         growth.restart(partialChunk)
     }
@@ -100,10 +91,10 @@ struct FileWriter: ~Copyable {
     private mutating func setHeader(_ header: FileHeader) {
         self.header = header
         switch phase {
-        case .sealed where !header.isSealed: phase = .unsealed(awaited: nil)
-        case .unsealed where header.isSealed: phase = .sealed
-        case .reading, .sealed, .unsealed: break
+        case .reading: break
+        case .sealed, .unsealed: phase = header.isSealed ? .sealed : .unsealed
         }
+        if header.isSealed { awaitsDurableLength = false }
         parts.setHeader(header)
     }
 
@@ -220,26 +211,29 @@ struct FileWriter: ~Copyable {
         try seal()
     }
 
-    /// Returns the header's seal counter, if a durable length is awaited.
-    mutating func sealsBeforeAwaited() -> UInt64? {
-        // Await a length after a loss too. Otherwise a recovery would take the lost chunk for a torn tail.
-        if case .unsealed(awaited: nil) = phase, parts.syncs.hasLostChunks.load(ordering: .acquiring) {
-            awaitedLength = length
-        }
-        return awaitedLength.map { _ in header.sealCounter }
+    /// The state of a file before a sync, for `writeDurableLength`.
+    struct Unsynced {
+        let length, seals, cuts: UInt64
     }
 
-    /// Writes the awaited length into the header, after a sync.
+    /// Returns the state before a sync, if a durable length is awaited.
+    var unsynced: Unsynced? {
+        // After a loss, include a partial chunk. Otherwise a recovery would take the lost chunk for a torn tail.
+        let hasLost = parts.syncs.hasLostChunks.load(ordering: .acquiring)
+        guard isUnsealed, awaitsDurableLength || hasLost else { return nil }
+        let whole = length - length % UInt64(layout.chunkSize)
+        return Unsynced(length: hasLost ? length : whole, seals: header.sealCounter, cuts: parts.cuts.value)
+    }
+
+    /// Writes the length before a sync into the header, unless the file was cut or sealed since.
     ///
     /// unsealed → unsealed
-    /// - Parameter seals: the header's seal counter before the sync, which does not cover a length awaited since a
-    ///   later seal.
-    mutating func writeDurableLength(ifStill seals: UInt64) throws(StoreError) {
-        guard let durable = awaitedLength, header.sealCounter == seals, parts.hasKeys, !parts.log.hasLength,
-            durable > header.length
+    mutating func writeDurableLength(_ before: Unsynced) throws(StoreError) {
+        guard isUnsealed, header.sealCounter == before.seals, parts.cuts.value == before.cuts, parts.hasKeys,
+            !parts.log.hasLength, before.length > header.length
         else { return }
         try store.admitChange()
-        try writeHeader(isHidden: true) { $0.length = durable }
+        try writeHeader(isHidden: true) { $0.length = before.length }
     }
 
     /// Sets the sparse flag, before a hole is made.
@@ -295,10 +289,8 @@ struct FileWriter: ~Copyable {
         lengthChanges += 1
         parts.length = newLength
         let grown = Int64(clamping: newLength) - Int64(clamping: header.length)
-        if grown >= Self.mostUnproven, case .unsealed(nil) = phase, !parts.log.hasLength,
-            store.durability.schedule.addGrown(file)
-        {
-            awaitedLength = newLength - newLength % UInt64(layout.chunkSize)
+        if grown >= Self.mostUnproven, isUnsealed, !awaitsDurableLength, !parts.log.hasLength {
+            awaitsDurableLength = store.durability.schedule.addGrown(file)
         }
     }
 

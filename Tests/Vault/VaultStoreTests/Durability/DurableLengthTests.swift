@@ -27,7 +27,7 @@ import VaultFormat
             // While the log has the exact length, the durable one is not noted.
             try store.log.checkpoint(.due)
             try file.truncate(to: Self.grown)
-            return file.writing.withLock { $0.awaitedLength != nil || $0.header.length > 0 }
+            return file.writing.withLock { $0.awaitsDurableLength || $0.header.length > 0 }
         }
         try store.log.checkpoint(.due)
         try poll("the header") {
@@ -43,19 +43,19 @@ import VaultFormat
         #expect(reopened.length == file.length)
     }
 
-    @Test("a length that was cut since it was asked for is not noted")
-    func cut() throws {
+    @Test("a length is not noted if the file is cut while it is synced")
+    func cutDuringSync() throws {
         let vault = try TestStore()
         let store = try vault.open()
         let file = try vault.create(in: store)
         try file.put(pattern(5 * 4096), at: 0)
-        file.writing.withLock { $0.awaitedLength = 5 * 4096 }
-        try file.truncate(to: 4096)
-        try store.log.checkpoint(.due)
-        try file.put(pattern(3 * 4096), at: 4096)
-        try file.writeDurableLength()
-        #expect(file.writing.withLock { $0.header.length } == 4096)
-        file.writing.withLock { $0.awaitedLength = 4 * 4096 }
+        try writeDurableLength(of: file) {
+            try file.truncate(to: 4096)
+            try store.log.checkpoint(.due)
+            try file.put(pattern(3 * 4096), at: 4096)
+        }
+        #expect(file.writing.withLock { $0.header.length } == 0)
+        file.writing.withLock { $0.awaitsDurableLength = true }
         try file.writeDurableLength()
         #expect(file.writing.withLock { $0.header.length } == 4 * 4096)
     }
@@ -65,28 +65,37 @@ import VaultFormat
         let vault = try TestStore()
         let store = try vault.open()
         let file = try vault.create(in: store)
-        try file.put(pattern(4 * 4096), at: 0)
+        try file.put(pattern(4 * 4096 + 1), at: 0)
         try store.log.checkpoint(.due)
+        try writeDurableLength(of: file) {
+            try file.writing.withLock { state in
+                try state.seal()
+                try state.unseal(floor: 4096)
+                let awaits = state.awaitsDurableLength
+                #expect(!awaits)
+                state.awaitsDurableLength = true
+            }
+        }
+        #expect(file.writing.withLock { $0.header.length } == 4096)
+        #expect(file.writing.withLock { $0.awaitsDurableLength })
+        try file.writeDurableLength()
+        #expect(file.writing.withLock { $0.header.length } == 4 * 4096)
+        #expect(file.writing.withLock { !$0.awaitsDurableLength })
+    }
+
+    /// Writes the length, and runs `body` while the sync waits.
+    private func writeDurableLength(of file: EncryptedFile, during body: () throws -> Void) throws {
         file.writing.withLock { state in
-            state.awaitedLength = 2 * 4096
+            state.awaitsDurableLength = true
             state.growth.logged(0..<1, 1, as: 0, isNew: true, hasLength: false)
         }
         let thread = try file.parts.syncs.synced.withLock { _ in
             let thread = try BackgroundThread { try? file.writeDurableLength() }
             try poll("the sync") { file.writing.withLock { $0.growth.loggedBytes == 0 } }
-            try file.writing.withLock { state in
-                try state.seal()
-                try state.unseal(floor: 4096)
-                state.awaitedLength = 3 * 4096
-            }
+            try body()
             return thread
         }
         thread.join()
-        #expect(file.writing.withLock { $0.header.length } == 4096)
-        #expect(file.writing.withLock { $0.awaitedLength } == 3 * 4096)
-        try file.writeDurableLength()
-        #expect(file.writing.withLock { $0.header.length } == 3 * 4096)
-        #expect(file.writing.withLock { $0.awaitedLength } == nil)
     }
 
     @Test("a file that awaits no length is not synced")
