@@ -7,7 +7,6 @@ final class DurabilitySchedule: Sendable {
         case checkpoint
         /// Write the lengths of grown files to their headers.
         case durableLengths([EncryptedFile])
-        /// Seal the waiting files.
         case sealing
         /// Check if a failed store works again.
         case check
@@ -133,13 +132,7 @@ final class DurabilitySchedule: Sendable {
     func beginSealing() { state.access { $0.sealing = nil } }
 
     /// Registers a failure of the store, and schedules its check.
-    func checkStore() {
-        let mustWake = state.access { state in
-            defer { state.check = .now + Self.checkDelay }
-            return state.check == nil
-        }
-        if mustWake { state.update { _ in } }
-    }
+    func checkStore() { state.update { $0.check = .now + Self.checkDelay } }
 
     /// Adds a file that has grown much, to write its durable length soon. Returns false if no thread will do so.
     func addGrown(_ file: EncryptedFile) -> Bool {
@@ -154,7 +147,6 @@ final class DurabilitySchedule: Sendable {
 
     // MARK: A new log
 
-    /// Number of new logs so far.
     var renewals: Int { state.access { $0.renewals } }
 
     func countRenewal() { state.update { $0.renewals += 1 } }

@@ -14,14 +14,11 @@ package final class EncryptedFile: Sendable {
     package var fileID: UInt64 { parts.fileID }
     package var keys: FileKeys { parts.keys }
     package var reader: Descriptor { parts.reader }
-    /// The file's name in the block cache.
     package var token: UInt64 { parts.token }
-    /// The plaintext length in bytes.
     package var length: UInt64 { parts.length }
-    /// True while the log has changes not yet in place.
     package var isLogged: Bool { parts.isLogged }
-    /// True while a handle has the file open, so that a close is still to come.
     package var isBusy: Bool { parts.isBusy }
+    package var hasKeys: Bool { parts.hasKeys }
     var store: Store { parts.store }
     var layout: ChunkLayout { parts.layout }
     /// The file as one that another machine may be writing. Nil if none may.
@@ -219,9 +216,6 @@ package final class EncryptedFile: Sendable {
 
     /// The class whose key wraps the file secret.
     package var protectionClass: ProtectionClass { parts.protectionClass.load(ordering: .acquiring) }
-
-    /// False from `forgetKeys` until `restoreKeys`.
-    package var hasKeys: Bool { parts.hasKeys }
 
     /// Wipes the keys, but leaves the file open. Waits for a running writer or seal.
     package func forgetKeys() { writing.withLock { _ in keys.forget() } }

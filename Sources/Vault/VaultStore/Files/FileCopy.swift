@@ -1,4 +1,3 @@
-internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat

@@ -45,7 +45,6 @@ package struct FileLog: ~Copyable, Sendable {
     /// Sequence number of the file's last entry. 0 without one.
     var lastSequence: UInt64 { isEmpty ? 0 : content.withLock { $0.changes.lastSequence } }
 
-    /// Adds an appended entry.
     func add(_ logged: LoggedEntry, in log: Descriptor, _ layout: ChunkLayout) {
         content.withLock { content in
             content.changes.apply(logged, layout)

@@ -63,7 +63,11 @@ package struct FileOpening {
         guard let found = store.foundChanges?.current, let backingSize = try? descriptor.status().st_size else {
             return
         }
-        file.writing.withLock { $0.adopt(found, UInt64(clamping: backingSize)) }
+        file.writing.withLock { writer in
+            var header = writer.header
+            writer.adopt(found, UInt64(clamping: backingSize), &header)
+            writer.follow(header)
+        }
     }
 
     /// Truncates a file of any length to nothing. Replaces a header under 128 bytes by a new one. The descriptor is
@@ -75,7 +79,7 @@ package struct FileOpening {
                 return try makeFile(parentClass)
             }
             let file = try EncryptedFile(descriptor, writer: descriptor, in: store)
-            try file.writing.withLock { (writer) throws(StoreError) in try writer.removeContent() }
+            try file.setLength(0, workspace: try Workspace(layout: store.layout))
             return file
         }
     }

@@ -1,4 +1,3 @@
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
@@ -20,15 +19,6 @@ private enum Destiny {
 private struct WritePiece {
     /// Plaintext offsets.
     let range: Range<UInt64>
-    let destiny: Destiny
-}
-
-/// Chunks put at once, from the records in a workspace.
-private struct Batch {
-    let first: UInt64
-    let plaintext: UnsafeRawBufferPointer
-    /// True if a program has written all of it.
-    let isWhole: Bool
     let destiny: Destiny
 }
 
@@ -95,10 +85,7 @@ extension FileWriter {
 
     /// Returns true if the log has the file's length. If much was logged with it, makes a checkpoint and returns false.
     private mutating func isLengthLogged() throws(StoreError) -> Bool {
-        guard parts.log.hasLength else {
-            growth.lengthIsInPlace()
-            return false
-        }
+        guard parts.log.hasLength else { return false }
         guard growth.isMuchLogged else { return true }
         try putEverythingInPlace()
         return false
@@ -146,11 +133,9 @@ extension FileWriter {
                     chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
             } finish: { (index, workspace) throws(StoreError) in
                 let range = range(index)
-                let batch = Batch(
-                    first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), plaintext: data.slice(range),
-                    isWhole: true, destiny: destiny)
                 try writer.pointee.put(
-                    batch, length: max(parts.length, start + UInt64(range.upperBound)), workspace)
+                    data.slice(range), first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), isWhole: true,
+                    destiny, length: max(parts.length, start + UInt64(range.upperBound)), workspace)
             }
             if done == 0, let error { throw error }
             return done == batches ? count : range(done).lowerBound
@@ -178,37 +163,40 @@ extension FileWriter {
             ? given
             : try assemble(given, at: start, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
         try parts.encrypt(plaintext, first: first, chunks: chunks, workspace)
-        let batch = Batch(first: first, plaintext: plaintext, isWhole: isWhole, destiny: piece.destiny)
-        try put(batch, length: newLength, workspace)
+        try put(plaintext, first: first, isWhole: isWhole, piece.destiny, length: newLength, workspace)
         return given.count
     }
 
-    /// Puts a batch at its destination, then lets readers see it.
-    private mutating func put(_ batch: Batch, length newLength: UInt64, _ workspace: Workspace) throws(StoreError) {
-        let chunks = (batch.plaintext.count + layout.chunkSize - 1) / layout.chunkSize
-        let size = batch.plaintext.count + chunks * ChunkLayout.recordOverhead
+    /// Puts a batch of chunks, with the records in the workspace, at its destination, then lets readers see it.
+    /// - Parameter isWhole: true if a program has written all of it.
+    private mutating func put(
+        _ plaintext: UnsafeRawBufferPointer, first: UInt64, isWhole: Bool, _ destiny: Destiny,
+        length newLength: UInt64, _ workspace: Workspace
+    ) throws(StoreError) {
+        let chunks = (plaintext.count + layout.chunkSize - 1) / layout.chunkSize
+        let size = plaintext.count + chunks * ChunkLayout.recordOverhead
         let encrypted = UnsafeRawBufferPointer(workspace.records.slice(..<size))
         try parts.changes.during { () throws(StoreError) in
             try parts.store.counters.storeTime.time { () throws(StoreError) in
-                if batch.destiny == .pastEnd { return try writePastEnd(encrypted, first: batch.first) }
-                let hasLength = batch.destiny == .logWithLength
+                if destiny == .pastEnd { return try writePastEnd(encrypted, first: first) }
+                let hasLength = destiny == .logWithLength
                 try append(
-                    .records, first: batch.first, bodySize: encrypted.count, exactLength: hasLength ? newLength : nil,
+                    .records, first: first, bodySize: encrypted.count, exactLength: hasLength ? newLength : nil,
                     workspace)
                 growth.logged(
-                    batch.first..<(batch.first + UInt64(chunks)), encrypted.count, as: parts.log.lastSequence,
+                    first..<(first + UInt64(chunks)), encrypted.count, as: parts.log.lastSequence,
                     isNew: newLength > length, hasLength: hasLength)
             }
             setLength(newLength)
             for index in 0..<chunks {
-                let chunk = batch.first + UInt64(index)
+                let chunk = first + UInt64(index)
                 let start = index * layout.chunkSize
-                let end = min(start + layout.chunkSize, batch.plaintext.count)
+                let end = min(start + layout.chunkSize, plaintext.count)
                 // Keep a partial last chunk too, so that the next append need not read it.
-                if batch.isWhole && end - start == layout.chunkSize {
+                if isWhole && end - start == layout.chunkSize {
                     parts.store.cache.remove(file: parts.token, chunk: chunk)
                 } else {
-                    parts.store.cache.update(file: parts.token, chunk: chunk, batch.plaintext.slice(start..<end))
+                    parts.store.cache.update(file: parts.token, chunk: chunk, plaintext.slice(start..<end))
                 }
             }
         }

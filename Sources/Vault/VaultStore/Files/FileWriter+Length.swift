@@ -1,4 +1,3 @@
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
@@ -17,7 +16,7 @@ extension FileWriter {
         try prepare()
         if newLength > length {
             try grow(workspace) { (writer) throws(StoreError) in try writer.extend(to: newLength, workspace) }
-        } else if newLength < length || newLength == 0 && parts.isLogged {
+        } else if newLength < length || newLength == 0 && (parts.isLogged || header.length > 0) {
             try shrink(to: newLength, workspace)
         } else if parts.isLogged {
             // POSIX: the times change even then. The backing file has ctime, so change it there.
@@ -26,12 +25,6 @@ extension FileWriter {
         } else {
             try descriptor.truncate(to: layout.backingSize(ofPlaintextLength: length))
         }
-    }
-
-    /// Truncates the file to nothing, whatever its length and chunks are.
-    mutating func removeContent() throws(StoreError) {
-        try prepare()
-        try shrink(to: 0, try Workspace(layout: layout))
     }
 
     // MARK: Longer

@@ -1,4 +1,3 @@
-internal import CLinux
 internal import FileSystem
 internal import Glibc
 internal import LinuxSystem

@@ -1,4 +1,3 @@
-internal import FileSystem
 package import Glibc
 package import LinuxSystem
 internal import Synchronization
@@ -48,11 +47,9 @@ package struct FollowedFile {
     }
 
     /// Takes over changes of another machine, if `status`, from fstat(2), shows any.
+    /// - Parameter isRetry: true to read the header even if it shows none.
     /// - Throws: `ESTALE` if it is another file by now.
-    package func follow(_ status: stat) throws(StoreError) { try follow(status, isRetry: false) }
-
-    /// - Parameter isRetry: true to read the header even if the status shows no change.
-    private func follow(_ status: stat, isRetry: Bool) throws(StoreError) {
+    package func follow(_ status: stat, isRetry: Bool = false) throws(StoreError) {
         let found = store.foundChanges?.refreshed(isRetry: isRetry)
         try file.writing.withLock { (writer) throws(StoreError) in
             try writer.follow(status, found, isRetry: isRetry)
@@ -106,15 +103,8 @@ extension FileWriter {
         follow(header, now)
     }
 
-    /// Takes over the changes found in the log by a read-only store.
-    mutating func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64) {
-        var header = header
-        adopt(found, backingSize, &header)
-        follow(header)
-    }
-
-    /// Makes the header, which was just read, fit the changes.
-    private func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ header: inout FileHeader) {
+    /// Takes over the changes found in the log by a read-only store, and makes the header, just read, fit them.
+    func adopt(_ found: FoundChanges.Found, _ backingSize: UInt64, _ header: inout FileHeader) {
         let sealCounter = header.sealCounter
         let changes = found.changes(of: parts.fileID, sealCounter: sealCounter)
         // Report this only if writers are excluded: one may have sealed the file since the log was read.

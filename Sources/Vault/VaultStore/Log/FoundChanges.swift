@@ -1,4 +1,3 @@
-internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
@@ -60,14 +59,14 @@ package final class FoundChanges: Sendable {
         let number = state.found.number + 1
         do throws(StoreError) {
             // Try twice, because the header has a wrong tag for a moment while another process writes it.
-            let contents = if isFollowing, let contents = try? readLog() { contents } else { try readLog() }
-            if let old = state.header, contents.log?.header?.isOlder(than: old) == true {
+            let (found, header) = if isFollowing, let read = try? readLog() { read } else { try readLog() }
+            if let old = state.header, header?.isOlder(than: old) == true {
                 // Keep the changes. The next refresh reads the log again.
                 state.found.fault = LogRecovery.older
                 return
             }
-            state.header = contents.log?.header ?? state.header
-            state.found = found(contents)
+            state.header = header ?? state.header
+            state.found = found
         } catch {
             state.found = Found(fault: error.reason)
         }
@@ -75,22 +74,18 @@ package final class FoundChanges: Sendable {
         state.found.number = number
     }
 
-    private func readLog() throws(StoreError) -> (log: LogContents?, wasClean: Bool) {
+    private func readLog() throws(StoreError) -> (found: Found, header: LogHeader?) {
         let wasClean = WriterLockFile.isClean(root)
-        return (try LogContents.read(root, keyRing), wasClean)
-    }
-
-    private func found(_ read: (log: LogContents?, wasClean: Bool)) -> Found {
-        let wasClean = read.wasClean
-        guard let contents = read.log else {
+        guard let contents = try LogContents.read(root, keyRing) else {
             let isMissing = !isFollowing && WriterLockFile.isUnclean(root)
-            return Found(fault: isMissing ? LogRecovery.missing : nil)
+            return (Found(fault: isMissing ? LogRecovery.missing : nil), nil)
         }
         // Check again, because a writer may have begun meanwhile and made them.
         if wasClean && WriterLockFile.isClean(root) && !contents.isEmpty {
-            return Found(fault: LogRecovery.afterCleanEnd)
+            return (Found(fault: LogRecovery.afterCleanEnd), contents.header)
         }
-        return Found(log: contents.log, files: contents.files, fault: LogRecovery.damage(contents))
+        let fault = LogRecovery.damage(contents)
+        return (Found(log: contents.log, files: contents.files, fault: fault), contents.header)
     }
 }
 

@@ -1,4 +1,3 @@
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultCrypto

@@ -125,7 +125,11 @@ package struct LogRecovery {
         let found = try LoggedFiles(files, in: store)
         for (fileID, changes) in files.sorted(by: { $0.key < $1.key }) {
             for file in found.files(fileID) {
-                do throws(StoreError) { try putInPlace(changes, file) } catch { add(error, changes) }
+                do throws(StoreError) { try putInPlace(changes, file) } catch .damaged(let reason) {
+                    damage = damage ?? .damaged(reason)
+                } catch {
+                    lack = (lack?.error ?? error, (lack?.bytes ?? 0) + changes.recordBytes)
+                }
             }
             isAmbiguous = isAmbiguous || found.isAmbiguous(fileID)
         }
@@ -133,14 +137,6 @@ package struct LogRecovery {
         // The lack comes first, because damage lets a repair set the log aside, while more may still be put in place.
         if let lack { throw lack.error.unavailable(Self.failure, needed: lack.bytes) }
         if let damage { throw damage }
-    }
-
-    private mutating func add(_ error: StoreError, _ changes: LoggedChanges) {
-        if case .damaged = error {
-            damage = damage ?? error
-        } else {
-            lack = (lack?.error ?? error, (lack?.bytes ?? 0) + changes.recordBytes)
-        }
     }
 
     private mutating func putInPlace(_ changes: LoggedChanges, _ found: LoggedFiles.Candidate) throws(StoreError) {

@@ -159,7 +159,6 @@ package struct LoggedChanges: Sendable {
             || length(layout.backingSize(ofPlaintextLength: header.length), layout) > header.length
     }
 
-    /// Marks all records as lost.
     mutating func loseRecords() {
         records = records.mapValues { Record(position: nil, size: $0.size, sequence: $0.sequence) }
     }

@@ -227,7 +227,6 @@ extension RedoLog {
         return FileIdentity(named) == log.identity && UInt64(clamping: named.st_size) >= size
     }
 
-    /// Number of the last durable entry.
     var durableSequence: UInt64 { durable.load(ordering: .acquiring) }
 
     /// Makes all entries durable.

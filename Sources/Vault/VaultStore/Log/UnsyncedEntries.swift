@@ -7,15 +7,10 @@ struct UnsyncedEntries {
     /// Bytes kept, of the first entries after a sync. A program that syncs its writes rarely has more.
     private static let capacity = 1 << 20
 
-    private struct Kept {
-        let sequence: UInt64
-        let range: Range<Int>
-    }
-
     /// Allocated for the first entry.
     private var bytes: [UInt8] = []
     private var used = 0
-    private var kept: [Kept] = []
+    private var kept: [(sequence: UInt64, range: Range<Int>)] = []
 
     /// Keeps the body of the last appended entry, if there is room.
     /// - Parameter durable: number of the last durable entry.
@@ -25,7 +20,7 @@ struct UnsyncedEntries {
         if bytes.isEmpty { bytes = [UInt8](repeating: 0, count: Self.capacity) }
         let range = used..<(used + body.count)
         bytes.withMutableBytes { $0.slice(range).copyMemory(from: body) }
-        kept.append(Kept(sequence: entry.sequence, range: range))
+        kept.append((entry.sequence, range))
         used = range.upperBound
     }
 
