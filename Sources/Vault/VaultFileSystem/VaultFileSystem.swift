@@ -285,8 +285,9 @@ extension VaultFileSystem: FileSystem {
 
     /// The store's faults, one line of text each, with names of files unless the store does not answer.
     package var problems: [String] {
-        guard store.faults.concernFiles else { return store.problems }
-        return withinTime(milliseconds: Self.namingTimeout) { [self] in store.problems(naming: name) } ?? store.problems
+        let problems = store.problems
+        if problems.isEmpty { return [] }
+        return withinTime(milliseconds: Self.namingTimeout) { [self] in store.problems(naming: name) } ?? problems
     }
 
     private func name(of part: StoreFaults.Part) -> String? {

@@ -127,18 +127,6 @@ package final class StoreFaults: Sendable {
                 ? ["\(lost == 1 ? "a chunk" : "\(lost) chunks") of written data was lost: reading it is an error"] : [])
     }
 
-    /// True if a fault is about a file.
-    package var concernFiles: Bool {
-        state.withLock { state in
-            state.faults.keys.contains { part in
-                switch part {
-                case .placing, .syncing, .removed: true
-                case .store, .log, .checkpoint, .names, .foundLog, .oldState, .writerLock, .end: false
-                }
-            }
-        }
-    }
-
     /// True if data acknowledged since the opening of the store is lost, not durable, or in doubt.
     package var isDataMissing: Bool {
         state.withLock { $0.lostChunks > 0 || $0.faults.keys.contains { $0 != .foundLog } }
