@@ -73,9 +73,18 @@ extension Descriptor {
         do throws(StoreError) { return try status(of: entry) } catch .system(.noSuchFileOrDirectory) { return nil }
     }
 
-    /// rename(2) inside this directory.
-    func rename(_ entry: Component, as newEntry: Component, flags: UInt32 = 0) throws(StoreError) {
-        try OpenDirectory.rename(entry, from: self, to: self, as: newEntry, flags: flags)
+    /// renameat2(2) of an entry of this directory, inside it or into another one.
+    func rename(
+        _ entry: Component, in directory: Descriptor? = nil, as newEntry: Component, flags: UInt32 = 0
+    ) throws(StoreError) {
+        let directory = directory ?? self
+        do throws(StoreError) {
+            try rename(entry, to: directory, as: newEntry, flags: flags)
+        } catch .system(.invalidArgument) where flags == linux_RENAME_NOREPLACE {
+            // The store has no flags (FUSE, NFS). Only this daemon changes the directory, so a check before is enough.
+            if (try? directory.status(of: newEntry)) != nil { throw .system(.fileExists) }
+            try rename(entry, to: directory, as: newEntry)
+        }
     }
 
     /// Runs `body`, which makes `temporary` here and renames it to its final name. Removes it if `body` fails.
@@ -182,6 +191,19 @@ extension Descriptor {
     func changePinnedMode(to mode: mode_t) throws(StoreError) {
         guard try status().st_mode & S_IFMT != S_IFLNK else { throw .system(.tooManySymbolicLinkLevels) }
         try retrying { chmod("/proc/self/fd/\(fd)", mode) }
+    }
+
+    /// Runs `body` with a directory in this one, open for reading even if its mode denies this to its owner. Restores
+    /// the mode if `body` fails.
+    func withOpenedDirectory(
+        _ entry: Component, _ body: (Descriptor) throws(StoreError) -> Void
+    ) throws(StoreError) {
+        let pin = try Descriptor(at: self, entry, flags: linux_O_PATH | O_DIRECTORY)
+        let closedMode = try pin.openToOwner()
+        do throws(StoreError) { try body(try pin.openedForReading()) } catch {
+            if let closedMode { try? pin.changePinnedMode(to: closedMode) }
+            throw error
+        }
     }
 
     /// Gives the owner every permission on the directory pinned by this O_PATH descriptor.

@@ -51,25 +51,7 @@ extension OpenDirectory {
 
     /// rename(2) without replacing.
     func moveIntoPlace(_ temporary: Component, as entry: Component) throws(StoreError) {
-        try rename(temporary, in: descriptor, as: entry, flags: linux_RENAME_NOREPLACE)
-    }
-
-    func rename(_ entry: Component, in directory: Descriptor, as newEntry: Component, flags: UInt32) throws(StoreError)
-    {
-        try Self.rename(entry, from: descriptor, to: directory, as: newEntry, flags: flags)
-    }
-
-    /// renameat2(2) of backing entries, also in directories without a record.
-    static func rename(
-        _ entry: Component, from source: Descriptor, to directory: Descriptor, as newEntry: Component, flags: UInt32
-    ) throws(StoreError) {
-        do throws(StoreError) {
-            try source.rename(entry, to: directory, as: newEntry, flags: flags)
-        } catch .system(.invalidArgument) where flags == linux_RENAME_NOREPLACE {
-            // The store has no flags (FUSE, NFS). Only this daemon changes the directory, so a check before is enough.
-            if (try? directory.status(of: newEntry)) != nil { throw .system(.fileExists) }
-            try source.rename(entry, to: directory, as: newEntry)
-        }
+        try descriptor.rename(temporary, as: entry, flags: linux_RENAME_NOREPLACE)
     }
 
     /// Makes an entry appear by calling `appear`, after its long name's sidecar, if any, is durable. Removes the
@@ -124,24 +106,13 @@ extension OpenDirectory {
     /// its name from the start. If an unclean end leaves it there without its record, `Completion` makes one.
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno; `.locked` without the keys.
     package func makeDirectory(_ name: [UInt8], mode: mode_t, owner: Owner?) throws(StoreError) {
-        let encoded = try encode(name)
-        if store.traits.renamesDirectories == false {
-            return try publish(encoded, owner) { (entry) throws(StoreError) in
-                try descriptor.makeDirectory(entry, mode: mode & 0o7777)
-                do throws(StoreError) { try fill(entry, owner: owner) } catch {
-                    discardDirectory(entry)
-                    throw error
-                }
+        let isNamedLast = store.traits.renamesDirectories != false
+        try makeUnopened(name, owner: owner, isNamedLast: isNamedLast) { (entry) throws(StoreError) in
+            try descriptor.makeDirectory(entry, mode: mode & 0o7777)
+            do throws(StoreError) { try fill(entry, owner: owner) } catch {
+                Self.remove(entry, from: descriptor)
+                throw error
             }
-        }
-        let temporary = try temporaryEntry()
-        try descriptor.makeDirectory(temporary, mode: mode & 0o7777)
-        do throws(StoreError) {
-            try fill(temporary, owner: owner)
-            try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
-        } catch {
-            discardDirectory(temporary)
-            throw error
         }
     }
 
@@ -175,15 +146,6 @@ extension OpenDirectory {
         try directory.synchronize(dataOnly: false)
     }
 
-    /// Removes a directory that holds only its record.
-    func discardDirectory(_ entry: Component) {
-        if let inside = try? Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY) {
-            _ = try? inside.openToOwner()
-            inside.removeQuietly(Self.recordEntry)
-        }
-        try? descriptor.removeDirectory(entry)
-    }
-
     /// mknod(2) of a fifo, a socket or a device. `createFile` makes regular files.
     /// - Throws: `ENAMETOOLONG`, `EEXIST`, and `.system` with errno.
     package func makeNode(_ name: [UInt8], mode: mode_t, device: dev_t, owner: Owner?) throws(StoreError) {
@@ -198,6 +160,7 @@ extension OpenDirectory {
                 throw StoreError.system(.notPermitted)
             }
             try result.get()
+            try apply(owner, to: entry)
         }
     }
 
@@ -211,26 +174,30 @@ extension OpenDirectory {
         do {
             stored = try LinkTarget.encode(target, class: linkClass, linkCipher: cipher)
         } catch { throw .system(.invalidArgument) }
-        try makeUnopened(name, owner: owner) { (entry) throws(StoreError) in
+        try makeUnopened(name, owner: owner, isNamedLast: owner != nil) { (entry) throws(StoreError) in
             try descriptor.makeLink(entry, to: stored)
+            try apply(owner, to: entry)
         }
     }
 
+    private func apply(_ owner: Owner?, to entry: Component) throws(StoreError) {
+        try owner?.apply(to: Descriptor(at: descriptor, entry, flags: linux_O_PATH), in: descriptor)
+    }
+
     /// Makes an object other than an open file.
-    /// - Parameter isNamedLast: true to make it under a temporary name first, which another owner requires anyway.
+    /// - Parameter isNamedLast: true to make it under a temporary name first. Needed if `make` has several steps.
     private func makeUnopened(
-        _ name: [UInt8], owner: Owner?, isNamedLast: Bool = false,
-        _ make: (Component) throws(StoreError) -> Void
+        _ name: [UInt8], owner: Owner?, isNamedLast: Bool, _ make: (Component) throws(StoreError) -> Void
     ) throws(StoreError) {
         let encoded = try encode(name)
-        guard owner != nil || isNamedLast else {
-            return try publish(encoded, owner, make)
-        }
+        guard isNamedLast else { return try publish(encoded, owner, make) }
         let temporary = try temporaryEntry()
-        try make(temporary)
-        try descriptor.withTemporary(temporary) { () throws(StoreError) in
-            try owner?.apply(to: Descriptor(at: descriptor, temporary, flags: linux_O_PATH), in: descriptor)
+        do throws(StoreError) {
+            try make(temporary)
             try publish(encoded, owner) { (entry) throws(StoreError) in try moveIntoPlace(temporary, as: entry) }
+        } catch {
+            Self.remove(temporary, from: descriptor)
+            throw error
         }
     }
 

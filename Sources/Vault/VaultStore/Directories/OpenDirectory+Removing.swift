@@ -36,83 +36,42 @@ extension OpenDirectory {
     package func removeDirectory(_ encoded: EntryName.Encoded) throws(StoreError) {
         try checkEmpty(encoded.entry)
         if store.traits.renamesDirectories == false {
-            try removeDirectoryInPlace(encoded.entry)
-            if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
-            return
-        }
-        let temporary = try temporaryEntry()
-        try rename(encoded.entry, in: descriptor, as: temporary, flags: 0)
-        do throws(StoreError) {
-            // Check again under the new name: the record about to be removed has the key of every name in the
-            // directory.
-            try checkEmpty(temporary)
-        } catch {
-            try? moveIntoPlace(temporary, as: encoded.entry)
-            throw error
-        }
-        discardDirectory(temporary)
-        if (try? status(of: temporary)) != nil {
-            // The directory holds something else, so restore its name.
-            try? moveIntoPlace(temporary, as: encoded.entry)
-            throw .system(.directoryNotEmpty)
+            try Self.removeDirectory(encoded.entry, from: descriptor)
+        } else {
+            let temporary = try temporaryEntry()
+            try descriptor.rename(encoded.entry, as: temporary)
+            do throws(StoreError) { try Self.removeDirectory(temporary, from: descriptor) } catch {
+                try? moveIntoPlace(temporary, as: encoded.entry)
+                throw error
+            }
         }
         if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
     }
 
-    /// Removes the record, then the directory. Restores the record if the directory stays.
-    private func removeDirectoryInPlace(_ entry: Component) throws(StoreError) {
-        let pin = try Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
-        let closedMode = try pin.openToOwner()
-        let directory = try pin.openedForReading()
-        let record = try? directory.readFile(Self.recordEntry, limit: DirectoryRecord.size)
-        directory.removeQuietly(Self.recordEntry)
-        do throws(StoreError) { try descriptor.removeDirectory(entry) } catch {
-            if let record { try? directory.makeFile(Self.recordEntry, of: record, owner: nil, mode: 0o644) }
-            if let closedMode { try? pin.changePinnedMode(to: closedMode) }
-            throw error
-        }
-    }
-
     /// Removes leftovers. Throws `ENOTEMPTY` if the directory then holds more than its record.
     private func checkEmpty(_ entry: Component) throws(StoreError) {
-        let before = try status(of: entry)
-        guard before.st_mode & S_IFMT == S_IFDIR else { throw .system(.notDirectory) }
         // Open it to the owner, because rmdir(2) needs no permission on the directory, but this check does.
-        let isClosed = before.st_mode & 0o700 != 0o700 && geteuid() != 0
-        if isClosed { try changeMode(of: entry, to: before.st_mode & 0o7777 | 0o700) }
-        do throws(StoreError) {
-            let directory = try Descriptor(at: descriptor, entry, flags: O_RDONLY | O_DIRECTORY)
+        try descriptor.withOpenedDirectory(entry) { (directory) throws(StoreError) in
             store.accessTimes.prepare(directory: directory)
             if try Self.holdsOnlyRecord(directory) { return }
-            try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: true)
+            try sweepLeftovers(of: directory, includingSidecars: true)
             if try Self.holdsOnlyRecord(directory) { return }
-            try retrying { lseek(directory.fd, 0, SEEK_SET) }
-            let isRemoved = { [prefix = store.temporaryPrefix] in Self.isLeftover($0, keeping: prefix) }
-            guard store.refusesReplacingOpenFiles, try Self.holdsOnlyRecord(directory, besides: isRemoved) else {
+            guard store.refusesReplacingOpenFiles, try Self.holdsOnlyRecord(directory, besides: isLeftover) else {
                 throw StoreError.system(.directoryNotEmpty)
             }
             throw StoreError.system(.resourceBusy)
-        } catch {
-            if isClosed { try? changeMode(of: entry, to: before.st_mode & 0o7777) }
-            throw error
         }
     }
 
-    /// Returns true if a directory holds only its record.
-    /// - Parameters:
-    ///   - directory: at its beginning.
-    ///   - isIgnored: returns true for an entry to be ignored.
+    /// Returns true if a directory holds only its record, and entries for which `isIgnored` returns true.
     private static func holdsOnlyRecord(
         _ directory: Descriptor, besides isIgnored: (Component) -> Bool = { _ in false }
     ) throws(StoreError) -> Bool {
+        try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
         var isAlone = true
         while isAlone, let found = try reader.next() { isAlone = found == recordEntry || isIgnored(found) }
         return isAlone
-    }
-
-    func changeMode(of entry: Component, to mode: mode_t) throws(StoreError) {
-        try Descriptor(at: descriptor, entry, flags: linux_O_PATH).changePinnedMode(to: mode)
     }
 
     /// rename(2) to `newName` in `other`, which may be this directory. The store itself makes the whiteout of
@@ -124,13 +83,13 @@ extension OpenDirectory {
         owner: Owner? = nil
     ) throws(StoreError) {
         if flags == linux_RENAME_EXCHANGE {
-            return try rename(encoded.entry, in: other.descriptor, as: newEncoded.entry, flags: flags)
+            return try descriptor.rename(encoded.entry, in: other.descriptor, as: newEncoded.entry, flags: flags)
         }
         let replaces = flags & linux_RENAME_NOREPLACE == 0
         try other.publish(newEncoded, owner) { (newEntry) throws(StoreError) in
             if flags == 0, store.refusesReplacingOpenFiles, try replaceOpenFile(encoded, in: other, newEntry) { return }
             do throws(StoreError) {
-                try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
+                try descriptor.rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
             } catch .system(let errno) where replaces && Self.notEmpty.contains(errno) {
                 if errno == .notPermitted, !isDirectory(newEntry, in: other) { throw .system(errno) }
                 // A directory holds at least its record, so the store never sees an empty one.
@@ -170,7 +129,7 @@ extension OpenDirectory {
         let aside = newEntry + (try Descriptor.keptAddition())
         try other.moveIntoPlace(newEntry, as: aside)
         do throws(StoreError) {
-            try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: 0)
+            try descriptor.rename(encoded.entry, in: other.descriptor, as: newEntry)
         } catch {
             try? other.moveIntoPlace(aside, as: newEntry)
             throw error
@@ -186,34 +145,32 @@ extension OpenDirectory {
         try other.checkEmpty(newEntry)
         let temporary = try temporaryEntry()
         do throws(StoreError) {
-            try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
+            try descriptor.rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
         } catch .system(.invalidArgument) {
             // The store has no RENAME_EXCHANGE, so give the empty directory a temporary name first.
             let aside = try other.temporaryEntry()
-            try other.rename(newEntry, in: other.descriptor, as: aside, flags: 0)
+            try other.descriptor.rename(newEntry, as: aside)
             do throws(StoreError) {
-                try rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
+                try descriptor.rename(encoded.entry, in: other.descriptor, as: newEntry, flags: flags)
             } catch {
                 try? other.moveIntoPlace(aside, as: newEntry)
                 throw error
             }
-            other.discardDirectory(aside)
+            Self.remove(aside, from: other.descriptor)
             return
         }
         do throws(StoreError) {
-            try rename(encoded.entry, in: descriptor, as: temporary, flags: flags)
+            try descriptor.rename(encoded.entry, as: temporary, flags: flags)
         } catch {
             // Restore both names.
-            try? rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
+            try? descriptor.rename(encoded.entry, in: other.descriptor, as: newEntry, flags: linux_RENAME_EXCHANGE)
             throw error
         }
-        discardDirectory(temporary)
+        Self.remove(temporary, from: descriptor)
     }
 
     /// Removes the temporary `entry` if a killed daemon has left it. Best effort: leftovers only take space.
-    package func removeLeftover(_ entry: Component) {
-        if Self.isLeftover(entry, keeping: store.temporaryPrefix) { Self.remove(entry, from: descriptor) }
-    }
+    package func removeLeftover(_ entry: Component) { if isLeftover(entry) { Self.remove(entry, from: descriptor) } }
 
     /// Returns true for `vaultfs.tmp.*`, except a new `vaultfs.json`: after a refused rename only it may open the
     /// vault.
@@ -221,9 +178,9 @@ extension OpenDirectory {
         EntryName.kind(of: entry.bytes) == .temporary && !entry.starts(with: ConfigurationReplacement.prefix)
     }
 
-    /// Returns the same, but false for names of the mount with this prefix.
-    private static func isLeftover(_ entry: Component, keeping prefix: Component) -> Bool {
-        isLeftover(entry) && !entry.starts(with: EntryName.temporary(prefix))
+    /// Returns the same, but false for names of this mount.
+    private func isLeftover(_ entry: Component) -> Bool {
+        Self.isLeftover(entry) && !entry.starts(with: EntryName.temporary(store.temporaryPrefix))
     }
 
     /// Removes leftovers of killed daemons from this directory.
@@ -231,57 +188,42 @@ extension OpenDirectory {
     package func sweep() throws(StoreError) {
         let directory = try descriptor.openedForReading()
         store.accessTimes.prepare(directory: directory)
-        try Self.sweepLeftovers(of: directory, keeping: store.temporaryPrefix, includingSidecars: false)
+        try sweepLeftovers(of: directory, includingSidecars: false)
     }
 
-    /// Removes `vaultfs.tmp.*` without this mount's prefix, and sidecars without an entry. Leaves the directory at its
-    /// beginning.
-    static func sweepLeftovers(
-        of directory: Descriptor, keeping prefix: Component, includingSidecars: Bool
-    ) throws(StoreError) {
-        var leftovers: [Component] = []
+    /// Removes leftovers of killed daemons, and sidecars without an entry.
+    private func sweepLeftovers(of directory: Descriptor, includingSidecars: Bool) throws(StoreError) {
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
-        var sidecars: [Component] = []
+        var leftovers: [Component] = []
         while let found = try reader.next() {
-            switch EntryName.kind(of: found.bytes) {
-            case .temporary where isLeftover(found, keeping: prefix):
+            let isSidecar = includingSidecars && EntryName.kind(of: found.bytes) == .sidecar
+            // Keep a sidecar if its entry cannot be checked.
+            if isSidecar ? (try? directory.isSidecarOrphaned(found)) == true : isLeftover(found) {
                 leftovers.append(found)
-            case .sidecar where includingSidecars: sidecars.append(found)
-            default: break
             }
         }
-        if !sidecars.isEmpty {
-            let twins = try directory.conflictTwins()
-            leftovers += sidecars.filter { sidecar in
-                guard let entry = EntryName.entry(ofSidecar: sidecar) else { return false }
-                // Keep it if its entry cannot be checked.
-                return !twins.contains(entry) && (try? directory.statusIfPresent(of: entry) == nil) == true
-            }
-        }
-        for entry in leftovers { remove(entry, from: directory) }
-        try retrying { lseek(directory.fd, 0, SEEK_SET) }
+        for entry in leftovers { Self.remove(entry, from: directory) }
     }
 
     /// Removes a leftover. Best effort: keeps a directory with more than its record.
     package static func remove(_ entry: Component, from directory: Descriptor) {
         if (try? directory.remove(entry)) != nil { return }
         if entry.starts(with: StoreTraits.prefix) { return StoreTraits.remove(entry, from: directory) }
-        // A new directory may already have a mode that denies its owner access.
-        guard let pin = try? Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY),
-            let closedMode = try? pin.openToOwner()
-        else { return removeDirectory(entry, from: directory) }
-        removeDirectory(entry, from: directory)
-        // Restore the mode, in case the directory was not removed.
-        try? pin.changePinnedMode(to: closedMode)
+        try? removeDirectory(entry, from: directory)
     }
 
-    private static func removeDirectory(_ entry: Component, from directory: Descriptor) {
-        // Keep a directory with other content for the user. Keep its record too, because without it the names are lost.
-        guard let inside = try? Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY),
-            let entries = try? inside.allEntries(), entries.allSatisfy({ $0 == recordEntry })
-        else { return }
-        inside.removeQuietly(recordEntry)
-        try? directory.removeDirectory(entry)
+    /// Removes a directory, whatever its mode. One with other content than its record keeps that too, because without
+    /// it the names are lost.
+    private static func removeDirectory(_ entry: Component, from directory: Descriptor) throws(StoreError) {
+        try directory.withOpenedDirectory(entry) { (inside) throws(StoreError) in
+            guard try holdsOnlyRecord(inside) else { throw .system(.directoryNotEmpty) }
+            let record = try? inside.readFile(recordEntry, limit: DirectoryRecord.size)
+            inside.removeQuietly(recordEntry)
+            do throws(StoreError) { try directory.removeDirectory(entry) } catch {
+                if let record { try? inside.makeFile(recordEntry, of: record, owner: nil, mode: 0o644) }
+                throw error
+            }
+        }
     }
 }

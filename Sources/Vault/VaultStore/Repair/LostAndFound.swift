@@ -89,8 +89,7 @@ package struct LostAndFound {
         for name in Self.names(object.name) {
             let newEntry = try opened.encode(name).entry
             do throws(StoreError) {
-                try OpenDirectory.rename(
-                    entry, from: directory, to: opened.descriptor, as: newEntry, flags: linux_RENAME_NOREPLACE)
+                try directory.rename(entry, in: opened.descriptor, as: newEntry, flags: linux_RENAME_NOREPLACE)
                 return newEntry
             } catch .system(.fileExists) {
                 guard try FileIdentity(opened.status(of: newEntry)) == FileIdentity(object.status) else { continue }

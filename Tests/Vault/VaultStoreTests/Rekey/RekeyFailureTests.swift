@@ -1,3 +1,4 @@
+import CLinux
 import Foundation
 import Glibc
 import LinuxSystem
@@ -208,7 +209,7 @@ import VaultFormat
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
         try withExtendedLifetime(directory) {
             let root = try VerifierVaultWriter(directory, keyRing).root
-            _ = try? root.changeMode(of: "placed", to: 0o777)
+            _ = try? Descriptor(at: root.descriptor, "placed", flags: linux_O_PATH).changePinnedMode(to: 0o777)
         }
         var status = stat()
         #expect(stat(outside, &status) == 0 && status.st_mode & 0o777 == 0o600)
