@@ -26,7 +26,7 @@ struct VaultProcess: Sendable {
     init?(of mount: FoundMount) {
         guard let table = try? MountTable.read(), table.mounts(from: mount.entry.source).count == 1,
             let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
-            let owner = LockOwner.find(descriptor: vault.root), owner.command == "vaultfs"
+            let owner = LockOwner.find(descriptor: vault.descriptor), owner.command == "vaultfs"
         else { return nil }
         self.init(id: owner.processID)
     }

@@ -58,7 +58,7 @@ enum VaultUse {
             // The other machine may be rekeying.
             if owner?.host != nil { return !vault.configuration.isRekeying }
             // Search by this path only, because another path may show an older state.
-            return LockOwner.find(descriptor: vault.root).map(user)?.status != nil
+            return LockOwner.find(descriptor: vault.descriptor).map(user)?.status != nil
         }
     }
 

@@ -6,15 +6,10 @@ package import VaultFormat
 
 /// Calls on a directory's entries by their backing names, and on whole files.
 extension Descriptor {
-    /// flock(2) with `LOCK_EX` or `LOCK_SH`. Retries for up to `wait`. The lock lasts until the descriptor and all its
-    /// duplicates are closed.
-    /// - Throws: `EAGAIN` if another process keeps the lock for all of `wait`.
-    func lockWhole(_ operation: Int32, wait: Duration) throws(StoreError) {
-        try Self.locking(wait: wait) { () throws(StoreError) in try retrying { flock(fd, operation | LOCK_NB) } }
-    }
-
     /// Repeats `lock` for up to `wait`, while it throws `EAGAIN`.
-    static func locking(wait: Duration, _ lock: () throws(StoreError) -> Void) throws(StoreError) {
+    static func locking<Result>(
+        wait: Duration, _ lock: () throws(StoreError) -> Result
+    ) throws(StoreError) -> Result {
         let deadline = ContinuousClock.now + wait
         while true {
             do throws(StoreError) { return try lock() } catch {

@@ -47,29 +47,13 @@ package struct ConfigurationReplacement {
                 return (file, try file.status())
             }
             guard found.status.st_mode & S_IFMT == S_IFREG else { throw .damaged(path, "not a regular file") }
-            do throws(StoreError) {
-                try Descriptor.locking(wait: deadline - .now) { () throws(StoreError) in
-                    try Self.lock(found.file, traits)
-                }
-            } catch {
-                guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-                throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: found.file.fd)))
-            }
+            try VaultDirectory.lock(
+                found.file, LOCK_EX, isMandatory: traits.locks == .mandatory, wait: deadline - .now, path: path)
         } while try !VaultError.wrapping("cannot lock", path) { () throws(StoreError) in
             try Self.isCurrent(found.status, in: vault.descriptor)
         }
         (file, status) = found
         self.vault = try vault.reread()
-    }
-
-    /// Locks the file. If locks are mandatory, uses the lock of `vaultfs.lock`, because an flock would keep readers
-    /// out. An flock of an older release conflicts with it there.
-    private static func lock(_ file: Descriptor, _ traits: StoreTraits) throws(StoreError) {
-        if traits.locks == .mandatory {
-            try WriterLockFile.lock(file, F_WRLCK)
-        } else {
-            try retrying { flock(file.fd, LOCK_EX | LOCK_NB) }
-        }
     }
 
     /// Returns true if the name still leads to the locked file. A program without the lock may change this (a sync

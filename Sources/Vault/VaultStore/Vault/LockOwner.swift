@@ -1,5 +1,5 @@
 internal import Glibc
-package import SystemPackage
+package import LinuxSystem
 
 /// The process that holds a lock, for messages.
 package struct LockOwner: Equatable, Sendable, CustomStringConvertible {
@@ -32,49 +32,31 @@ extension LockOwner {
 
     /// Finds the process that holds an flock on an open file or directory, in `/proc/locks`. Nil if there is none, or
     /// if it is outside this process-id namespace. Any thread.
-    package static func find(descriptor: FileDescriptor) -> LockOwner? {
-        var status = stat()
-        guard fstat(descriptor.rawValue, &status) == 0 else { return nil }
-        let devices = superblockDevices(of: descriptor, status: status)
+    package static func find(descriptor: Descriptor) -> LockOwner? {
+        guard let inode = try? descriptor.status().st_ino, let device = device(of: descriptor) else { return nil }
         return text(of: "locks").split(separator: "\n").lazy
-            .compactMap { processID(ofLine: $0, devices: devices, inode: UInt64(status.st_ino)) }
+            .compactMap { processID(ofLine: $0, file: "\(device):\(inode)") }
             .first.map { LockOwner(visible: $0) }
     }
 
-    /// Returns the process id of one line of `/proc/locks`, if it is an flock held on the inode (proc_locks(5)). A line
+    /// Returns the process id of one line of `/proc/locks`, if it is an flock held on the file (proc_locks(5)). A line
     /// has the form `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`. A waiter's has `->` after the number.
-    private static func processID(ofLine line: Substring, devices: Set<String>, inode: UInt64) -> Int32? {
+    private static func processID(ofLine line: Substring, file: String) -> Int32? {
         let fields = line.split(separator: " ")
-        guard fields.count >= 6, fields[1] == "FLOCK", let processID = Int32(fields[4]), processID > 0 else {
-            return nil
-        }
-        let file = fields[5].split(separator: ":")
-        guard file.count == 3, UInt64(file[2]) == inode, devices.contains("\(file[0]):\(file[1])") else { return nil }
+        guard fields.count >= 6, fields[1] == "FLOCK", fields[5] == file, let processID = Int32(fields[4]),
+            processID > 0
+        else { return nil }
         return processID
     }
 
-    /// Returns the possible names of a file's device in `/proc/locks`: the device of stat(2) and the superblock's
-    /// device in mountinfo, because the two differ on btrfs and overlayfs.
-    private static func superblockDevices(of descriptor: FileDescriptor, status: stat) -> Set<String> {
-        let device = UInt64(status.st_dev)
-        let major = (device >> 8) & 0xFFF | (device >> 32) & ~0xFFF
-        let minor = device & 0xFF | (device >> 12) & ~0xFF
-        var devices: Set = [name(major: major, minor: minor)]
-        let mountLine = text(of: "self/fdinfo/\(descriptor.rawValue)").split(separator: "\n")
-            .first { $0.hasPrefix("mnt_id:") }
-        guard let mount = mountLine?.split(whereSeparator: \.isWhitespace).last else { return devices }
-        for line in text(of: "self/mountinfo").split(separator: "\n") {
-            let fields = line.split(separator: " ", maxSplits: 3)
-            guard fields.count == 4, fields[0] == mount else { continue }
-            let numbers = fields[2].split(separator: ":").compactMap { UInt64($0) }
-            if numbers.count == 2 { devices.insert(name(major: numbers[0], minor: numbers[1])) }
-        }
-        return devices
-    }
-
-    /// Returns `%02x:%02x`, as fs/locks.c prints it.
-    private static func name(major: UInt64, minor: UInt64) -> String {
-        [major, minor].map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined(separator: ":")
+    /// Returns the name of a file's device in `/proc/locks`, `%02x:%02x` (fs/locks.c): the superblock's device, as in
+    /// mountinfo. That of stat(2) is another one on btrfs and overlayfs.
+    private static func device(of descriptor: Descriptor) -> String? {
+        let mount = text(of: "self/fdinfo/\(descriptor.fd)").split(separator: "\n")
+            .first { $0.hasPrefix("mnt_id:") }?.split(whereSeparator: \.isWhitespace).last
+        let mounts = text(of: "self/mountinfo").split(separator: "\n").map { $0.split(separator: " ", maxSplits: 3) }
+        return mounts.first { $0.count == 4 && $0[0] == mount }?[2].split(separator: ":").compactMap { UInt64($0) }
+            .map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined(separator: ":")
     }
 
     /// Returns a file of /proc as text. Empty if it is unreadable, and then the owner stays unnamed.

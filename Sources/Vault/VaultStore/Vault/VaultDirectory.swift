@@ -153,13 +153,20 @@ extension VaultDirectory {
         }
     }
 
-    /// Takes the flock on a root directory.
-    static func lock(_ root: Descriptor, _ operation: Int32, wait: Duration, path: FilePath) throws(VaultError) {
+    /// Takes an flock, until the descriptor and all its duplicates are closed. Retries for up to `wait`.
+    /// - Parameter isMandatory: true to use the lock of `vaultfs.lock`, because an flock would keep readers out. An
+    ///   flock of an older release conflicts with it there.
+    static func lock(
+        _ file: Descriptor, _ operation: Int32, isMandatory: Bool = false, wait: Duration, path: FilePath
+    ) throws(VaultError) {
         do throws(StoreError) {
-            try root.lockWhole(operation, wait: wait)
+            try Descriptor.locking(wait: wait) { () throws(StoreError) in
+                if isMandatory { return try WriterLockFile.lock(file, F_WRLCK) }
+                try retrying { flock(file.fd, operation | LOCK_NB) }
+            }
         } catch {
             guard error == .system(.wouldBlock) else { throw .system(error.errno, "cannot lock", path) }
-            throw .inUse(path, LockOwner.find(descriptor: FileDescriptor(rawValue: root.fd)))
+            throw .inUse(path, LockOwner.find(descriptor: file))
         }
     }
 
@@ -196,7 +203,7 @@ extension VaultDirectory {
     /// Finds the process that has the vault, by its flock or, if it uses another path or machine, by the writer record.
     /// Nil if there is none, or if it is unknown.
     package func findLockOwner() -> LockOwner? {
-        if let owner = LockOwner.find(descriptor: root) { return owner }
+        if let owner = LockOwner.find(descriptor: descriptor) { return owner }
         do throws(StoreError) {
             _ = try WriterLock.acquire(root: descriptor, .shared, wait: .zero)
             return nil

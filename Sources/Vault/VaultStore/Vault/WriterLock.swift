@@ -36,7 +36,6 @@ package final class WriterLock: Sendable {
     private static let checkInterval = 2000
     /// A time of the last check that is always too old.
     private static let never = -checkInterval
-    private static let retryMicroseconds: UInt32 = 100_000
     /// Seconds between two checks of `watch`.
     package static let watchInterval = 10
 
@@ -67,23 +66,18 @@ package final class WriterLock: Sendable {
         root: Descriptor, _ sharing: VaultDirectory.Sharing, wait: Duration, isRemote: Bool? = nil
     ) throws(StoreError) -> WriterLock? {
         let isRemote = isRemote ?? FileSystemType(of: root).isRemote
-        let deadline = ContinuousClock.now + wait
-        while true {
+        return try Descriptor.locking(wait: wait) { () throws(StoreError) -> WriterLock? in
             // Open it each time, because the name may lead to another file by now.
             guard let file = try WriterLockFile.open(root, sharing) else { return nil }
             do throws(StoreError) {
                 try WriterLockFile.lock(file, sharing == .exclusive ? F_WRLCK : F_RDLCK)
             } catch {
                 // A writer needs locks on a store that several machines can write.
-                if error != .system(.wouldBlock), isRemote && sharing == .exclusive { throw error }
-                if error != .system(.wouldBlock) { return nil }
-                guard ContinuousClock.now < deadline else { throw error }
-                usleep(retryMicroseconds)
-                continue
+                if error == .system(.wouldBlock) || isRemote && sharing == .exclusive { throw error }
+                return nil
             }
-            if try isFree(file, root: root) { return WriterLock(root: root, file: file, isRemote: isRemote) }
-            guard ContinuousClock.now < deadline else { throw .system(.wouldBlock) }
-            usleep(retryMicroseconds)
+            guard try isFree(file, root: root) else { throw .system(.wouldBlock) }
+            return WriterLock(root: root, file: file, isRemote: isRemote)
         }
     }
 

@@ -18,19 +18,12 @@ enum WriterLockFile {
     /// Opens the file. Makes it for a writer.
     /// - Returns: nil if a reader finds no file.
     static func open(_ root: Descriptor, _ sharing: VaultDirectory.Sharing) throws(StoreError) -> Descriptor? {
-        if sharing == .exclusive { return try makeFile(in: root) }
         do throws(StoreError) {
-            return try openExisting(root, flags: O_RDONLY)
-        } catch .system(.noSuchFileOrDirectory) { return nil }
-    }
-
-    /// Opens the file for writing. Makes it if it is absent.
-    @discardableResult
-    static func makeFile(in root: Descriptor) throws(StoreError) -> Descriptor {
-        let file = try openExisting(root, flags: O_RDWR | O_CREAT)
-        // Set the owner, because a file made by root's mount must not lock out the vault's owner.
-        try file.giveToOwner(of: root)
-        return file
+            let file = try openExisting(root, flags: sharing == .exclusive ? O_RDWR | O_CREAT : O_RDONLY)
+            // Set the owner, because a file made by root's mount must not lock out the vault's owner.
+            if sharing == .exclusive { try file.giveToOwner(of: root) }
+            return file
+        } catch .system(.noSuchFileOrDirectory) where sharing == .shared { return nil }
     }
 
     static func openExisting(_ root: Descriptor, flags: Int32) throws(StoreError) -> Descriptor {

@@ -14,11 +14,7 @@ struct WriterRecord: Equatable {
     let process: ProcessIdentity
     let host: String
     /// The root of the vault, as the process sees it.
-    let root: RootIdentity
-
-    init(id: String, boot: String, process: ProcessIdentity, host: String, root: RootIdentity = .unknown) {
-        (self.id, self.boot, self.process, self.host, self.root) = (id, boot, process, host, root)
-    }
+    var root = RootIdentity.unknown
 
     var processID: Int32 { process.processID }
 
@@ -52,14 +48,7 @@ struct WriterRecord: Equatable {
         word(procFile("sys/kernel/random/boot_id", limit: 64) ?? Array("\(getpid())".utf8))
     }
 
-    private static func ownHost() -> String {
-        var name = [UInt8](repeating: 0, count: 65)
-        name.withUnsafeMutableBytes { bytes in
-            guard let start = bytes.assumingMemoryBound(to: CChar.self).baseAddress else { return }
-            _ = gethostname(start, bytes.count - 1)
-        }
-        return word(name)
-    }
+    private static func ownHost() -> String { word(procFile("sys/kernel/hostname", limit: 256) ?? []) }
 
     /// Returns the printable bytes, or "-" if there are none.
     private static func word(_ bytes: [UInt8]) -> String {
@@ -99,7 +88,7 @@ struct ProcessIdentity: Equatable {
 
     /// Returns this process. Its start is unknown if /proc is absent or belongs to another namespace.
     static func own() -> ProcessIdentity {
-        let life = Life(of: "self")
+        let life = Self.life(of: "self")
         return ProcessIdentity(
             processID: getpid(), start: life?.processID == getpid() ? life?.start ?? 0 : 0, namespace: ownNamespace())
     }
@@ -109,7 +98,7 @@ struct ProcessIdentity: Equatable {
         guard start != 0, namespace != 0, namespace == Self.ownNamespace() else { return nil }
         if kill(processID, 0) != 0, errno == ESRCH { return false }
         // The file is unreadable because the process has just ended, or is hidden (proc(5), hidepid).
-        guard let life = Life(of: "\(processID)"), life.processID == processID else { return nil }
+        guard let life = Self.life(of: "\(processID)"), life.processID == processID else { return nil }
         return life.start == start && !life.isOver
     }
 
@@ -118,28 +107,19 @@ struct ProcessIdentity: Equatable {
         return stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
     }
 
-    /// The necessary fields of proc_pid_stat(5).
-    private struct Life {
-        let processID: Int32
-        let start: UInt64
-        /// True for a zombie without other threads. A remaining thread may be in a write that does not return.
-        let isOver: Bool
-
-        init?(of process: String) {
-            guard let bytes = procFile("\(process)/stat", limit: 4096),
-                // Skip the second field, the command, which is in parentheses and may contain any bytes.
-                let commandEnd = bytes.lastIndex(of: UInt8(ascii: ")"))
-            else { return nil }
-            let fields = bytes[(commandEnd + 1)...].split(separator: UInt8(ascii: " "))
-                .map { String(decoding: $0, as: UTF8.self) }
-            guard fields.count > 19,
-                let processID = Int32(String(decoding: bytes.prefix { $0 != 0x20 }, as: UTF8.self)),
-                let threads = Int(fields[17]), let start = UInt64(fields[19])
-            else { return nil }
-            self.processID = processID
-            self.start = start
-            isOver = ["Z", "X"].contains(fields[0]) && threads <= 1
-        }
+    /// Returns the necessary fields of proc_pid_stat(5). `isOver` is true for a zombie without other threads. A remaining
+    /// thread may be in a write that does not return.
+    private static func life(of process: String) -> (processID: Int32, start: UInt64, isOver: Bool)? {
+        guard let bytes = procFile("\(process)/stat", limit: 4096),
+            // Skip the second field, the command, which is in parentheses and may contain any bytes.
+            let commandEnd = bytes.lastIndex(of: UInt8(ascii: ")"))
+        else { return nil }
+        let fields = bytes[(commandEnd + 1)...].split(separator: UInt8(ascii: " "))
+            .map { String(decoding: $0, as: UTF8.self) }
+        guard fields.count > 19, let processID = Int32(String(decoding: bytes.prefix { $0 != 0x20 }, as: UTF8.self)),
+            let threads = Int(fields[17]), let start = UInt64(fields[19])
+        else { return nil }
+        return (processID, start, isOver: ["Z", "X"].contains(fields[0]) && threads <= 1)
     }
 }
 

@@ -39,7 +39,7 @@ import VaultFormat
         }
         #expect(found.processID == getpid())
         #expect(error?.description == "\(path) is in use by process \(getpid()) (\(found.command ?? ""))")
-        #expect(LockOwner.find(descriptor: other.root) == found)
+        #expect(LockOwner.find(descriptor: other.descriptor) == found)
         withExtendedLifetime(holder) {}
     }
 
@@ -69,7 +69,7 @@ import VaultFormat
             try first.lock(wait: .seconds(60))
         }
         let second = try VaultDirectory.open(path)
-        try poll("the end of the lock") { LockOwner.find(descriptor: second.root) == nil }
+        try poll("the end of the lock") { LockOwner.find(descriptor: second.descriptor) == nil }
         try second.lock(wait: .seconds(60))
     }
 
