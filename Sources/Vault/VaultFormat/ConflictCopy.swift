@@ -103,29 +103,22 @@ package struct ConflictCopy: Equatable, Sendable {
         var rest = text.makeIterator()
         var start = 0
         while start < text.count {
-            switch decoder.parseScalar(from: &rest) {
-            case .valid(let encoded):
-                let bytes = Array(text[start..<start + encoded.count])
-                let scalar = UTF8.decode(encoded)
-                pieces += scalar == "%" || isHidden(scalar) ? bytes.map(escaped) : [bytes]
-                start += encoded.count
-            case .error(let length):
-                pieces += text[start..<start + length].map(escaped)
-                start += length
-            case .emptyInput: return pieces
-            }
+            let (length, isShown) =
+                switch decoder.parseScalar(from: &rest) {
+                case .valid(let encoded): (encoded.count, Self.isShown(UTF8.decode(encoded)))
+                case .error(let length): (length, false)
+                case .emptyInput: (text.count - start, false)
+                }
+            let bytes = Array(text[start..<start + length])
+            pieces += isShown ? [bytes] : bytes.map { Array("%\(Hexadecimal.encode([$0]).uppercased())".utf8) }
+            start += length
         }
         return pieces
     }
 
-    private static func escaped(_ byte: UInt8) -> [UInt8] {
-        let digits = Array("0123456789ABCDEF".utf8)
-        return [percent, digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-    }
-
-    /// Returns true for control characters, line ends, and other invisible or direction-changing characters.
-    private static func isHidden(_ scalar: Unicode.Scalar) -> Bool {
-        hidden.contains { $0.contains(scalar.value) }
+    /// Returns false for `%`, control characters, line ends, and other invisible or direction-changing characters.
+    private static func isShown(_ scalar: Unicode.Scalar) -> Bool {
+        scalar != "%" && !hidden.contains { $0.contains(scalar.value) }
     }
 
     private static let hidden: [ClosedRange<UInt32>] = [

@@ -54,7 +54,7 @@ package struct VaultConfiguration: Sendable, Equatable {
             try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: head)
         }
         var made = VaultConfiguration(vault: vault, chunkSize: chunkSize, generation: 1, slots: slots)
-        made.mac = try made.expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault))
+        made.mac = try made.expectedMac(key: made.key(masterKey))
         return made
     }
 
@@ -76,14 +76,24 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// Returns the next generation, with these slots and a new MAC.
-    func next(slots: [KeySlot], epoch: KeyEpoch?, key: SecretBytes) throws(FormatError) -> VaultConfiguration {
+    /// - Parameters:
+    ///   - key: the configuration key.
+    ///   - made: the new or changed slot, if any.
+    ///   - secret: of a new slot.
+    private func next(
+        _ slots: [KeySlot], _ epoch: KeyEpoch?, key: SecretBytes, made: KeySlot? = nil, secret: SlotSecret? = nil
+    ) throws(FormatError) -> ConfigurationChange {
         try require(generation < UInt64.max, .invalidValue, "vaultfs.json: no generation is left")
         var next = self
         next.generation += 1
         next.epoch = epoch
         next.slots = slots.sorted { $0.id < $1.id }
         next.mac = try next.expectedMac(key: key)
-        return next
+        return ConfigurationChange(configuration: next, made: made, secret: secret)
+    }
+
+    fileprivate func key(_ masterKey: SecretBytes) throws(FormatError) -> SecretBytes {
+        try KeyDerivation.configurationKey(master: masterKey, vault: vault)
     }
 
     /// Tries `secret` on the slots of its kind, the cheapest first. Slots that may not be used at `now` come last,
@@ -100,8 +110,7 @@ package struct VaultConfiguration: Sendable, Equatable {
             onTry(slot)
             guard let masterKey = try slot.open(with: secret, head: headLines) else { continue }
             try require(
-                verifies(masterKey: masterKey), .doesNotAuthenticate,
-                "vaultfs.json: changed without a secret")
+                verifies(key(masterKey)), .doesNotAuthenticate, "vaultfs.json: changed without a secret")
             return (masterKey, slot)
         }
         guard !leftOut.isEmpty else { return nil }
@@ -125,15 +134,13 @@ package struct VaultConfiguration: Sendable, Equatable {
     }
 
     /// Returns true if `masterKey` is this vault's and the MAC verifies under it.
-    package func authenticates(masterKey: SecretBytes) -> Bool { (try? verifies(masterKey: masterKey)) ?? false }
+    package func authenticates(masterKey: SecretBytes) -> Bool { (try? verifies(key(masterKey))) ?? false }
 
     /// Returns true if the MAC verifies under the vault's configuration key.
-    package func authenticates(configurationKey: SecretBytes) -> Bool {
-        (try? equalInConstantTime(expectedMac(key: configurationKey), mac)) ?? false
-    }
+    package func authenticates(configurationKey: SecretBytes) -> Bool { (try? verifies(configurationKey)) ?? false }
 
-    private func verifies(masterKey: SecretBytes) throws(FormatError) -> Bool {
-        equalInConstantTime(try expectedMac(key: KeyDerivation.configurationKey(master: masterKey, vault: vault)), mac)
+    private func verifies(_ key: SecretBytes) throws(FormatError) -> Bool {
+        equalInConstantTime(try expectedMac(key: key), mac)
     }
 
     private func expectedMac(key: SecretBytes) throws(FormatError) -> [UInt8] {
@@ -215,12 +222,10 @@ extension VaultConfiguration {
 
     private static func parseEpoch(_ members: inout Members) throws(FormatError) -> KeyEpoch {
         let number = try members.removeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
-        guard members.peek("previous") == .null else {
-            return KeyEpoch(
-                number: UInt8(number), previous: try members.removeBytes("previous", count: KeyEpoch.sealedSize))
-        }
-        _ = try members.remove("previous")
-        return KeyEpoch(number: UInt8(number), previous: nil)
+        let previous =
+            try members.removeNull("previous")
+            ? nil : try members.removeBytes("previous", count: KeyEpoch.sealedSize)
+        return KeyEpoch(number: UInt8(number), previous: previous)
     }
 
     private static func parseSlots(_ values: [StrictJSON], features: [String]) throws(FormatError) -> [KeySlot] {
@@ -258,10 +263,8 @@ extension VaultConfiguration {
     }
 
     private static func parseWindow(_ slot: inout Members) throws(FormatError) -> PlayWindow? {
-        guard slot.peek("window") != nil else { return nil }
-        let value = try slot.remove("window")
-        if value == .null { return nil }
-        var members = try Members(value, context: "\(slot.context): window")
+        guard slot.peek("window") != nil, try !slot.removeNull("window") else { return nil }
+        var members = try Members(slot.remove("window"), context: "\(slot.context): window")
         let seconds = try members.removeInteger("seconds", in: PlayWindow.lengths)
         let (started, seen) = (try members.removeOptionalTime("started"), try members.removeOptionalTime("seen"))
         try members.refuseRest()
@@ -317,9 +320,13 @@ extension JSONMembers where Failure == FormatError {
 
     /// Removes a valid time, and returns it as text, or nil if it is `null`.
     mutating func removeOptionalTime(_ key: String) throws(FormatError) -> String? {
-        guard peek(key) == .null else { return try removeTime(key) }
-        _ = try remove(key)
-        return nil
+        try removeNull(key) ? nil : removeTime(key)
+    }
+
+    /// Removes the value if it is `null`. Returns true then.
+    mutating func removeNull(_ key: String) throws(FormatError) -> Bool {
+        guard peek(key) == .null else { return false }
+        return try remove(key) == .null
     }
 }
 
@@ -406,17 +413,16 @@ extension VaultConfiguration {
 /// A changed configuration, not yet written.
 package struct ConfigurationChange: Sendable {
     package let configuration: VaultConfiguration
-    /// The new slot, if any.
-    package var made: KeySlot?
-    /// The secret of the new slot.
-    var secret: SlotSecret?
+    /// The new or changed slot, if any.
+    package let made: KeySlot?
+    /// The secret of a new slot.
+    let secret: SlotSecret?
 
     /// Returns the bytes of the new `vaultfs.json`, after checking that they parse to this configuration, its MAC
     /// verifies, and the new secret opens the master key. Takes as long as the new slot's key derivation. Throws
     /// `invalidValue` if the file would be larger than the format allows.
     package func checkedBytes(masterKey: SecretBytes) throws(FormatError) -> [UInt8] {
-        let bytes = try checkedBytes(
-            configurationKey: KeyDerivation.configurationKey(master: masterKey, vault: configuration.vault))
+        let bytes = try checkedBytes(configurationKey: configuration.key(masterKey))
         guard let made, let secret else { return bytes }
         guard let opened = try configuration.slot(made.id)?.open(with: secret, head: configuration.headLines),
             opened.hasSameBytes(as: masterKey)
@@ -465,8 +471,7 @@ extension VaultConfiguration {
     package func removingSlots(_ ids: Set<Int>, masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         let slots = slots.filter { !ids.contains($0.id) }
         try require(!slots.isEmpty, .invalidValue, "a vault has at least one slot")
-        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-        return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: key))
+        return try next(slots, epoch, key: key(masterKey))
     }
 
     /// Replaces all slots by one with a random, forgotten secret, because the format requires a slot.
@@ -488,7 +493,7 @@ extension VaultConfiguration {
         }
         slots[index].window = window
         if let label { slots[index].label = label }
-        return ConfigurationChange(configuration: try next(slots: slots, epoch: epoch, key: configurationKey))
+        return try next(slots, epoch, key: configurationKey, made: slots[index])
     }
 
     /// An id that, as far as the current slots show, no earlier slot has had.
@@ -504,9 +509,7 @@ extension VaultConfiguration {
     ) throws(FormatError) -> ConfigurationChange {
         try Self.checkTimes([created] + [request.expires].compactMap { $0 })
         let made = try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: headLines)
-        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-        return ConfigurationChange(
-            configuration: try next(slots: kept + [made], epoch: epoch, key: key), made: made, secret: request.secret)
+        return try next(kept + [made], epoch, key: key(masterKey), made: made, secret: request.secret)
     }
 }
 
@@ -535,18 +538,14 @@ extension VaultConfiguration {
         guard let opened = try epoch.unwrapPrevious(master: newMaster, vault: vault, head: head),
             opened.hasSameBytes(as: masterKey)
         else { throw FormatError(.cryptography, "vaultfs.json: previous does not open") }
-        let key = try KeyDerivation.configurationKey(master: newMaster, vault: vault)
-        return ConfigurationChange(
-            configuration: try next(slots: [made], epoch: epoch, key: key), made: made, secret: secret)
+        return try next([made], epoch, key: key(newMaster), made: made, secret: secret)
     }
 
     /// Makes the last write of a rekey, which removes the previous epoch's key.
     /// - Throws: `invalidValue` if no rekey is unfinished; `cryptography`.
     package func finishingEpoch(masterKey: SecretBytes) throws(FormatError) -> ConfigurationChange {
         guard let epoch, epoch.previous != nil else { throw FormatError(.invalidValue, "no rekey is unfinished") }
-        let key = try KeyDerivation.configurationKey(master: masterKey, vault: vault)
-        return ConfigurationChange(
-            configuration: try next(slots: slots, epoch: KeyEpoch(number: epoch.number, previous: nil), key: key))
+        return try next(slots, KeyEpoch(number: epoch.number, previous: nil), key: key(masterKey))
     }
 }
 

@@ -64,16 +64,14 @@ package struct SlotEditor {
     package func change(
         _ slot: KeySlot, toWindow window: PlayWindow?, label: String? = nil, isForced: Bool
     ) throws(VaultError) -> KeySlot {
-        let changed = try replaceConfiguration { (current) throws(FormatError) in
+        try makeSlot { (current) throws(FormatError) in
             try Self.checkUnchanged(slot, in: current)
             if !isForced {
                 try Self.checkEndlessSlot(beside: slot, in: current, expires: slot.expires, hasWindow: window != nil)
             }
             let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
             return try current.settingWindow(of: slot.id, to: window, label: label, configurationKey: key)
-        }.configuration.slot(slot.id)
-        guard let changed else { preconditionFailure("internal error: a change without a slot") }
-        return changed
+        }
     }
 
     private static func checkUnchanged(_ slot: KeySlot, in configuration: VaultConfiguration) throws(FormatError) {
@@ -139,7 +137,7 @@ package struct SlotEditor {
     }
 
     private func makeSlot(
-        onReady: (KeySlot) throws(VaultError) -> Void,
+        onReady: (KeySlot) throws(VaultError) -> Void = { _ in },
         _ change: (VaultConfiguration) throws(FormatError) -> ConfigurationChange
     ) throws(VaultError) -> KeySlot {
         guard let made = try replaceConfiguration(onReady: onReady, change).made else {
