@@ -413,7 +413,7 @@ extension VaultFileSystem {
     func plaintextName(of entry: Component, in directory: OpenDirectory) -> [UInt8]? {
         let kind = EntryName.kind(of: entry.bytes)
         if kind == .conflictCopy { return directory.conflictName(of: entry) }
-        let blob = kind == .longName ? directory.sidecarBlob(of: entry) ?? [] : nil
+        let blob = kind == .longName ? directory.descriptor.sidecarBlob(of: entry) ?? [] : nil
         return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: directory.keys)
     }
 }

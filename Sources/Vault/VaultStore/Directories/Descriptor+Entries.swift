@@ -139,7 +139,7 @@ extension Descriptor {
     }
 
     /// Returns the same, but nil also if the sidecar cannot be read.
-    func sidecarBlob(of entry: Component) -> [UInt8]? { try? readSidecar(of: entry) }
+    package func sidecarBlob(of entry: Component) -> [UInt8]? { try? readSidecar(of: entry) }
 
     /// Returns the plaintext name of an entry of this directory, or nil if it does not authenticate under its keys.
     func name(of entry: Component, _ keys: DirectoryKeys) -> [UInt8]? {

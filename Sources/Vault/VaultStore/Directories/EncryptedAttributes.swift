@@ -215,10 +215,7 @@ package struct EncryptedAttributes {
             storedPack = nil
             return
         }
-        guard let encrypted = try StoreError.ofFormat({ () throws(FormatError) in try codec.encrypt(pack: pack) })
-        else {
-            throw .system(.noSpace)
-        }
+        guard let encrypted = try StoreError.ofFormat(codec.encrypt(pack: pack)) else { throw .system(.noSpace) }
         mayHavePack = true
         try stored.set(AttributeCodec.packName, encrypted, flags: 0, replacing: storedPack)
         storedPack = encrypted

@@ -75,7 +75,7 @@ extension OpenDirectory {
     /// Returns true if the entry to be replaced already has this sidecar, durable since before the entry appeared.
     /// Making it again would change the directory's times even if the entry stays.
     private func hasDurableSidecar(_ blob: [UInt8], of entry: Component) -> Bool {
-        sidecarBlob(of: entry) == blob && (try? descriptor.statusIfPresent(of: entry)) != nil
+        descriptor.sidecarBlob(of: entry) == blob && (try? descriptor.statusIfPresent(of: entry)) != nil
     }
 
     /// fsync(2) of the directory itself. Opens it, because an O_PATH descriptor cannot be synced.

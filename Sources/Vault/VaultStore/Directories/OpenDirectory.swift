@@ -133,9 +133,6 @@ package final class OpenDirectory: Sendable {
     /// fstatat(2) of a backing entry, not following a link.
     /// - Throws: `.system` with errno.
     package func status(of entry: Component) throws(StoreError) -> stat { try store.status(of: entry, in: descriptor) }
-
-    /// Returns the content of a long name's sidecar, or nil if it cannot be read.
-    package func sidecarBlob(of entry: Component) -> [UInt8]? { descriptor.sidecarBlob(of: entry) }
 }
 
 extension OpenDirectory {

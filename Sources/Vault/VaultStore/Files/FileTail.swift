@@ -24,7 +24,7 @@ struct FileTail {
     /// be older than the data, restored by a person or by a disk, and so have a former length.
     func keep() throws(StoreError) {
         guard try next(from: firstChunk) != nil else { return }
-        let name = LostObject.digits(of: parts.fileID) + ".tail"
+        let name = Hexadecimal.encode(parts.fileID) + ".tail"
         try LostAndFound(in: parts.store).makeFile(Array(name.utf8)) { (copy) throws(StoreError) in
             try self.copy(to: copy)
         }
@@ -40,7 +40,7 @@ struct FileTail {
             first = chunk + 1
         }
         // Chunks of the copy begin inside chunks of the file, so the log has most. They must be in place for a seal.
-        try parts.store.log.checkpoint(.change, of: copy.fileID)
+        try parts.store.log.checkpoint(.change(copy.fileID))
     }
 
     /// Reads the next chunk that verifies, from this one on.

@@ -81,18 +81,6 @@ package final class KeyRing: Sendable {
         return try StoreError.ofFormat(try inbox.cipher(ofWrap: ephemeralKey))
     }
 
-    /// Returns the cipher for wrapping a new file's secret, of the current epoch. The class of files in an inbox has
-    /// one even without its class key. The file's header then gets its public key.
-    /// - Throws: `.locked`.
-    fileprivate func newWrap(
-        _ protectionClass: ProtectionClass
-    ) throws(StoreError) -> (cipher: SivCipher, ephemeralKey: [UInt8]?) {
-        if protectionClass == .unlessOpen, !isPresent(.unlessOpen), isPresent(.inbox) {
-            return try StoreError.ofFormat(try current.inbox.makeWrap())
-        }
-        return (try classCipher(protectionClass), nil)
-    }
-
     /// Returns the cipher for new symbolic links of a class.
     /// - Throws: `.locked` if its key is forgotten.
     package func linkCipher(_ protectionClass: ProtectionClass) throws(StoreError) -> SivCipher {
@@ -197,12 +185,16 @@ extension KeyRing {
     /// - Parameter parentClass: the directory's class.
     func makeHeader(_ parentClass: ProtectionClass) throws(StoreError) -> (header: FileHeader, keys: FileKeys) {
         let protectionClass = parentClass.ofNewFiles
-        let (cipher, ephemeralKey) = try newWrap(protectionClass)
+        // In an inbox this class can wrap a secret even without its key. The header then gets the wrap's public key.
+        let isArrival = protectionClass == .unlessOpen && !isPresent(.unlessOpen) && isPresent(.inbox)
+        let wrap = isArrival ? try StoreError.ofFormat(current.inbox.makeWrap()) : nil
+        let cipher = try wrap?.cipher ?? classCipher(protectionClass)
         var (header, keys) = try StoreError.ofFormat(
             try FileHeader.make(
-                protectionClass, epoch: epochs.current, classCipher: cipher, ephemeralKey: ephemeralKey, vault: vault))
+                protectionClass, epoch: epochs.current, classCipher: cipher, ephemeralKey: wrap?.ephemeralKey,
+                vault: vault))
         // Mark it now, because it may get a second name while its keys are forgotten, when it cannot be marked.
-        header.isLinked = ephemeralKey != nil
+        header.isLinked = isArrival
         return (header, keys)
     }
 

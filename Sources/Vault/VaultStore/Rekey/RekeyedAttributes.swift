@@ -25,9 +25,10 @@ package enum RekeyedAttributes {
         _ attributes: [RekeyIntent.Attribute], from oldKey: SecretBytes, to newKey: SecretBytes
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
         guard !attributes.isEmpty else { return [] }
-        return try StoreError.ofFormat { () throws(FormatError) in
-            let (old, new) = (try AttributeCodec(key: oldKey), try AttributeCodec(key: newKey))
-            return try attributes.map { (attribute) throws(FormatError) in try encrypted(attribute, old, new) }
+        let old = try StoreError.ofFormat(AttributeCodec(key: oldKey))
+        let new = try StoreError.ofFormat(AttributeCodec(key: newKey))
+        return try attributes.map { (attribute) throws(StoreError) in
+            try StoreError.ofFormat(encrypted(attribute, old, new))
         }
     }
 

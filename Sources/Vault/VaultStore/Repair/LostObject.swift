@@ -24,7 +24,20 @@ package struct LostObject {
         do throws(StoreError) {
             let pin = try Descriptor(at: directory, entry, flags: linux_O_PATH)
             let status = try pin.status()
-            guard let name = try name(of: entry, in: directory, pin, status, keyRing) else { return nil }
+            let name: String
+            switch status.st_mode & S_IFMT {
+            case S_IFREG:
+                let file = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+                name = Hexadecimal.encode(try StoredHeader(of: file, keyRing: keyRing).header.fileID)
+            case S_IFDIR:
+                let opened = try Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY)
+                if try OpenDirectory.openRecord(of: opened, keyRing).record.isRoot { return nil }
+                name = "directory-\(try digits(of: entry))"
+            case S_IFLNK:
+                _ = try keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry))
+                name = "link-\(try digits(of: entry))"
+            default: return nil
+            }
             return LostObject(name: Array(name.utf8), status: status)
         } catch .damaged {
             return nil
@@ -35,31 +48,6 @@ package struct LostObject {
 
     /// Returns digits for an object without an id, always the same. The entry itself may be too long for a name.
     static func digits(of entry: Component) throws(StoreError) -> String {
-        try StoreError.ofCrypto { () throws(CryptoError) in Hexadecimal.encode(try Sha256.digest(entry.bytes).prefix(8))
-        }
-    }
-
-    /// Returns the id of a file in 16 hexadecimal digits.
-    static func digits(of fileID: UInt64) -> String {
-        let digits = String(fileID, radix: 16)
-        return String(repeating: "0", count: 16 - digits.count) + digits
-    }
-
-    private static func name(
-        of entry: Component, in directory: Descriptor, _ pin: Descriptor, _ status: stat, _ keyRing: KeyRing
-    ) throws(StoreError) -> String? {
-        switch status.st_mode & S_IFMT {
-        case S_IFREG:
-            let file = try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
-            return digits(of: try StoredHeader(of: file, keyRing: keyRing).header.fileID)
-        case S_IFDIR:
-            let opened = try Descriptor(at: directory, entry, flags: linux_O_PATH | O_DIRECTORY)
-            return try OpenDirectory.openRecord(of: opened, keyRing).record.isRoot
-                ? nil : "directory-\(try digits(of: entry))"
-        case S_IFLNK:
-            _ = try keyRing.linkTarget(ofStored: try directory.linkTarget(of: entry))
-            return "link-\(try digits(of: entry))"
-        default: return nil
-        }
+        Hexadecimal.encode(try StoreError.ofCrypto(Sha256.digest(entry.bytes)).prefix(8))
     }
 }

@@ -49,9 +49,7 @@ package struct ConfigurationReplacement {
             guard found.status.st_mode & S_IFMT == S_IFREG else { throw .damaged(path, "not a regular file") }
             try VaultDirectory.lock(
                 found.file, LOCK_EX, isMandatory: traits.locks == .mandatory, wait: deadline - .now, path: path)
-        } while try !VaultError.wrapping("cannot lock", path) { () throws(StoreError) in
-            try Self.isCurrent(found.status, in: vault.descriptor)
-        }
+        } while try !VaultError.wrapping("cannot lock", path, Self.isCurrent(found.status, in: vault.descriptor))
         (file, status) = found
         self.vault = try vault.reread()
     }

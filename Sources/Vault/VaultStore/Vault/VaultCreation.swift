@@ -19,9 +19,7 @@ package enum VaultCreation {
             written = parent(of: path)
         }
         let directory = try VaultDirectory.openDirectory(written)
-        try VaultError.wrapping("cannot write", written) { () throws(StoreError) in
-            try directory.checkAccess(W_OK | X_OK)
-        }
+        try VaultError.wrapping("cannot write", written, directory.checkAccess(W_OK | X_OK))
     }
 
     /// Makes a vault at `path`. An absent directory is made with mode 0700. An existing one must be empty, except for
@@ -50,13 +48,16 @@ package enum VaultCreation {
             for entry in try findRemains(in: root, path: path) where entry.starts(with: StoreTraits.prefix) {
                 StoreTraits.remove(entry, from: root)
             }
-            let traits = try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
-                try StoreTraits(probing: root)
-            }
+            let traits = try VaultError.wrapping("cannot write", path, StoreTraits(probing: root))
             if traits.overwritesInPlace == false { throw VaultDirectory.cannotOverwrite(path) }
             onStore(traits)
             try onReady(configuration)
-            let writerLock = try acquireWriterLock(of: root, path: path)
+            // An `init` on another machine must not mistake the files made here for the remains of a killed one. This
+            // also makes `vaultfs.lock`, which readers lock.
+            let writerLock: WriterLock?
+            do throws(StoreError) { writerLock = try WriterLock.acquire(root: root, .exclusive, wait: .zero) } catch {
+                throw VaultDirectory.refusal(error, root, path)
+            }
             defer { writerLock?.release() }
             let remains = try findRemains(in: root, path: path)
             try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
@@ -69,9 +70,7 @@ package enum VaultCreation {
         }
         if isMade {
             let parent = try VaultDirectory.openDirectory(parent(of: path))
-            try VaultError.wrapping("cannot write", path) { () throws(StoreError) in
-                try parent.synchronize(dataOnly: false)
-            }
+            try VaultError.wrapping("cannot write", path, parent.synchronize(dataOnly: false))
         }
         return configuration
     }
@@ -113,14 +112,6 @@ package enum VaultCreation {
         }
     }
 
-    /// Acquires the writer lock, so that an `init` on another machine does not mistake the files made here for the
-    /// remains of a killed one. Also makes `vaultfs.lock`, which readers lock.
-    private static func acquireWriterLock(of root: Descriptor, path: FilePath) throws(VaultError) -> WriterLock? {
-        do throws(StoreError) { return try WriterLock.acquire(root: root, .exclusive, wait: .zero) } catch {
-            throw VaultDirectory.refusal(error, root, path)
-        }
-    }
-
     private static func fill(
         _ root: Descriptor, path: FilePath, _ record: [UInt8], _ log: LogHeader?, _ configuration: VaultConfiguration
     ) throws(VaultError) {
@@ -155,10 +146,7 @@ extension VaultCreation {
 
     /// Returns the remains, or an empty array for an empty directory. Throws for any other entry.
     private static func findRemains(in directory: Descriptor, path: FilePath) throws(VaultError) -> [Component] {
-        let remains = try VaultError.wrapping("cannot read", path) { () throws(StoreError) in
-            try Self.remains(in: directory)
-        }
-        if let remains { return remains }
+        if let remains = try VaultError.wrapping("cannot read", path, remains(in: directory)) { return remains }
         func has(_ entry: Component) -> Bool { (try? directory.status(of: entry)) != nil }
         if has(VaultDirectory.configurationEntry) { throw .refused("a vault already exists: \(path.shown)") }
         // mkfs makes this directory (mklost+found(8)).

@@ -44,9 +44,7 @@ package final class VaultDirectory: Sendable {
         self.descriptor = descriptor
         configuration = try Self.readConfiguration(of: descriptor, path: path)
         var space = statvfs()
-        try VaultError.wrapping("cannot check", path) { () throws(StoreError) in
-            try retrying { fstatvfs(descriptor.fd, &space) }
-        }
+        try VaultError.wrapping("cannot check", path, retrying { fstatvfs(descriptor.fd, &space) })
         isOnReadOnlyStore = space.f_flag & UInt(ST_RDONLY) != 0
     }
 
@@ -311,9 +309,7 @@ extension VaultDirectory {
     /// Returns true if a step of a killed rekey is incomplete.
     /// - Throws: `.system` with errno of fstatat(2), except `ENOENT`.
     package func hasRekeyStep() throws(VaultError) -> Bool {
-        try VaultError.wrapping("cannot check", path) { () throws(StoreError) in
-            try RekeySteps.isIncomplete(in: descriptor)
-        }
+        try VaultError.wrapping("cannot check", path, RekeySteps.isIncomplete(in: descriptor))
     }
 
     /// Completes the step of a killed rekey. The caller has locked the vault, exclusively.
@@ -322,9 +318,9 @@ extension VaultDirectory {
         guard configuration.isRekeying else { return }
         try claim()
         let keyRing = try KeyRing(masterKey: masterKey, configuration: configuration)
-        try VaultError.wrapping("cannot continue the rekey of", path) { () throws(StoreError) in
-            try RekeySteps.finishOrUndo(in: descriptor, keyRing: keyRing, writerLock: writerLock)
-        }
+        try VaultError.wrapping(
+            "cannot continue the rekey of", path,
+            RekeySteps.finishOrUndo(in: descriptor, keyRing: keyRing, writerLock: writerLock))
     }
 }
 

@@ -109,6 +109,14 @@ extension VaultError {
     ) throws(VaultError) -> Result {
         do throws(StoreError) { return try body() } catch { throw VaultError(error, operation, path) }
     }
+
+    /// Evaluates `body` and throws its error as a `VaultError` about `path`.
+    @discardableResult
+    package static func wrapping<Result>(
+        _ operation: String, _ path: FilePath, _ body: @autoclosure () throws(StoreError) -> Result
+    ) throws(VaultError) -> Result {
+        do throws(StoreError) { return try body() } catch { throw VaultError(error, operation, path) }
+    }
 }
 
 extension StoreError {
@@ -120,12 +128,6 @@ extension StoreError {
     package static func ofFormat<Result>(_ body: @autoclosure () throws(FormatError) -> Result) throws(StoreError)
         -> Result
     {
-        do throws(FormatError) { return try body() } catch { throw StoreError(error) }
-    }
-
-    /// Runs `body` and throws its error as a `StoreError`.
-    @inline(__always)
-    static func ofFormat<Result>(_ body: () throws(FormatError) -> Result) throws(StoreError) -> Result {
         do throws(FormatError) { return try body() } catch { throw StoreError(error) }
     }
 }

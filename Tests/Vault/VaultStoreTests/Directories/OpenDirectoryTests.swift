@@ -136,7 +136,7 @@ import VaultFormat
         #expect(name.hasPrefix("vaultfs.long."))
         _ = try root.createFile(long, mode: 0o600, owner: nil)
         #expect(try entries() == [name, sidecar])
-        let blob = try root.sidecarBlob(of: Component(ascii(name)))
+        let blob = try root.descriptor.sidecarBlob(of: Component(ascii(name)))
         #expect(EntryName.decode(ascii(name), sidecarBlob: blob, keys: root.keys) == long)
         // A failed creation must leave the sidecar of the existing entry.
         #expect(throws: StoreError.system(.fileExists)) { _ = try root.createFile(long, mode: 0o600, owner: nil) }

@@ -130,7 +130,7 @@ final class RekeyVault {
             tree[prefix]?.modified = [status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
         }
         for entry in try backing.allEntries() {
-            let blob = opened.sidecarBlob(of: entry)
+            let blob = opened.descriptor.sidecarBlob(of: entry)
             guard let name = EntryName.decode(entry.bytes, sidecarBlob: blob, keys: opened.keys) else { continue }
             let path = prefix + String(decoding: name, as: UTF8.self)
             let status = try backing.status(of: entry)

@@ -45,7 +45,7 @@ extension VerifierVault {
         while let entry = try reader.next() {
             guard
                 let name = EntryName.decode(
-                    entry.bytes, sidecarBlob: opened.sidecarBlob(of: entry), keys: opened.keys)
+                    entry.bytes, sidecarBlob: opened.descriptor.sidecarBlob(of: entry), keys: opened.keys)
             else { continue }
             let shown = prefix + String(decoding: name, as: UTF8.self)
             switch try directory.status(of: entry).st_mode & S_IFMT {
