@@ -14,8 +14,9 @@ package struct AttributeCodec: Sendable {
     /// The stored name of the pack. The part after the prefix is shorter than any encrypted name.
     package static let packName: [UInt8] = Array("user.vaultfs.pack".utf8)
 
+    /// The beginning of every stored name.
+    package static let storedPrefix: [UInt8] = Array("user.vaultfs.".utf8)
     static let userPrefix: [UInt8] = Array("user.".utf8)
-    private static let storedPrefix: [UInt8] = Array("user.vaultfs.".utf8)
     private static let reservedPrefix: [UInt8] = Array("vaultfs.".utf8)
     private static let nameContext: [[UInt8]] = [Array("name".utf8)]
     private static let valueContext: [UInt8] = Array("value".utf8)

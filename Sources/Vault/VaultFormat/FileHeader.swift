@@ -65,13 +65,12 @@ package struct FileHeader: Sendable {
         let wrapped = try WrappedSecret(parsing: Array(bytes[..<WrappedSecret.size]), .file, epochs: epochs)
         try require(bytes[6] <= 1, .newerVersion, "header: unknown wrap \(bytes[6])")
         let ephemeralKey = bytes[6] == 1 ? Array(bytes[ephemeralKeyRange]) : nil
-        if ephemeralKey == nil {
-            try require(
-                bytes[ephemeralKeyRange].allSatisfy { $0 == 0 }, .malformed, "header: reserved bytes are not zero")
-        } else {
-            try require(
-                wrapped.protectionClass == .unlessOpen, .malformed, "header: a public key with another class")
-        }
+        try require(
+            bytes[6] == 1 || bytes[ephemeralKeyRange].allSatisfy { $0 == 0 }, .malformed,
+            "header: reserved bytes are not zero")
+        try require(
+            bytes[6] == 0 || wrapped.protectionClass == .unlessOpen, .malformed,
+            "header: a public key with another class")
         let (length, state) = (bytes.littleEndian64(at: 96), bytes.littleEndian64(at: 104))
         let flags = state & 0xFF
         try require(flags & ~(sealedFlag | sparseFlag | linkedFlag) == 0, .malformed, "header: unknown flags \(flags)")
@@ -108,7 +107,7 @@ package struct FileHeader: Sendable {
     package func withNewID(classCipher: SivCipher) throws(FormatError) -> FileHeader {
         var result = self
         result.fileID = try Self.makeID()
-        result.wrapped = try wrapped.rewrapped(id: result.fileID, classCipher)
+        result.wrapped = try wrapped.rewrapped(id: result.fileID, from: classCipher, to: classCipher)
         result.isLinked = false
         return result
     }

@@ -66,19 +66,13 @@ struct WrappedSecret: Sendable {
         return try cryptography(kind.secret, classCipher.decryptSecret(wrapped, associatedData: [identity]))
     }
 
-    /// Wraps the secret under another class's key of the same epoch. Throws `doesNotAuthenticate`.
+    /// Wraps the secret under another class's key of the same epoch, or with another id. Throws `doesNotAuthenticate`.
     func rewrapped(
-        as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
+        as newClass: ProtectionClass? = nil, id: UInt64? = nil, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> WrappedSecret {
         var identity = Array(bytes[Self.identity])
-        if kind == .file { identity[6] = 0 }
-        return try WrappedSecret(kind, identity, newClass, unwrap(oldCipher), newCipher)
-    }
-
-    /// Wraps the same secret with another id. Throws `doesNotAuthenticate`.
-    func rewrapped(id: UInt64, _ classCipher: SivCipher) throws(FormatError) -> WrappedSecret {
-        var identity = Array(bytes[Self.identity])
-        identity.storeLittleEndian64(id, at: 8)
-        return try WrappedSecret(kind, identity, protectionClass, unwrap(classCipher), classCipher)
+        if newClass != nil, kind == .file { identity[6] = 0 }
+        if let id { identity.storeLittleEndian64(id, at: 8) }
+        return try WrappedSecret(kind, identity, newClass ?? protectionClass, unwrap(oldCipher), newCipher)
     }
 }

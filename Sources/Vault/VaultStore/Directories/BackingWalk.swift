@@ -49,12 +49,6 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         let directory: Directory
         let identity: [UInt8]?
         var reader: DirectoryReader
-
-        init(entry: Component?, directory: Directory, identity: [UInt8]?) {
-            (self.entry, self.directory, self.identity) = (entry, directory, identity)
-            reader = DirectoryReader(directory.descriptor)
-        }
-
         /// The remaining entries, the next one last, if they were read ahead.
         var entries: [Component]?
     }
@@ -77,12 +71,13 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         self.readsAhead = readsAhead
         self.includesConflictCopies = includesConflictCopies
         path = []
-        append(Frame(entry: nil, directory: root, identity: root.identity()))
+        append(root, entry: nil, root.identity())
     }
 
-    private mutating func append(_ frame: Frame) {
-        path.append(frame)
-        if let identity = frame.identity { identities.insert(identity) }
+    private mutating func append(_ directory: Directory, entry: Component?, _ identity: [UInt8]?) {
+        let reader = DirectoryReader(directory.descriptor)
+        path.append(Frame(entry: entry, directory: directory, identity: identity, reader: reader))
+        if let identity { identities.insert(identity) }
     }
 
     private mutating func removeLast() {
@@ -116,7 +111,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
                 let inner = try found.directory.inner(found.entry)
                 let identity = inner.identity()
                 if let identity, identities.contains(identity) { throw OpenDirectory.repeated }
-                append(Frame(entry: found.entry, directory: inner, identity: identity))
+                append(inner, entry: found.entry, identity)
             } catch {
                 return .failed(found.entry, found.directory, error)
             }
@@ -150,11 +145,7 @@ package struct BackingWalk<Directory: WalkedDirectory> {
 
     private mutating func nextName(_ index: Int) throws(StoreError) -> Component? {
         guard readsAhead else { return try path[index].reader.next() }
-        if path[index].entries == nil {
-            var entries: [Component] = []
-            while let entry = try path[index].reader.next() { entries.append(entry) }
-            path[index].entries = entries
-        }
+        if path[index].entries == nil { path[index].entries = try path[index].directory.descriptor.allEntries() }
         return path[index].entries?.popLast()
     }
 }

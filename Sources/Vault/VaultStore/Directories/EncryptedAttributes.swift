@@ -12,7 +12,6 @@ package struct EncryptedAttributes {
     /// Number of attributes on their own from which new ones go into the pack. More would soon leave no room for a
     /// pack, because ext4 has one block for all attributes of an object.
     static let aloneLimit = 4
-    private static let ownPrefix = Array("user.vaultfs.".utf8)
 
     private let stored: ExtendedAttributes
     private let codec: AttributeCodec
@@ -223,7 +222,7 @@ package struct EncryptedAttributes {
 
     /// Returns the stored names of the attributes on their own.
     private func ownNames() throws(StoreError) -> [[UInt8]] {
-        try stored.names().filter { $0.starts(with: Self.ownPrefix) && $0 != AttributeCodec.packName }
+        try stored.names().filter { $0.starts(with: AttributeCodec.storedPrefix) && $0 != AttributeCodec.packName }
     }
 
     /// Returns the stored form of a name.

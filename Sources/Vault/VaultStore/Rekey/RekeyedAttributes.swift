@@ -4,7 +4,6 @@ package import VaultFormat
 
 /// The attributes of an object, encrypted again for the object that replaces it.
 package enum RekeyedAttributes {
-    private static let ownPrefix = Array("user.vaultfs.".utf8)
     private static let accessListPrefix = Array("system.posix_acl_".utf8)
 
     /// Returns the encrypted attributes of an object in their stored form under another key.
@@ -14,7 +13,7 @@ package enum RekeyedAttributes {
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
         let attributes = ExtendedAttributes(object)
         var found: [RekeyIntent.Attribute] = []
-        for stored in try attributes.namesIfSupported() where stored.starts(with: ownPrefix) {
+        for stored in try attributes.namesIfSupported() where stored.starts(with: AttributeCodec.storedPrefix) {
             found.append(RekeyIntent.Attribute(name: stored, value: try attributes.value(of: stored)))
         }
         return try encrypted(found, from: oldKey, to: newKey)
@@ -51,7 +50,7 @@ package enum RekeyedAttributes {
 
     /// Copies the unencrypted attributes. Throws `.system` with errno.
     package static func copyForeign(from old: ExtendedAttributes, to new: ExtendedAttributes) throws(StoreError) {
-        let wanted = try old.namesIfSupported().filter { !$0.starts(with: ownPrefix) }
+        let wanted = try old.namesIfSupported().filter { !$0.starts(with: AttributeCodec.storedPrefix) }
         // A new file may have inherited an access list from its directory.
         for name in try new.namesIfSupported()
         where name.starts(with: accessListPrefix) && !wanted.contains(name) { try new.remove(name) }

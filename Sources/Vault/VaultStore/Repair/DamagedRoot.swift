@@ -60,16 +60,13 @@ package enum DamagedRoot {
 
     /// Renames an entry, if it exists, to a name with this prefix.
     static func stepAside(_ entry: Component, as prefix: Component, in directory: Descriptor) throws(StoreError) {
-        var number = 1
-        while true {
+        for name in LostAndFound.names(prefix.bytes) {
             do throws(StoreError) {
-                let aside = number == 1 ? prefix : try prefix + Component(Array("-\(number)".utf8))
-                return try directory.rename(entry, as: aside, flags: linux_RENAME_NOREPLACE)
+                return try directory.rename(entry, as: Component(name), flags: linux_RENAME_NOREPLACE)
             } catch .system(.noSuchFileOrDirectory) {
                 return
-            } catch .system(.fileExists) where number < LostAndFound.maximumNames {
-                number += 1
-            }
+            } catch .system(.fileExists) { continue }
         }
+        throw .system(.fileExists)
     }
 }

@@ -9,7 +9,7 @@ internal import VaultFormat
 /// complete, and only the vault's owner can enter it. Used by one thread.
 package struct LostAndFound {
     /// Maximum number of names to try.
-    static let maximumNames = 10_000
+    private static let maximumNames = 10_000
 
     let store: Store
     let opened: OpenDirectory
@@ -37,7 +37,7 @@ package struct LostAndFound {
     }
 
     /// Returns `name`, `name-2`, `name-3` …
-    private static func names(_ name: [UInt8]) -> some Sequence<[UInt8]> {
+    static func names(_ name: [UInt8]) -> some Sequence<[UInt8]> {
         (1...maximumNames).lazy.map { $0 == 1 ? name : name + Array("-\($0)".utf8) }
     }
 
@@ -126,12 +126,6 @@ package struct LostAndFound {
         directory.removeQuietly(entry)
     }
 
-    /// Returns the size of the largest file of this name made by vaultfs, a log or `vaultfs.rekey`. Another program's
-    /// file can be larger than the disk, if it is sparse.
-    private static func largestSize(of entry: Component) -> UInt64 {
-        entry.starts(with: RedoLog.fileName) ? LogHeader.logSizes.upperBound : UInt64(RekeyIntent.maximumSize)
-    }
-
     /// Keeps the content of a file in a file here, durably. Does nothing if there is no such entry. After a kill the
     /// next repair keeps it once more, under another name.
     /// - Throws: `.damaged` for an object that is no file, or too large to be vaultfs's own. It stays.
@@ -140,7 +134,10 @@ package struct LostAndFound {
         let pin = try Descriptor(at: directory, entry, flags: linux_O_PATH)
         let status = try pin.status()
         guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("\(entry) is no file, and stays") }
-        let (size, largest) = (UInt64(clamping: status.st_size), Self.largestSize(of: entry))
+        // The largest log or `vaultfs.rekey`. Another program's file can be larger than the disk, if it is sparse.
+        let isLog = entry.starts(with: RedoLog.fileName)
+        let largest = isLog ? LogHeader.logSizes.upperBound : UInt64(RekeyIntent.maximumSize)
+        let size = UInt64(clamping: status.st_size)
         guard size <= largest else {
             throw .damaged(
                 "\(entry) has \(size) bytes, where vaultfs writes \(largest) at most, and stays: move it away, or remove it"
@@ -198,9 +195,6 @@ package struct LostAndFound {
         }
         throw .system(.fileExists)
     }
-
-    /// Makes the moves durable.
-    func synchronize() throws(StoreError) { try opened.synchronizeNames() }
 }
 
 /// The content of directories with lost names, moved here.
@@ -227,10 +221,10 @@ extension LostAndFound {
         try Self.checkNone(try directory.allEntries().filter { $0 != OpenDirectory.recordEntry })
         // Their key would be lost with the record.
         let attributes = try ExtendedAttributes(directory).namesIfSupported()
-        guard !attributes.contains(where: { $0.starts(with: Array("user.vaultfs.".utf8)) }) else {
+        guard !attributes.contains(where: { $0.starts(with: AttributeCodec.storedPrefix) }) else {
             throw .damaged("its attributes are damaged, and stay")
         }
-        try synchronize()
+        try opened.synchronizeNames()
         // Keep the record unless `mark` has made it in place of a lost one. Such a record authenticates.
         if (try? OpenDirectory.openRecord(of: directory, store.keyRing))?.record.isRoot != false {
             try keepCopy(of: OpenDirectory.recordEntry, from: directory, as: Array("directory-record-".utf8) + digits)

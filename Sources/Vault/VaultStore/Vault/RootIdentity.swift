@@ -34,12 +34,10 @@ struct RootIdentity: Equatable {
 
     /// Returns true if the two are certainly the roots of different vaults. False in doubt.
     func isCertainlyOther(than other: RootIdentity) -> Bool {
-        func differ(_ numbers: KeyPath<RootIdentity, UInt64>) -> Bool {
-            self[keyPath: numbers] != 0 && other[keyPath: numbers] != 0
-                && self[keyPath: numbers] != other[keyPath: numbers]
-        }
+        func differ(_ number: UInt64, _ other: UInt64) -> Bool { number != 0 && other != 0 && number != other }
         let isOverlay = (device | other.device) & Self.overlay != 0
+        let isOtherInode = differ(inode, other.inode)
         // In one overlayfs an open directory has one inode number (Documentation/filesystems/overlayfs.rst in Linux).
-        return isOverlay ? device == other.device && differ(\.inode) : differ(\.inode) || differ(\.device)
+        return isOverlay ? device == other.device && isOtherInode : isOtherInode || differ(device, other.device)
     }
 }

@@ -97,13 +97,11 @@ package final class VaultDirectory: Sendable {
         } catch .system(.noSuchFileOrDirectory) {
             // An encrypted tree shows a vault that lost this file. Advice to make a new vault would be wrong then.
             guard (try? Descriptor(at: root, OpenDirectory.recordEntry, flags: linux_O_PATH)) == nil else {
-                if let new = ConfigurationReplacement.newest(in: root) {
-                    throw .unusable(
-                        "\(file.shown) is missing, and without it nothing opens the vault: its last version is "
-                            + "\(RekeyDirectory.shown(new)) beside it, so rename that to vaultfs.json")
-                }
-                throw .unusable(
-                    "\(file.shown) is missing, and without it nothing opens the vault: put a copy of it back")
+                let advice =
+                    ConfigurationReplacement.newest(in: root).map {
+                        "its last version is \(RekeyDirectory.shown($0)) beside it, so rename that to vaultfs.json"
+                    } ?? "put a copy of it back"
+                throw .unusable("\(file.shown) is missing, and without it nothing opens the vault: \(advice)")
             }
             throw .notAVault(path)
         } catch {
