@@ -120,20 +120,15 @@ package struct SlotChoice: Sendable {
     func order(
         _ slots: [KeySlot], kind: SlotKind, isUsable: (KeySlot) -> Bool
     ) -> (tried: [KeySlot], leftOut: [KeySlot]) {
+        // The known slot may be tried at any cost.
+        func work(_ slot: KeySlot) -> Int { slot.id == known ? -1 : slot.kdf.cost?.work ?? 0 }
         let candidates = slots.filter { $0.kind == kind && (only ?? $0.id) == $0.id }
-        var tried = candidates.filter { $0.id == known }
-        var leftOut: [KeySlot] = []
-        var work = 0
-        let byCost = candidates.filter { $0.id != known }.map { (slot: $0, work: $0.kdf.cost?.work ?? 0) }
-            .sorted { ($0.work, $0.slot.id) < ($1.work, $1.slot.id) }
-        for (slot, cost) in byCost {
-            work += cost
-            if work <= Self.maximumWork || allowsCostly || only != nil {
-                tried.append(slot)
-            } else {
-                leftOut.append(slot)
-            }
+            .sorted { (work($0), $0.id) < (work($1), $1.id) }
+        var sum = 0
+        let tried = candidates.prefix { slot in
+            sum += max(0, work(slot))
+            return sum <= Self.maximumWork || allowsCostly || only != nil
         }
-        return (tried.filter(isUsable) + tried.filter { !isUsable($0) }, leftOut)
+        return (tried.filter(isUsable) + tried.filter { !isUsable($0) }, Array(candidates[tried.count...]))
     }
 }

@@ -98,29 +98,28 @@ package enum RekeyIntent: Sendable, Equatable {
             let times = step.times.prefix(4).flatMap(Self.number)
             return (1, [step.oldRecord, step.newRecord, times, Self.joined(step.path)] + attributes)
         case .links(let step):
-            let paths = step.paths.map(Self.joined)
-            switch step.old {
-            case .file(let id): return (2, [Self.number(id), step.temporary.bytes] + paths)
-            case .link(let stored): return (3, [stored, step.temporary.bytes] + paths)
-            }
+            let (kind, old): (UInt8, [UInt8]) =
+                switch step.old {
+                case .file(let id): (2, Self.number(id))
+                case .link(let stored): (3, stored)
+                }
+            return (kind, [old, step.temporary.bytes] + step.paths.map(Self.joined))
         }
     }
 
     private static func decoded(kind: UInt8, _ fields: [[UInt8]]) -> RekeyIntent? {
-        if kind == 1 { return directory(fields).map { .directory($0) } }
+        let old: Identity
+        switch kind {
+        case 1: return directory(fields).map { .directory($0) }
+        case 2 where fields.first?.count == 8: old = .file(fields[0].littleEndian64(at: 0))
+        case 3: old = .link(fields.first ?? [])
+        default: return nil
+        }
         guard fields.count >= 3, EntryName.kind(of: fields[1]) == .temporary, let temporary = entry(fields[1]) else {
             return nil
         }
         let paths = fields[2...].compactMap { split($0) }.filter { !$0.isEmpty }
-        guard paths.count == fields.count - 2 else { return nil }
-        switch kind {
-        case 2:
-            guard fields[0].count == 8 else { return nil }
-            let id = fields[0].littleEndian64(at: 0)
-            return .links(Links(old: .file(id), temporary: temporary, paths: paths))
-        case 3: return .links(Links(old: .link(fields[0]), temporary: temporary, paths: paths))
-        default: return nil
-        }
+        return paths.count == fields.count - 2 ? .links(Links(old: old, temporary: temporary, paths: paths)) : nil
     }
 
     private static func directory(_ fields: [[UInt8]]) -> Directory? {

@@ -44,9 +44,7 @@ package struct ScryptCost: Sendable, Equatable {
         self.r = r
         self.p = p
     }
-}
 
-extension ScryptCost {
     /// Returns the default cost of a slot beside others: the standard one, or the dearest of `others`.
     package static func beside(_ others: [ScryptCost]) -> ScryptCost {
         others.reduce(.standard) { $0.isAtLeast($1) ? $0 : $1 }

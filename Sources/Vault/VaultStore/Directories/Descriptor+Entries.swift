@@ -30,12 +30,12 @@ extension Descriptor {
         try file.synchronize(dataOnly: false)
     }
 
-    /// Returns true if two files of one size have the same content.
-    func hasSameBytes(as other: Descriptor) throws(StoreError) -> Bool {
+    /// Returns true if this file has the content that `read` returns piece by piece, from an offset on.
+    func hasSameBytes(as read: (UInt64) throws(StoreError) -> [UInt8]) throws(StoreError) -> Bool {
         var offset: UInt64 = 0
         while true {
-            let (piece, same) = (try read(at: offset, count: 1 << 16), try other.read(at: offset, count: 1 << 16))
-            if piece != same { return false }
+            let piece = try read(offset)
+            guard try self.read(at: offset, count: max(1, piece.count)) == piece else { return false }
             if piece.isEmpty { return true }
             offset += UInt64(piece.count)
         }

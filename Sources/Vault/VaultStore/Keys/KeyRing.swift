@@ -7,10 +7,10 @@ package import VaultFormat
 /// The keys of a vault, derived from its master key, which is not kept. During an unfinished rekey, it has the keys of
 /// two epochs. A lock wipes keys, and an unlock restores them. Any thread.
 package final class KeyRing: Sendable {
-    package let vault: VaultID
+    package var vault: VaultID { configuration.vault }
     package let layout: ChunkLayout
     /// The epochs that the vault's objects may have. New objects get the current one.
-    package let epochs: KeyEpochs
+    package var epochs: KeyEpochs { configuration.epochs }
     private let current: EpochKeys
     private let previous: EpochKeys?
     /// The cipher of `vaultfs.rekey`. Nil unless a rekey is unfinished.
@@ -33,9 +33,8 @@ package final class KeyRing: Sendable {
     /// Derives the keys of the vault of `configuration` (FileFormat, Keys).
     /// - Throws: `format`, if libcrypto fails, or if the key of the previous epoch does not authenticate.
     package init(masterKey: SecretBytes, configuration: VaultConfiguration) throws(VaultError) {
-        vault = configuration.vault
+        let vault = configuration.vault
         layout = ChunkLayout(chunkSize: configuration.chunkSize)
-        epochs = configuration.epochs
         self.configuration = configuration
         do throws(FormatError) {
             configurationKey = try KeyDerivation.configurationKey(master: masterKey, vault: vault)

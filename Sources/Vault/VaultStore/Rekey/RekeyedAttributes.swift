@@ -12,9 +12,9 @@ package enum RekeyedAttributes {
         of object: Descriptor, from oldKey: SecretBytes, to newKey: SecretBytes
     ) throws(StoreError) -> [RekeyIntent.Attribute] {
         let attributes = ExtendedAttributes(object)
-        var found: [RekeyIntent.Attribute] = []
-        for stored in try attributes.namesIfSupported() where stored.starts(with: AttributeCodec.storedPrefix) {
-            found.append(RekeyIntent.Attribute(name: stored, value: try attributes.value(of: stored)))
+        let names = try attributes.namesIfSupported().filter { $0.starts(with: AttributeCodec.storedPrefix) }
+        let found = try names.map { (name) throws(StoreError) in
+            RekeyIntent.Attribute(name: name, value: try attributes.value(of: name))
         }
         return try encrypted(found, from: oldKey, to: newKey)
     }

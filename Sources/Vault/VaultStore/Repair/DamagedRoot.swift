@@ -54,7 +54,9 @@ package enum DamagedRoot {
         let kept = ((try? root.allEntries()) ?? []).filter { $0.starts(with: logPrefix) }
         return kept.contains { entry in
             guard let other = openFile(entry, in: root), (try? other.status().st_size) == size else { return false }
-            return (try? file.hasSameBytes(as: other)) ?? false
+            return
+                (try? file.hasSameBytes { (offset) throws(StoreError) in try other.read(at: offset, count: 1 << 16) })
+                ?? false
         }
     }
 

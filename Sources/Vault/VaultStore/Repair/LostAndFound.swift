@@ -275,23 +275,13 @@ extension LostAndFound {
                 let reader = try? Descriptor(at: opened.descriptor, kept, flags: O_RDONLY | O_NONBLOCK),
                 let file = try? FileOpening(reader, in: store).open(), file.length == UInt64(status.st_size)
             else { continue }
-            if (try? Self.isSame(file, original, workspace)) == true { return true }
+            let isSame = try? original.hasSameBytes { (offset) throws(StoreError) in
+                let count = try file.read(at: offset, into: workspace.reply, workspace: workspace)
+                return Array(workspace.reply.slice(..<count))
+            }
+            if isSame == true { return true }
         }
         return false
-    }
-
-    /// Compares a file's content with a plain one of the same length.
-    private static func isSame(
-        _ file: EncryptedFile, _ plain: Descriptor, _ workspace: Workspace
-    ) throws(StoreError) -> Bool {
-        var offset: UInt64 = 0
-        while offset < file.length {
-            let count = try file.read(at: offset, into: workspace.reply, workspace: workspace)
-            let piece = try plain.read(at: offset, count: count)
-            guard count > 0, workspace.reply.slice(..<count).elementsEqual(piece) else { return false }
-            offset += UInt64(count)
-        }
-        return true
     }
 
     private static func checkNone(_ left: [Component]) throws(StoreError) {

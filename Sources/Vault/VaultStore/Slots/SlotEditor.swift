@@ -47,11 +47,8 @@ package struct SlotEditor {
         onReady: (KeySlot) throws(VaultError) -> Void = { _ in }
     ) throws(VaultError) -> KeySlot {
         try makeSlot(onReady: onReady) { (configuration) throws(FormatError) in
-            try Self.checkUnchanged(slot, in: configuration)
-            if !isForced {
-                try Self.checkEndlessSlot(
-                    beside: slot, in: configuration, expires: request.expires, hasWindow: request.window != nil)
-            }
+            try Self.check(
+                slot, in: configuration, expires: request.expires, hasWindow: request.window != nil, isForced: isForced)
             return try configuration.replacingSlot(slot.id, by: request, created: UtcTime.now(), masterKey: masterKey)
         }
     }
@@ -65,27 +62,22 @@ package struct SlotEditor {
         _ slot: KeySlot, toWindow window: PlayWindow?, label: String? = nil, isForced: Bool
     ) throws(VaultError) -> KeySlot {
         try makeSlot { (current) throws(FormatError) in
-            try Self.checkUnchanged(slot, in: current)
-            if !isForced {
-                try Self.checkEndlessSlot(beside: slot, in: current, expires: slot.expires, hasWindow: window != nil)
-            }
+            try Self.check(
+                slot, in: current, expires: slot.expires, hasWindow: window != nil, isForced: isForced)
             let key = try KeyDerivation.configurationKey(master: masterKey, vault: current.vault)
             return try current.settingWindow(of: slot.id, to: window, label: label, configurationKey: key)
         }
     }
 
-    private static func checkUnchanged(_ slot: KeySlot, in configuration: VaultConfiguration) throws(FormatError) {
+    /// Throws if the slot has changed since, or if the change would give an end to the last slot without one.
+    private static func check(
+        _ slot: KeySlot, in configuration: VaultConfiguration, expires: String?, hasWindow: Bool, isForced: Bool
+    ) throws(FormatError) {
         guard configuration.slot(slot.id) == slot else {
             throw FormatError(.invalidValue, "slot \(slot.id) was changed by another program; nothing was changed")
         }
-    }
-
-    /// Throws if the change would give an end to the last slot without one.
-    private static func checkEndlessSlot(
-        beside slot: KeySlot, in configuration: VaultConfiguration, expires: String?, hasWindow: Bool
-    ) throws(FormatError) {
         let others = configuration.slots.filter { $0.id != slot.id }
-        guard !slot.isLimited, expires != nil || hasWindow, others.allSatisfy(\.isLimited) else { return }
+        guard !isForced, !slot.isLimited, expires != nil || hasWindow, others.allSatisfy(\.isLimited) else { return }
         let last = others.compactMap(\.expires).reduce(expires ?? "", max)
         let when = hasWindow || others.contains { $0.window != nil } ? "then" : "after \(last)"
         throw FormatError(

@@ -74,8 +74,7 @@ enum WriterLockFile {
     /// - Throws: `moved` if it is not the locked file.
     static func read(inPlaceOf file: Descriptor, root: Descriptor) throws(StoreError) -> [UInt8] {
         let named = try Descriptor(at: root, entry, flags: O_RDONLY | O_NONBLOCK)
-        let (status, locked) = (try named.status(), try file.status())
-        guard status.st_dev == locked.st_dev, status.st_ino == locked.st_ino else { throw moved }
+        guard try FileIdentity(named.status()) == FileIdentity(file.status()) else { throw moved }
         return try read(named)
     }
 
