@@ -26,8 +26,7 @@ package struct KeySlot: Sendable, Equatable {
         id: Int, request: SlotRequest, created: String, masterKey: SecretBytes, head: String
     ) throws(FormatError) -> KeySlot {
         let salt = try cryptography("slot \(id): salt", SecureRandom.bytes(count: KdfParameters.saltSize))
-        let kdf: KdfParameters =
-            request.secret.kind == .passphrase ? .scrypt(request.cost, salt: salt) : .hkdfSha256(salt: salt)
+        let kdf = KdfParameters(cost: request.secret.kind == .passphrase ? request.cost : nil, salt: salt)
         let kek = try kdf.keyEncryptionKey(from: request.secret)
         var slot = KeySlot(
             id: id, kind: request.secret.kind, label: request.label, created: created, expires: request.expires,

@@ -281,7 +281,7 @@ extension VaultConfiguration {
     ) throws(FormatError) -> KdfParameters {
         var members = try Members(value, context: context)
         let name = try members.removeString("name")
-        let kdf: KdfParameters
+        let cost: ScryptCost?
         switch (String(decoding: name, as: UTF8.self), kind) {
         case ("scrypt", .passphrase):
             let (logN, r, p) = (
@@ -289,18 +289,18 @@ extension VaultConfiguration {
                 try members.removeInteger("r", in: ScryptCost.rRange),
                 try members.removeInteger("p", in: ScryptCost.pRange)
             )
-            let salt = try members.removeBytes("salt", count: KdfParameters.saltSize)
-            do throws(FormatError) { kdf = .scrypt(try ScryptCost(logN: logN, r: r, p: p), salt: salt) } catch {
+            do throws(FormatError) { cost = try ScryptCost(logN: logN, r: r, p: p) } catch {
                 throw FormatError(.malformed, "\(context): \(error.reason)")
             }
         case ("hkdf-sha256", .keyfile), ("hkdf-sha256", .recovery):
-            kdf = .hkdfSha256(salt: try members.removeBytes("salt", count: KdfParameters.saltSize))
+            cost = nil
         case ("scrypt", _), ("hkdf-sha256", _):
             throw FormatError(.malformed, "\(context): '\(shown(name))' does not go with kind \(kind.rawValue)")
         default: throw newer("key derivation '\(shown(name))'")
         }
+        let salt = try members.removeBytes("salt", count: KdfParameters.saltSize)
         try members.refuseRest()
-        return kdf
+        return KdfParameters(cost: cost, salt: salt)
     }
 
     private static func newer(_ what: String) -> FormatError {
@@ -384,16 +384,8 @@ extension VaultConfiguration {
     }
 
     private static func text(of kdf: KdfParameters) -> String {
-        switch kdf {
-        case .scrypt(let cost, let salt):
-            """
-            "name": "scrypt", "logN": \(cost.logN), "r": \(cost.r), "p": \(cost.p), "salt": "\(KdfParameters.text(salt))"
-            """
-        case .hkdfSha256(let salt):
-            """
-            "name": "hkdf-sha256", "salt": "\(KdfParameters.text(salt))"
-            """
-        }
+        let name = kdf.cost.map { #""scrypt", "logN": \#($0.logN), "r": \#($0.r), "p": \#($0.p)"# } ?? #""hkdf-sha256""#
+        return #""name": \#(name), "salt": "\#(KdfParameters.text(kdf.salt))""#
     }
 
     /// Returns a JSON string. Escapes only quotes, backslashes and control characters.

@@ -8,7 +8,8 @@ import Testing
     private func slot(_ id: Int, logN: Int, p: Int = 1) -> KeySlot {
         KeySlot(
             id: id, kind: .passphrase, label: "", created: "2026-01-01T00:00:00Z", expires: nil,
-            kdf: .scrypt(ScryptCost(unchecked: logN, r: 8, p: p), salt: [UInt8](repeating: 0, count: 32)),
+            kdf: KdfParameters(
+                cost: ScryptCost(unchecked: logN, r: 8, p: p), salt: [UInt8](repeating: 0, count: 32)),
             sealed: [UInt8](repeating: 0, count: 48), window: nil)
     }
 
