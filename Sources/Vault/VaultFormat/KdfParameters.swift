@@ -13,7 +13,7 @@ package struct KdfParameters: Sendable, Equatable {
 
     /// The cost of a guess. Nil for secrets that cannot be guessed.
     package let cost: ScryptCost?
-    let salt: [UInt8]
+    package let salt: [UInt8]
 
     /// The parameters in the MAC's text: `scrypt,<logN>,<r>,<p>,<salt>` or `hkdf-sha256,<salt>`.
     var canonicalText: String {

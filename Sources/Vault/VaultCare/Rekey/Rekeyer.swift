@@ -130,7 +130,7 @@ package final class Rekeyer: Sendable {
         let bytes = try SlotEditor.wrapping { () throws(FormatError) in
             try current.finishingEpoch(masterKey: masterKey).checkedBytes(masterKey: masterKey)
         }
-        try VaultError.wrapping("cannot rekey", directory.path, store.admitChange)
+        try VaultError.wrapping("cannot rekey", directory.path, store.admitChange())
         try replacement.put(bytes)
     }
 

@@ -187,7 +187,7 @@ extension KeyRing {
         // In an inbox this class can wrap a secret even without its key. The header then gets the wrap's public key.
         let isArrival = protectionClass == .unlessOpen && !isPresent(.unlessOpen) && isPresent(.inbox)
         let wrap = isArrival ? try StoreError.ofFormat(current.inbox.makeWrap()) : nil
-        let cipher = try wrap?.cipher ?? classCipher(protectionClass)
+        let cipher = if let wrap { wrap.cipher } else { try classCipher(protectionClass) }
         var (header, keys) = try StoreError.ofFormat(
             try FileHeader.make(
                 protectionClass, epoch: epochs.current, classCipher: cipher, ephemeralKey: wrap?.ephemeralKey,
