@@ -135,7 +135,7 @@ extension Descriptor {
     /// - Throws: `.system` with errno.
     package func readToEnd(limit: Int) throws(StoreError) -> [UInt8]? {
         var bytes: [UInt8] = []
-        var piece = [UInt8](repeating: 0, count: 65536)
+        var piece = [UInt8](repeating: 0, count: min(limit, 65535) + 1)
         while true {
             let count = try piece.withMutableBytes { (buffer) throws(StoreError) -> Int in
                 try retrying { Glibc.read(fd, buffer.baseAddress, buffer.count) }

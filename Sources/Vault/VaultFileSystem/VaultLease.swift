@@ -118,7 +118,7 @@ package final class VaultLease: LeaseKeeper {
     /// Reads the slot again, before its known end. Returns nil if the lease has ended. If the slot was removed, a lease
     /// with an end is revoked, but one without an end continues, because only its secret has become useless.
     private func rereadSlot(at term: Term) throws(VaultError) -> Term? {
-        let configuration = try vault.reread(configurationKey: keyRing.configurationKey)
+        let configuration = try vault.reread().authenticated(by: keyRing.configurationKey)
         guard let slot = configuration.slot(term.slot) else {
             if term.end != nil { log("slot \(term.slot) was removed") }
             return term.end == nil ? term : nil
@@ -151,7 +151,7 @@ package final class VaultLease: LeaseKeeper {
     private static func begin(
         _ id: Int, of vault: VaultDirectory, configurationKey: SecretBytes, at now: Int64
     ) throws(VaultError) -> Term {
-        var configuration = try vault.reread(configurationKey: configurationKey)
+        var configuration = try vault.reread().authenticated(by: configurationKey)
         var slot = try find(id, in: configuration)
         // Check the lease before saving the time: an unusable slot must not get the time of a clock that was set back.
         try vault.checkLease(of: slot, at: now)

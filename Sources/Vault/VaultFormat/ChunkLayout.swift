@@ -12,7 +12,6 @@ package struct ChunkLayout: Sendable, Equatable {
     /// Plaintext bytes in every chunk but the last: a power of two.
     package let chunkSize: Int
 
-    /// Bytes of a full chunk record.
     package var recordSize: Int { chunkSize &+ Self.recordOverhead }
 
     /// Makes a layout for a chunk size accepted by `isValid(chunkSize:)`. Traps for another.
@@ -21,7 +20,6 @@ package struct ChunkLayout: Sendable, Equatable {
         self.chunkSize = chunkSize
     }
 
-    /// Returns true if a vault may have this chunk size.
     package static func isValid(chunkSize: Int) -> Bool {
         chunkSizes.contains(chunkSize) && chunkSize & (chunkSize - 1) == 0
     }

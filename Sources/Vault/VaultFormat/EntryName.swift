@@ -45,7 +45,6 @@ package enum EntryName {
     private static let associatedData: [[UInt8]] = [Array("name".utf8)]
     private static let tagSize = 16
     private static let paddingUnit = 16
-    /// Size of a SHA-256 digest, in bytes.
     private static let digestSize = 32
     /// The largest blob, in bytes, whose base64url fits an entry of 255 bytes.
     private static let maximumShortBlob = 191
@@ -118,7 +117,6 @@ package enum EntryName {
     /// Returns true if a file, link or directory of a vault may have this entry. False for a conflict copy.
     package static func isObject(_ entry: [UInt8]) -> Bool { [.name, .longName].contains(kind(of: entry)) }
 
-    /// Returns the kind of `entry`, by its spelling alone.
     package static func kind(of entry: [UInt8]) -> Kind {
         if ConflictCopy(entry) != nil { return .conflictCopy }
         guard entry.starts(with: reservedPrefix) else { return .name }
@@ -129,7 +127,6 @@ package enum EntryName {
         return entry.starts(with: temporaryPrefix) ? .temporary : .reserved
     }
 
-    /// Returns the entry of the sidecar of the long name `entry`.
     package static func sidecar(of entry: Component) -> Component { entry + sidecarSuffix }
 
     /// Returns the entry to which a sidecar belongs, or nil if `sidecar` is none.

@@ -20,7 +20,6 @@ package struct KdfParameters: Sendable, Equatable {
         (cost.map { "scrypt,\($0.logN),\($0.r),\($0.p)" } ?? "hkdf-sha256") + ",\(Self.text(salt))"
     }
 
-    /// Returns bytes in base64url.
     static func text(_ bytes: [UInt8]) -> String { String(decoding: Base64.url.encode(bytes), as: UTF8.self) }
 
     /// Derives the 64-byte key-encryption key.

@@ -2,8 +2,6 @@
 package struct KeyEpoch: Sendable, Equatable {
     /// The highest epoch number, because a header has one byte for it.
     package static let maximum: UInt8 = .max
-    /// The size of `previous`: the SIV's tag and the master key.
-    static let sealedSize = 48
 
     /// How often the vault was rekeyed: 1…255.
     package let number: UInt8

@@ -3,10 +3,9 @@ import VaultCrypto
 
 /// One way to open the master key (FileFormat, Slots).
 package struct KeySlot: Sendable, Equatable {
-    /// The size of `sealed`: the SIV's tag and the master key.
+    /// The size of an encrypted master key, with the SIV's tag.
     static let sealedSize = 48
 
-    /// Unique in the vault.
     package let id: Int
     package let kind: SlotKind
     /// Free text. It is authenticated only once a slot has opened, and may hold control characters.
@@ -53,7 +52,6 @@ package struct KeySlot: Sendable, Equatable {
     /// window, if that is earlier. Nil for never.
     package var end: Int64? { [expires.flatMap { UtcTime.seconds($0.utf8) }, window?.end].compactMap { $0 }.min() }
 
-    /// True if the slot has an end.
     package var isLimited: Bool { expires != nil || window != nil }
 
     /// Returns true if the slot is past its end at `now`, in seconds since 1970-01-01T00:00:00Z.
@@ -63,8 +61,8 @@ package struct KeySlot: Sendable, Equatable {
     var canonicalText: String {
         let labelText = label.isEmpty ? "-" : KdfParameters.text(Array(label.utf8))
         let head = "slot \(id) \(kind.rawValue) \(expires ?? "-") \(created) \(labelText)"
-        let windowText = window.map { " " + $0.canonicalText } ?? ""
-        return "\(head) \(kdf.canonicalText) \(KdfParameters.text(sealed))\(windowText)"
+        return
+            "\(head) \(kdf.canonicalText) \(KdfParameters.text(sealed))\(window.map { " " + $0.canonicalText } ?? "")"
     }
 
     private func associatedData(_ head: String) -> [[UInt8]] {

@@ -16,14 +16,12 @@ package enum Lease: Sendable, Equatable {
     ///
     /// Only the slot's own times count. Otherwise one slot made under a fast clock would bar all others.
     package init(_ slot: KeySlot, at now: Int64) {
-        guard slot.isLimited else {
-            self = .valid(until: nil)
-            return
-        }
         let times = [slot.created, slot.window?.seen].compactMap { $0 }
         let seen = times.compactMap { UtcTime.seconds($0.utf8) }.max() ?? now
         self =
-            if let end = slot.end, end <= now {
+            if !slot.isLimited {
+                .valid(until: nil)
+            } else if let end = slot.end, end <= now {
                 .expired(at: end)
             } else if now < seen {
                 .setBack(seen: seen)

@@ -13,10 +13,8 @@ extension UnsafeMutableRawBufferPointer {
 }
 
 extension [UInt8] {
-    /// Returns the little-endian 64-bit integer at `position`.
     func littleEndian64(at position: Int) -> UInt64 { withUnsafeBytes { $0.littleEndian64(at: position) } }
 
-    /// Writes `value` as a little-endian 64-bit integer at `position`.
     mutating func storeLittleEndian64(_ value: UInt64, at position: Int) {
         withUnsafeMutableBytes { $0.storeLittleEndian64(value, at: position) }
     }

@@ -15,9 +15,7 @@ package struct LogEntry: Sendable, Equatable {
 
     package static let fieldsSize = 64
     package static let tagSize = 16
-    /// Bytes before the body.
     package static let headSize = fieldsSize + tagSize
-    /// Entries begin at multiples of this.
     package static let alignment: UInt64 = 64
     private static let exactFlag: UInt8 = 1 << 7
 
@@ -39,7 +37,6 @@ package struct LogEntry: Sendable, Equatable {
     package var durable: UInt64 = 0
     package var bodySize: Int = 0
 
-    /// Bytes of the whole entry.
     package var size: Int { Self.headSize + (bodySize > 0 ? bodySize + Self.tagSize : 0) }
 
     /// The first half of the nonce of the head's tag. The body's has `bodyNonce`. Each is unique under the salt.
@@ -76,7 +73,6 @@ package struct LogEntry: Sendable, Equatable {
     /// True if putting the entry in place may free space, because it cuts the file or makes a hole.
     package var mayFreeSpace: Bool { isExact || kind == .hole }
 
-    /// Writes the 64 bytes of the fields.
     package func store(into head: UnsafeMutableRawBufferPointer) {
         head.storeLittleEndian64(sequence, at: 0)
         head.storeLittleEndian64(fileID, at: 8)
@@ -146,7 +142,6 @@ package struct LogEntry: Sendable, Equatable {
 
 /// The first 64 bytes of `vaultfs.log` (FileFormat, Log). One sector has them, so a power cut leaves them old or new.
 package struct LogHeader: Sendable, Equatable {
-    /// Bytes before the entries.
     package static let areaSize: UInt64 = 4096
     package static let size = 64
     package static let tagOffset = size - LogEntry.tagSize

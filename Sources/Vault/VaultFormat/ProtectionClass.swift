@@ -14,7 +14,6 @@ package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable
     /// A directory in which programs can make files and directories during a lock. Its keys decrypt names only.
     case inbox = 5
 
-    /// The classes of files and links.
     package static let ofFiles: [ProtectionClass] = [.complete, .unlessOpen, .untilFirstUnlock, .none]
 
     /// The class of new files and links in a directory of this class.
@@ -31,7 +30,6 @@ package enum ProtectionClass: UInt8, Sendable, CaseIterable, AtomicRepresentable
         }
     }
 
-    /// Returns the class called `name`, or nil.
     package init?(name: String) {
         guard let found = Self.allCases.first(where: { $0.name == name }) else { return nil }
         self = found

@@ -4,11 +4,10 @@ package import VaultCrypto
 /// A recovery key as people keep it (FileFormat, Secrets): 64 hexadecimal digits in groups of 8 joined by `-`, and a
 /// last group of 8 check digits from the start of the 32 bytes' SHA-256.
 package enum RecoveryKey {
-    /// Bytes of the key itself.
     package static let size = 32
     private static let checkSize = 4
     private static let expectedCount = 2 * (size + checkSize)
-    /// For messages.
+    private static let separators = Array("- \t\n\u{B}\u{C}\r".utf8)
     private static let form = "9 groups of 8 hexadecimal digits, such as 0123abcd-…"
 
     /// Returns the key's text: 9 groups, lower case. `key` has 32 bytes.
@@ -23,7 +22,7 @@ package enum RecoveryKey {
     /// Reads typed text, ignoring case, `-` and white space. Throws `malformed` with the reason: digits wrong in number
     /// or kind, or check digits that disagree.
     package static func parse(_ text: [UInt8]) throws(FormatError) -> SecretBytes {
-        let digits = text.filter { !isSeparator($0) }
+        let digits = text.filter { !separators.contains($0) }
         try require(
             digits.allSatisfy({ Hexadecimal.value(of: $0) != nil }), .malformed,
             "recovery key: not \(form)")
@@ -35,10 +34,6 @@ package enum RecoveryKey {
             try checkBytes(of: key) == Array(bytes[size...]), .malformed,
             "recovery key: the check digits disagree, so some digit is wrong")
         return key.withUnsafeBytes { SecretBytes(copying: $0) }
-    }
-
-    private static func isSeparator(_ byte: UInt8) -> Bool {
-        byte == UInt8(ascii: "-") || byte == UInt8(ascii: " ") || (0x09...0x0D).contains(byte)
     }
 
     private static func checkBytes(of key: [UInt8]) throws(FormatError) -> [UInt8] {

@@ -28,7 +28,6 @@ package enum RekeyIntent: Sendable, Equatable {
         }
     }
 
-    /// A stored attribute.
     package struct Attribute: Sendable, Equatable {
         package var name, value: [UInt8]
 
@@ -135,9 +134,6 @@ package enum RekeyIntent: Sendable, Equatable {
         return Directory(path: path, oldRecord: fields[0], newRecord: fields[1], times: times, attributes: attributes)
     }
 
-    // MARK: Fields
-
-    /// Encodes fields, each after its size.
     private static func encode(_ fields: [[UInt8]]) -> [UInt8] { fields.flatMap { number(UInt64($0.count)) + $0 } }
 
     /// Decodes fields. Returns nil if they do not fill the body exactly.

@@ -14,13 +14,10 @@ package struct ScryptCost: Sendable, Equatable {
 
     /// Throws `invalidValue` for parameters outside the bounds.
     package init(logN: Int, r: Int, p: Int) throws(FormatError) {
-        guard Self.logNRange.contains(logN), Self.rRange.contains(r), Self.pRange.contains(p) else {
-            throw FormatError(
-                .invalidValue,
-                """
-                scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds: logN 10 to 20, r 1 to 32, p 1 to 16
-                """)
-        }
+        try require(
+            Self.logNRange.contains(logN) && Self.rRange.contains(r) && Self.pRange.contains(p), .invalidValue,
+            "scrypt parameters logN \(logN), r \(r), p \(p) are outside the bounds: logN 10 to 20, r 1 to 32, p 1 to 16"
+        )
         self.init(unchecked: logN, r: r, p: p)
         try require(
             work <= Self.maximumWork, .invalidValue,

@@ -6,14 +6,11 @@ package import VaultCrypto
 ///
 /// Parsing checks only the form: until `unwrapMasterKey` has returned, everything here may be an attacker's.
 package struct VaultConfiguration: Sendable, Equatable {
-    /// Maximum number of slots of a vault.
     package static let maximumSlotCount = 64
-    /// Maximum number of slots named in a message.
     private static let mostNamed = 8
     /// The feature of a vault in which a slot has a window. It may come and go while there are slots, so the head lines
     /// under which they are encrypted omit it.
     static let leasesFeature = "leases"
-    /// The feature of a rekeyed vault.
     static let epochsFeature = "epochs"
 
     package let vault: VaultID
@@ -21,7 +18,6 @@ package struct VaultConfiguration: Sendable, Equatable {
     package let chunkSize: Int
     /// Grows by one at every write of the file.
     package internal(set) var generation: UInt64
-    /// Nil before the first rekey.
     package internal(set) var epoch: KeyEpoch?
     /// By rising id. 1…64 of them.
     package internal(set) var slots: [KeySlot]
@@ -224,7 +220,7 @@ extension VaultConfiguration {
         let number = try members.removeInteger("epoch", in: 1...Int(KeyEpoch.maximum))
         let previous =
             try members.removeNull("previous")
-            ? nil : try members.removeBytes("previous", count: KeyEpoch.sealedSize)
+            ? nil : try members.removeBytes("previous", count: KeySlot.sealedSize)
         return KeyEpoch(number: UInt8(number), previous: previous)
     }
 
@@ -437,7 +433,8 @@ package struct ConfigurationChange: Sendable {
     }
 }
 
-/// Changes of slots. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Making a slot takes as long as its key derivation.
+/// Changes of slots and of the key epoch. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Making a slot takes as long as its
+/// key derivation.
 extension VaultConfiguration {
     package func slot(_ id: Int) -> KeySlot? { slots.first { $0.id == id } }
 
@@ -503,10 +500,7 @@ extension VaultConfiguration {
         let made = try KeySlot.make(id: id, request: request, created: created, masterKey: masterKey, head: headLines)
         return try next(kept + [made], epoch, key: key(masterKey), made: made, secret: request.secret)
     }
-}
 
-/// Changes of the key epoch.
-extension VaultConfiguration {
     /// Makes the first write of a rekey: the next epoch under `newMaster`, with `slot` as the only one, encrypted again
     /// with the secret that opened it. Takes as long as its key derivation. Throws `invalidValue` if a rekey is
     /// unfinished or no epoch is left.
@@ -541,7 +535,6 @@ extension VaultConfiguration {
     }
 }
 
-/// The key of the epoch before, encrypted.
 extension KeyEpoch {
     /// Makes an epoch with `previousMaster`, the previous epoch's key, encrypted under `master`.
     fileprivate static func make(

@@ -5,7 +5,6 @@ internal import VaultCrypto
 package struct VaultID: Hashable, Sendable {
     package static let size = 16
 
-    /// The 16 bytes.
     package let bytes: [UInt8]
 
     /// The 32 lower-case hexadecimal digits in `vaultfs.json`.

@@ -5,12 +5,10 @@ internal import VaultCrypto
 ///
 /// Identity: magic 4 ‖ version 1 ‖ class ‖ one byte of the object's kind ‖ epoch ‖ 8 bytes of the object's kind.
 struct WrappedSecret: Sendable {
-    /// The objects that have a secret.
     enum Kind {
         case file, directory
 
         var magic: [UInt8] { Array((self == .file ? "VFSF" : "VFSD").utf8) }
-        /// The object's name in messages.
         var subject: String { self == .file ? "header" : "directory record" }
         fileprivate var secret: String { self == .file ? "header: file secret" : "directory record: secret" }
     }
@@ -22,7 +20,6 @@ struct WrappedSecret: Sendable {
     let bytes: [UInt8]
     /// The class whose key wraps the secret.
     let protectionClass: ProtectionClass
-    /// The key epoch of the wrapping key.
     var epoch: UInt8 { bytes[7] }
 
     /// Draws a secret. `classCipher` is under the class key.

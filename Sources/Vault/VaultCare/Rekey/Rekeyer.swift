@@ -496,7 +496,7 @@ extension Rekeyer {
         let made = try store.keyRing.makeRecord(old.protectionClass, isRoot: old.isRoot)
         guard old.isRoot == directory.path.isEmpty else { throw .damaged("vaultfs.dir: the root's flag") }
         // Refuse here, because such a step would have to be undone.
-        let owner = try OpenDirectory.readRecord(of: directory.descriptor).status.st_uid
+        let owner = try directory.descriptor.status(of: OpenDirectory.recordEntry).st_uid
         if ![0, owner].contains(geteuid()), try owner != ownerOfNewFiles() {
             throw .damaged("vaultfs.dir belongs to user \(owner): only they or root can replace it")
         }

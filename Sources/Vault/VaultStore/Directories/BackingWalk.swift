@@ -2,7 +2,6 @@ package import Glibc
 package import LinuxSystem
 internal import VaultFormat
 
-/// A directory visited by a `BackingWalk`.
 package protocol WalkedDirectory {
     var descriptor: Descriptor { get }
     /// Opens a directory in this one.
@@ -20,13 +19,12 @@ extension Descriptor: WalkedDirectory {
     }
 
     /// Returns the record, because the secret is unknown without keys. A rare change of class changes it too.
-    package func identity() -> [UInt8]? { try? OpenDirectory.readRecord(of: self).bytes }
+    package func identity() -> [UInt8]? { try? OpenDirectory.readRecord(of: self) }
 }
 
 /// A depth-first walk through all objects of a vault whose backing entry may be a name. It follows no link. It needs no
 /// key, because it looks only at the stored names. Used by one thread.
 package struct BackingWalk<Directory: WalkedDirectory> {
-    /// An entry of a directory.
     package struct Found {
         package let entry: Component
         package let directory: Directory
@@ -103,7 +101,6 @@ package struct BackingWalk<Directory: WalkedDirectory> {
         return nil
     }
 
-    /// Returns the next step, or nil at the end.
     package mutating func next() -> Step? {
         if let found = entered {
             entered = nil

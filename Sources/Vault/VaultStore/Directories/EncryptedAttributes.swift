@@ -104,8 +104,6 @@ package struct EncryptedAttributes {
         }
     }
 
-    // MARK: Placing
-
     private struct AttributeChange {
         let name, value, storedName, encrypted: [UInt8]
         /// The attribute's value, if it is already stored on its own.
@@ -192,8 +190,6 @@ package struct EncryptedAttributes {
     /// Returns true if the store had no room. ext4, xfs and btrfs return ENOSPC then, some others E2BIG.
     private static func hasNoRoom(_ errno: Errno) -> Bool { errno.isNoSpace || errno == .argListTooLong }
 
-    // MARK: Stored attributes
-
     /// Returns the pack, or nil if there is none. Throws `.damaged`.
     private mutating func pack() throws(StoreError) -> AttributePack? {
         guard mayHavePack else { return nil }
@@ -220,12 +216,10 @@ package struct EncryptedAttributes {
         storedPack = encrypted
     }
 
-    /// Returns the stored names of the attributes on their own.
     private func ownNames() throws(StoreError) -> [[UInt8]] {
         try stored.names().filter { $0.starts(with: AttributeCodec.storedPrefix) && $0 != AttributeCodec.packName }
     }
 
-    /// Returns the stored form of a name.
     /// - Throws: `tooLong` if the name is too long for it.
     private func storedName(of name: [UInt8], orThrow tooLong: Errno) throws(StoreError) -> [UInt8] {
         do throws(FormatError) { return try codec.storedName(of: name) } catch { throw .system(tooLong) }

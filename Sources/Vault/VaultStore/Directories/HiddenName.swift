@@ -27,13 +27,12 @@ package enum HiddenName {
         return below.map { holdsOurs($0, atMost: mostBelow, keyRing) } ?? false
     }
 
-    /// Returns true if anything below a directory authenticates itself.
-    /// - Parameter most: maximum number of objects to check. Nil for all.
-    package static func holdsOurs(_ directory: Descriptor, atMost most: Int? = nil, _ keyRing: KeyRing) -> Bool {
+    /// Returns true if anything below a directory authenticates itself. Checks at most `most` objects.
+    package static func holdsOurs(_ directory: Descriptor, atMost most: Int = .max, _ keyRing: KeyRing) -> Bool {
         guard let root = try? directory.openedForReading() else { return false }
         var walk = BackingWalk(root)
         var count = 0
-        while most.map({ count < $0 }) ?? true, let found = walk.nextEntry(onFailure: { _, _, _ in }) {
+        while count < most, let found = walk.nextEntry(onFailure: { _, _, _ in }) {
             if LostObject.find(found.entry, in: found.directory, keyRing) != nil { return true }
             count += 1
         }

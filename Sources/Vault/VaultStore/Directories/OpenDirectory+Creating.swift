@@ -49,7 +49,6 @@ extension OpenDirectory {
         }
     }
 
-    /// rename(2) without replacing.
     func moveIntoPlace(_ temporary: Component, as entry: Component) throws(StoreError) {
         try descriptor.rename(temporary, as: entry, flags: linux_RENAME_NOREPLACE)
     }
@@ -109,22 +108,20 @@ extension OpenDirectory {
         let isNamedLast = store.traits.renamesDirectories != false
         try makeUnopened(name, owner: owner, isNamedLast: isNamedLast) { (entry) throws(StoreError) in
             try descriptor.makeDirectory(entry, mode: mode & 0o7777)
-            do throws(StoreError) { try fill(entry, owner: owner) } catch {
+            do throws(StoreError) {
+                // Open it whatever its mode.
+                let pin = try Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
+                let closedMode = try pin.openToOwner()
+                let directory = try pin.openedForReading()
+                let record = try store.keyRing.makeRecord(protectionClass).bytes
+                try directory.makeFile(Self.recordEntry, of: record, owner: owner, mode: 0o644)
+                try owner?.apply(to: directory, in: descriptor)
+                if let closedMode { try retrying { fchmod(directory.fd, closedMode) } }
+            } catch {
                 Self.remove(entry, from: descriptor)
                 throw error
             }
         }
-    }
-
-    /// Writes the record of a new directory, durably, whatever mode the directory has.
-    private func fill(_ entry: Component, owner: Owner?) throws(StoreError) {
-        let pin = try Descriptor(at: descriptor, entry, flags: linux_O_PATH | O_DIRECTORY)
-        let closedMode = try pin.openToOwner()
-        let directory = try pin.openedForReading()
-        let record = try store.keyRing.makeRecord(protectionClass).bytes
-        try directory.makeFile(Self.recordEntry, of: record, owner: owner, mode: 0o644)
-        try owner?.apply(to: directory, in: descriptor)
-        if let closedMode { try retrying { fchmod(directory.fd, closedMode) } }
     }
 
     /// Makes the record of a directory without one, with a new secret, durably. Owner, mode and times stay.
@@ -250,6 +247,5 @@ package struct Owner: Sendable {
 }
 
 extension Owner {
-    /// Returns the owner of an object.
     package init(_ status: stat) { self.init(uid: status.st_uid, gid: status.st_gid) }
 }

@@ -41,7 +41,7 @@ package final class OpenDirectory: Sendable {
     ) throws(StoreError) -> OpenDirectory {
         var epoch: UInt8 = 0
         let keys = try sharedClass.update { () throws(StoreError) -> (ProtectionClass, DirectoryKeys) in
-            let record = try store.keyRing.parseRecord(try readRecord(of: descriptor).bytes)
+            let record = try store.keyRing.parseRecord(try readRecord(of: descriptor))
             guard record.isRoot == isRoot else {
                 throw .damaged("vaultfs.dir: the root's flag is \(record.isRoot ? "set" : "not set")")
             }
@@ -58,7 +58,7 @@ package final class OpenDirectory: Sendable {
         // Lock, because other openings of the directory may share the keys.
         try sharedClass.update { () throws(StoreError) -> (ProtectionClass, Void) in
             guard keys.isForgotten else { return (protectionClass, ()) }
-            let record = try store.keyRing.parseRecord(try Self.readRecord(of: descriptor).bytes)
+            let record = try store.keyRing.parseRecord(try Self.readRecord(of: descriptor))
             let cipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
             try StoreError.ofFormat(record.restore(keys, classCipher: cipher, vault: store.keyRing.vault))
             return (record.protectionClass, ())
@@ -70,30 +70,20 @@ package final class OpenDirectory: Sendable {
     package static func openRecord(
         of directory: Descriptor, _ keyRing: KeyRing
     ) throws(StoreError) -> (record: DirectoryRecord, keys: DirectoryKeys) {
-        let record = try keyRing.parseRecord(try readRecord(of: directory).bytes)
+        let record = try keyRing.parseRecord(try readRecord(of: directory))
         return (record, try record.unwrapKeys(keyRing))
     }
 
-    /// Returns the record's 64 bytes and its stat(2).
-    /// - Throws: `.damaged` if the record is missing, or not a regular file of 64 bytes; `.system` with errno.
-    package static func readRecord(of directory: Descriptor) throws(StoreError) -> (bytes: [UInt8], status: stat) {
-        let file: Descriptor
+    /// Returns the record's bytes.
+    /// - Throws: `.damaged` if the record is missing, or not a regular file of at most 64 bytes; `.system` with errno.
+    package static func readRecord(of directory: Descriptor) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
-            // O_NONBLOCK, because opening a FIFO would wait.
-            file = try Descriptor(at: directory, recordEntry, flags: O_RDONLY | O_NONBLOCK)
+            return try directory.readFile(recordEntry, limit: DirectoryRecord.size)
         } catch .system(.noSuchFileOrDirectory) {
             throw .damaged("vaultfs.dir: missing")
-        } catch .system(.tooManySymbolicLinkLevels) {
-            throw .damaged("vaultfs.dir: not a regular file")
+        } catch .damaged(let reason) {
+            throw .damaged("vaultfs.dir: \(reason)")
         }
-        let status = try file.status()
-        guard status.st_mode & S_IFMT == S_IFREG, status.st_size == off_t(DirectoryRecord.size) else {
-            throw .damaged("vaultfs.dir: not a regular file of \(DirectoryRecord.size) bytes")
-        }
-        file.dropOldPages(status)
-        let bytes = try file.read(at: 0, count: DirectoryRecord.size)
-        guard bytes.count == DirectoryRecord.size else { throw .damaged("vaultfs.dir: cut short") }
-        return (bytes, status)
     }
 
     /// Opens the same directory for a listing, with its own position.
@@ -147,8 +137,8 @@ extension OpenDirectory {
     package func changeClass(to newClass: ProtectionClass) throws(StoreError) {
         try store.admitChange()
         // Read the record again, because the secret is not kept in memory.
-        let (bytes, status) = try Self.readRecord(of: descriptor)
-        let record = try store.keyRing.parseRecord(bytes)
+        let record = try store.keyRing.parseRecord(try Self.readRecord(of: descriptor))
+        let status = try descriptor.status(of: Self.recordEntry)
         if record.protectionClass == newClass { return }
         let oldCipher = try store.keyRing.classCipher(record.protectionClass, epoch: record.epoch)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: record.epoch)
@@ -244,7 +234,6 @@ extension ProtectionClass {
     /// Offset of the class in a file's header and in a directory's record (FileFormat, File header, Directory record).
     private static let offset = 5
 
-    /// Returns the class in a file's header or a directory's record.
     package static func claimed(
         inFileAt directory: Descriptor, _ entry: Component, _ accessTimes: AccessTimes = AccessTimes()
     ) -> ProtectionClass? {

@@ -38,7 +38,7 @@ package final class EpochWatch: Sendable {
             throw .refused(.ioError)
         }
         let record = try? DirectoryRecord.parse(
-            OpenDirectory.readRecord(of: directory.descriptor).bytes, epochs: epochs)
+            OpenDirectory.readRecord(of: directory.descriptor), epochs: epochs)
         guard record?.epoch == directory.epoch else { throw isRoot ? rekeyed() : .system(.staleNFSFileHandle) }
         state.withLock { if $0 != Self.rekeyed { $0 = nil } }
     }

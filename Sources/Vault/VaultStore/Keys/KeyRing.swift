@@ -21,7 +21,6 @@ package final class KeyRing: Sendable {
     /// The keys of the log's tags: the current epoch's, and during an unfinished rekey also the previous one's. A lock
     /// keeps them, because they decrypt nothing.
     let logKeys: [ChunkKeys]
-    /// Identifies the master key.
     private let fingerprint: [UInt8]
     /// The configuration from which an unlock derives the previous epoch's keys. They cannot change meanwhile.
     private let configuration: VaultConfiguration
@@ -262,7 +261,6 @@ struct EpochKeys: Sendable {
         ciphers[Int(protectionClass.rawValue) - 1].ofLinks
     }
 
-    /// Wipes the keys of these classes.
     func forget(_ classes: [ProtectionClass]) {
         for protectionClass in classes {
             classCipher(protectionClass).forget()
@@ -272,7 +270,6 @@ struct EpochKeys: Sendable {
         if classes.contains(.inbox) { inbox.forgetSenderKey() }
     }
 
-    /// Derives the keys of these classes again.
     func restore(_ classes: [ProtectionClass], masterKey: SecretBytes) throws(FormatError) {
         for protectionClass in classes {
             let classKey = try KeyDerivation.classKey(master: masterKey, vault: vault, protectionClass)
@@ -285,7 +282,6 @@ struct EpochKeys: Sendable {
 }
 
 extension SivCipher {
-    /// Makes a cipher under `key`.
     static func under(_ key: SecretBytes) throws(FormatError) -> SivCipher {
         try cryptography("AES-SIV key", SivCipher(key: key))
     }

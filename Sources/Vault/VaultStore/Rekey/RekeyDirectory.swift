@@ -75,8 +75,6 @@ package final class RekeyDirectory: WalkedDirectory, Sendable {
         try descriptor.allEntries().filter(OpenDirectory.isLeftover)
     }
 
-    // MARK: Names
-
     /// Returns the plaintext name of an entry, or nil if it does not authenticate here.
     package func name(of entry: Component) -> [UInt8]? { keys.flatMap { descriptor.name(of: entry, $0) } }
 

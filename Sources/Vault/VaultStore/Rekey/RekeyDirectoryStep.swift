@@ -34,7 +34,7 @@ struct RekeyDirectoryStep {
     func perform() throws(StoreError) {
         let rekeyed = try steps.directory(at: step.path)
         let directory = rekeyed.descriptor
-        let (record, status) = try OpenDirectory.readRecord(of: directory)
+        let record = try OpenDirectory.readRecord(of: directory)
         guard record == step.oldRecord || record == step.newRecord else {
             throw .damaged("vaultfs.rekey: the directory has another record")
         }
@@ -47,7 +47,8 @@ struct RekeyDirectoryStep {
             // Sync names and attributes before the record by which they are read.
             try directory.synchronize(dataOnly: false)
             try steps.install(
-                step.newRecord, as: OpenDirectory.recordEntry, in: directory, like: status, isReplacing: true,
+                step.newRecord, as: OpenDirectory.recordEntry, in: directory,
+                like: try directory.status(of: OpenDirectory.recordEntry), isReplacing: true,
                 writing: .writeRecord, renaming: .renameRecord)
         }
         // Remove a killed step's leftovers here: a mount would change the times, too. Those in the root may not be

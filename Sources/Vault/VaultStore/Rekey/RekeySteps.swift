@@ -131,8 +131,6 @@ package struct RekeySteps: Sendable {
         return directory
     }
 
-    // MARK: The file
-
     private func read() throws(StoreError) -> RekeyIntent? {
         let bytes: [UInt8]
         do throws(StoreError) {

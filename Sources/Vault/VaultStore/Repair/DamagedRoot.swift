@@ -43,10 +43,8 @@ package enum DamagedRoot {
     }
 
     private static func isEmptyLog(_ file: Descriptor) -> Bool {
-        guard let size = try? file.status().st_size, size <= off_t(LogHeader.areaSize),
-            let start = try? file.read(at: 0, count: LogHeader.magic.count)
-        else { return false }
-        return start == LogHeader.magic
+        guard let size = try? file.status().st_size, size <= off_t(LogHeader.areaSize) else { return false }
+        return (try? file.read(at: 0, count: LogHeader.magic.count)) == LogHeader.magic
     }
 
     private static func hasCopy(of file: Descriptor, in root: Descriptor) -> Bool {

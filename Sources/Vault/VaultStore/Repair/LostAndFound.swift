@@ -8,7 +8,6 @@ internal import VaultFormat
 /// The directory in the vault's root for objects with lost names. It is an ordinary directory of the vault, of class
 /// complete, and only the vault's owner can enter it. Used by one thread.
 package struct LostAndFound {
-    /// Maximum number of names to try.
     private static let maximumNames = 10_000
 
     let store: Store

@@ -24,7 +24,6 @@ extension LockOwner {
         }
     }
 
-    /// Makes the owner from a process visible to this one.
     private init(visible processID: Int32) {
         let command = Self.text(of: "\(processID)/comm").filter { !$0.isNewline }
         self.init(processID: processID, command: command.isEmpty ? nil : command)

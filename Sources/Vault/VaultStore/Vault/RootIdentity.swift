@@ -17,19 +17,16 @@ struct RootIdentity: Equatable {
 
     /// Reads the identity. Other file systems get none, because FUSE may show one directory under several numbers.
     init(of root: Descriptor) {
-        let type = FileSystemType(of: root)
-        guard let identity = (try? root.status()).map(FileIdentity.init) else {
-            self = .unknown
-            return
-        }
-        if type.hasLocalIdentities {
-            self.init(device: identity.device, inode: identity.inode)
-        } else if type == .overlay {
-            self.init(device: identity.device | Self.overlay, inode: identity.inode)
-        } else {
+        let (type, identity) = (FileSystemType(of: root), (try? root.status()).map(FileIdentity.init))
+        self =
+            switch (type, identity) {
+            case (_, let identity?) where type.hasLocalIdentities:
+                RootIdentity(device: identity.device, inode: identity.inode)
+            case (.overlay, let identity?): RootIdentity(device: identity.device | Self.overlay, inode: identity.inode)
             // All NFS clients get the server's inode number (RFC 8881, fileid), but each mount has its own device.
-            self.init(device: 0, inode: type == .nfs ? identity.inode : 0)
-        }
+            case (.nfs, let identity?): RootIdentity(device: 0, inode: identity.inode)
+            default: .unknown
+            }
     }
 
     /// Returns true if the two are certainly the roots of different vaults. False in doubt.

@@ -10,7 +10,6 @@ package final class StoreFaults: Sendable {
     package enum Part: Hashable, Sendable {
         /// The store itself: calls fail, for whatever object.
         case store
-        /// The log itself.
         case log
         /// Putting the log's entries in place.
         case checkpoint
@@ -18,7 +17,6 @@ package final class StoreFaults: Sendable {
         case placing(UInt64)
         /// Syncing the file with this token.
         case syncing(UInt64)
-        /// Syncing names and attributes.
         case names
         /// The file with this token, whose names another program has removed.
         case removed(UInt64)
@@ -26,7 +24,6 @@ package final class StoreFaults: Sendable {
         case foundLog
         /// A file returned by the store in an older state than before.
         case oldState
-        /// The right to write the vault.
         case writerLock
         /// The record in `vaultfs.lock` of a clean end.
         case end
@@ -35,7 +32,6 @@ package final class StoreFaults: Sendable {
     private struct State {
         var faults: [Part: String] = [:]
         var lostChunks: UInt64 = 0
-        /// Number of errors of the store itself so far.
         var storeErrors = 0
     }
 
@@ -60,13 +56,10 @@ package final class StoreFaults: Sendable {
         if isNew { onFault.notify(text) }
     }
 
-    /// Logs a text without a fault.
     func log(_ text: String) { onFault.notify(text) }
 
-    /// Removes the fault of a part that works again.
     func clear(_ part: Part) { state.withLock { _ = $0.faults.removeValue(forKey: part) } }
 
-    /// Adds the fault of the store itself.
     func addStoreError(_ error: StoreError) {
         state.withLock { $0.storeErrors += 1 }
         add(.store, "the vault's store fails (\(error.reason)): check its disk or its connection")

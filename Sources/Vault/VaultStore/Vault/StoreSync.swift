@@ -3,7 +3,6 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// Syncs of files.
 extension Descriptor {
     /// True for a file without a name. It ends with its last descriptor, so its data need not last.
     var hasNoName: Bool {

@@ -101,7 +101,6 @@ package enum VaultCreation {
         }
     }
 
-    /// mkdir(2). Returns false if the directory exists.
     private static func makeDirectory(_ path: FilePath) throws(VaultError) -> Bool {
         do throws(StoreError) {
             try retrying { path.withPlatformString { mkdir($0, 0o700) } }

@@ -10,7 +10,6 @@ package import VaultFormat
 ///
 /// Keep it while `root` is used, because the last reference closes the descriptor, and so drops the flock. Any thread.
 package final class VaultDirectory: Sendable {
-    /// The ways to share the vault with other processes.
     package enum Sharing: Sendable {
         /// Only this process has it (a read-write mount).
         case exclusive
@@ -24,7 +23,6 @@ package final class VaultDirectory: Sendable {
     package let configuration: VaultConfiguration
     /// True if the backing store is mounted read-only.
     package let isOnReadOnlyStore: Bool
-    /// The root directory.
     package let descriptor: Descriptor
     private let acquiredLock: Mutex<WriterLock?>
     private let knownTraits: Mutex<StoreTraits?>
@@ -125,7 +123,6 @@ package final class VaultDirectory: Sendable {
     /// - Throws: the error of libcrypto if it has no random bytes.
     package static func temporaryEntry() throws(StoreError) -> Component { EntryName.temporary(try randomDigits()) }
 
-    /// Returns 64 random bits as hexadecimal digits.
     static func randomDigits() throws(StoreError) -> Component {
         Component(hexadecimal: try StoreError.ofCrypto(SecureRandom.integer()))
     }
@@ -179,14 +176,12 @@ extension VaultDirectory {
             ? Self.cannotOverwrite(path) : Self.refusal(error, descriptor, path)
     }
 
-    /// Returns the error for a store on which vaults cannot be written.
     static func cannotOverwrite(_ path: FilePath) -> VaultError {
         .refused(
             "\(path.shown): the store cannot overwrite a file in place, as many object stores: keep the vault on a local disk, "
                 + "and copy it there with 'rclone sync' (Sync.md)")
     }
 
-    /// Returns the error if the writer lock cannot be acquired.
     static func refusal(_ error: StoreError, _ root: Descriptor, _ path: FilePath) -> VaultError {
         error == .system(.wouldBlock)
             ? .inUse(path, recordedOwner(in: root)) : VaultError(error, "cannot lock vaultfs.lock in", path)
@@ -291,10 +286,7 @@ extension VaultDirectory {
             throw .damagedConfiguration(path.appending(entry: Self.configurationEntry), "changed without a secret")
         }
     }
-}
 
-/// The incomplete step of a killed rekey.
-extension VaultDirectory {
     /// Refuses a vault with an incomplete step of a killed rekey, because it is unreadable until the step is completed.
     /// - Throws: `refused`.
     package func checkNoRekeyStep() throws(VaultError) {
@@ -320,16 +312,10 @@ extension VaultDirectory {
             "cannot continue the rekey of", path,
             RekeySteps.finishOrUndo(in: descriptor, keyRing: keyRing, writerLock: writerLock))
     }
-}
 
-extension VaultDirectory {
-    /// Reads the configuration again and authenticates it with a mount's configuration key.
-    /// - Throws: `unusable`, `system`.
-    package func reread(configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
-        try reread().authenticated(by: configurationKey)
-    }
-
-    private func authenticated(by configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
+    /// Returns the configuration, authenticated with a mount's configuration key.
+    /// - Throws: `unusable`.
+    package func authenticated(by configurationKey: SecretBytes) throws(VaultError) -> VaultConfiguration {
         guard configuration.authenticates(configurationKey: configurationKey) else {
             throw .damagedConfiguration(path.appending(entry: Self.configurationEntry), "changed without a secret")
         }

@@ -5,7 +5,6 @@ package import VaultFormat
 /// The reason why a vault as a whole could not be opened, locked, unlocked, made or changed. Its description is the
 /// message for the user.
 package enum VaultError: Error, Equatable, Sendable {
-    /// The path does not exist.
     case notFound(FilePath)
     /// A directory without `vaultfs.json`.
     case notAVault(FilePath)
@@ -13,9 +12,7 @@ package enum VaultError: Error, Equatable, Sendable {
     case unusable(String)
     /// Another process has the vault locked. Nil if it is unknown which.
     case inUse(FilePath, LockOwner?)
-    /// The secret opens no slot of its kind.
     case wrongSecret(FilePath, SlotKind)
-    /// The vault has no slot of this kind.
     case noSlot(FilePath, SlotKind)
     /// The secret opens none of the tried slots, and trying the others takes too long. The text is the reason.
     case tooCostly(FilePath, String)
@@ -81,7 +78,6 @@ extension VaultError: CustomStringConvertible {
 }
 
 extension VaultError {
-    /// Makes the error of a call on the store, about `path`.
     package init(_ error: StoreError, _ operation: String, _ path: FilePath) {
         switch error {
         case .system(let errno), .refused(let errno): self = .system(errno, operation, path)

@@ -15,7 +15,6 @@ package final class WriterLock: Sendable {
     struct State {
         /// Nil if the file could not be opened again.
         var file: Descriptor?
-        /// Written by `claim`.
         var record: WriterRecord?
         var isLost = false
         /// True if a former writer had an unclean end, and its remains are not completed yet.

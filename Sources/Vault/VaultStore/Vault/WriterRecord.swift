@@ -4,7 +4,6 @@ internal import LinuxSystem
 /// The process that has a vault open for writing, as recorded in `vaultfs.lock` (FileFormat, The lock file). One line:
 /// `<id> <boot id> <process id> <host> <process start> <process-id namespace> <root's device> <root's inode>`.
 struct WriterRecord: Equatable {
-    /// Maximum number of bytes.
     static let maximumSize = 512
 
     /// Drawn anew for each claim of a lock.
@@ -18,8 +17,6 @@ struct WriterRecord: Equatable {
 
     var processID: Int32 { process.processID }
 
-    /// Returns a new record of this process.
-    /// - Parameter root: the root of the vault.
     static func own(root: RootIdentity = .unknown) throws(StoreError) -> WriterRecord {
         WriterRecord(
             id: String(decoding: try VaultDirectory.randomDigits(), as: UTF8.self), boot: ownBoot(), process: .own(),
@@ -107,8 +104,8 @@ struct ProcessIdentity: Equatable {
         return stat("/proc/self/ns/pid", &status) == 0 ? UInt64(status.st_ino) : 0
     }
 
-    /// Returns the necessary fields of proc_pid_stat(5). `isOver` is true for a zombie without other threads. A remaining
-    /// thread may be in a write that does not return.
+    /// Returns the necessary fields of proc_pid_stat(5). `isOver` is true for a zombie without other threads, because a
+    /// remaining thread may be in a write that does not return.
     private static func life(of process: String) -> (processID: Int32, start: UInt64, isOver: Bool)? {
         guard let bytes = procFile("\(process)/stat", limit: 4096),
             // Skip the second field, the command, which is in parentheses and may contain any bytes.
