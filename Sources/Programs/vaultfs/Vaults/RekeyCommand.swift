@@ -132,7 +132,7 @@ struct RekeyCommand: ParsableCommand {
         let rekeyer = try Rekeyer(
             directory: vault, masterKey: masterKey, isStopped: { interruption.signal != nil },
             onProblem: { work.add($0, $1, as: "stays under the old key: \($1)") },
-            onProgress: { work.showProgress(.init($0, of: $1)) })
+            onProgress: { work.showProgress(.init($0)) })
         let outcome: RekeyOutcome
         do {
             outcome = try VaultSession.withWorkspaces(for: vault.configuration) { try rekeyer.run(workspaces: $0) }

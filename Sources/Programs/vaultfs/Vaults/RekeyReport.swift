@@ -92,7 +92,8 @@ final class RekeyReport {
 }
 
 extension WorkProgress.Amount {
-    init(_ totals: RekeyTotals, of survey: RekeySurvey) {
-        self.init(files: totals.files, bytes: totals.bytes, total: (survey.files, survey.bytes))
+    init(_ totals: RekeyTotals) {
+        self.init(
+            files: totals.files, bytes: totals.bytes, total: (totals.expectedFiles, totals.expectedBytes))
     }
 }

@@ -59,12 +59,9 @@ package enum RekeyStart {
     /// - Parameters:
     ///   - vault: locked exclusively by the caller, then read. The user has seen its slots.
     ///   - slot: the slot to keep.
-    ///   - secret: the secret of `slot`.
-    /// - Returns: the new master key.
     /// - Throws: `inUse`, `refused`, `damaged`, `system`, `format`.
     package static func begin(
-        _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes,
-        created: String = UtcTime.now()
+        _ vault: VaultDirectory, keeping slot: KeySlot, secret: SlotSecret, masterKey: SecretBytes
     ) throws(VaultError) -> SecretBytes {
         var replacement = try ConfigurationReplacement(of: vault, wait: lockTimeout)
         try vault.claim()
@@ -78,7 +75,7 @@ package enum RekeyStart {
         let newMaster = try VaultCreation.drawMasterKey()
         let bytes = try SlotEditor.wrapping { () throws(FormatError) in
             try current.configuration.beginningEpoch(
-                keeping: slot, secret: secret, created: created, masterKey: masterKey, newMaster: newMaster
+                keeping: slot, secret: secret, created: UtcTime.now(), masterKey: masterKey, newMaster: newMaster
             ).checkedBytes(masterKey: newMaster)
         }
         let before = try VaultError.wrapping("cannot check", vault.path) { () throws(StoreError) in

@@ -5,6 +5,9 @@ package struct RekeyTotals: Sendable, Equatable {
     package var links = 0
     /// Bytes of plaintext in the files.
     package var bytes: UInt64 = 0
+    /// The files to be replaced and their plaintext, as found by the first walk.
+    package var expectedFiles = 0
+    package var expectedBytes: UInt64 = 0
     /// Objects left under the old key.
     package var problems = 0
     /// The part of `problems` that this user may not read or change.
@@ -17,17 +20,10 @@ package struct RekeyTotals: Sendable, Equatable {
     package init() {}
 }
 
-/// The work found by a rekey.
-package struct RekeySurvey: Sendable, Equatable {
-    package var files = 0
-    package var bytes: UInt64 = 0
-}
-
 /// The result of a rekey.
 package struct RekeyOutcome: Sendable, Equatable {
     package let totals: RekeyTotals
     /// True if everything has left the old key, and the vault has forgotten it.
     package let isFinished: Bool
-    /// True if the user has stopped the rekey.
     package let isStopped: Bool
 }

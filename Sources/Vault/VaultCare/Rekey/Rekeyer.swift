@@ -15,7 +15,6 @@ package import VaultStore
 package final class Rekeyer: Sendable {
     private struct State {
         var totals = RekeyTotals()
-        var survey = RekeySurvey()
         var failure: StoreError?
         var reported: Set<[UInt8]> = []
     }
@@ -30,32 +29,23 @@ package final class Rekeyer: Sendable {
     private let rootStatus: stat
     private let isStopped: @Sendable () -> Bool
     private let onProblem: @Sendable ([UInt8], String) -> Void
-    private let onProgress: @Sendable (RekeyTotals, RekeySurvey) -> Void
+    private let onProgress: @Sendable (RekeyTotals) -> Void
     private let state = Mutex(State())
 
     /// Completes a step left by a killed rekey.
     /// - Parameters:
     ///   - directory: locked exclusively by the caller, then read.
+    ///   - before: for tests.
     ///   - isStopped: called often, by any thread. If true, the current step is still completed.
-    ///   - onProblem: called by any thread, with each object that remains under the old key, and the reason.
-    ///   - onProgress: called several times a second, by the thread of `run`. The survey is complete after the first
-    ///     walk.
+    ///   - onProblem: called by any thread, with the path for messages of each object that remains under the old key,
+    ///     and the reason.
+    ///   - onProgress: called several times a second, by the thread of `run`. The total is known after the first walk.
     /// - Throws: `system`, `format`, `damaged`.
-    package convenience init(
-        directory: VaultDirectory, masterKey: SecretBytes, isStopped: @escaping @Sendable () -> Bool,
-        onProblem: @escaping @Sendable (_ shownPath: [UInt8], _ reason: String) -> Void,
-        onProgress: @escaping @Sendable (RekeyTotals, RekeySurvey) -> Void = { _, _ in }
-    ) throws(VaultError) {
-        try self.init(
-            directory: directory, masterKey: masterKey, before: { _ in }, isStopped: isStopped, onProblem: onProblem,
-            onProgress: onProgress)
-    }
-
-    init(
-        directory: VaultDirectory, masterKey: SecretBytes, before: @escaping RekeyHook,
+    package init(
+        directory: VaultDirectory, masterKey: SecretBytes, before: @escaping RekeyHook = { _ in },
         isStopped: @escaping @Sendable () -> Bool = { false },
         onProblem: @escaping @Sendable ([UInt8], String) -> Void = { _, _ in },
-        onProgress: @escaping @Sendable (RekeyTotals, RekeySurvey) -> Void = { _, _ in }
+        onProgress: @escaping @Sendable (RekeyTotals) -> Void = { _ in }
     ) throws(VaultError) {
         try directory.authenticate(masterKey: masterKey)
         let keyRing = try KeyRing(masterKey: masterKey, configuration: directory.configuration)
@@ -100,12 +90,8 @@ package final class Rekeyer: Sendable {
             try steps.before(.finish)
         } catch {
             if error == Self.stopped { return RekeyOutcome(totals: totals, isFinished: false, isStopped: true) }
-            switch error {
-            case .system(let errno), .refused(let errno):
-                let what = isLost ? "vaultfs.lock was removed, or another mount took it: cannot rekey" : "cannot rekey"
-                throw .system(errno, what, directory.path)
-            case .unavailable, .damaged, .crypto: throw VaultError(error, "cannot rekey", directory.path)
-            }
+            let what = isLost ? "vaultfs.lock was removed, or another mount took it: cannot rekey" : "cannot rekey"
+            throw VaultError(error, what, directory.path)
         }
         try finish()
         // Kept after a stop or an error: not everything is durable then, so the next machine must wait.
@@ -140,12 +126,7 @@ package final class Rekeyer: Sendable {
 
     func count(_ change: (inout RekeyTotals) -> Void) { state.withLock { change(&$0.totals) } }
 
-    func survey(_ change: (inout RekeySurvey) -> Void) { state.withLock { change(&$0.survey) } }
-
-    func showProgress() {
-        let (totals, survey) = state.withLock { ($0.totals, $0.survey) }
-        onProgress(totals, survey)
-    }
+    func showProgress() { onProgress(totals) }
 
     /// Ends the work of all threads.
     private func fail(_ error: StoreError) { state.withLock { if $0.failure == nil { $0.failure = error } } }
@@ -209,10 +190,7 @@ extension Rekeyer {
         case current
         /// A file of the previous epoch, open for reading.
         case previousFile(Descriptor)
-        /// A symbolic link of the previous epoch.
         case previousLink(stored: [UInt8], target: [UInt8], ProtectionClass)
-        /// An object whose name authenticates, but not its content.
-        case damaged(String)
         /// An object whose name and content do not authenticate, so it does not belong to the vault.
         case foreign
     }
@@ -242,11 +220,13 @@ extension Rekeyer {
     }
 
     private func replace(_ object: RekeyObject, _ names: Names, _ workspace: Workspace) {
+        // The others were replaced before, or have names that must not be split.
+        guard object.status.st_nlink == 1 || names[object.identity]?.paths.count == 1 else { return }
         do throws(StoreError) {
             try check()
             let directory = object.directory.descriptor
             let temporary = try VaultDirectory.temporaryEntry()
-            guard let old = try makeCopy(of: object, as: temporary, names, workspace) else { return }
+            guard let old = try copy(object, to: temporary, in: directory, workspace) else { return }
             try directory.withTemporary(temporary) { () throws(StoreError) in try steps.before(.replaceEntry) }
             try directory.replace(object.entry, by: temporary)
             count(old)
@@ -255,32 +235,13 @@ extension Rekeyer {
         }
     }
 
-    /// Makes the new object. The old one is closed on return, because SMB cannot replace an open one.
-    /// - Returns: the old object, or nil if it stays.
-    private func makeCopy(
-        of object: RekeyObject, as temporary: Component, _ names: Names, _ workspace: Workspace
-    ) throws(StoreError) -> RekeyIntent.Identity? {
-        let kind = try kind(of: object)
-        switch kind {
-        case .current: return nil
-        case .foreign:
-            count { $0.foreign += 1 }
-            return nil
-        case .damaged(let reason): throw .damaged(reason)
-        case .previousFile, .previousLink:
-            guard object.status.st_nlink == 1 || names[object.identity]?.paths.count == 1 else { return nil }
-        }
-        object.directory.willChange()
-        return try copy(object, kind, to: temporary, in: object.directory.descriptor, workspace)
-    }
-
-    /// Counts a replaced object.
     func count(_ old: RekeyIntent.Identity) {
         count { totals in
             if case .file = old { totals.files += 1 } else { totals.links += 1 }
         }
     }
 
+    /// - Throws: `.damaged` if the object's name authenticates, but not its content.
     func kind(of object: RekeyObject) throws(StoreError) -> Kind {
         let keyRing = store.keyRing
         do throws(StoreError) {
@@ -295,25 +256,27 @@ extension Rekeyer {
                 return isCurrent ? .current : .previousLink(stored: stored, target: target, protectionClass)
             default: return .current
             }
-        } catch .damaged(let reason) {
-            return object.directory.name(of: object.entry) == nil ? .foreign : .damaged(reason)
+        } catch .damaged where object.directory.name(of: object.entry) == nil {
+            return .foreign
         }
     }
 
-    /// Makes a complete copy of an object in the current epoch. The copy of a file is durable.
+    /// Makes a complete copy of an object in the current epoch. The copy of a file is durable. The old object is closed
+    /// on return, because SMB cannot replace an open one.
     /// - Returns: the old object, or nil if there is nothing to replace.
     /// - Throws: `.damaged` if a part of the old object does not verify. The copy is removed then.
-    func copy(
-        _ object: RekeyObject, _ kind: Kind, to temporary: Component, in directory: Descriptor, _ workspace: Workspace
+    private func copy(
+        _ object: RekeyObject, to temporary: Component, in directory: Descriptor, _ workspace: Workspace
     ) throws(StoreError) -> RekeyIntent.Identity? {
-        switch kind {
+        switch try kind(of: object) {
         case .current, .foreign: return nil
-        case .damaged(let reason): throw .damaged(reason)
         case .previousFile(let reader):
+            object.directory.willChange()
             let old = try FileOpening(reader, in: store).open()
             try makeFile(temporary, in: directory, from: old, reader, object.status, workspace)
             return .file(old.fileID)
         case .previousLink(let stored, let target, let protectionClass):
+            object.directory.willChange()
             try makeLink(temporary, in: directory, to: target, protectionClass, from: object)
             return .link(stored)
         }
@@ -406,7 +369,7 @@ extension Rekeyer {
         guard let entry = paths[0].last else { return }
         let object = try RekeyObject(entry, in: steps.directory(at: paths[0].dropLast()))
         let temporary = try VaultDirectory.temporaryEntry()
-        guard let old = try copy(object, try kind(of: object), to: temporary, in: store.root, workspace) else { return }
+        guard let old = try copy(object, to: temporary, in: store.root, workspace) else { return }
         do throws(StoreError) {
             try steps.carryOut(.links(RekeyIntent.Links(old: old, temporary: temporary, paths: paths)))
         } catch {
@@ -433,15 +396,18 @@ extension Rekeyer {
         var names: Names = [:]
         try walk(
             visit: { (object) throws(StoreError) in
-                switch try kind(of: object) {
+                let kind: Kind
+                // `rekeyDirectories` reports damage.
+                do throws(StoreError) { kind = try self.kind(of: object) } catch .damaged { return }
+                switch kind {
                 case .previousFile:
-                    survey {
-                        $0.files += 1
+                    count {
+                        $0.expectedFiles += 1
                         // Holes are not copied, so count only allocated blocks.
-                        $0.bytes += UInt64(max(0, min(object.status.st_size, object.status.st_blocks * 512)))
+                        $0.expectedBytes += UInt64(max(0, min(object.status.st_size, object.status.st_blocks * 512)))
                     }
                 case .previousLink: break
-                case .current, .damaged, .foreign: return
+                case .current, .foreign: return
                 }
                 if object.status.st_nlink > 1 {
                     names[object.identity, default: (0, [])].paths.append(object.path)
@@ -469,8 +435,9 @@ extension Rekeyer {
         try walk(
             visit: { (object) throws(StoreError) in
                 switch try kind(of: object) {
-                case .current, .foreign: return
-                case .previousFile, .previousLink, .damaged: left += 1
+                case .current: return
+                case .foreign: count { $0.foreign += 1 }
+                case .previousFile, .previousLink: left += 1
                 }
             },
             leave: { (directory) throws(StoreError) in

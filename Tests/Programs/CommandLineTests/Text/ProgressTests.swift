@@ -9,20 +9,20 @@ import Testing
 @Suite(.timeLimit(.minutes(60))) struct ProgressTests {
     @Test("of a rekey: how much is done, how fast, how long it will be")
     func ofRekey() {
-        let survey = RekeySurvey(files: 240, bytes: 18 << 30)
         var totals = RekeyTotals()
+        (totals.expectedFiles, totals.expectedBytes) = (240, 18 << 30)
         (totals.files, totals.bytes) = (120, 9 << 30)
         #expect(
-            Self.text(WorkProgress.Amount(totals, of: survey), seconds: 9)
+            Self.text(WorkProgress.Amount(totals), seconds: 9)
                 == "[##########          ]  50%  0:09 left  120 of 240 files  9.0 GiB  1.0 GiB/s")
         // There is no estimate of the remaining time yet.
         #expect(
-            Self.text(WorkProgress.Amount(RekeyTotals(), of: RekeySurvey()), seconds: 0)
+            Self.text(WorkProgress.Amount(RekeyTotals()), seconds: 0)
                 == "[                    ]   0%  0 of 0 files  0 B  0 B/s")
         // There was more work than the survey has found.
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
-            Self.text(WorkProgress.Amount(totals, of: survey), seconds: 20)
+            Self.text(WorkProgress.Amount(totals), seconds: 20)
                 == "[####################] 100%  0:00 left  300 of 300 files  20.0 GiB  1.0 GiB/s")
     }
 
