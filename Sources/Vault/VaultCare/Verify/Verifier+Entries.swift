@@ -8,14 +8,10 @@ internal import VaultStore
 
 extension Verifier {
     private static let rootEntries: [Component] = ["vaultfs.dir", "vaultfs.json", "vaultfs.log", "vaultfs.lock"]
-    private static let foreign = "another program's: the vault ignores it"
-    private static let conflict =
-        "the version that a sync client kept in a conflict: read-only; in a mount, rename or remove it"
     /// Bytes of the sidecar of the longest name.
     private static let largestSidecar = 272
 
-    /// Checks one entry of the innermost directory.
-    func check(_ entry: Component, in directory: VerifierFrame.Open) {
+    func check(_ entry: Component, in directory: VerifierFrame) {
         let isThere = { (try? directory.descriptor.status(of: entry)) != nil }
         var found: VerifierObject?
         confirmed(isThere: isThere) { found = checkOnce(entry, in: directory) }
@@ -25,8 +21,8 @@ extension Verifier {
     }
 
     /// Checks an entry. Returns it if it is a directory.
-    private func checkOnce(_ entry: Component, in directory: VerifierFrame.Open) -> VerifierObject? {
-        let plain = VerifierObject(entry)
+    private func checkOnce(_ entry: Component, in directory: VerifierFrame) -> VerifierObject? {
+        let plain = VerifierObject(entry: entry)
         if EntryName.isObject(entry.bytes) && !EntryName.canBeEncrypted(entry.bytes) {
             return checkUnencrypted(plain, directory)
         }
@@ -48,29 +44,31 @@ extension Verifier {
         return nil
     }
 
-    private func checkConflictCopy(_ plain: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
+    private func checkConflictCopy(_ plain: VerifierObject, _ directory: VerifierFrame) -> VerifierObject? {
         guard let keys = directory.keys, let name = directory.descriptor.conflictName(of: plain.entry, keys) else {
             return checkUnencrypted(plain, directory)
         }
-        let object = VerifierObject(plain.entry, name: name, isConflictCopy: true)
-        report(.conflict, object, Self.conflict)
+        let object = VerifierObject(entry: plain.entry, name: name, isConflictCopy: true)
+        report(
+            .conflict, object,
+            "the version that a sync client kept in a conflict: read-only; in a mount, rename or remove it")
         return checkObject(object, in: directory.descriptor)
     }
 
     /// Checks an entry that is not spelled like an encrypted name.
-    private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame.Open) -> VerifierObject? {
-        let isOurs = HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing)
-        // The entry was new or renamed, and not yet synced, when the power failed.
-        if isOurs && EntryName.isShortened(object.entry.bytes) {
-            let remedy = remedy(forNameless: object.entry, directory)
-            report(.leftover, object, "the short name of FAT, whose long one a power cut has torn", remedy: remedy)
-            return checkObject(object, in: directory.descriptor)
-        }
-        guard isOurs else {
-            report(.foreign, object, Self.foreign)
+    private func checkUnencrypted(_ object: VerifierObject, _ directory: VerifierFrame) -> VerifierObject? {
+        guard HiddenName.isDamaged(object.entry, in: directory.descriptor, keys: directory.keys, keyRing) else {
+            report(.foreign, object, "another program's: the vault ignores it")
             return nil
         }
-        reportNameless(object, directory)
+        if EntryName.isShortened(object.entry.bytes) {
+            // The entry was new or renamed, and not yet synced, when the power failed.
+            report(
+                .leftover, object, "the short name of FAT, whose long one a power cut has torn",
+                remedy: remedy(forNameless: object.entry, directory))
+        } else {
+            reportNameless(object, directory)
+        }
         return checkObject(object, in: directory.descriptor)
     }
 
@@ -84,28 +82,29 @@ extension Verifier {
     }
 
     /// Returns the entry, with its plaintext name if that authenticates.
-    private func named(_ entry: Component, sidecarBlob: [UInt8]?, _ directory: VerifierFrame.Open) -> VerifierObject {
+    private func named(_ entry: Component, sidecarBlob: [UInt8]?, _ directory: VerifierFrame) -> VerifierObject {
         // Report nothing here without keys: the finding about the directory's record covers all names.
-        guard let keys = directory.keys else { return VerifierObject(entry) }
-        let object = VerifierObject(entry, name: EntryName.decode(entry.bytes, sidecarBlob: sidecarBlob, keys: keys))
+        guard let keys = directory.keys else { return VerifierObject(entry: entry) }
+        let object = VerifierObject(
+            entry: entry, name: EntryName.decode(entry.bytes, sidecarBlob: sidecarBlob, keys: keys))
         if !object.isNamed { reportNameless(object, directory) }
         return object
     }
 
-    private func reportNameless(_ object: VerifierObject, _ directory: VerifierFrame.Open) {
+    private func reportNameless(_ object: VerifierObject, _ directory: VerifierFrame) {
         report(
             .hiddenName, object, "its name is damaged, or of another directory",
             remedy: remedy(forNameless: object.entry, directory))
     }
 
-    private func remedy(forNameless entry: Component, _ directory: VerifierFrame.Open) -> Remedy? {
+    private func remedy(forNameless entry: Component, _ directory: VerifierFrame) -> Remedy? {
         // Without the directory's keys, the remedy for its record covers this entry.
         guard directory.keys != nil else { return nil }
         return LostObject.find(entry, in: directory.descriptor, keyRing) != nil ? .move : nil
     }
 
     /// Returns the content of a long name's sidecar if they belong together.
-    private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame.Open) -> [UInt8]? {
+    private func checkSidecar(of object: VerifierObject, _ directory: VerifierFrame) -> [UInt8]? {
         let remedy = remedy(forNameless: object.entry, directory)
         do throws(StoreError) {
             let blob = try directory.descriptor.readFile(
@@ -182,17 +181,13 @@ extension Verifier {
         }
         do throws(StoreError) {
             let value = try attributes.value(of: stored)
-            do {
-                if isPack {
-                    totals.attributes += try codec.decrypt(pack: value).names.count
-                } else {
-                    _ = try codec.decrypt(value: value, name: name)
-                }
-            } catch {
-                report(.damaged, object, error.reason, attribute: name)
+            if isPack {
+                totals.attributes += try StoreError.ofFormat(codec.decrypt(pack: value)).names.count
+            } else {
+                _ = try StoreError.ofFormat(codec.decrypt(value: value, name: name))
             }
         } catch {
-            report(error, object, isPack ? "pack of attributes" : "attribute value", attribute: name)
+            report(error, object, "attribute", attribute: name)
         }
     }
 }

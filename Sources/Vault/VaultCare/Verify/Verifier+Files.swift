@@ -13,6 +13,7 @@ struct VerifierContent {
     let descriptor: Descriptor
     var header: FileHeader
     let keys: FileKeys
+    let layout: ChunkLayout
     /// The file's size after the log's changes are put in place.
     var backingSize: UInt64
     var logged: FileLog.Content?
@@ -20,10 +21,31 @@ struct VerifierContent {
     var isTorn = false
     /// Adjacent chunks that do not verify, for one finding.
     var run: (chunks: Range<UInt64>, reason: String)?
+
+    /// The plaintext length by the backing size.
+    var length: UInt64 { layout.plaintextLength(ofBackingSize: backingSize) }
+
+    /// Reads the records of one batch into the workspace, with the log's changes. Also returns the room for their
+    /// plaintext.
+    func read(
+        _ chunks: Range<UInt64>, _ workspace: Workspace
+    ) throws(StoreError) -> (UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer) {
+        let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
+        let count = (chunks.count - 1) * layout.chunkSize + lastSize
+        let records = workspace.records.slice(..<(count + chunks.count * ChunkLayout.recordOverhead))
+        let had = try descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
+        // Zero the rest, because only the log has records past the end of the file.
+        records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
+        if let logged {
+            try LoggedChanges.replace(chunks.lowerBound, in: records, layout) { chunk in
+                logged.changes.source(ofChunk: chunk).map { ($0, logged.log) }
+            }
+        }
+        return (UnsafeRawBufferPointer(records), workspace.assembly.slice(..<count))
+    }
 }
 
 extension Verifier {
-    /// Checks a regular file: header, attributes, length, chunks.
     func checkFile(_ object: VerifierObject, _ pin: Descriptor) {
         do throws(StoreError) {
             if isCompleted, object.isNamed, !isInConflictCopy(object), try Completion.isIncomplete(pin) {
@@ -34,7 +56,7 @@ extension Verifier {
             let stored = try readHeader(of: descriptor)
             checkAttributes(of: descriptor, key: stored.keys.attributeKey, object)
             var content = VerifierContent(
-                object: object, descriptor: descriptor, header: stored.header, keys: stored.keys,
+                object: object, descriptor: descriptor, header: stored.header, keys: stored.keys, layout: layout,
                 backingSize: stored.backingSize)
             applyLog(to: &content)
             try checkChunks(of: &content, upTo: checkLength(of: content))
@@ -65,7 +87,7 @@ extension Verifier {
 
     /// Reports a wrong length. Returns the number of chunks to check.
     private func checkLength(of content: VerifierContent) -> UInt64 {
-        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
+        let length = content.length
         let excess = content.backingSize - layout.backingSize(ofPlaintextLength: length)
         if excess > 0 {
             report(
@@ -92,7 +114,6 @@ extension Verifier {
         return whole
     }
 
-    /// Applies the log's changes of this file to `content`.
     private func applyLog(to content: inout VerifierContent) {
         guard !isInConflictCopy(content.object), let logged = logged(content.header.fileID) else { return }
         let changes = logged.changes
@@ -100,25 +121,14 @@ extension Verifier {
         if changes.sealCounter < content.header.sealCounter { return }
         content.logged = logged
         let length = changes.length(content.backingSize, layout)
-        if length != layout.plaintextLength(ofBackingSize: content.backingSize) || changes.exactLength != nil {
+        if length != content.length || changes.exactLength != nil {
             content.backingSize = layout.backingSize(ofPlaintextLength: length)
         }
         if changes.unseal(content.header, layout) { content.header.isSealed = false }
         if !changes.holes.isEmpty { content.header.isSparse = true }
-        let count = changes.records.count
-        let chunks =
-            count == 1
-            ? "1 chunk is in vaultfs.log; a mount puts it"
-            : "\(count) chunks are in vaultfs.log; a mount puts them"
-        report(.logged, content.object, "\(chunks) in place", remedy: .recover)
-    }
-
-    /// Returns true if the tag of one record verifies.
-    func verifies(_ record: UnsafeRawBufferPointer, chunk: UInt64, keys: FileKeys) throws(StoreError) -> Bool {
-        let piece = workspace.edge.slice(..<(record.count - ChunkLayout.recordOverhead))
-        return try StoreError.ofCrypto(
-            workspace.cipher.decrypt(
-                record, firstChunkIndex: chunk, chunkSize: layout.chunkSize, keys: keys.chunk, into: piece)) == 1
+        report(
+            .logged, content.object, "chunks in vaultfs.log: \(changes.records.count); a mount puts them in place",
+            remedy: .recover)
     }
 }
 
@@ -128,32 +138,29 @@ extension Verifier {
     /// Maximum number of batches between two progress reports.
     private static let mostShared: UInt64 = 64
 
-    /// Checks the first `end` chunks of a file, batch by batch.
     private func checkChunks(of content: inout VerifierContent, upTo end: UInt64) throws(StoreError) {
-        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         var chunk: UInt64 = 0
         var mayBeHole = true
         while chunk < end {
             if mayBeHole {
-                let next = try endOfHole(at: chunk, of: content, upTo: end)
-                if next > chunk {
-                    checkHole(chunk..<next, of: &content, length)
-                    chunk = next
-                    mayBeHole = false
+                mayBeHole = false
+                let hole = chunk..<(try endOfHole(at: chunk, of: content, upTo: end))
+                if !hole.isEmpty {
+                    count(hole, of: content)
+                    if !content.header.isSparse { addToRun(hole, Self.zeroed, of: &content) }
+                    chunk = hole.upperBound
                     continue
                 }
             }
-            let undamaged = endOfUndamaged(from: chunk, of: content, upTo: end, length)
-            if undamaged > chunk {
-                count(chunk..<undamaged, length)
-                progress()
-                chunk = undamaged
-                mayBeHole = false
-                continue
+            let undamaged = chunk..<endOfUndamaged(from: chunk, of: content, upTo: end)
+            if undamaged.isEmpty {
+                let batch = chunk..<min(chunk + UInt64(workspace.batchChunks), end)
+                mayBeHole = try checkBatch(batch, of: &content)
+                chunk = batch.upperBound
+            } else {
+                count(undamaged, of: content)
+                chunk = undamaged.upperBound
             }
-            let count = min(UInt64(workspace.batchChunks), end - chunk)
-            mayBeHole = try checkBatch(chunk..<(chunk + count), of: &content, length)
-            chunk += count
             progress()
         }
         reportRun(of: &content)
@@ -161,9 +168,7 @@ extension Verifier {
 
     /// Checks several batches on two threads. Returns the end of the batches before the first one with something to
     /// report or skip.
-    private func endOfUndamaged(
-        from start: UInt64, of content: VerifierContent, upTo end: UInt64, _ length: UInt64
-    ) -> UInt64 {
+    private func endOfUndamaged(from start: UInt64, of content: VerifierContent, upTo end: UInt64) -> UInt64 {
         let size = UInt64(workspace.batchChunks)
         guard let helper, end - start > size else { return start }
         @Sendable func chunks(_ index: Int) -> Range<UInt64> {
@@ -171,13 +176,10 @@ extension Verifier {
             return first..<min(first + size, end)
         }
         let batches = Int(min(Self.mostShared, (end - start + size - 1) / size))
-        let layout = self.layout
         let (done, _) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
-            let chunks = chunks(index)
-            let records = try Self.read(chunks, of: content, length, layout, workspace)
-            let plaintext = workspace.assembly.slice(..<(records.count - chunks.count * ChunkLayout.recordOverhead))
+            let (records, plaintext) = try content.read(chunks(index), workspace)
             let isWhole = try workspace.scan(
-                records, first: chunks.lowerBound, layout, content.keys.chunk, into: plaintext
+                records, first: chunks(index).lowerBound, content.layout, content.keys.chunk, into: plaintext
             ) { (_, _, _) in false }
             guard isWhole else { throw .damaged("") }
         }
@@ -203,67 +205,34 @@ extension Verifier {
         return max(chunk, min(whole, end, nextLogged))
     }
 
-    private func checkHole(_ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64) {
-        count(chunks, length)
-        if !content.header.isSparse { addToRun(chunks, Self.zeroed, of: &content) }
-    }
-
-    private func count(_ chunks: Range<UInt64>, _ length: UInt64) {
+    private func count(_ chunks: Range<UInt64>, of content: VerifierContent) {
         totals.chunks += UInt64(chunks.count)
         totals.bytes +=
-            min(length, layout.plaintextOffset(ofChunk: chunks.upperBound))
+            min(content.length, layout.plaintextOffset(ofChunk: chunks.upperBound))
             - layout.plaintextOffset(ofChunk: chunks.lowerBound)
     }
 
-    /// Reads and checks one batch. Returns true if it ended with zeros, after which a hole may follow.
-    private func checkBatch(
-        _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
-    ) throws(StoreError) -> Bool {
-        let records: UnsafeRawBufferPointer
-        do throws(StoreError) { records = try Self.read(chunks, of: content, length, layout, workspace) } catch {
+    /// Reads one batch, and reports its records that do not verify. Returns true if it ended with zeros, after which a
+    /// hole may follow.
+    private func checkBatch(_ chunks: Range<UInt64>, of content: inout VerifierContent) throws(StoreError) -> Bool {
+        let (records, plaintext): (UnsafeRawBufferPointer, UnsafeMutableRawBufferPointer)
+        do throws(StoreError) { (records, plaintext) = try content.read(chunks, workspace) } catch {
             guard chunks.count > 1 else {
                 let offset = layout.plaintextOffset(ofChunk: chunks.lowerBound)
                 report(error, content.object, "chunk \(chunks.lowerBound)", at: offset)
                 return false
             }
             // After a bad block of the disk, read the chunks around it one by one.
-            for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content, length) }
+            for chunk in chunks { _ = try checkBatch(chunk..<(chunk + 1), of: &content) }
             return false
         }
-        count(chunks, length)
-        return try checkRecords(records, chunks, of: &content, length)
-    }
-
-    /// Reads the records of one batch into the workspace, with the log's changes.
-    private static func read(
-        _ chunks: Range<UInt64>, of content: VerifierContent, _ length: UInt64, _ layout: ChunkLayout,
-        _ workspace: Workspace
-    ) throws(StoreError) -> UnsafeRawBufferPointer {
-        let lastSize = layout.plaintextSize(ofChunk: chunks.upperBound - 1, length: length)
-        let size = (chunks.count - 1) * layout.recordSize + lastSize + ChunkLayout.recordOverhead
-        let records = workspace.records.slice(..<size)
-        let had = try content.descriptor.read(at: layout.recordOffset(ofChunk: chunks.lowerBound), into: records)
-        // Zero the rest, because only the log has records past the end of the file.
-        records.slice(had...).initializeMemory(as: UInt8.self, repeating: 0)
-        if let logged = content.logged {
-            try LoggedChanges.replace(chunks.lowerBound, in: records, layout) { chunk in
-                logged.changes.source(ofChunk: chunk).map { ($0, logged.log) }
-            }
-        }
-        return UnsafeRawBufferPointer(records)
-    }
-
-    /// Reports the batch's records that do not verify. Returns true if it ended with zeros.
-    private func checkRecords(
-        _ records: UnsafeRawBufferPointer, _ chunks: Range<UInt64>, of content: inout VerifierContent, _ length: UInt64
-    ) throws(StoreError) -> Bool {
-        let plaintext = workspace.assembly.slice(..<(records.count - chunks.count * ChunkLayout.recordOverhead))
+        count(chunks, of: content)
         var lastZero: UInt64?
         _ = try workspace.scan(records, first: chunks.lowerBound, layout, content.keys.chunk, into: plaintext) {
             (chunk, record, _) throws(StoreError) in
             let isZero = record.allSatisfy { $0 == 0 }
             if isZero { lastZero = chunk }
-            try checkUnverified(record, chunk, isZero: isZero, of: &content, length)
+            try checkUnverified(record, chunk, isZero: isZero, of: &content)
             return true
         }
         return lastZero == chunks.upperBound - 1
@@ -271,38 +240,36 @@ extension Verifier {
 
     /// Reports an unverifiable record, unless it is a hole, was never durable, or ends at the header's length.
     private func checkUnverified(
-        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent,
-        _ length: UInt64
+        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, isZero: Bool, of content: inout VerifierContent
     ) throws(StoreError) {
         if isZero && content.header.isSparse { return }
-        if try endsAsSealed(record, chunk, of: content, length) { return }
-        let reason = isZero ? Self.zeroed : Self.unverified
-        if !content.header.isSealed, isCompleted || isInConflictCopy(content.object),
+        if try endsAsSealed(record, chunk, of: content) { return }
+        guard !content.header.isSealed, isCompleted || isInConflictCopy(content.object),
             chunk >= layout.chunkCount(ofLength: content.header.length)
-        {
-            guard !content.isTorn else { return }
-            content.isTorn = true
-            reportRun(of: &content)
-            return report(
-                .tornTail, content.object,
-                "chunk \(chunk): was being written at an unclean end; a mount ends the file here",
-                at: layout.plaintextOffset(ofChunk: chunk), count: length - layout.plaintextOffset(ofChunk: chunk),
-                remedy: .cutTail)
-        }
-        addToRun(chunk..<(chunk + 1), reason, of: &content)
+        else { return addToRun(chunk..<(chunk + 1), isZero ? Self.zeroed : Self.unverified, of: &content) }
+        guard !content.isTorn else { return }
+        content.isTorn = true
+        reportRun(of: &content)
+        let offset = layout.plaintextOffset(ofChunk: chunk)
+        report(
+            .tornTail, content.object,
+            "chunk \(chunk): was being written at an unclean end; a mount ends the file here", at: offset,
+            count: content.length - offset, remedy: .cutTail)
     }
 
     /// Returns true for the last chunk of a sealed file with appended bytes. Its record is shorter than the backing
     /// size implies.
     private func endsAsSealed(
-        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent, _ length: UInt64
+        _ record: UnsafeRawBufferPointer, _ chunk: UInt64, of content: VerifierContent
     ) throws(StoreError) -> Bool {
-        guard content.header.isSealed, content.header.length < length else { return false }
-        let size = layout.plaintextSize(ofChunk: chunk, length: content.header.length) + ChunkLayout.recordOverhead
-        guard size < record.count else { return false }
-        let sealed = record.slice(..<size)
+        guard content.header.isSealed, content.header.length < content.length else { return false }
+        let size = layout.plaintextSize(ofChunk: chunk, length: content.header.length)
+        guard size > 0, size + ChunkLayout.recordOverhead < record.count else { return false }
+        let sealed = record.slice(..<(size + ChunkLayout.recordOverhead))
         if content.header.isSparse && sealed.allSatisfy({ $0 == 0 }) { return true }
-        return try verifies(sealed, chunk: chunk, keys: content.keys)
+        return try workspace.scan(
+            sealed, first: chunk, layout, content.keys.chunk, into: workspace.edge.slice(..<size)
+        ) { (_, _, _) in false }
     }
 
     private func addToRun(_ chunks: Range<UInt64>, _ reason: String, of content: inout VerifierContent) {
@@ -319,9 +286,8 @@ extension Verifier {
         content.run = nil
         let first = run.chunks.lowerBound
         let last = run.chunks.upperBound - 1
-        let length = layout.plaintextLength(ofBackingSize: content.backingSize)
         let offset = layout.plaintextOffset(ofChunk: first)
-        let end = min(length, layout.plaintextOffset(ofChunk: run.chunks.upperBound))
+        let end = min(content.length, layout.plaintextOffset(ofChunk: run.chunks.upperBound))
         let which = first == last ? "chunk \(first): its" : "chunks \(first)…\(last): their"
         report(.damaged, content.object, "\(which) \(run.reason)", at: offset, count: end - offset)
     }

@@ -10,9 +10,9 @@ package import VaultStore
 /// headers, lengths, chunks, the log, links and attributes.
 ///
 /// While a daemon has the vault, its changes may look like damage for a moment. So a finding then counts only if two
-/// checks in a row make it, and notes about the daemon's work are omitted. The walk uses directory descriptors and
-/// follows no link. Memory and descriptors stay bounded in wide and deep trees, because findings are passed on at once,
-/// and only the innermost directories stay open. Used by one thread.
+/// checks in a row make it, and notes about the daemon's work are omitted. The walk uses directory descriptors, one for
+/// each level, and follows no link. Findings are passed on at once, so a wide tree needs no more memory. Used by one
+/// thread. `run` is called once.
 package final class Verifier {
     /// Maximum number of remembered files with several names. Each of them is read once.
     private static let rememberedFiles = 1 << 16
@@ -28,9 +28,6 @@ package final class Verifier {
     package internal(set) var keys = VerifierKeys()
     /// The directories from the root to the one being checked.
     var stack: [VerifierFrame] = []
-    /// The secrets of the directories in `stack`.
-    private var secretsAbove: Set<[UInt8]> = []
-    /// The changes in the log.
     private var changes: FoundChanges?
     /// True if the log has entries of files that were sealed later.
     var hasOutdatedEntries = false
@@ -76,24 +73,17 @@ package final class Verifier {
     /// - Parameters:
     ///   - onFinding: called at once with each confirmed finding.
     ///   - onProgress: called with the totals so far, after every object and every batch of chunks.
-    /// - Throws: `system`, `damaged` if the root cannot be read, or the tree changes during the walk.
+    /// - Throws: `system` if the root cannot be read.
     package func run(
         onFinding: @escaping (VerifierFinding) -> Void, onProgress: @escaping (VerifierTotals) -> Void = { _ in }
     ) throws(VaultError) -> VerifierTotals {
         self.onFinding = onFinding
         self.onProgress = onProgress
-        totals = VerifierTotals()
-        hasLostChanges = false
-        hasOutdatedEntries = false
-        keys = VerifierKeys()
-        filesSeen = []
-        stack = []
-        secretsAbove = []
         try VaultError.wrapping("cannot verify", directory.path) { () throws(StoreError) in
             let root = try directory.descriptor.openedForReading()
             let changes = FoundChanges(root, keyRing, isFollowing: isInUse)
             if let fault = changes.current.fault {
-                report(.damaged, VerifierObject(RedoLog.fileName), fault, remedy: .clearLog)
+                report(.damaged, VerifierObject(entry: RedoLog.fileName), fault, remedy: .clearLog)
             }
             self.changes = changes
             let layout = self.layout
@@ -102,16 +92,16 @@ package final class Verifier {
             } _: { (helper) throws(StoreError) in
                 self.helper = helper
                 defer { self.helper = nil }
-                try walk(root)
+                walk(root)
             }
             if hasLostChanges {
                 report(
-                    .damaged, VerifierObject(RedoLog.fileName), "has changes of a file whose header is damaged",
+                    .damaged, VerifierObject(entry: RedoLog.fileName), "has changes of a file whose header is damaged",
                     remedy: .clearLog)
             }
             // If the vault is in use, its writer may have sealed a file meanwhile.
             if hasOutdatedEntries && !isInUse {
-                report(.damaged, VerifierObject(RedoLog.fileName), LogRecovery.outdated, remedy: .clearLog)
+                report(.damaged, VerifierObject(entry: RedoLog.fileName), LogRecovery.outdated, remedy: .clearLog)
             }
         }
         return totals
@@ -235,16 +225,13 @@ extension Verifier {
 /// An entry of a backing directory.
 struct VerifierObject {
     let entry: Component
-    /// The plaintext name, or the entry if the name does not authenticate.
-    let shown: [UInt8]
-    /// True if the name authenticates. False for a conflict copy, because only the original's name authenticates.
-    let isNamed: Bool
-    let isConflictCopy: Bool
+    /// Nil if the name does not authenticate.
+    var name: [UInt8]?
+    var isConflictCopy = false
 
-    init(_ entry: Component, name: [UInt8]? = nil, isConflictCopy: Bool = false) {
-        (self.entry, shown) = (entry, name ?? entry.bytes)
-        (isNamed, self.isConflictCopy) = (name != nil && !isConflictCopy, isConflictCopy)
-    }
+    var shown: [UInt8] { name ?? entry.bytes }
+    /// False for a conflict copy, because only the original's name authenticates.
+    var isNamed: Bool { name != nil && !isConflictCopy }
 }
 
 /// The numbers of objects that the keys of `vaultfs.json` open. A repair needs them, because wrong keys make everything
@@ -275,114 +262,71 @@ package struct VerifierKeys: Sendable, Equatable {
 
 /// A directory on the way from the vault's root to the current object.
 struct VerifierFrame {
-    /// The state of an open directory. The outer directories of a deep tree are closed.
-    struct Open {
-        let descriptor: Descriptor
-        /// Nil if the record does not authenticate. Then all names in the directory are unreadable.
-        let keys: DirectoryKeys?
-        var reader: DirectoryReader
-    }
-
     /// Nil for the vault's root.
     let object: VerifierObject?
-    let identity: FileIdentity
+    let descriptor: Descriptor
     /// True for a conflict copy, and for everything in it.
-    var isInConflictCopy = false
-    /// `DirectoryKeys.identity`. Nil if the record does not authenticate.
-    var secret: [UInt8]?
-    /// The position in the directory at which reading continues.
-    var offset: Int64 = 0
-    var open: Open?
+    let isInConflictCopy: Bool
+    /// Nil if the record does not authenticate. Then all names in the directory are unreadable.
+    var keys: DirectoryKeys?
+    var reader: DirectoryReader
     /// True if nothing in it belongs to this vault.
     var isForeign = false
 }
 
 extension Verifier {
-    /// Number of innermost directories that stay open. Higher in use, because reopening fails if a directory was moved.
-    private var openDirectories: Int { isInUse ? 256 : 16 }
-
     /// Checks everything below `root`, in the store's order. Not recursive, because a tree may be deeper than the
     /// stack.
-    func walk(_ root: Descriptor) throws(StoreError) {
-        stack = [VerifierFrame(object: nil, identity: FileIdentity(try root.status()))]
-        enter(root)
+    private func walk(_ root: Descriptor) {
+        enter(nil, root)
         while let last = stack.indices.last {
-            guard var open = stack[last].open else {
-                preconditionFailure("internal error: the innermost directory is not open")
-            }
             var entry: Component?
-            do throws(StoreError) { entry = try open.reader.next() } catch {
+            do throws(StoreError) { entry = try stack[last].reader.next() } catch {
                 // In use, the directory may have been removed meanwhile, getdents(2).
                 if !isInUse || error != .system(.noSuchFileOrDirectory) { report(error, nil, "directory") }
             }
             if let entry {
-                stack[last].offset = open.reader.offset
-                stack[last].open = open
-                check(entry, in: open)
+                check(entry, in: stack[last])
             } else {
                 progress()
-                try leave()
+                stack.removeLast()
             }
         }
     }
 
-    /// Checks the record and attributes of the new innermost directory of the stack.
-    private func enter(_ descriptor: Descriptor) {
-        let last = stack.count - 1
+    /// Makes a directory the innermost one of the stack, and checks its record and attributes.
+    private func enter(_ object: VerifierObject?, _ descriptor: Descriptor) {
+        stack.append(
+            VerifierFrame(
+                object: object, descriptor: descriptor, isInConflictCopy: isInConflictCopy(object),
+                reader: DirectoryReader(descriptor)))
         totals.directories += 1
         var keys: DirectoryKeys?
         let isThere = { (try? descriptor.status().st_nlink) ?? 0 > 0 }
         var isRepeated = false
         confirmed(isThere: isThere) {
-            keys = checkRecord(of: descriptor, isRoot: last == 0)
-            isRepeated = keys.map { secretsAbove.contains($0.identity) } ?? false
-            if isRepeated {
-                // The copied record of the root is reported already, because of its flag.
-                if keys?.identity != stack[0].secret { report(OpenDirectory.repeated, nil, "directory") }
+            keys = checkRecord(of: descriptor, isRoot: object == nil)
+            isRepeated = keys != nil && stack.contains { $0.keys?.identity == keys?.identity }
+            guard isRepeated else {
+                if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
                 return
             }
-            if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
+            // The copied record of the root is reported already, because of its flag.
+            if keys?.identity != stack[0].keys?.identity { report(OpenDirectory.repeated, nil, "directory") }
         }
-        if isRepeated {
-            stack.removeLast()
-            return
-        }
-        stack[last].secret = keys?.identity
-        if let keys { secretsAbove.insert(keys.identity) }
-        stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: DirectoryReader(descriptor))
-        if last >= openDirectories { stack[last - openDirectories].open = nil }
+        if isRepeated { stack.removeLast() } else { stack[stack.count - 1].keys = keys }
     }
 
     /// Enters a directory found in the innermost one.
     func descend(_ object: VerifierObject, in parent: Descriptor) {
         do throws(StoreError) {
-            let descriptor = try Descriptor(at: parent, object.entry, flags: O_RDONLY | O_DIRECTORY)
-            let identity = FileIdentity(try descriptor.status())
-            stack.append(
-                VerifierFrame(object: object, identity: identity, isInConflictCopy: isInConflictCopy(object)))
-            enter(descriptor)
+            enter(object, try Descriptor(at: parent, object.entry, flags: O_RDONLY | O_DIRECTORY))
         } catch .system(.noSuchFileOrDirectory) where isInUse {
             return
         } catch {
             totals.directories += 1
             report(error, object, "directory")
         }
-    }
-
-    /// Returns to the directory above, and reopens it if it was closed.
-    private func leave() throws(StoreError) {
-        guard let left = stack.popLast() else { return }
-        if let secret = left.secret { secretsAbove.remove(secret) }
-        guard let left = left.open, let last = stack.indices.last, stack[last].open == nil else { return }
-        // Check that ".." leads to the directory above, because this one may have been moved.
-        let descriptor = try left.descriptor.parent(flags: O_RDONLY)
-        guard FileIdentity(try descriptor.status()) == stack[last].identity else {
-            throw .damaged("a directory was moved while it was being verified")
-        }
-        var reader = DirectoryReader(descriptor)
-        try reader.seek(to: stack[last].offset)
-        let keys = try? openRecord(of: descriptor).keys
-        stack[last].open = VerifierFrame.Open(descriptor: descriptor, keys: keys, reader: reader)
     }
 
     /// Reports damage of `vaultfs.dir`. Returns its keys, or nil without valid ones.

@@ -28,13 +28,7 @@ package struct VerifierFinding: Sendable, Equatable {
         case busy
 
         /// True for everything but damage.
-        package var isNote: Bool {
-            switch self {
-            case .damaged, .missing, .hiddenName, .unreadable: false
-            case .unsealed, .logged, .tornTail, .leftover, .incomplete, .foreign, .conflict, .busy:
-                true
-            }
-        }
+        package var isNote: Bool { ![.damaged, .missing, .hiddenName, .unreadable].contains(self) }
 
         /// True for a note about the work of a running daemon.
         var isTransient: Bool { isNote && self != .foreign && self != .conflict }
@@ -70,7 +64,6 @@ package struct VerifierTotals: Sendable, Equatable, Codable {
     package var bytes: UInt64 = 0
     /// Chunks checked, including holes.
     package var chunks: UInt64 = 0
-    /// Number of findings of damage.
     package var damage = 0
     /// Number of other findings, which are notes.
     package var notes = 0

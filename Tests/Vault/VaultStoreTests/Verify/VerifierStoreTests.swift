@@ -91,7 +91,7 @@ struct VerifierStoreTests {
         #expect(try vault.found() == ["damaged f@4096+4096", "unsealed f"])
     }
 
-    /// The tree is deeper than the verifier keeps directories open, with files before and after each subdirectory.
+    /// The tree has files before and after each subdirectory.
     @Test("a deep tree")
     func aDeepTree() throws {
         let depth = 70
