@@ -40,35 +40,31 @@ package final class Repairer {
         }
     }
 
-    /// Carries out the remedies of `findings`, which a `Verifier` has just found in this vault.
+    /// Carries out the remedies of `findings`, which a `Verifier` has just found in this vault. Called once.
     /// - Parameter onStep: called after each remedy, with the number so far.
-    /// - Returns: the failed remedies.
     /// - Throws: `system` if the store cannot be made durable.
     package func run(
         _ findings: [VerifierFinding], onStep: @escaping (Int) -> Void = { _ in }
     ) throws(VaultError) -> [Failure] {
         self.onStep = onStep
-        steps = 0
-        failures = []
         // Sync the found objects before removing anything that they replace.
         try synchronize()
         // The root comes first, because lost+found is in it. Files come next, because moving changes their paths.
-        each(findings, [.renewRoot]) { (_) throws(StoreError) in try DamagedRoot.renewRecord(in: self.store) }
-        each(findings, [.complete]) { (finding) throws(StoreError) in
-            let (parent, entry) = try self.store.root.locate(finding.backingPath)
-            try self.store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: self.store)
+        each(findings, [.renewRoot]) { (_) throws(StoreError) in try DamagedRoot.renewRecord(in: store) }
+        eachEntry(findings, [.complete]) { (entry, parent, finding) throws(StoreError) in
+            try store.completion?.complete(entry, in: parent, shownPath: finding.backingPath, in: store)
         }
         repairFiles(findings)
-        each(findings, [.remove]) { (finding) throws(StoreError) in try self.remove(finding) }
-        each(findings, [.empty]) { (finding) throws(StoreError) in
-            let (parent, entry) = try self.store.root.locate(finding.backingPath)
-            try self.openLostAndFound().mark(entry, in: parent)
+        eachEntry(findings, [.remove]) { (entry, parent, _) throws(StoreError) in
+            OpenDirectory.remove(entry, from: parent)
+            if (try? parent.status(of: entry)) != nil { throw .damaged("it holds something, and stays") }
+        }
+        eachEntry(findings, [.empty]) { (entry, parent, _) throws(StoreError) in
+            try openLostAndFound().mark(entry, in: parent)
         }
         listMoves(findings)
         // Move the innermost first, because an entry's path is valid only until a directory around it moves.
-        each(findings.reversed(), [.move, .empty, .renewRoot, .clearLog]) { (finding) throws(StoreError) in
-            try self.moveAway(finding)
-        }
+        each(findings.reversed(), [.move, .empty, .renewRoot, .clearLog], moveAway)
         try VaultError.wrapping("cannot make durable", directory.path) { () throws(StoreError) in
             try store.log.checkpoint(.end)
         }
@@ -101,64 +97,54 @@ package final class Repairer {
         }
     }
 
-    /// Repairs each file once.
-    private func repairFiles(_ findings: [VerifierFinding]) {
-        var last: [UInt8]?
-        let remedies: [Remedy] = [.recover, .cutTail, .cutBack, .cutRest, .seal, .sealRest]
+    /// Does the same, with the entry of each finding and the directory that has it.
+    private func eachEntry(
+        _ findings: [VerifierFinding], _ remedies: [Remedy],
+        _ body: (Component, Descriptor, VerifierFinding) throws(StoreError) -> Void
+    ) {
         each(findings, remedies) { (finding) throws(StoreError) in
-            // A file's findings are adjacent, so compare with the last path.
-            if finding.backingPath == last { return }
-            last = finding.backingPath
-            try FileRepair.run(try self.openFile(finding), in: self.store)
+            let (parent, entry) = try store.root.locate(finding.backingPath)
+            try body(entry, parent, finding)
         }
     }
 
-    private func openFile(_ finding: VerifierFinding) throws(StoreError) -> Descriptor {
-        let (parent, entry) = try store.root.locate(finding.backingPath)
-        let pin = try Descriptor(at: parent, entry, flags: linux_O_PATH)
-        guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
-        return try pin.reopened(flags: O_RDONLY | O_NONBLOCK)
+    private func repairFiles(_ findings: [VerifierFinding]) {
+        var last: [UInt8]?
+        let remedies: [Remedy] = [.recover, .cutTail, .cutBack, .cutRest, .seal, .sealRest]
+        eachEntry(findings, remedies) { (entry, parent, finding) throws(StoreError) in
+            // A file's findings are adjacent, so compare with the last path.
+            if finding.backingPath == last { return }
+            last = finding.backingPath
+            let pin = try Descriptor(at: parent, entry, flags: linux_O_PATH)
+            guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
+            try FileRepair.run(try pin.reopened(flags: O_RDONLY | O_NONBLOCK), in: store)
+        }
     }
 
     /// Lists the entries to be moved, by their backing paths.
     private func listMoves(_ findings: [VerifierFinding]) {
         let moves = findings.filter { $0.remedy == .move }
         guard let first = moves.first else { return }
-        do throws(StoreError) {
-            var found: [(path: [UInt8], name: [UInt8])] = []
-            for finding in moves {
-                guard let (parent, entry) = try? store.root.locate(finding.backingPath),
-                    let object = LostObject.find(entry, in: parent, store.keyRing)
-                else { continue }
-                found.append((finding.backingPath, object.name))
-            }
-            try openLostAndFound().list(found, as: Array("moved".utf8))
-        } catch {
+        let found = moves.compactMap { finding -> (path: [UInt8], name: [UInt8])? in
+            guard let (parent, entry) = try? store.root.locate(finding.backingPath) else { return nil }
+            return LostObject.find(entry, in: parent, store.keyRing).map { (finding.backingPath, $0.name) }
+        }
+        do throws(StoreError) { try openLostAndFound().list(found, as: Array("moved".utf8)) } catch {
             failures.append(Failure(finding: first, reason: "a list of what is moved: \(error.reason)"))
         }
     }
 
-    private func remove(_ finding: VerifierFinding) throws(StoreError) {
-        let (parent, entry) = try store.root.locate(finding.backingPath)
-        OpenDirectory.remove(entry, from: parent)
-        if (try? parent.status(of: entry)) != nil { throw .damaged("it holds something, and stays") }
-    }
-
     private func moveAway(_ finding: VerifierFinding) throws(StoreError) {
         let lostAndFound = try openLostAndFound()
-        switch finding.remedy {
-        case .renewRoot: try lostAndFound.moveFromRoot()
-        case .clearLog: try lostAndFound.keepAside(DamagedRoot.logPrefix)
-        case .empty:
-            let (parent, entry) = try store.root.locate(finding.backingPath)
+        if finding.remedy == .renewRoot { return try lostAndFound.moveFromRoot() }
+        if finding.remedy == .clearLog { return try lostAndFound.keepAside(DamagedRoot.logPrefix) }
+        let (parent, entry) = try store.root.locate(finding.backingPath)
+        if finding.remedy == .empty {
             try lostAndFound.empty(entry, in: parent)
-        default:
-            let (parent, entry) = try store.root.locate(finding.backingPath)
-            if EntryName.kind(of: entry.bytes) == .reserved {
-                try lostAndFound.keep(entry, from: parent, as: entry.bytes)
-            } else {
-                try lostAndFound.moveHere(entry, from: parent)
-            }
+        } else if EntryName.kind(of: entry.bytes) == .reserved {
+            try lostAndFound.keep(entry, from: parent, as: entry.bytes)
+        } else {
+            try lostAndFound.moveHere(entry, from: parent)
         }
     }
 
