@@ -4,27 +4,16 @@ package import Locking
 internal import Synchronization
 internal import SystemPackage
 package import VaultCrypto
-internal import VaultFormat
+package import VaultFormat
 package import VaultStore
 
 /// The slot that opened a mounted vault, and the end of its lease (FileFormat, Leases). Any thread.
 package final class VaultLease: LeaseKeeper {
-    /// A valid slot.
-    package struct Term: Sendable, Equatable {
-        let slot: Int
-        /// Seconds since 1970-01-01T00:00:00Z. Nil if it never expires.
-        let end: Int64?
-        let hasWindow: Bool
-    }
-
     private struct State {
-        var term: Term
-        /// The stamp of the `vaultfs.json` from which the term was read. Nil to read it again.
+        var slot: KeySlot
+        /// The stamp of the `vaultfs.json` from which the slot was read. Nil to read it again.
         var readFrom: FileStamp?
     }
-
-    /// Timeout for another process that is changing slots when a window must start.
-    private static let slotChangeTimeout: Duration = .seconds(10)
 
     private let vault: VaultDirectory
     private let keyRing: KeyRing
@@ -51,8 +40,8 @@ package final class VaultLease: LeaseKeeper {
         changes = try? EntryWatch(VaultDirectory.configurationEntry, in: vault.descriptor)
         // Take the stamp before reading, so that a later change is found.
         let readFrom = Self.stamp(of: vault)
-        let term = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-        state = Mutex(State(term: term, readFrom: readFrom))
+        let begun = try Self.begin(slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
+        state = Mutex(State(slot: begun, readFrom: readFrom))
     }
 
     /// The stamp of `vaultfs.json`, or nil if fstatat(2) fails.
@@ -63,38 +52,35 @@ package final class VaultLease: LeaseKeeper {
     /// Seconds since 1970-01-01T00:00:00Z, by the wall clock or, if it was set back, by the time since the mount.
     package var now: Int64 { max(clock.wall(), origin.wall + clock.boot() - origin.boot) / 1000 }
 
-    private var term: Term { state.withLock { $0.term } }
+    private var slot: KeySlot { state.withLock { $0.slot } }
 
     package var end: LeaseEnd? {
-        term.end.map { end in LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall) }
+        slot.end.map { end in LeaseEnd(wall: end * 1000, boot: origin.boot + end * 1000 - origin.wall) }
     }
 
-    /// Returns the term of another slot of this vault, and starts its window.
+    /// Returns another slot of this vault, and starts its window.
     /// - Parameter masterKey: the key with which `vault` was opened.
     /// - Throws: as `init`.
-    package func begin(_ slot: Int, of vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) -> Term {
-        let key: SecretBytes
-        do throws(FormatError) {
-            key = try KeyDerivation.configurationKey(master: masterKey, vault: vault.configuration.vault)
-        } catch {
-            throw .format(error)
+    package func begin(_ slot: Int, of vault: VaultDirectory, masterKey: SecretBytes) throws(VaultError) -> KeySlot {
+        let key = try SlotEditor.wrapping { () throws(FormatError) in
+            try KeyDerivation.configurationKey(master: masterKey, vault: vault.configuration.vault)
         }
         return try Self.begin(slot, of: vault, configurationKey: key, at: now)
     }
 
-    /// Makes the slot of `new` the one that opened the vault.
-    package func setTerm(_ new: Term) {
+    /// Makes another slot the one that opened the vault.
+    package func setSlot(_ new: KeySlot) {
         // Read it again, because it may have been revoked meanwhile.
-        state.withLock { $0 = State(term: new, readFrom: nil) }
+        state.withLock { $0 = State(slot: new, readFrom: nil) }
     }
 
-    package var isOver: Bool { isOver(term) }
+    package var isOver: Bool { isOver(slot) }
 
-    private func isOver(_ term: Term) -> Bool { term.end.map { now >= $0 } ?? false }
+    private func isOver(_ slot: KeySlot) -> Bool { slot.end.map { now >= $0 } ?? false }
 
     package func hasEnded() -> Bool {
         let state = state.withLock { $0 }
-        let (term, isOver) = (state.term, isOver(state.term))
+        let (slot, isOver) = (state.slot, isOver(state.slot))
         // Take the stamp before reading, so that a change meanwhile causes another read.
         let current = Self.stamp(of: vault)
         guard isOver || state.readFrom != current else { return false }
@@ -103,10 +89,11 @@ package final class VaultLease: LeaseKeeper {
         do throws(VaultError) {
             let new =
                 isOver
-                ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-                : try rereadSlot(at: term)
+                ? try Self.begin(slot.id, of: vault, configurationKey: keyRing.configurationKey, at: now)
+                : try reread(slot)
             guard let new else { return true }
-            setTerm(new, insteadOf: term, readFrom: current)
+            // An unlock may have changed the slot meanwhile.
+            self.state.withLock { if $0.slot == slot { $0 = State(slot: new, readFrom: current) } }
             return false
         } catch {
             log("\(error)")
@@ -117,52 +104,45 @@ package final class VaultLease: LeaseKeeper {
 
     /// Reads the slot again, before its known end. Returns nil if the lease has ended. If the slot was removed, a lease
     /// with an end is revoked, but one without an end continues, because only its secret has become useless.
-    private func rereadSlot(at term: Term) throws(VaultError) -> Term? {
+    private func reread(_ slot: KeySlot) throws(VaultError) -> KeySlot? {
         let configuration = try vault.reread().authenticated(by: keyRing.configurationKey)
-        guard let slot = configuration.slot(term.slot) else {
-            if term.end != nil { log("slot \(term.slot) was removed") }
-            return term.end == nil ? term : nil
+        guard let new = configuration.slot(slot.id) else {
+            if slot.end != nil { log("slot \(slot.id) was removed") }
+            return slot.end == nil ? slot : nil
         }
-        if slot.isExpired(at: now) { return nil }
-        let isToStart = slot.window.map { $0.started == nil } ?? false
-        return isToStart
-            ? try Self.begin(term.slot, of: vault, configurationKey: keyRing.configurationKey, at: now)
-            : Term(slot: slot.id, end: slot.end, hasWindow: slot.window != nil)
-    }
-
-    /// Replaces the term, unless an unlock has changed it meanwhile.
-    private func setTerm(_ new: Term, insteadOf old: Term, readFrom: FileStamp?) {
-        state.withLock { if $0.term == old { $0 = State(term: new, readFrom: readFrom) } }
+        if new.isExpired(at: now) { return nil }
+        guard let window = new.window, window.started == nil else { return new }
+        return try Self.begin(slot.id, of: vault, configurationKey: keyRing.configurationKey, at: now)
     }
 
     package func saveTime() {
-        let term = term
-        guard term.hasWindow, !keyRing.configurationKey.isForgotten else { return }
+        let slot = slot
+        guard slot.window != nil, !keyRing.configurationKey.isForgotten else { return }
         do throws(VaultError) {
             // Do not wait, because there will be a next time.
             try vault.saveTime(
-                UtcTime.text(secondsSinceEpoch: now), inWindowOf: term.slot,
+                UtcTime.text(secondsSinceEpoch: now), inWindowOf: slot.id,
                 configurationKey: keyRing.configurationKey, wait: .zero)
         } catch {
-            log("the time cannot be recorded in slot \(term.slot): \(error)")
+            log("the time cannot be recorded in slot \(slot.id): \(error)")
         }
     }
 
     private static func begin(
         _ id: Int, of vault: VaultDirectory, configurationKey: SecretBytes, at now: Int64
-    ) throws(VaultError) -> Term {
-        var configuration = try vault.reread().authenticated(by: configurationKey)
-        var slot = try find(id, in: configuration)
+    ) throws(VaultError) -> KeySlot {
+        var slot = try find(id, in: vault.reread().authenticated(by: configurationKey))
         // Check the lease before saving the time: an unusable slot must not get the time of a clock that was set back.
         try vault.checkLease(of: slot, at: now)
         if slot.window != nil {
-            configuration = try vault.saveTime(
+            // Another process may be changing slots.
+            let saved = try vault.saveTime(
                 UtcTime.text(secondsSinceEpoch: now), inWindowOf: id, configurationKey: configurationKey,
-                wait: slotChangeTimeout)
-            slot = try find(id, in: configuration)
+                wait: .seconds(10))
+            slot = try find(id, in: saved)
             try vault.checkLease(of: slot, at: now)
         }
-        return Term(slot: id, end: slot.end, hasWindow: slot.window != nil)
+        return slot
     }
 
     private static func find(_ id: Int, in configuration: VaultConfiguration) throws(VaultError) -> KeySlot {
@@ -178,7 +158,6 @@ package struct LeaseClock: Sendable {
     /// CLOCK_BOOTTIME, in milliseconds.
     let boot: @Sendable () -> Int64
 
-    /// The kernel's clocks (clock_gettime(2)).
     package static let system = LeaseClock(
         wall: { Int64(nanoseconds(of: CLOCK_REALTIME) / 1_000_000) },
         boot: { Int64(nanoseconds(of: CLOCK_BOOTTIME) / 1_000_000) })

@@ -273,10 +273,10 @@ import VaultStore
                     expires: UtcTime.text(secondsSinceEpoch: place.start + 1000)))
             let term = try lease.begin(3, of: vault, masterKey: place.masterKey)
             try SlotEditor(.open(place.path), masterKey: place.masterKey).remove([3], isForced: false)
-            if isMeanwhile { whenRead.withLock { $0 = { lease.setTerm(term) } } }
+            if isMeanwhile { whenRead.withLock { $0 = { lease.setSlot(term) } } }
             #expect(!lease.hasEnded())
             #expect(whenRead.withLock { $0 == nil })
-            if !isMeanwhile { lease.setTerm(term) }
+            if !isMeanwhile { lease.setSlot(term) }
             #expect(lease.end?.wall == (place.start + 1000) * 1000)
             #expect(lease.hasEnded())
         }
@@ -314,7 +314,7 @@ import VaultStore
         let vault = try VaultDirectory.open(place.path)
         #expect(throws: VaultError.self) { try lease.begin(2, of: vault, masterKey: place.masterKey) }
         #expect(lease.hasEnded())
-        lease.setTerm(try lease.begin(1, of: vault, masterKey: place.masterKey))
+        lease.setSlot(try lease.begin(1, of: vault, masterKey: place.masterKey))
         #expect(!lease.hasEnded() && lease.end == nil)
     }
 

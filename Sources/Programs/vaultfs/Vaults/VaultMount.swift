@@ -131,8 +131,8 @@ struct OpenedVault: OpenedSource {
         do throws(VaultError) {
             let directory = try VaultDirectory.open(vaultPath)
             let opened = try directory.openSlot(with: secret, at: lease.now, choice: SlotChoice(known: knownSlot))
-            let term = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
-            return UnlockSecret(opened.masterKey) { lease.setTerm(term) }
+            let slot = try lease.begin(opened.slot.id, of: directory, masterKey: opened.masterKey)
+            return UnlockSecret(opened.masterKey) { lease.setSlot(slot) }
         } catch {
             switch error {
             case .wrongSecret, .noSlot: throw .wrongSecret(error.description)
