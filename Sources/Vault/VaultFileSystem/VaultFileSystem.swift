@@ -31,8 +31,6 @@ package final class VaultFileSystem: Sendable {
     let writers = Atomic<Int>(0)
     /// Number of last closes. Counted only if the store refuses a rename over open files.
     let lastCloses = Monitor(0)
-    /// Number of checkpoints made because the store was full.
-    let spaceReleases = Atomic<Int>(0)
     /// Called with inodes whose attributes were changed by a request without attributes in its reply.
     let attributeObserver = Observer<UInt64>()
     /// True if a kernel sends requests on behalf of programs, unlike an import or export.
@@ -327,20 +325,13 @@ extension VaultFileSystem {
     }
 
     /// Runs a change that may need space. If the store is full, makes a checkpoint to free some, and runs the change
-    /// once more. So a failed change must not leave anything in the way of its repetition. The caller holds no lock.
+    /// once more, because this or another thread's checkpoint may have freed enough. So a failed change must not leave
+    /// anything in the way of its repetition. The caller holds no lock.
     @inline(__always)
     func withSpace<Result>(_ change: () throws(StoreError) -> Result) throws(StoreError) -> Result {
-        let before = spaceReleases.load(ordering: .acquiring)
         do throws(StoreError) { return try change() } catch {
-            guard error.isNoSpace, releasesSpace(since: before) else { throw error }
+            guard error.isNoSpace, (try? store.log.checkpoint(.fullDisk)) != nil else { throw error }
         }
         return try change()
-    }
-
-    /// Makes a checkpoint if it can free space. Returns true if it did, or if another thread has made one since.
-    private func releasesSpace(since before: Int) -> Bool {
-        if store.log.canFreeSpace { spaceReleases.add(1, ordering: .acquiringAndReleasing) }
-        // This also waits for another thread's checkpoint.
-        return (try? store.log.checkpoint(.fullDisk)) != nil && spaceReleases.load(ordering: .acquiring) != before
     }
 }

@@ -264,9 +264,6 @@ extension RedoLog {
         return errors
     }
 
-    /// True if a checkpoint for a full disk frees space.
-    package var canFreeSpace: Bool { writing.access { $0.area.used > 0 || $0.area.prepared > keptSize } }
-
     /// Gives most of the log's space back to a full store.
     private func shrink() throws(StoreError) {
         try writing.access { (log) throws(StoreError) in try log.shrink(to: keptSize) }
