@@ -21,7 +21,7 @@ extension VaultFileSystem {
             do throws(StoreError) {
                 let encoded = try directory.find(name)
                 found = try entry(encoded.entry, in: directory, parentNode)
-                if encoded.isConflictCopy { conflictCopies.insert(encoded.entry, in: parentNode) }
+                if encoded.isConflictCopy { countConflictCopy(encoded.entry, in: parentNode) }
             } catch .system(.noSuchFileOrDirectory) {
                 try confirmKeys(of: directory, parentNode)
                 throw .system(.noSuchFileOrDirectory)
@@ -366,7 +366,7 @@ extension VaultFileSystem {
             return false
         }
         listed.name = name
-        if kind == .conflictCopy { conflictCopies.insert(entry, in: handle.node) }
+        if kind == .conflictCopy { countConflictCopy(entry, in: handle.node) }
         if !withAttributes { return true }
         do {
             let status = try directory.status(of: entry)
@@ -397,16 +397,9 @@ extension VaultFileSystem {
     private func isDamaged(_ entry: Component, in directory: OpenDirectory) -> Bool {
         if EntryName.canBeEncrypted(entry.bytes) { return true }
         if EntryName.isShortened(entry.bytes) { return false }
-        // Judge an entry once, not at each listing, until its times show a rename or a change. This needs all keys.
-        guard gate.isUnlocked(), let status = try? directory.status(of: entry) else { return false }
-        let found = ForeignEntry(entry: entry, stamp: FileStamp(status))
-        if foreignEntries.withLock({ $0.contains(found) }) { return false }
-        if HiddenName.isDamaged(entry, in: directory.descriptor, keys: directory.keys, store.keyRing) { return true }
-        foreignEntries.withLock { known in
-            if known.count >= ForeignEntry.mostKnown { known = [] }
-            known.insert(found)
-        }
-        return false
+        // This needs all keys.
+        return gate.isUnlocked()
+            && HiddenName.isDamaged(entry, in: directory.descriptor, keys: directory.keys, store.keyRing)
     }
 
     /// Returns the name of a backing entry, or nil if it does not authenticate.
@@ -416,15 +409,6 @@ extension VaultFileSystem {
         let blob = kind == .longName ? directory.descriptor.sidecarBlob(of: entry) ?? [] : nil
         return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: directory.keys)
     }
-}
-
-/// Another program's entry in a directory of the vault, with its stamp when it was judged.
-struct ForeignEntry: Hashable {
-    /// Maximum number of remembered entries.
-    static let mostKnown = 10_000
-
-    let entry: Component
-    let stamp: FileStamp
 }
 
 /// An open directory and a position in it: the result of opendir(3). Any thread.

@@ -20,9 +20,9 @@ package final class VaultFileSystem: Sendable {
     package let gate: LockGate
     /// Directories that programs have open.
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
-    /// Entries that a listing has judged to be other programs'.
-    let foreignEntries = Mutex<Set<ForeignEntry>>([])
-    let conflictCopies = ConflictCopies()
+    /// The stored paths of the conflict copies that programs have listed or opened, for `status`.
+    private let conflictCopies = Mutex<Set<[UInt8]>>([])
+    private static let mostConflictCopies = 1000
     let arrivals = Arrivals()
     /// True once an inbox was opened.
     let hasInbox = Atomic<Bool>(false)
@@ -254,10 +254,16 @@ extension VaultFileSystem: FileSystem {
         var statistics = Statistics(
             store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false,
             log: store.isReadOnly ? nil : store.log.statistics)
-        statistics.conflictCopies = conflictCopies.count { directory, entry in
-            (try? pinDirectory(directory).status(of: entry)) != nil
+        // A sync client may have removed some.
+        statistics.conflictCopies = conflictCopies.withLock({ $0 }).count { path in
+            (try? store.root.locate(path)).flatMap { try? $0.status(of: $1) } != nil
         }
         return statistics
+    }
+
+    func countConflictCopy(_ entry: Component, in directory: Node) {
+        guard let path = objectPath(of: directory, entry: entry)?.stored else { return }
+        conflictCopies.withLock { if $0.count < Self.mostConflictCopies { $0.insert(path) } }
     }
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
