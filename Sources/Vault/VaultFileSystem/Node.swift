@@ -52,20 +52,12 @@ package final class Node: TableNode, @unchecked Sendable {
 
     /// Hides the effect of sealing on the backing file's attributes from programs.
     indirect enum Sealing {
-        /// Sealing is in progress. Programs see these attributes.
-        case running(Shown)
-        /// Sealing has changed the backing ctime from `since` to `moved`, in nanoseconds, at `at`, in milliseconds of
-        /// CLOCK_MONOTONIC.
-        case done(Shown, since: Int, moved: Int, at: Int)
-
-        var shown: Shown {
-            switch self {
-            case .running(let shown), .done(let shown, _, _, _): shown
-            }
-        }
+        /// Sealing has changed the backing ctime from `since` to `moved`, in nanoseconds, or is in progress, and these
+        /// are before and after every time. A stat from during the sealing is used before `end` only, in milliseconds
+        /// of CLOCK_MONOTONIC, because clocks can be set back.
+        case hiding(Shown, since: Int, moved: Int, end: Int)
     }
 
-    /// The attributes that sealing changes.
     struct Shown {
         var mode: mode_t
         var modified, changed: timespec
@@ -75,14 +67,10 @@ package final class Node: TableNode, @unchecked Sendable {
 
     /// Known facts about the object's extended attributes, which save a look at the store.
     struct KnownAttributes {
-        enum Others: UInt8 {
-            case unknown, none, some
-        }
-
         /// True if the object has no pack of `user.*` attributes.
         var hasNoPack = false
-        /// The presence of attributes outside `user.*`.
-        var others = Others.unknown
+        /// True if the object has attributes outside `user.*`. Nil if unknown.
+        var hasOthers: Bool?
     }
 
     /// The mutex is held while attributes are read or changed. A rename waits for it (`forgetAttributes`).
@@ -99,13 +87,15 @@ package final class Node: TableNode, @unchecked Sendable {
     /// Updates `OpenState.sealing`. Called by `BackingAttributes.onHiddenWrite`.
     func updateSealing(before: stat, after: stat?) {
         opening.withLock { state in
+            // While it is in progress, `without` returns what programs saw before.
+            let shown = Shown(Self.without(state.sealing, before))
             guard let after else {
-                state.sealing = .running(Shown(Self.without(state.sealing, before)))
+                state.sealing = .hiding(shown, since: .min, moved: .max, end: .max)
                 return
             }
-            state.sealing = .done(
-                state.sealing?.shown ?? Shown(before), since: before.changedNanoseconds,
-                moved: after.changedNanoseconds, at: monotonicMilliseconds())
+            state.sealing = .hiding(
+                shown, since: before.changedNanoseconds, moved: after.changedNanoseconds,
+                end: monotonicMilliseconds() + Self.maximumStatAge)
         }
     }
 
@@ -116,20 +106,14 @@ package final class Node: TableNode, @unchecked Sendable {
     private static let maximumStatAge = 60_000
 
     private static func without(_ sealing: Sealing?, _ status: stat) -> stat {
+        guard case .hiding(let shown, let since, let moved, let end) = sealing else { return status }
         var result = status
-        switch sealing {
-        case .running(let shown):
+        let changed = status.changedNanoseconds
+        if changed == moved {
+            // Restore only ctime, because a write in the same tick of the clock may have renewed mtime.
+            result.st_ctim = shown.changed
+        } else if since < changed && changed < moved && monotonicMilliseconds() < end {
             (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
-        case .done(let shown, let since, let moved, let time):
-            let changed = status.changedNanoseconds
-            if changed == moved {
-                // Restore only ctime, because a write in the same tick of the clock may have renewed mtime.
-                result.st_ctim = shown.changed
-            } else if since < changed && changed < moved && monotonicMilliseconds() < time + maximumStatAge {
-                // The stat was taken during the sealing. Limit its age, because clocks can be set back.
-                (result.st_mode, result.st_mtim, result.st_ctim) = (shown.mode, shown.modified, shown.changed)
-            }
-        case nil: break
         }
         return result
     }
@@ -144,7 +128,7 @@ package final class Node: TableNode, @unchecked Sendable {
     let isOutdated = Atomic<Bool>(false)
 
     /// Forgets what was read through a name that now leads to another object, after waiting for threads that read it.
-    func forgetAttributes() { attributes.withLock { $0.others = .unknown } }
+    func forgetAttributes() { attributes.withLock { $0.hasOthers = nil } }
 
     var openFile: EncryptedFile? { opening.withLock { $0.file } }
 }

@@ -14,29 +14,20 @@ extension VaultFileSystem {
         let node = try nodes.node(id)
         // Always return the root's attributes, because tools look at mountpoints.
         if node !== nodes.root { try admit(node, .attributes) }
-        return try attributes(of: node)
+        return plaintextAttributes(try status(of: node), of: node)
     }
 
-    func attributes(of node: Node) throws(StoreError) -> stat {
-        if node === nodes.root { return try store.root.status() }
-        if let file = node.openFile { return plaintextAttributes(try file.reader.status(), of: node) }
-        if node.isDirectory { return try directoryStatus(node) }
-        return plaintextAttributes(try statusByName(node), of: node)
-    }
-
-    private func statusByName(_ node: Node) throws(StoreError) -> stat {
-        try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> stat in
-            let status = try store.status(of: entry, in: directory)
-            // Another object may have got the name meanwhile.
-            guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
-            return status
-        }
-    }
-
-    /// Returns a directory's attributes. Needs no keys, so a damaged record does not matter.
-    private func directoryStatus(_ node: Node) throws(StoreError) -> stat {
-        if let known = knownDirectory(node) { return try known.descriptor.status() }
-        do throws(StoreError) { return try statusByName(node) } catch .system(.staleNFSFileHandle) {
+    /// Returns the backing attributes. Needs no keys, so a directory's damaged record does not matter.
+    private func status(of node: Node) throws(StoreError) -> stat {
+        if let open = openDescriptor(node) { return try open.status() }
+        do throws(StoreError) {
+            return try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> stat in
+                let status = try store.status(of: entry, in: directory)
+                // Another object may have got the name meanwhile.
+                guard FileIdentity(status) == node.key else { throw .system(.staleNFSFileHandle) }
+                return status
+            }
+        } catch .system(.staleNFSFileHandle) where node.isDirectory {
             return try pinDirectory(node).status()
         }
     }
@@ -62,7 +53,6 @@ extension VaultFileSystem {
         return plaintextAttributes(try pinned.status(), of: node)
     }
 
-    /// Runs `body` inside `FileParts.excludingHiddenWrites` if the file is open.
     func excludingHiddenWrites<Result>(of node: Node, _ body: () throws(StoreError) -> Result) throws(StoreError)
         -> Result
     {
@@ -88,7 +78,7 @@ extension VaultFileSystem {
         // Programs can always enter the root and read its attributes.
         if node !== nodes.root { try admit(node, isOpening ? .opening : .attributes) }
         if node.isConflictCopy, mask & W_OK != 0 { throw .refused(.readOnlyFileSystem) }
-        guard isOpening else { return try pinForAttributes(node).checkAccess(mask) }
+        guard isOpening else { return try pin(node).checkAccess(mask) }
         if mask == R_OK, node.openFile == nil { return }
         // Open the file, because the kernel's next call needs it too.
         guard mask & X_OK == 0, let file = try? openFile(node) else { return try pin(node).checkAccess(mask) }
@@ -164,7 +154,6 @@ extension VaultFileSystem {
         return isPassed ? .passedThrough : .unsupported
     }
 
-    /// getxattr(2): returns the value. Throws `ENODATA`.
     package func attribute(_ id: NodeID, _ name: [UInt8]) throws(StoreError) -> [UInt8] {
         let node = try nodes.node(id)
         let namespace = namespace(of: name)
@@ -178,7 +167,7 @@ extension VaultFileSystem {
         case .passedThrough:
             do throws(StoreError) {
                 if try hasOnlyUserAttributes(node) { throw StoreError.system(.noData) }
-                return try ExtendedAttributes(try pinForAttributes(node)).value(of: name)
+                return try ExtendedAttributes(try pin(node)).value(of: name)
             } catch .system(.noData) where name == Self.labelAttribute && !Self.hasLabels {
                 throw .system(.notSupported)
             }
@@ -192,15 +181,13 @@ extension VaultFileSystem {
     private func hasOnlyUserAttributes(_ node: Node) throws(StoreError) -> Bool {
         // A thread that renames the object waits here, and then resets this to unknown.
         try node.attributes.withLock { (known) throws(StoreError) -> Bool in
-            if known.others == .unknown {
-                let check = { () throws(StoreError) -> Bool in try self.checkForOtherAttributes(node) }
-                let found = if let file = node.openFile { try file.parts.unlessHiddenWrite(check) } else { try check() }
-                guard let isNone = found else { return try check() }
-                // Do not remember the answer: a writer on another machine can set an attribute at any time.
-                if store.followsWriter { return isNone }
-                known.others = isNone ? .none : .some
-            }
-            return known.others == .none
+            if let hasOthers = known.hasOthers { return !hasOthers }
+            let check = { () throws(StoreError) -> Bool in try self.checkForOtherAttributes(node) }
+            let found = if let file = node.openFile { try file.parts.unlessHiddenWrite(check) } else { try check() }
+            guard let isNone = found else { return try check() }
+            // Do not remember the answer: a writer on another machine can set an attribute at any time.
+            if !store.followsWriter { known.hasOthers = !isNone }
+            return isNone
         }
     }
 
@@ -217,12 +204,12 @@ extension VaultFileSystem {
     package func attributeNames(_ id: NodeID) throws(StoreError) -> [[UInt8]] {
         let node = try nodes.node(id)
         try admit(node, .attributes)
-        let stored = try ExtendedAttributes(try pinForAttributes(node)).names()
+        let stored = try ExtendedAttributes(try pin(node)).names()
         // Avoid the keys if there are no user attributes.
         guard let firstUser = stored.firstIndex(where: Self.isUser) else { return passedThrough(stored[...]) }
         return try withEncrypted(node) { (attributes) throws(StoreError) in
             // Read the names again, because they may have moved to the pack.
-            let users = try ExtendedAttributes(try pinForAttributes(node)).names().filter(Self.isUser)
+            let users = try ExtendedAttributes(try pin(node)).names().filter(Self.isUser)
             let (names, damaged) = try attributes.names(ofStored: users)
             store.counters.hiddenNames.count(damaged)
             // Keep the store's order, so that an archive of the mount equals one of a plain copy.
@@ -250,13 +237,12 @@ extension VaultFileSystem {
             guard let value else { throw .system(.notPermitted) }
             try setProtectionClass(of: node, to: value, flags: flags)
         // A vault inside this one would store its attributes under such names. Let it see a store without attributes.
-        case .reserved: throw .system(.notSupported)
-        case .unsupported: throw .system(.notSupported)
+        case .reserved, .unsupported: throw .system(.notSupported)
         case .nameless: throw .system(.invalidArgument)
         case .passedThrough:
-            let attributes = ExtendedAttributes(try pinForAttributes(node))
+            let attributes = ExtendedAttributes(try pin(node))
             try node.attributes.withLock { (known) throws(StoreError) in
-                known.others = .unknown
+                known.hasOthers = nil
                 try excludingHiddenWrites(of: node) { () throws(StoreError) in
                     if let value { try attributes.set(name, value, flags: flags) } else { try attributes.remove(name) }
                 }
@@ -274,17 +260,13 @@ extension VaultFileSystem {
     ) throws(StoreError) -> Result {
         if gate.state != .unlocked { try admitWhileLocked(node, .encryptedAttributes) }
         let codec = try codec(of: node)
-        let pinned = try pinForAttributes(node)
+        let pinned = try pin(node)
         return try node.attributes.withLock { (known) throws(StoreError) -> Result in
             var attributes = EncryptedAttributes(pinned, codec, mayHavePack: !known.hasNoPack)
             // Do not remember the answer: a writer on another machine can make a pack at any time.
             defer { known.hasNoPack = !attributes.mayHavePack && !store.followsWriter }
             return try body(&attributes)
         }
-    }
-
-    private func pinForAttributes(_ node: Node) throws(StoreError) -> Descriptor {
-        node === nodes.root ? store.root : try pin(node)
     }
 
     /// Returns the keys of a file's or directory's attributes. Other objects have no `user.*`.

@@ -94,7 +94,7 @@ extension VaultFileSystem {
         return file
     }
 
-    private func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
+    func openBacking(_ node: Node, flags: Int32) throws(StoreError) -> Descriptor {
         try atCheckedName(of: node) { (directory, entry) throws(StoreError) -> Descriptor in
             // O_NONBLOCK, because a fifo may have replaced the file.
             let descriptor = try Descriptor(at: directory, entry, flags: flags | O_NONBLOCK)

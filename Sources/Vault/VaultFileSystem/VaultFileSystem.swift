@@ -182,20 +182,16 @@ package final class VaultFileSystem: Sendable {
     /// Returns the descriptor of an open node. Does not wait for writers, because the caller may hold the lock of the
     /// file's attributes, for which a writer may be waiting in a checkpoint.
     func openDescriptor(_ node: Node) -> Descriptor? {
-        if let file = node.openFile { return file.reader }
+        if node.isRegularFile { return node.openFile?.reader }
         if node === nodes.root { return rootDirectory.descriptor }
         // Do not use `directory`, because chmod(2) must work even if the record is damaged or the owner has no access.
-        return knownDirectory(node)?.descriptor
+        return node.isDirectory ? knownDirectory(node)?.descriptor : nil
     }
 
     /// Returns a descriptor of any node: its open file's, or an O_PATH one after checking the inode.
     func pin(_ node: Node) throws(StoreError) -> Descriptor {
         if let open = openDescriptor(node) { return open }
-        return try atCheckedName(of: node) { (parent, entry) throws(StoreError) -> Descriptor in
-            let descriptor = try Descriptor(at: parent, entry, flags: linux_O_PATH)
-            guard FileIdentity(try descriptor.status()) == node.key else { throw .system(.staleNFSFileHandle) }
-            return descriptor
-        }
+        return try openBacking(node, flags: linux_O_PATH)
     }
 
     /// Converts a backing stat for programs: the plaintext's size, and times and mode without the effect of sealing.
