@@ -56,7 +56,6 @@ final class Arrivals: Sendable {
     /// Begins a lock. Objects stay if they arrived after its lock file was seen.
     func begin() { state.withLock { if $0.isEnded { $0 = State() } } }
 
-    /// Forgets all objects after the lock.
     func removeAll() {
         state.withLock { state in
             if state.isEnded { return }

@@ -303,7 +303,6 @@ extension VaultFileSystem {
             let directory = try directory(node)
             defer { node.protectionClass = directory.protectionClass }
             try directory.changeClass(to: newClass)
-            if newClass == .inbox { hasInbox.store(true, ordering: .releasing) }
         } else {
             let file = try openFile(node)
             defer { node.protectionClass = file.protectionClass }

@@ -103,10 +103,6 @@ extension VaultFileSystem {
         if [.system(.noSuchFileOrDirectory), .system(.permissionDenied), .system(.notPermitted)].contains(error) {
             return true
         }
-        do throws(StoreError) {
-            return try Completion.protectionClass(of: directory, naming: entry, store.keyRing) == nil
-        } catch {
-            return false
-        }
+        return (try? Completion.protectionClass(of: directory, naming: entry, store.keyRing) == nil) ?? false
     }
 }

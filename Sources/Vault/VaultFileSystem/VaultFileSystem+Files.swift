@@ -76,19 +76,17 @@ extension VaultFileSystem {
         do throws(StoreError) {
             file = try openFile(node)
         } catch .damaged {
-            let (opened, isCut) = try node.opening.withLock { (state) throws(StoreError) -> (EncryptedFile, Bool) in
+            file = try node.opening.withLock { (state) throws(StoreError) -> EncryptedFile in
                 // Another thread has truncated the file meanwhile, and has it open.
-                if let file = state.file { return (file, false) }
+                if let file = state.file { return file }
                 let parentClass = try nodes.name(of: node).map { (name) throws(StoreError) in
                     try directory(name.parent).protectionClass
                 }
                 let opening = FileOpening(try openBacking(node, flags: O_RDWR), in: store)
                 let file = try opening.openTruncated(class: parentClass ?? .complete)
                 setFile(file, &state, node)
-                return (file, true)
+                return file
             }
-            if isCut { return opened }
-            file = opened
         }
         try file.setLength(0, workspace: workspace)
         return file
@@ -107,9 +105,9 @@ extension VaultFileSystem {
     /// open(2) of an existing file. The kernel has checked the permissions.
     /// - Parameter caller: with its groups if `flags` contain O_TRUNC.
     /// - Throws: `.locked`; `.damaged`; the error of `Store.admitChange` for writing; `.system` with errno.
-    package func open(
+    package func beginOpening(
         _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
-    ) throws(StoreError) -> FileHandle {
+    ) throws(StoreError) -> Opening<FileHandle> {
         let node = try nodes.node(id)
         try admit(node, .opening)
         let isTruncating = flags & O_TRUNC != 0
@@ -125,13 +123,7 @@ extension VaultFileSystem {
         if isTruncating && caller.uid != 0 { try dropSetID(node, file.anyDescriptor) { caller } }
         // After O_TRUNC the kernel sets the size itself.
         let isOutdated = node.isOutdated.exchange(false, ordering: .acquiringAndReleasing) && !isTruncating
-        return handle(file, node, flags: flags, isOutdated: isOutdated)
-    }
-
-    package func beginOpening(
-        _ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace
-    ) throws(StoreError) -> Opening<FileHandle> {
-        .opened(try open(id, flags: flags, for: caller, workspace: workspace))
+        return .opened(handle(file, node, flags: flags, isOutdated: isOutdated))
     }
 
     /// Makes a handle, and counts it until `release`.
@@ -142,7 +134,6 @@ extension VaultFileSystem {
         return handle
     }
 
-    /// open(2) with O_CREAT of a file that does not exist.
     package func create(
         _ name: [UInt8], in parent: NodeID, mode: mode_t, flags: Int32, for caller: Caller
     ) throws(StoreError) -> (entry: NodeEntry, handle: FileHandle) {
@@ -168,7 +159,6 @@ extension VaultFileSystem {
         return handle.file.parts.hasUnsealedTail ? .bypass : store.followsWriter ? .drop : .keep
     }
 
-    /// The last close(2) of an open file.
     package func release(_ handle: FileHandle) {
         // The first writer may have given the file a new id.
         if handle.isWriting { handle.node.opening.withLock { $0.fileID = handle.file.fileID } }
@@ -184,12 +174,9 @@ extension VaultFileSystem {
             // During a lock, a file of this class is purged at its last close.
             if gate.state != .unlocked, handle.file.protectionClass == .unlessOpen {
                 observer?.closed(inode: nodes.id(of: handle.node).rawValue) { [node = handle.node] in
-                    if let file = node.openFile, file.parts.openHandles.load(ordering: .acquiring) == 0 {
-                        file.forgetKeys()
-                    }
+                    if let file = node.openFile, !file.isBusy { file.forgetKeys() }
                 }
             }
-            if store.refusesReplacingOpenFiles { lastCloses.update { $0 += 1 } }
         }
     }
 
@@ -208,12 +195,7 @@ extension VaultFileSystem {
     @inline(__always)
     func admit(_ handle: FileHandle) throws(StoreError) {
         if !gate.isUnlocked() { try admitWhileLocked(handle.node, .handle) }
-        try restoreKeysIfNeeded(handle)
-    }
-
-    /// Restores keys that were unreadable at the unlock. A failure now is damage: `EIO`, not `ENOKEY`.
-    @inline(__always)
-    private func restoreKeysIfNeeded(_ handle: FileHandle) throws(StoreError) {
+        // They were unreadable at the unlock. A failure now is damage: `EIO`, not `ENOKEY`.
         if !handle.file.hasKeys { try handle.file.restoreKeys() }
     }
 
@@ -241,7 +223,7 @@ extension VaultFileSystem {
             if gate.state != .unlocked { store.counters.writtenBackBytes.count(data.count) }
         } else {
             if !gate.admitsWrites() { try admitWhileLocked(handle.node, .handle) }
-            try restoreKeysIfNeeded(handle)
+            if !handle.file.hasKeys { try handle.file.restoreKeys() }
         }
         var count = 0
         repeat {
@@ -261,7 +243,6 @@ extension VaultFileSystem {
         try handle.synchronize(dataOnly: dataOnly)
     }
 
-    /// fallocate(2): allocate, KEEP_SIZE, PUNCH_HOLE|KEEP_SIZE, ZERO_RANGE. EOPNOTSUPP for other modes.
     package func allocate(
         _ handle: FileHandle, mode: Int32, range: Range<UInt64>, workspace: Workspace
     ) throws(StoreError) {
@@ -278,7 +259,6 @@ extension VaultFileSystem {
         }
     }
 
-    /// lseek(2) with SEEK_DATA or SEEK_HOLE. Throws `ENXIO` if there is none.
     package func seek(_ handle: FileHandle, from plaintextOffset: UInt64, toHole: Bool) throws(StoreError) -> UInt64 {
         try admit(handle)
         guard let found = try handle.file.seek(from: plaintextOffset, toHole: toHole) else {

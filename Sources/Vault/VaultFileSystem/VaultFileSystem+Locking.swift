@@ -35,17 +35,11 @@ extension VaultFileSystem {
         try admitWhileLocked(node, access)
     }
 
-    /// Checks an operation on names of two directories like `admit`.
-    func admit(_ first: Node, _ second: Node, _ access: Access) throws(StoreError) {
-        if gate.isUnlocked() { return }
-        try admitWhileLocked(first, access)
-        try admitWhileLocked(second, access)
-    }
-
     func admitWhileLocked(_ node: Node, _ access: Access) throws(StoreError) {
         // Check this first, because finding the class may need a wiped key.
-        if gate.isExpired { throw refusal() }
-        guard isAllowedWhileLocked(try protectionClass(of: node), access, of: node) else { throw refusal() }
+        guard !gate.isExpired, isAllowedWhileLocked(try protectionClass(of: node), access, of: node) else {
+            throw refusal()
+        }
     }
 
     func isAllowedWhileLocked(_ protectionClass: ProtectionClass, _ access: Access, of node: Node) -> Bool {
@@ -57,8 +51,7 @@ extension VaultFileSystem {
         case .unlessOpen:
             switch access {
             case .names, .listing, .finding, .opening: false
-            case .attributes, .encryptedAttributes:
-                (node.openFile?.parts.openHandles.load(ordering: .acquiring) ?? 0) > 0
+            case .attributes, .encryptedAttributes: node.openFile?.isBusy ?? false
             case .handle: true
             }
         case .untilFirstUnlock: gate.hasBeenUnlocked
@@ -71,9 +64,7 @@ extension VaultFileSystem {
     func isLockedInbox(_ directory: Node) -> Bool { directory.protectionClass == .inbox && !gate.isUnlocked() }
 
     /// Throws `ENOKEY` if a name of a locked inbox leads to an object from before the lock.
-    /// - Parameters:
-    ///   - status: the object's attributes.
-    ///   - finds: true for a lookup, which can also find an inbox in an inbox.
+    /// - Parameter finds: true for a lookup, which can also find an inbox in an inbox.
     func admitName(of status: stat, in parent: Node, finds: Bool = false) throws(StoreError) {
         guard isLockedInbox(parent), !arrivals.contains(FileIdentity(status)) else { return }
         if finds, let node = nodes.find(status), node.isDirectory, try protectionClass(of: node) == .inbox { return }
@@ -147,11 +138,10 @@ extension VaultFileSystem: LockableFileSystem {
 
     package func beginArrivals() {
         arrivals.begin()
-        guard hasInbox.load(ordering: .acquiring) else { return }
         for node in nodes.all {
             // Skip a file being opened instead of waiting, because the store may not answer.
-            guard node.isRegularFile, let name = nodes.name(of: node), name.parent.protectionClass == .inbox,
-                let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil, file.isBusy, file.hasWriter
+            guard let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil, file.isBusy,
+                let name = nodes.name(of: node), name.parent.protectionClass == .inbox, file.hasWriter
             else { continue }
             arrivals.insert(node.key, node.isBeingMade.load(ordering: .acquiring) ? .file : .inUse) { true }
             // The file was closed meanwhile.
@@ -177,19 +167,14 @@ extension VaultFileSystem: LockableFileSystem {
         return open + others
     }
 
-    /// Returns false only for a file that no program has open, though the sealer may. Does not wait, as above.
-    private func mayBeInUse(_ node: Node) -> Bool {
-        if node.isDirectory { return true }
-        let handles = node.opening.withLockIfAvailable { $0.file?.parts.openHandles.load(ordering: .acquiring) ?? 0 }
-        return handles != 0
-    }
-
     package func openInodes() -> [UInt64] { nodes.all.filter { $0.openFile != nil }.map { nodes.id(of: $0).rawValue } }
 
     package func knownNames() -> [KnownName] {
         nodes.allNames().compactMap { node, name in
-            plaintextName(name).map {
-                KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0, mayBeInUse: mayBeInUse(node))
+            // A file is in use if a program has it open, and not just the sealer. Do not wait, as above.
+            let isInUse = node.isDirectory || node.opening.withLockIfAvailable { $0.file?.isBusy ?? false } ?? true
+            return plaintextName(name).map {
+                KnownName(parent: nodes.id(of: name.parent).rawValue, name: $0, mayBeInUse: isInUse)
             }
         }
     }
@@ -204,12 +189,8 @@ extension VaultFileSystem: LockableFileSystem {
 
     /// Returns the names from the root to a node, joined by `/`, or nil if one does not authenticate.
     func plaintextPath(_ names: [NodeName<Node>]) -> [UInt8]? {
-        var path: [[UInt8]] = []
-        for name in names {
-            guard let plaintext = plaintextName(name) else { return nil }
-            path.append(plaintext)
-        }
-        return Array(path.joined(separator: [UInt8(ascii: "/")]))
+        let path = names.compactMap { plaintextName($0) }
+        return path.count == names.count ? Array(path.joined(separator: [UInt8(ascii: "/")])) : nil
     }
 
     private func plaintextName(_ name: NodeName<Node>) -> [UInt8]? {
@@ -257,20 +238,21 @@ extension VaultFileSystem: LockableFileSystem {
         if arrivedFiles > 0 { sealClosed() }
         store.keyRing.forget()
         store.lastName.forget()
-        for node in nodes.all {
-            if let removed = node.opening.withLock({ $0.removedDirectory }) { forgetKeys(of: removed, everything) }
-            guard let file = node.openFile, everything || !file.protectionClass.outlivesLock else { continue }
-            let isInUse = file.protectionClass == .unlessOpen && file.parts.openHandles.load(ordering: .acquiring) > 0
-            if everything || !isInUse { file.forgetKeys() }
+        for file in nodes.all.compactMap(\.openFile) {
+            let isInUse = file.protectionClass == .unlessOpen && file.isBusy
+            if everything || !file.protectionClass.outlivesLock && !isInUse { file.forgetKeys() }
         }
-        forgetKeys(of: rootDirectory, everything)
-        for handle in openDirectories.withLock({ Array($0.values) }) { forgetKeys(of: handle.directory, everything) }
-        for directory in directories.removeAll() { forgetKeys(of: directory, everything) }
+        for directory in uncachedDirectories + directories.removeAll()
+        where everything || !directory.protectionClass.outlivesLock {
+            directory.keys.forget()
+        }
         return before.subtracting(store.keyRing.presentClasses).map(\.name).sorted()
     }
 
-    private func forgetKeys(of directory: OpenDirectory, _ everything: Bool) {
-        if everything || !directory.protectionClass.outlivesLock { directory.keys.forget() }
+    /// The open directories outside the cache: the root, those that programs have open, and removed ones.
+    private var uncachedDirectories: [OpenDirectory] {
+        [rootDirectory] + openDirectories.withLock { $0.values.map(\.directory) }
+            + nodes.all.compactMap { node in node.opening.withLock { $0.removedDirectory } }
     }
 
     package var needsSecret: Bool { true }
@@ -282,12 +264,8 @@ extension VaultFileSystem: LockableFileSystem {
         do throws(VaultError) { try store.keyRing.restore(masterKey: masterKey) } catch {
             throw .failed(error.description)
         }
-        var open = openDirectories.withLock { $0.values.map(\.directory) } + [rootDirectory]
-        for node in nodes.all {
-            if let removed = node.opening.withLock({ $0.removedDirectory }) { open.append(removed) }
-            if let file = node.openFile, !file.hasKeys { try? file.restoreKeys() }
-        }
+        for file in nodes.all.compactMap(\.openFile) where !file.hasKeys { try? file.restoreKeys() }
         store.durability.sealer.scheduleRest()
-        for directory in open where directory.keys.isForgotten { try? directory.restoreKeys() }
+        for directory in uncachedDirectories where directory.keys.isForgotten { try? directory.restoreKeys() }
     }
 }

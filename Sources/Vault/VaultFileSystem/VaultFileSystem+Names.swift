@@ -9,8 +9,8 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Timeout for the last closes of files below a directory to be renamed or removed.
-    private static let closeTimeout: Duration = .seconds(1)
+    /// Pauses, in microseconds, between the tries to rename or remove a directory with open files below it.
+    private static let closePauses: [useconds_t] = [0] + Array(repeating: 50_000, count: 20)
 
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
@@ -70,6 +70,7 @@ extension VaultFileSystem {
     package func make(
         _ name: [UInt8], in parent: NodeID, _ object: NewObject, for caller: Caller
     ) throws(StoreError) -> NodeEntry {
+        var linked: Node?
         switch object {
         case .node(let mode, _) where mode & S_IFMT == S_IFREG:
             let (entry, handle) = try create(name, in: parent, mode: mode, flags: O_RDWR, for: caller)
@@ -80,22 +81,19 @@ extension VaultFileSystem {
             try admitChange(of: node)
             try admit(node, .finding)
             if node.isRegularFile { try markLinked(node) }
+            linked = node
         default: break
         }
         let (parentNode, directory) = try directoryToChange(parent)
-        var isNew = true
-        switch object {
-        // The key for link targets may be wiped.
-        case .link: if isLockedInbox(parentNode) { throw refusal() }
-        case .hardLink(let id):
-            isNew = false
+        if isLockedInbox(parentNode) {
+            // The key for link targets may be wiped.
+            if case .link = object { throw refusal() }
             // Other names of the object may have been in the inbox before the lock.
-            if isLockedInbox(parentNode), !arrivals.contains(try nodes.node(id).key) { throw refusal() }
-        default: break
+            if let linked, !arrivals.contains(linked.key) { throw refusal() }
         }
         try withSpace { () throws(StoreError) in try make(name, in: directory, object, caller.owner) }
         // The change was admitted and has happened, so a lock that begins now must not make it an error.
-        let made = try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: isNew)
+        let made = try entry(try directory.encode(name).entry, in: directory, parentNode, isNew: linked == nil)
         countArrival(made.attributes, in: parentNode)
         return made
     }
@@ -172,7 +170,8 @@ extension VaultFileSystem {
         }
         let oldNode = try nodes.node(parent)
         let newNode = try nodes.node(newParent)
-        try admit(oldNode, newNode, .names)
+        try admit(oldNode, .names)
+        try admit(newNode, .names)
         let oldDirectory = try directory(oldNode)
         let newDirectory = try directory(newNode)
         let encoded = try oldDirectory.find(name)
@@ -182,7 +181,11 @@ extension VaultFileSystem {
         if newEncoded.isConflictCopy { throw .refused(.readOnlyFileSystem) }
         let source = try oldDirectory.status(of: encoded.entry)
         let target = try? newDirectory.status(of: newEncoded.entry)
-        if oldNode !== newNode, repeatsSecret(source, below: newNode) { throw .system(.improperLink) }
+        if oldNode !== newNode, source.st_mode & S_IFMT == S_IFDIR, let node = nodes.find(source),
+            (try? directory(node)) != nil, repeatsSecret(node, of: [newNode] + nodes.path(of: newNode).map(\.parent))
+        {
+            throw .system(.improperLink)
+        }
         try admitName(of: source, in: oldNode)
         if let target { try admitName(of: target, in: newNode) }
         try admitArrival(source, in: newNode)
@@ -219,35 +222,15 @@ extension VaultFileSystem {
     /// closed files stay open here until they are sealed. So after a refusal, seals them and tries again. Also waits
     /// for last closes, because the kernel notifies of them only after close(2) has returned. The caller holds no lock.
     private func sealAndRetry(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
-        func isDone() throws(StoreError) -> Bool {
-            do throws(StoreError) {
-                try change()
-                return true
-            } catch {
-                guard status.st_mode & S_IFMT == S_IFDIR, store.refusesReplacingOpenFiles,
-                    [.system(.permissionDenied), .system(.resourceBusy)].contains(error)
-                else { throw error }
-                return false
+        guard status.st_mode & S_IFMT == S_IFDIR, store.refusesReplacingOpenFiles else { return try change() }
+        for pause in Self.closePauses {
+            do throws(StoreError) { return try change() } catch {
+                guard [.system(.permissionDenied), .system(.resourceBusy)].contains(error) else { throw error }
             }
-        }
-        if try isDone() { return }
-        let deadline = ContinuousClock.now + Self.closeTimeout
-        var seen: Int
-        repeat {
-            seen = lastCloses.access { $0 }
+            usleep(pause)
             store.durability.sealer.sealAll()
-            if try isDone() { return }
-        } while lastCloses.wait(until: deadline, for: { $0 == seen ? nil : true }) != nil
-        // The file's descriptor closes a moment after the wait, so try once more.
+        }
         try change()
-    }
-
-    /// Returns true for a directory with the secret of `parent` or of a directory above it (FileFormat: Directory-4).
-    private func repeatsSecret(_ status: stat, below parent: Node) -> Bool {
-        guard status.st_mode & S_IFMT == S_IFDIR, let node = nodes.find(status), (try? directory(node)) != nil,
-            node.directoryClass?.mayRepeatSecret == true
-        else { return false }
-        return ([parent] + nodes.path(of: parent).map(\.parent)).contains { hasSecret(of: $0, node) }
     }
 
     private func moved(_ status: stat, from: NodeName<Node>, to: NodeName<Node>) {
@@ -262,43 +245,40 @@ extension VaultFileSystem {
         _ name: NodeName<Node>, _ status: stat?, in directory: OpenDirectory, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
         guard let status else { return try body() }
-        try removeName(name, status, nodes.find(status), in: directory, body)
-        if status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1 { arrivals.remove(FileIdentity(status)) }
+        let isLast = status.st_mode & S_IFMT == S_IFDIR || status.st_nlink <= 1
+        if let node = nodes.find(status) {
+            try removeName(name, of: node, isLast: isLast, in: directory, body)
+        } else {
+            try body()
+        }
+        if isLast { arrivals.remove(FileIdentity(status)) }
     }
 
     private func removeName(
-        _ name: NodeName<Node>, _ status: stat, _ node: Node?, in directory: OpenDirectory,
+        _ name: NodeName<Node>, of node: Node, isLast: Bool, in directory: OpenDirectory,
         _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
-        guard let node else { return try body() }
-        // Hold no descriptor of the file, because NFS keeps a removed open file under another name.
-        if node.isDirectory || status.st_nlink <= 1 { return try removeLastName(name, node, body) }
-        // Hold the inode until the table knows, because other threads may remove the other names at the same time.
-        let pin = try? Descriptor(at: directory.descriptor, name.entry, flags: linux_O_PATH)
-        try body()
-        finishRemoval(of: name, node, isLast: (try? pin?.status().st_nlink) == 0)
-    }
-
-    private func removeLastName(
-        _ name: NodeName<Node>, _ node: Node, _ body: () throws(StoreError) -> Void
-    ) throws(StoreError) {
-        // stat(2) of "." must still work for a program in a removed directory.
-        if node.isDirectory, let directory = try? directory(node) {
-            node.opening.withLock { $0.removedDirectory = directory }
+        // Hold the inode until the table knows, because other threads may remove the other names at the same time. But
+        // hold no descriptor of a file with one name, because NFS keeps a removed open file under another name.
+        let pin = isLast ? nil : try? Descriptor(at: directory.descriptor, name.entry, flags: linux_O_PATH)
+        if isLast {
+            // stat(2) of "." must still work for a program in a removed directory.
+            if node.isDirectory, let removed = try? self.directory(node) {
+                node.opening.withLock { $0.removedDirectory = removed }
+            }
+            nodes.setLeaving(node, true)
         }
-        nodes.setLeaving(node, true)
         do throws(StoreError) { try body() } catch {
-            nodes.setLeaving(node, false)
-            node.opening.withLock { $0.removedDirectory = nil }
+            if isLast {
+                nodes.setLeaving(node, false)
+                node.opening.withLock { $0.removedDirectory = nil }
+            }
             throw error
         }
-        finishRemoval(of: name, node, isLast: true)
-    }
-
-    private func finishRemoval(of name: NodeName<Node>, _ node: Node, isLast: Bool) {
-        nodes.removeName(node, parent: name.parent, entry: name.entry, isLast: isLast)
+        let isDetached = isLast || (try? pin?.status().st_nlink) == 0
+        nodes.removeName(node, parent: name.parent, entry: name.entry, isLast: isDetached)
         if node.isDirectory { directories.remove(node) }
-        if isLast, let file = node.openFile { store.durability.sealer.forget(file) }
+        if isDetached, let file = node.openFile { store.durability.sealer.forget(file) }
         node.forgetAttributes()
     }
 
@@ -404,10 +384,8 @@ extension VaultFileSystem {
 
     /// Returns the name of a backing entry, or nil if it does not authenticate.
     func plaintextName(of entry: Component, in directory: OpenDirectory) -> [UInt8]? {
-        let kind = EntryName.kind(of: entry.bytes)
-        if kind == .conflictCopy { return directory.conflictName(of: entry) }
-        let blob = kind == .longName ? directory.descriptor.sidecarBlob(of: entry) ?? [] : nil
-        return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: directory.keys)
+        EntryName.kind(of: entry.bytes) == .conflictCopy
+            ? directory.conflictName(of: entry) : directory.descriptor.name(of: entry, directory.keys)
     }
 }
 

@@ -18,23 +18,17 @@ package final class VaultFileSystem: Sendable {
     let directories = DirectoryCache<Node, OpenDirectory>()
     let rootDirectory: OpenDirectory
     package let gate: LockGate
-    /// Directories that programs have open.
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
     /// The stored paths of the conflict copies that programs have listed or opened, for `status`.
     private let conflictCopies = Mutex<Set<[UInt8]>>([])
     private static let mostConflictCopies = 1000
     let arrivals = Arrivals()
-    /// True once an inbox was opened.
-    let hasInbox = Atomic<Bool>(false)
     /// Number of file handles, and of the writing ones. A grace ends when there are no writing ones.
     let fileHandles = Atomic<Int>(0)
     let writers = Atomic<Int>(0)
-    /// Number of last closes. Counted only if the store refuses a rename over open files.
-    let lastCloses = Monitor(0)
-    /// Called with inodes whose attributes were changed by a request without attributes in its reply.
+    /// Called with inodes whose attributes were changed by a request without attributes in its reply. Set if a kernel
+    /// sends requests on behalf of programs, unlike an import or export.
     let attributeObserver = Observer<UInt64>()
-    /// True if a kernel sends requests on behalf of programs, unlike an import or export.
-    private let isServed = Atomic<Bool>(false)
     /// Called with entries whose names do not authenticate.
     let damageObserver = Observer<Damage>()
     /// Set once a controller can lock this file system.
@@ -49,7 +43,6 @@ package final class VaultFileSystem: Sendable {
         let root = Node(key: FileIdentity(try pinned.status()), kind: S_IFDIR)
         rootDirectory = try Self.open(pinned, of: root, isRoot: true, in: store)
         nodes = NodeTable(root: root)
-        hasInbox.store(rootDirectory.protectionClass == .inbox, ordering: .releasing)
         if !store.isReadOnly { try? rootDirectory.sweep() }
     }
 
@@ -91,31 +84,26 @@ package final class VaultFileSystem: Sendable {
             return rootDirectory
         }
         guard node.isDirectory else { throw .system(.notDirectory) }
-        if let found = directories.find(node), !isToReopen(found) { return found }
+        // Another machine may have replaced the directory or its record.
+        if let found = directories.find(node),
+            !store.followsWriter || monotonicMilliseconds() - found.openedAt < FollowedFile.checkInterval
+        {
+            return found
+        }
         if let removed = node.opening.withLock({ $0.removedDirectory }) { return removed }
         let pinned = try pinDirectory(node)
         try complete(node, pinned)
         let opened = try Self.open(pinned, of: node, isRoot: false, in: store)
         // Every directory above is open, because finding this one opened it.
-        if node.directoryClass?.mayRepeatSecret == true,
-            nodes.path(of: node).contains(where: { hasSecret(of: $0.parent, node) })
-        {
-            throw OpenDirectory.repeated
-        }
-        if opened.protectionClass == .inbox { hasInbox.store(true, ordering: .releasing) }
+        if repeatsSecret(node, of: nodes.path(of: node).map(\.parent)) { throw OpenDirectory.repeated }
         directories.insert(opened, for: node)
         return opened
     }
 
-    /// Returns true if both directories have the same secret.
-    func hasSecret(of other: Node, _ node: Node) -> Bool {
-        guard let other = other.directoryClass else { return false }
-        return node.directoryClass?.hasSecret(of: other) ?? false
-    }
-
-    /// Returns true if another machine may have replaced the directory or its record.
-    private func isToReopen(_ directory: OpenDirectory) -> Bool {
-        store.followsWriter && monotonicMilliseconds() - directory.openedAt >= FollowedFile.checkInterval
+    /// Returns true if a directory has the secret of one above it (FileFormat: Directory-4).
+    func repeatsSecret(_ node: Node, of above: @autoclosure () -> [Node]) -> Bool {
+        guard let own = node.directoryClass, own.mayRepeatSecret else { return false }
+        return above().contains { $0.directoryClass.map(own.hasSecret) ?? false }
     }
 
     /// Checks, if another machine writes the vault, that names were read, or not found, with the directory's current
@@ -207,7 +195,7 @@ package final class VaultFileSystem: Sendable {
         case S_IFREG:
             result.st_size = off_t(plaintextLength(of: node, file, status))
             // access(2) checks only the mode (fuse_permission in fs/fuse/dir.c).
-            if node.isConflictCopy, isServed.load(ordering: .relaxed) { result.st_mode &= ~0o222 }
+            if node.isConflictCopy, attributeObserver.current != nil { result.st_mode &= ~0o222 }
         case S_IFLNK: result.st_size = off_t(LinkTarget.length(ofStoredLength: Int(status.st_size)))
         default: break
         }
@@ -264,7 +252,6 @@ extension VaultFileSystem: FileSystem {
 
     package func setAttributeObserver(_ observer: @escaping @Sendable (UInt64) -> Void) {
         attributeObserver.set(observer)
-        isServed.store(true, ordering: .relaxed)
     }
 
     package func setDamageObserver(_ observer: @escaping @Sendable (Damage) -> Void) {
@@ -280,14 +267,12 @@ extension VaultFileSystem: FileSystem {
             Damage("\(name) lost: written, but not readable in vaultfs.log", at: node.flatMap { objectPath(of: $0) }))
     }
 
-    /// Timeout, in milliseconds, for finding the names of files in `problems`, which may need the store.
-    private static let namingTimeout = 500
-
     /// The store's faults, one line of text each, with names of files unless the store does not answer.
     package var problems: [String] {
         let problems = store.problems
         if problems.isEmpty { return [] }
-        return withinTime(milliseconds: Self.namingTimeout) { [self] in store.problems(naming: name) } ?? problems
+        // Finding names may need the store.
+        return withinTime(milliseconds: 500) { [self] in store.problems(naming: name) } ?? problems
     }
 
     private func name(of part: StoreFaults.Part) -> String? {
@@ -317,7 +302,6 @@ extension VaultFileSystem: FileSystem {
 
 /// The space of the store. Deleted files and the log keep theirs until a checkpoint.
 extension VaultFileSystem {
-    /// statvfs(3).
     package func space() throws(StoreError) -> statvfs {
         var result = statvfs()
         try retrying { fstatvfs(store.root.fd, &result) }

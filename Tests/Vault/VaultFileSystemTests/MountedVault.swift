@@ -160,3 +160,12 @@ extension Caller {
     /// A caller with all rights.
     static var root: Self { Self(uid: 0, gid: 0) }
 }
+
+extension VaultFileSystem {
+    func open(_ id: NodeID, flags: Int32, for caller: Caller, workspace: Workspace) throws(StoreError) -> FileHandle {
+        switch try beginOpening(id, flags: flags, for: caller, workspace: workspace) {
+        case .opened(let handle): handle
+        case .deferred(_, let finish): try finish()
+        }
+    }
+}

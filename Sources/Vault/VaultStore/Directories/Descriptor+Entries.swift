@@ -142,7 +142,7 @@ extension Descriptor {
     package func sidecarBlob(of entry: Component) -> [UInt8]? { try? readSidecar(of: entry) }
 
     /// Returns the plaintext name of an entry of this directory, or nil if it does not authenticate under its keys.
-    func name(of entry: Component, _ keys: DirectoryKeys) -> [UInt8]? {
+    package func name(of entry: Component, _ keys: DirectoryKeys) -> [UInt8]? {
         let blob = EntryName.kind(of: entry.bytes) == .longName ? sidecarBlob(of: entry) : nil
         return EntryName.decode(entry.bytes, sidecarBlob: blob, keys: keys)
     }
