@@ -146,9 +146,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         _ content: Content, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Int { try system.read(content.handle, at: offset, into: buffer, workspace: workspace) }
 
-    package func forgetCached(_ content: Content) {
-        if let file = content.vaultFile { LocalTree<Workspace>().forgetCached(file.reader) }
-    }
+    package func forgetCached(_ content: Content) { content.vaultFile?.reader.dropPages() }
 
     package var sealsFiles: Bool { system is VaultFileSystem }
 
@@ -195,23 +193,10 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
 
     // MARK: Changing
 
-    package func makeDirectory(_ name: [UInt8], in directory: Item) throws(StoreError) -> Item {
-        try make(in: directory, try system.make(name, in: directory.id, .directory(mode: 0o700), for: caller))
-    }
-
-    package func makeLink(_ name: [UInt8], to target: [UInt8], in directory: Item) throws(StoreError) -> Item {
-        try make(in: directory, try system.make(name, in: directory.id, .link(target: target), for: caller))
-    }
-
-    package func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item {
-        let node = NewObject.node(mode: status.st_mode & S_IFMT | 0o600, device: status.st_rdev)
-        return try make(in: directory, try system.make(name, in: directory.id, node, for: caller))
-    }
-
-    private func make(
-        in directory: Item, _ body: @autoclosure () throws(StoreError) -> NodeEntry
-    ) throws(StoreError) -> Item {
-        Item(system, try directory.names.withLock { (_) throws(StoreError) in try body().id })
+    package func make(_ name: [UInt8], _ object: NewObject, in directory: Item) throws(StoreError) -> Item {
+        try directory.names.withLock { (_) throws(StoreError) in
+            Item(system, try system.make(name, in: directory.id, object, for: caller).id)
+        }
     }
 
     package func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content) {
@@ -248,7 +233,7 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
     }
 
     package func link(_ item: Item, as name: [UInt8], in directory: Item) throws(StoreError) {
-        _ = try make(in: directory, try system.make(name, in: directory.id, .hardLink(of: item.id), for: caller))
+        _ = try make(name, .hardLink(of: item.id), in: directory)
     }
 
     package func write(
@@ -276,12 +261,8 @@ package struct FileSystemTree<System: FileSystem>: TransferTree {
         _ = try system.change(item.id, changes, handle: nil, workspace: workspace)
     }
 
-    package func setAttribute(_ name: [UInt8], _ value: [UInt8], of item: Item) throws(StoreError) {
+    package func setAttribute(_ name: [UInt8], _ value: [UInt8]?, of item: Item) throws(StoreError) {
         try system.setAttribute(item.id, name, value: value, flags: 0)
-    }
-
-    package func removeAttribute(_ name: [UInt8], of item: Item) throws(StoreError) {
-        try system.setAttribute(item.id, name, value: nil, flags: 0)
     }
 
     package func rename(

@@ -63,10 +63,7 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         _ content: Descriptor, at offset: UInt64, into buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Int { try content.read(at: offset, into: buffer) }
 
-    package func forgetCached(_ content: Descriptor) {
-        // Ignore the result, because posix_fadvise(2) is only advice. A file system in memory has no other copy.
-        _ = posix_fadvise(content.fd, 0, 0, POSIX_FADV_DONTNEED)
-    }
+    package func forgetCached(_ content: Descriptor) { content.dropPages() }
 
     package var sealsFiles: Bool { false }
     package func isSealed(_ item: Descriptor, _ workspace: Workspace) -> Bool { true }
@@ -76,30 +73,17 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
 
     // MARK: Changing
 
-    package func makeDirectory(_ name: [UInt8], in directory: Descriptor) throws(StoreError) -> Descriptor {
-        try make(name, in: directory) { (name) throws(StoreError) in try directory.makeDirectory(name, mode: 0o700) }
-    }
-
-    package func makeLink(
-        _ name: [UInt8], to target: [UInt8], in directory: Descriptor
-    ) throws(StoreError) -> Descriptor {
-        try make(name, in: directory) { (name) throws(StoreError) in try directory.makeLink(name, to: target) }
-    }
-
-    package func makeNode(
-        _ name: [UInt8], like status: stat, in directory: Descriptor
-    ) throws(StoreError) -> Descriptor {
-        try make(name, in: directory) { (name) throws(StoreError) in
-            try directory.makeNode(name, mode: status.st_mode & S_IFMT | 0o600, device: status.st_rdev)
-        }
-    }
-
-    /// - Parameter call: makes the object of this name.
-    private func make(
-        _ name: [UInt8], in directory: Descriptor, _ call: (Component) throws(StoreError) -> Void
+    package func make(
+        _ name: [UInt8], _ object: NewObject, in directory: Descriptor
     ) throws(StoreError) -> Descriptor {
         let name = try Component(name)
-        try call(name)
+        switch object {
+        case .directory(let mode): try directory.makeDirectory(name, mode: mode)
+        case .link(let target): try directory.makeLink(name, to: target)
+        case .node(let mode, let device): try directory.makeNode(name, mode: mode, device: device)
+        // A `NodeID` names nothing here. See `link`.
+        case .hardLink: throw .system(.notSupported)
+        }
         return try Descriptor(at: directory, name, flags: linux_O_PATH)
     }
 
@@ -175,12 +159,9 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
         try changes.apply(to: item, kind: try item.status().st_mode & S_IFMT)
     }
 
-    package func setAttribute(_ name: [UInt8], _ value: [UInt8], of item: Descriptor) throws(StoreError) {
-        try ExtendedAttributes(item).set(name, value, flags: 0)
-    }
-
-    package func removeAttribute(_ name: [UInt8], of item: Descriptor) throws(StoreError) {
-        try ExtendedAttributes(item).remove(name)
+    package func setAttribute(_ name: [UInt8], _ value: [UInt8]?, of item: Descriptor) throws(StoreError) {
+        let attributes = ExtendedAttributes(item)
+        if let value { try attributes.set(name, value, flags: 0) } else { try attributes.remove(name) }
     }
 
     package func rename(

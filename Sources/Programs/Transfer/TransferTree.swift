@@ -55,11 +55,8 @@ package protocol TransferTree: Sendable {
 
     // MARK: Changing
 
-    /// Makes a directory with mode 0700.
-    func makeDirectory(_ name: [UInt8], in directory: Item) throws(StoreError) -> Item
-    func makeLink(_ name: [UInt8], to target: [UInt8], in directory: Item) throws(StoreError) -> Item
-    /// Makes a fifo, socket or device: mknod(2).
-    func makeNode(_ name: [UInt8], like status: stat, in directory: Item) throws(StoreError) -> Item
+    /// Makes an object other than a file or a hard link.
+    func make(_ name: [UInt8], _ object: NewObject, in directory: Item) throws(StoreError) -> Item
     /// Makes an empty file with mode 0600.
     func makeFile(_ name: [UInt8], in directory: Item) throws(StoreError) -> (Item, Content)
     /// Opens the unfinished file of this name, begun by an interrupted transfer, or makes it.
@@ -76,8 +73,8 @@ package protocol TransferTree: Sendable {
     /// Waits until the content is on disk, as fsync(2).
     func synchronize(_ content: Content) throws(StoreError)
     func change(_ item: Item, _ changes: AttributeChanges, _ workspace: Workspace) throws(StoreError)
-    func setAttribute(_ name: [UInt8], _ value: [UInt8], of item: Item) throws(StoreError)
-    func removeAttribute(_ name: [UInt8], of item: Item) throws(StoreError)
+    /// Sets an extended attribute, or removes it without a value.
+    func setAttribute(_ name: [UInt8], _ value: [UInt8]?, of item: Item) throws(StoreError)
     /// Renames an object within a directory, as rename(2).
     /// - Throws: `EEXIST` if `isReplacing` is false and something has the new name.
     func rename(_ name: [UInt8], to newName: [UInt8], in directory: Item, isReplacing: Bool) throws(StoreError)

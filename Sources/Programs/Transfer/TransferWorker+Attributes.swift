@@ -132,7 +132,7 @@ extension TransferWorker {
         let wanted = Set(names)
         for name in try writing(try supported(try destination.attributeNames(of: made)))
         where !wanted.contains(name) && name != label {
-            if try !isPermitted(try destination.removeAttribute(name, of: made)) { isKept = false }
+            if try !isPermitted(try destination.setAttribute(name, nil, of: made)) { isKept = false }
         }
         return isKept
     }

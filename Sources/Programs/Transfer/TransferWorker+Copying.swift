@@ -36,7 +36,7 @@ extension TransferWorker {
             case .different: throw .differs
             }
         }
-        let isPublished =
+        let other =
             object.kind == S_IFREG
             ? try copyFile(object, isReplacing: existing != nil)
             : try publish(object, isReplacing: existing != nil) { (name) throws(TransferFailure) in
@@ -44,10 +44,7 @@ extension TransferWorker {
                 try complete(made, object)
                 return made
             }
-        guard isPublished else {
-            guard let other = try self.existing(object) else { throw .differs }
-            return try copyFirst(object, other)
-        }
+        if let other { return try copyFirst(object, other) }
         count { totals in
             switch object.kind {
             case S_IFREG: totals.files += 1
@@ -57,7 +54,7 @@ extension TransferWorker {
         }
     }
 
-    private func copyFile(_ object: Object, isReplacing: Bool) throws(TransferFailure) -> Bool {
+    private func copyFile(_ object: Object, isReplacing: Bool) throws(TransferFailure) -> Destination.Item? {
         let content = try reading(try source.open(object.item, workspace))
         let resumable = try resumableName(of: object, content)
         return try publish(object, as: resumable, isReplacing: isReplacing) { (name) throws(TransferFailure) in
@@ -161,45 +158,37 @@ extension TransferWorker {
     /// - Parameters:
     ///   - resumable: the temporary name of a file inside which a later transfer can go on; nil for a random name.
     ///   - body: returns the object, which stays open until the rename, because other transfers spare a locked object.
-    /// - Returns: false, with the object removed, if the name exists meanwhile, perhaps made by another transfer.
+    /// - Returns: nil, or the object that has the name meanwhile, perhaps made by another transfer. The new one is then
+    ///   removed.
     private func publish(
         _ object: Object, as resumable: [UInt8]? = nil, isReplacing: Bool,
         _ body: ([UInt8]) throws(TransferFailure) -> Destination.Item?
-    ) throws(TransferFailure) -> Bool {
+    ) throws(TransferFailure) -> Destination.Item? {
         let directory = object.directory.destination
         let name = if let resumable { resumable } else { try writing(try TemporaryName.make()) }
         do throws(TransferFailure) {
             let made = try body(name)
-            return try withExtendedLifetime(made) { () throws(TransferFailure) in
-                try writing(try rename(name, to: object.name, in: directory, isReplacing: isReplacing))
+            try withExtendedLifetime(made) { () throws(TransferFailure) in
+                try writing(
+                    try destination.rename(name, to: object.name, in: directory, isReplacing: isReplacing))
             }
+            return nil
         } catch {
-            let isUseless = if case .damaged = error { true } else { error == .changed }
+            let isTaken = !isReplacing && error == .differs
+            let isUseless = if case .damaged = error { true } else { isTaken || error == .changed }
             if resumable == nil || isUseless { try? destination.remove(name, in: directory) }
-            throw error
-        }
-    }
-
-    private func rename(
-        _ name: [UInt8], to newName: [UInt8], in directory: Destination.Item, isReplacing: Bool
-    ) throws(StoreError) -> Bool {
-        do throws(StoreError) {
-            try destination.rename(name, to: newName, in: directory, isReplacing: isReplacing)
-            return true
-        } catch .system(.fileExists) where !isReplacing {
-            try? destination.remove(name, in: directory)
-            return false
+            guard isTaken, let other = try existing(object) else { throw error }
+            return other
         }
     }
 
     /// Makes a symbolic link or special file.
     private func make(_ object: Object, as name: [UInt8]) throws(TransferFailure) -> Destination.Item {
-        let directory = object.directory.destination
-        guard object.kind == S_IFLNK else {
-            return try writing(try destination.makeNode(name, like: object.status, in: directory))
-        }
-        let target = try reading(try source.linkTarget(of: object.item))
-        return try writing(try destination.makeLink(name, to: target, in: directory))
+        let new: NewObject =
+            object.kind == S_IFLNK
+            ? .link(target: try reading(try source.linkTarget(of: object.item)))
+            : .node(mode: object.kind | 0o600, device: object.status.st_rdev)
+        return try writing(try destination.make(name, new, in: object.directory.destination))
     }
 
     // MARK: Hard links
@@ -214,14 +203,11 @@ extension TransferWorker {
             }
             guard try mayBecomeLink(existing, status, object) else { throw .differs }
         }
-        let isPublished = try publish(object, isReplacing: existing != nil) { (name) throws(TransferFailure) in
+        let other = try publish(object, isReplacing: existing != nil) { (name) throws(TransferFailure) in
             try writing(try destination.link(first, as: name, in: object.directory.destination))
             return nil
         }
-        guard isPublished else {
-            guard let other = try self.existing(object) else { throw .differs }
-            return try link(object, to: path, other)
-        }
+        if let other { return try link(object, to: path, other) }
         count { $0.hardLinks += 1 }
     }
 

@@ -171,7 +171,7 @@ struct TransferWorker<Source: TransferTree, Destination: TransferTree> where Sou
         } else if options.isComparing {
             throw .missing
         } else {
-            made = try writing(try destination.makeDirectory(object.name, in: directory.destination))
+            made = try writing(try destination.make(object.name, .directory(mode: 0o700), in: directory.destination))
         }
         return Directory(
             object.item, made, path: object.path, parent: directory, status: object.status, isNew: existing == nil)

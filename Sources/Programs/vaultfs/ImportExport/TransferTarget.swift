@@ -1,4 +1,5 @@
 internal import CLinux
+internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
@@ -50,7 +51,8 @@ struct TransferTarget<Tree: TransferTree> {
         }
         if file != nil { return TransferTarget(tree: tree, directory: parent, name: last) }
         do throws(StoreError) {
-            return TransferTarget(tree: tree, directory: try tree.makeDirectory(last, in: parent), isNew: true)
+            let made = try tree.make(last, .directory(mode: 0o700), in: parent)
+            return TransferTarget(tree: tree, directory: made, isNew: true)
         } catch {
             throw CommandFailure(.failure, "cannot make \(shown): \(error.errno)")
         }
