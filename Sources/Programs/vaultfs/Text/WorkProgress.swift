@@ -10,19 +10,21 @@ struct WorkProgress {
         var filesPresent = 0
         var bytesPresent: UInt64 = 0
 
-        /// The work done, in bytes. Each file counts as some bytes besides its own.
-        var workDone: Double { Double(bytes + bytesPresent) + Double(files) * WorkRate.costOfFile }
-        private var workPresent: Double { Double(bytesPresent) + Double(filesPresent) * WorkRate.costOfFile }
+        /// The fixed work for each file, in bytes: a small file takes as long as a hundred times its bytes.
+        static let costOfFile = Double(128 << 10)
+
+        /// The work done, in bytes.
+        var workDone: Double { Double(bytes + bytesPresent) + Double(files) * Self.costOfFile }
         /// At least the work done, because files can grow after the count.
         var totalWork: Double? {
-            total.map { max(workDone, Double($0.bytes) + Double($0.files) * WorkRate.costOfFile) }
+            total.map { max(workDone, Double($0.bytes) + Double($0.files) * Self.costOfFile) }
         }
 
-        /// Updates the rate with this amount, and returns the time left. Nil without a total.
-        func secondsLeft(by rate: inout WorkRate, at seconds: Double) -> Double? {
-            guard let totalWork else { return nil }
-            rate.update(work: workDone - workPresent, at: seconds)
-            return rate.secondsLeft(for: totalWork - workDone)
+        /// Returns the time left at the average rate so far. Nil without a total, or before any work was done.
+        func secondsLeft(after seconds: Double) -> Double? {
+            let work = workDone - Double(bytesPresent) - Double(filesPresent) * Self.costOfFile
+            guard let totalWork, work > 0 else { return nil }
+            return (totalWork - workDone) * seconds / work
         }
     }
 
@@ -32,37 +34,26 @@ struct WorkProgress {
     private let line = ProgressLine()
     private let started = ContinuousClock.now
     private var next = ContinuousClock.now + .milliseconds(500)
-    private var rate = WorkRate()
 
     init(label: String = "") { self.label = label }
 
     /// - Parameter amount: evaluated only if an update is due.
-    mutating func show(_ amount: @autoclosure () -> Amount) {
-        guard let seconds = secondsIfDue() else { return }
-        let amount = amount()
-        show(Self.parts(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds)))
-    }
+    mutating func show(_ amount: @autoclosure () -> Amount) { show { Self.parts(amount(), seconds: $0) } }
 
     /// - Parameter parts: called only if an update is due, with the seconds since the start.
     mutating func show(_ parts: (Double) -> [String]) {
-        if let seconds = secondsIfDue() { show(parts(seconds)) }
-    }
-
-    private func show(_ parts: [String]) { line.show([label + (parts.first ?? "")] + parts.dropFirst()) }
-
-    private mutating func secondsIfDue() -> Double? {
-        guard line.isShown, ContinuousClock.now >= next else { return nil }
         let now = ContinuousClock.now
+        guard line.isShown, now >= next else { return }
         next = now + Self.interval
-        return (now - started) / .seconds(1)
+        let shown = parts((now - started) / .seconds(1))
+        line.show([label + (shown.first ?? "")] + shown.dropFirst())
     }
 
     func clear() { line.clear() }
 
     /// Returns `[##########          ]  50%`, `0:08 left`, `120 of 240 files`, `9.0 GiB`, `1.2 GiB/s`; without a total
     /// `120 files`, `9.0 GiB`, `1.2 GiB/s`.
-    /// - Parameter left: the seconds left; nil if unknown.
-    static func parts(_ amount: Amount, seconds: Double, left: Double? = nil) -> [String] {
+    static func parts(_ amount: Amount, seconds: Double) -> [String] {
         let rate = seconds > 0 ? Double(amount.bytes) / seconds : 0
         let bytes = [
             AmountText.bytes(Double(amount.bytes + amount.bytesPresent)), "\(AmountText.bytes(rate))/s",
@@ -71,7 +62,9 @@ struct WorkProgress {
             return [AmountText.counted(amount.files, "file")] + bytes
         }
         // Hide estimates above 100 hours.
-        let time = left.flatMap { $0 < 360_000 ? "\(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil }
+        let time = amount.secondsLeft(after: seconds).flatMap {
+            $0 < 360_000 ? "\(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil
+        }
         let files = "\(amount.files) of " + AmountText.counted(max(total.files, amount.files), "file")
         return [AmountText.bar(all > 0 ? amount.workDone / all : 0), time, files].compactMap(\.self) + bytes
     }

@@ -27,9 +27,7 @@ import Testing
     }
 
     private static func text(_ amount: WorkProgress.Amount, seconds: Double) -> String {
-        var rate = WorkRate()
-        return WorkProgress.parts(amount, seconds: seconds, left: amount.secondsLeft(by: &rate, at: seconds))
-            .joined(separator: "  ")
+        WorkProgress.parts(amount, seconds: seconds).joined(separator: "  ")
     }
 
     /// Simulates work with a time for each byte, and for each file about the assumed time.
@@ -42,7 +40,7 @@ import Testing
             [(files: 800, size: 1000, count: 10), (files: 1, size: 200 << 20, count: 10)],
         ])
     func timeLeft(parts: [(files: Int, size: Int, count: Int)]) throws {
-        for factor in [0.7, 1, 1.4] { try expectTimeLeft(parts, costOfFile: factor * WorkRate.costOfFile) }
+        for factor in [0.7, 1, 1.4] { try expectTimeLeft(parts, costOfFile: factor * WorkProgress.Amount.costOfFile) }
     }
 
     private func expectTimeLeft(_ parts: [(files: Int, size: Int, count: Int)], costOfFile: Double) throws {
@@ -60,7 +58,6 @@ import Testing
         }
         func time(_ files: Int, _ bytes: Int) -> Double { Double(files) * fileTime + Double(bytes) * byteTime }
         let total = pieces.reduce((0, 0)) { ($0.0 + $1.files, $0.1 + $1.bytes) }
-        var rate = WorkRate()
         var (files, bytes, next) = (0, 0, 0.2)
         var worst = 0.0
         for piece in pieces {
@@ -70,7 +67,7 @@ import Testing
             guard now >= next else { continue }
             next = now + 0.2
             let amount = WorkProgress.Amount(files: files, bytes: UInt64(bytes), total: (total.0, UInt64(total.1)))
-            let left = try #require(amount.secondsLeft(by: &rate, at: now))
+            let left = try #require(amount.secondsLeft(after: now))
             let right = time(total.0 - files, total.1 - bytes)
             worst = max(worst, abs(left - right) / (now + right))
         }
