@@ -111,7 +111,7 @@ struct VaultFS: ParsableCommand {
         }
         let text = fullMessage(for: error)
         if exitCode(for: error).isSuccess {
-            print(CompletionScript.completed(text) ?? text)
+            print(CompletionScript.completed(text))
             return 0
         }
         if let exit = error as? ExitCode { return exit.rawValue }
