@@ -37,7 +37,7 @@ package enum DaemonLaunch {
         inForeground: Bool
     ) throws -> [String] {
         guard inForeground else { return try runInBackground(request, source, on: mountpoint, secret: secret) }
-        LoggingSystem.bootstrap { _ in StandardErrorHandler() }
+        DaemonLog.beginStandardError()
         let daemon = try Daemon(request, source, on: mountpoint, secret: secret, guardian: Guardian.start())
         try daemon.serve { _ in ReadinessNotice.send() }
     }
@@ -81,7 +81,7 @@ package enum DaemonLaunch {
         var channel: DaemonChannel? = DaemonChannel(socket: Descriptor(owning: channelDescriptor))
         let mountpoint = Descriptor(owning: mountpointDescriptor)
         for descriptor in [channelDescriptor, mountpointDescriptor] { _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC) }
-        LoggingSystem.bootstrap { label in SyslogHandler(label: label) }
+        DaemonLog.beginSyslog()
         // Start the guardian before there are keys and threads.
         let guardian = Guardian.start()
         do {
