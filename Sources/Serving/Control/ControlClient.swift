@@ -40,10 +40,7 @@ package final class ControlClient: @unchecked Sendable {
             let line = try request.line()
             try line.withUnsafeBytes { (bytes) throws(StoreError) in
                 var sent = 0
-                while sent < bytes.count {
-                    let rest = bytes.slice(sent...)
-                    sent += try retrying { Glibc.send(socket.fd, rest.baseAddress, rest.count, Int32(MSG_NOSIGNAL)) }
-                }
+                while sent < bytes.count { sent += try socket.send(bytes.slice(sent...)) }
             }
         } catch {
             throw .noAnswer((error as? StoreError).map { "\($0.errno)" } ?? "\(error)")

@@ -77,25 +77,24 @@ final class ControlConnection: Sendable {
         var deadline: ContinuousClock.Instant?
         while true {
             let before = received.count
-            let parsed = received.nextRequest()
-            server.heldBytes.subtract(before - received.count, ordering: .relaxed)
-            switch parsed {
-            case .success(let request): return request
-            case .failure(let failure):
-                try refuse(failure)
-                if failure.code == .requestTooLong { return nil }
+            do throws(ControlFailure) {
+                defer { server.heldBytes.subtract(before - received.count, ordering: .relaxed) }
+                if let request = try received.withNextLine(ControlRequest.parse) { return request }
+            } catch {
+                try refuse(error)
+                if error.code == .requestTooLong { return nil }
                 deadline = nil
-            case nil:
-                // An idle client may stay, but one that has begun a line must end it.
-                if received.count > 0, deadline == nil { deadline = .now + server.timeout }
-                _ = try socket.wait(for: POLLIN, until: deadline)
-                state.withLock { $0.lastActivity = .now }
-                let count = try received.receive(from: socket)
-                if count == 0 { return nil }
-                if server.heldBytes.add(count, ordering: .relaxed).newValue > ControlServer.maximumHeldBytes {
-                    try refuse(ControlFailure(.busy, "too many long requests at a time"))
-                    return nil
-                }
+                continue
+            }
+            // An idle client may stay, but one that has begun a line must end it.
+            if received.count > 0, deadline == nil { deadline = .now + server.timeout }
+            _ = try socket.wait(for: POLLIN, until: deadline)
+            state.withLock { $0.lastActivity = .now }
+            let count = try received.receive(from: socket)
+            if count == 0 { return nil }
+            if server.heldBytes.add(count, ordering: .relaxed).newValue > ControlServer.maximumHeldBytes {
+                try refuse(ControlFailure(.busy, "too many long requests at a time"))
+                return nil
             }
         }
     }
@@ -158,23 +157,12 @@ final class ControlConnection: Sendable {
     /// Sends as much as the socket accepts.
     private func flush(_ state: inout State) {
         while !state.unsent.isEmpty, state.use != .subscribing {
-            let count = socket.send(state.unsent)
-            guard count > 0 else {
-                if errno != EAGAIN { shutdown(socket.fd, Int32(SHUT_RDWR)) }
+            do throws(StoreError) {
+                state.unsent.removeFirst(try state.unsent.withBytes(socket.send))
+            } catch {
+                if error.errno != .wouldBlock { shutdown(socket.fd, Int32(SHUT_RDWR)) }
                 return
             }
-            state.unsent.removeFirst(count)
-        }
-    }
-}
-
-extension LineBuffer {
-    /// Removes the next line. Returns nil if it is incomplete.
-    fileprivate func nextRequest() -> Result<ControlRequest, ControlFailure>? {
-        do throws(Failure) {
-            return try withNextLine { line in Result { () throws(ControlFailure) in try ControlRequest.parse(line) } }
-        } catch {
-            return .failure(ControlFailure(.requestTooLong, "a request of over \(maximumLineSize) bytes"))
         }
     }
 }

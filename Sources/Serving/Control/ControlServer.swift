@@ -134,7 +134,8 @@ package final class ControlServer: Sendable {
             thread.detach()
         } catch {
             remove(client)
-            _ = socket.send(jsonLine(ControlFailure(.failed, "cannot start a thread: \(error.errno)")))
+            let answer = jsonLine(ControlFailure(.failed, "cannot start a thread: \(error.errno)"))
+            _ = try? answer.withBytes(socket.send)
         }
     }
 

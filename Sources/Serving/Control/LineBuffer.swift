@@ -4,10 +4,6 @@ internal import LinuxSystem
 /// Bytes that arrive in pieces and leave as lines. Used memory is zeroed, because a line may hold a secret. One thread
 /// at a time.
 final class LineBuffer {
-    enum Failure: Error, Equatable {
-        case lineTooLong
-    }
-
     /// The most bytes of a piece, and the size to which the memory shrinks after a long line.
     private static let pieceSize = 16 << 10
 
@@ -42,19 +38,24 @@ final class LineBuffer {
     }
 
     /// Calls `body` with the next line, without its LF, then zeroes and removes it. Nil if the line is incomplete.
-    func withNextLine<Result>(_ body: (UnsafeRawBufferPointer) -> Result) throws(Failure) -> Result? {
+    /// - Throws: `requestTooLong`, and the error of `body`.
+    func withNextLine<Result>(
+        _ body: (UnsafeRawBufferPointer) throws(ControlFailure) -> Result
+    ) throws(ControlFailure) -> Result? {
         let end = storage.baseAddress.flatMap { base in
             memchr(base + searched, Int32(UInt8(ascii: "\n")), count - searched).map {
                 UnsafeMutableRawPointer($0) - base
             }
         }
-        guard end ?? count <= maximumLineSize else { throw .lineTooLong }
+        guard end ?? count <= maximumLineSize else {
+            throw ControlFailure(.requestTooLong, "a request of over \(maximumLineSize) bytes")
+        }
         guard let end else {
             searched = count
             return nil
         }
         defer { drop(end + 1) }
-        return body(UnsafeRawBufferPointer(storage.slice(..<end)))
+        return try body(UnsafeRawBufferPointer(storage.slice(..<end)))
     }
 
     /// Removes the first bytes. Little is moved, because at most one piece follows a line.

@@ -36,14 +36,9 @@ extension Descriptor {
         return (credentials.0, credentials.1)
     }
 
-    /// Calls send(2) without SIGPIPE. Tries again after a signal.
-    func send(_ bytes: [UInt8]) -> Int {
-        bytes.withUnsafeBytes { bytes in
-            while true {
-                let count = Glibc.send(fd, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
-                if count >= 0 || errno != EINTR { return count }
-            }
-        }
+    /// Calls send(2) without SIGPIPE.
+    func send(_ bytes: UnsafeRawBufferPointer) throws(StoreError) -> Int {
+        try retrying { Glibc.send(fd, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL)) }
     }
 
     /// Waits until the socket is ready for `event`. Returns false if only the other descriptor is.

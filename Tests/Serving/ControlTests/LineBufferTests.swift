@@ -25,7 +25,8 @@ import Testing
         if isAccepted {
             _ = try buffer.withNextLine { $0.count }
         } else {
-            #expect(throws: LineBuffer.Failure.lineTooLong) { try buffer.withNextLine { $0.count } }
+            let failure = ControlFailure(.requestTooLong, "a request of over 5 bytes")
+            #expect(throws: failure) { try buffer.withNextLine { $0.count } }
         }
     }
 
