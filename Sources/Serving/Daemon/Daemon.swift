@@ -97,12 +97,10 @@ final class Daemon: Sendable {
         _ request: MountRequest, _ opened: any OpenedSource, _ session: FuseSession, _ device: dev_t?, _ logger: Logger
     ) -> IdleUnmount? {
         request.options.idleUnmountMilliseconds.map { delay in
-            IdleUnmount(
-                after: delay, request.mountpoint, opened.fileSystem.gate,
+            IdleUnmount(delay: delay, mountpoint: request.mountpoint, gate: opened.fileSystem.gate, logger: logger) {
                 // Check the mountpoint too, because another mount may already have the device number of an ended one.
-                isServed: {
-                    session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
-                }, logger: logger)
+                session.isConnected && device != nil && MountTable.device(at: request.mountpoint) == device
+            }
         }
     }
 

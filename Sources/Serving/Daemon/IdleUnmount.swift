@@ -6,32 +6,20 @@ internal import Logging
 internal import SystemPackage
 
 /// Unmounts an unused mount after a delay. It has a thread of its own, which wakes at most once in that time.
-final class IdleUnmount: Sendable {
-    private let delay: Int
-    private let mountpoint: FilePath
-    private let gate: LockGate
-    private let isServed: @Sendable () -> Bool
-    private let logger: Logger
+struct IdleUnmount: Sendable {
+    /// Milliseconds without a request.
+    let delay: Int
+    let mountpoint: FilePath
+    let gate: LockGate
+    let logger: Logger
+    /// Returns true if the mount exists and is at the mountpoint.
+    let isServed: @Sendable () -> Bool
     private let hasEnded = Monitor(false)
     /// The seconds in which the mount ends after its unmount, unless another mount namespace has a copy of it.
     private static let endingTime = 2
 
-    /// - Parameters:
-    ///   - delay: milliseconds without a request.
-    /// - isServed: returns true if the mount exists and is at the mountpoint.
-    init(
-        after delay: Int, _ mountpoint: FilePath, _ gate: LockGate, isServed: @escaping @Sendable () -> Bool,
-        logger: Logger
-    ) {
-        self.delay = delay
-        self.mountpoint = mountpoint
-        self.gate = gate
-        self.isServed = isServed
-        self.logger = logger
-    }
-
     /// - Throws: `system` if the thread cannot be started.
-    func start() throws(StoreError) { try BackgroundThread(blocksSignals: true) { [self] in run() }.detach() }
+    func start() throws(StoreError) { try BackgroundThread(blocksSignals: true, run).detach() }
 
     /// Prevents later unmounts. Called when the mount ends.
     func stop() { hasEnded.update { $0 = true } }
