@@ -45,26 +45,22 @@ enum ProcessArguments {
 }
 
 /// A path on the command line, of any bytes.
-struct PathArgument: ExpressibleByArgument {
-    let path: FilePath
+struct PathArgument {
+    var path: FilePath
     /// True for a slash at the end, which `FilePath` drops.
-    let endsWithSlash: Bool
+    var endsWithSlash = false
+}
 
+extension PathArgument: ExpressibleByArgument {
     init?(argument: String) {
         let bytes = ProcessArguments.bytes(of: argument)
         guard !bytes.isEmpty, !bytes.contains(0), !Self.isUnexpanded(argument) else { return nil }
-        path = FilePath(bytes: bytes)
-        endsWithSlash = bytes.last == UInt8(ascii: "/")
+        self.init(path: FilePath(bytes: bytes), endsWithSlash: bytes.last == UInt8(ascii: "/"))
     }
 
     /// Returns true for a home directory's `~`, which a shell leaves as it is in `--lock-file=~/x` and between quotes.
     /// The path would lie in the working directory, which surprises the user.
     static func isUnexpanded(_ argument: String) -> Bool { argument == "~" || argument.hasPrefix("~/") }
-
-    init(path: FilePath) {
-        self.path = path
-        endsWithSlash = false
-    }
 
     static var defaultCompletionKind: CompletionKind { .file() }
 }

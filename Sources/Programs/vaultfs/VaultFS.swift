@@ -1,8 +1,11 @@
 internal import ArgumentParser
+internal import CBuild
 internal import Daemon
+internal import FuseSession
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
+internal import VaultCrypto
 
 /// The program. Runs one command, and turns every failure into a message and an exit code.
 @main
@@ -22,7 +25,7 @@ struct VaultFS: ParsableCommand {
             Exit codes:
             \(FailureCode.table)
             """,
-        version: VersionText.line,
+        version: versionLine,
         subcommands: [
             InitCommand.self, ListCommand.self, ForgetCommand.self, MountCommand.self, ViewCommand.self,
             UnmountCommand.self, LockCommand.self,
@@ -32,6 +35,13 @@ struct VaultFS: ParsableCommand {
         ])
 
     static let version = "0.1.0"
+
+    /// `vaultfs 0.1.0 (commit 1a2b3c4d5e6f, libfuse 3.14.0, OpenSSL 3.0.17)`. Scripts read its second word.
+    private static var versionLine: String {
+        let commit = String(cString: vaultfs_build_commit())
+        return "vaultfs \(version) (\(commit.isEmpty ? "" : "commit \(commit), ")libfuse \(FuseVersion.text), "
+            + "OpenSSL \(CryptoVersion.text))"
+    }
 
     static func main() {
         ProcessSetup.begin()

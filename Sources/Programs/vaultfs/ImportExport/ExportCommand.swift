@@ -43,8 +43,8 @@ struct ExportCommand: ParsableCommand {
     @Option(name: .customLong("view"), help: ArgumentHelp("cbc-chunks, cbc, openssl, hls or mp4.", valueName: "format"))
     var formatName: ViewFormatName?
 
-    @Argument(help: ArgumentHelp("A vault and a path in it, or the file or directory of a view.", valueName: "source"))
-    var source: VaultPathArgument
+    @Argument(help: "A vault and a path in it, or the file or directory of a view.", completion: .directory)
+    var source: PathArgument
 
     @Argument(help: "The file or directory that the plaintext goes to; - writes one file to standard output.")
     var destination: PathArgument
@@ -98,7 +98,7 @@ struct ExportCommand: ParsableCommand {
     /// Decrypts a vault, or the object at a path in it.
     func runVault() throws {
         ProcessSetup.raiseLimits()
-        let (directory, path) = try source.open()
+        let (directory, path) = try source.openVault()
         let to = try localDestination()
         try check(to, isNotIn: directory.descriptor)
         let session = try VaultSession(directory, isReadOnly: true, secret: secret) {
@@ -124,7 +124,7 @@ struct ExportCommand: ParsableCommand {
         try options.makeAbsolute()
         let view = ViewArguments(formatName: formatName, options: options)
         try view.check(secret.options.passphrase)
-        let location = try view.location(try MountArguments.resolve(source.whole))
+        let location = try view.location(try MountArguments.resolve(source.path))
         let to = try localDestination()
         // A single file may be exported into its own directory.
         if location.onlyName == nil { try check(to, isNotIn: location.root) }
@@ -169,10 +169,9 @@ struct ExportCommand: ParsableCommand {
         left: () -> [(path: [UInt8], text: String)] = { [] },
         survey: (@Sendable (TransferSurvey) -> Void)? = nil
     ) throws {
-        let from = try TransferTarget.source(tree, tree.root, path, shown: source.whole.shown)
+        let from = try TransferTarget.source(tree, tree.root, path, shown: source.path.shown)
         guard let to else {
-            let output = ExportedStream(tree: tree, source: source.whole.shown, hasEnded: hasEnded)
-            return try output.write(from, workspaces[0], isLogDamaged: isLogDamaged)
+            return try write(from, workspaces[0], hasEnded: hasEnded, isLogDamaged: isLogDamaged)
         }
         // A file exported into a directory keeps its name.
         let target = try TransferTarget.destination(
@@ -183,7 +182,7 @@ struct ExportCommand: ParsableCommand {
             throw CommandFailure(.failure, "\(destination.path.shown) is a vault: choose another destination")
         }
         let report = TransferReport(
-            work: WorkReport(source.whole, isJSON: transfer.json), source: source.whole, view: formatName?.rawValue,
+            work: WorkReport(source.path, isJSON: transfer.json), source: source.path, view: formatName?.rawValue,
             isSingleFile: from.name != nil,
             advice: formatName == nil && !damaged
                 ? ": put back what is damaged from a backup, or save the rest of it with --damaged" : "")
@@ -203,6 +202,42 @@ struct ExportCommand: ParsableCommand {
         }
         // Check the log last, because some damage is found only when a file is opened.
         try report.finish("exported", to: destination.path, run.totals, isLogDamaged: isLogDamaged())
+    }
+
+    /// Writes one file to standard output: only verified bytes, up to the first damaged one.
+    /// - Throws: code `damageFound`, also if `isLogDamaged` returns true in the end.
+    private func write<System: FileSystem>(
+        _ from: TransferTarget<FileSystemTree<System>>, _ workspace: System.Workspace, hasEnded: () -> Bool,
+        isLogDamaged: () -> Bool
+    ) throws {
+        let (tree, shown) = (from.tree, source.path.shown)
+        guard let name = from.name, let item = try tree.find(name, in: from.directory),
+            try tree.status(of: item).st_mode & S_IFMT == S_IFREG
+        else { throw CommandFailure(.usage, "\(shown) is no regular file: only one can go to standard output") }
+        var offset: UInt64 = 0
+        do throws(StoreError) {
+            let content = try tree.open(item, workspace)
+            let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
+            defer {
+                buffer.fill(with: 0)
+                buffer.deallocate()
+            }
+            while !hasEnded() {
+                let count = try tree.read(content, at: offset, into: buffer, workspace)
+                if count == 0 { break }
+                try writeAll(Array(buffer[..<count]), to: STDOUT_FILENO)
+                offset += UInt64(count)
+            }
+        } catch .damaged(let reason) {
+            throw CommandFailure(
+                .damageFound, "\(shown): damaged after \(offset) bytes, which were written: \(reason)")
+        } catch {
+            throw CommandFailure(.failure, "\(shown): after \(offset) bytes: \(error.reason)")
+        }
+        if hasEnded() { throw CommandFailure(.wrongSecret, "\(shown): the slot expired after \(offset) bytes") }
+        if isLogDamaged() {
+            throw CommandFailure(.damageFound, "\(shown): vaultfs.log is damaged: the last changes may be missing")
+        }
     }
 
     /// Counts the names left out because they do not authenticate.

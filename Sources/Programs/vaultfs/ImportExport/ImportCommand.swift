@@ -32,8 +32,8 @@ struct ImportCommand: ParsableCommand {
     @Argument(help: "A file or a directory.")
     var source: PathArgument
 
-    @Argument(help: ArgumentHelp("The vault, and where in it.", valueName: "vault[:path]"))
-    var vault: VaultPathArgument
+    @Argument(help: ArgumentHelp("The vault, and where in it.", valueName: "vault[:path]"), completion: .directory)
+    var vault: PathArgument
 
     @OptionGroup
     var transfer: TransferArguments
@@ -64,7 +64,7 @@ struct ImportCommand: ParsableCommand {
     }
 
     private func openVault() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
-        do { return try vault.open() } catch VaultError.notFound(let path) {
+        do { return try vault.openVault() } catch VaultError.notFound(let path) {
             let error = CommandFailure(.notFound(path))
             throw CommandFailure(
                 error.code, "\(error.message); make a vault there with 'vaultfs init \(path.quotedForShell)'")

@@ -49,14 +49,6 @@ struct SecretSource {
         }
     }
 
-    /// True for a named file.
-    var isFile: Bool {
-        switch kind {
-        case .file, .keyfile: true
-        case .command, .descriptor, .key, .credential: false
-        }
-    }
-
     /// - Throws: `ValidationError` for an invalid source, or for several.
     static func check(_ sources: [SecretSource]) throws {
         try checkSingle(sources.map(\.option))

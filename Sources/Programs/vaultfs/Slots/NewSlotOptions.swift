@@ -38,7 +38,7 @@ struct NewSecretOptions: ParsableArguments {
 
     /// Reads the secret if it is in a file. Call it before any question, because an unusable file ends the command.
     func readFile() throws(CommandFailure) -> SlotSecret? {
-        guard let source = sources.first, source.isFile else { return nil }
+        guard let source = sources.first, source.descriptor == nil else { return nil }
         return try read(source)
     }
 
@@ -144,17 +144,15 @@ struct PlayWindowArgument {
 }
 
 /// A slot's label on the command line: UTF-8, so short that 64 slots leave vaultfs.json far from its limit of 1 MiB.
-struct LabelArgument {
-    let text: String
-
+enum LabelArgument {
     /// The most bytes of a label.
     private static let limit = 100
 
-    static func parse(_ argument: String) throws -> LabelArgument {
+    static func parse(_ argument: String) throws -> String {
         let bytes = ProcessArguments.bytes(of: argument)
         guard bytes.count <= limit, let text = String(validating: bytes, as: UTF8.self) else {
             throw ValidationError("not UTF-8 of at most \(limit) bytes")
         }
-        return LabelArgument(text: text)
+        return text
     }
 }

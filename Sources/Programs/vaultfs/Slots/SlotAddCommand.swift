@@ -21,7 +21,7 @@ struct SlotAddCommand: ParsableCommand {
         help: ArgumentHelp(
             "The slot's label, at most 100 bytes. Anybody who can read the vault can read it.", valueName: "text"),
         transform: LabelArgument.parse)
-    var label: LabelArgument?
+    var label: String?
 
     @Option(
         help: ArgumentHelp(
@@ -55,7 +55,7 @@ struct SlotAddCommand: ParsableCommand {
         SecretWarning.checkOtherSlots(of: directory.configuration, for: secret)
         let cost = try kdf.cost(for: secret.kind, replacing: nil, beside: directory.configuration.slots)
         let request = SlotRequest(
-            secret: secret, cost: cost, label: label?.text ?? "", expires: expires, window: window)
+            secret: secret, cost: cost, label: label ?? "", expires: expires, window: window)
         try NewSlotReport.print("Added", isJSON: common.json, recoveryKey: recoveryKey) { onReady throws(VaultError) in
             try SlotEditor(directory, masterKey: opened.masterKey).add(request, onReady: onReady)
         }

@@ -38,7 +38,7 @@ struct SlotChangeCommand: ParsableCommand {
     var keepSecret = false
 
     @Option(help: ArgumentHelp("Another label, at most 100 bytes.", valueName: "text"), transform: LabelArgument.parse)
-    var label: LabelArgument?
+    var label: String?
 
     @Option(
         help: ArgumentHelp("Another expiry: 30d, 12h, 2027-01-01T00:00:00Z or never.", valueName: "time"),
@@ -80,7 +80,7 @@ struct SlotChangeCommand: ParsableCommand {
         let editor = SlotEditor(directory, masterKey: opened.masterKey)
         if needsNoSecret {
             return try NewSlotReport.print("Changed", isJSON: common.json) { _ throws(VaultError) in
-                try editor.change(slot, toWindow: window, label: label?.text, isForced: force)
+                try editor.change(slot, toWindow: window, label: label, isForced: force)
             }
         }
         let (secret, recoveryKey) = keepSecret ? (opened.secret, nil) : try newSecret.read(file: file)
@@ -89,7 +89,7 @@ struct SlotChangeCommand: ParsableCommand {
         }
         let cost = try kdf.cost(for: secret.kind, replacing: slot, beside: directory.configuration.slots)
         let request = SlotRequest(
-            secret: secret, cost: cost, label: label?.text ?? slot.label, expires: expires, window: window)
+            secret: secret, cost: cost, label: label ?? slot.label, expires: expires, window: window)
         try NewSlotReport.print("Changed", isJSON: common.json, recoveryKey: recoveryKey) {
             onReady throws(VaultError) in
             try editor.change(slot, to: request, isForced: force, onReady: onReady)

@@ -18,22 +18,11 @@ struct VaultArguments: ParsableArguments {
 
 /// `VAULT[:PATH]`: a vault, or a path in it. A vault's own path may contain colons, so the longest part of the argument
 /// that names a vault is its path.
-struct VaultPathArgument: ExpressibleByArgument {
-    /// The whole argument as a path.
-    let whole: FilePath
-    let endsWithSlash: Bool
-
-    init?(argument: String) {
-        guard let argument = PathArgument(argument: argument) else { return nil }
-        (whole, endsWithSlash) = (argument.path, argument.endsWithSlash)
-    }
-
-    static var defaultCompletionKind: CompletionKind { .directory }
-
+extension PathArgument {
     /// Opens the vault, and returns the path in it.
     /// - Throws: if no part names a vault, the error of `VaultDirectory.open` for the part before the last colon.
-    func open() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
-        let bytes = whole.bytes
+    func openVault() throws -> (vault: VaultDirectory, path: [[UInt8]]) {
+        let bytes = path.bytes
         func directory(before end: Int) throws -> VaultDirectory {
             try VaultDirectory.open(FilePath(bytes: Array(bytes[..<end])))
         }
@@ -52,13 +41,13 @@ struct VaultPathArgument: ExpressibleByArgument {
     /// Refuses a path below a vault, because a path in it must follow a colon.
     /// - Throws: code `usage`.
     private func checkNotBelowVault() throws(CommandFailure) {
-        var above = whole
+        var above = path
         while above.removeLastComponent(), !above.isEmpty {
             guard GivenVault.isOne(above) else { continue }
-            let names = FilePath(root: nil, whole.components.dropFirst(above.components.count))
+            let names = FilePath(root: nil, path.components.dropFirst(above.components.count))
             throw CommandFailure(
                 .usage,
-                "\(whole.shown) is below the vault \(above.shown): a path in it is written \(above.shown):\(names.shown)"
+                "\(path.shown) is below the vault \(above.shown): a path in it is written \(above.shown):\(names.shown)"
             )
         }
     }

@@ -149,7 +149,7 @@ struct ViewOptions: ParsableArguments {
 
     /// Makes the paths absolute, because the daemon's working directory is `/`.
     mutating func makeAbsolute() throws(CommandFailure) {
-        if let keyFile { self.keyFile = PathArgument(path: try Self.absolute(keyFile.path)) }
+        if let path = keyFile?.path { keyFile?.path = try Self.absolute(path) }
         for index in key.indices { key[index].path = try Self.absolute(key[index].path) }
     }
 
