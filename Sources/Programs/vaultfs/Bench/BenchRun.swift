@@ -53,11 +53,11 @@ struct BenchRun: Sendable {
         let dropsPages = cache == .none && !target.isDirect
         let block = UnsafeMutableRawPointer.allocate(byteCount: blockSize, alignment: 4096)
         defer { block.deallocate() }
-        var random = RandomBlocks()
+        var seed = (0..<3).map { _ in UInt16.random(in: 0 ... .max) }
         var times: [UInt32] = []
         var now = ContinuousClock.now
         while now < end {
-            let offset = off_t(Int(random.next() % UInt64(blockCount)) * blockSize)
+            let offset = off_t(nrand48(&seed) % blockCount * blockSize)
             if dropsPages {
                 posix_fadvise(descriptor, offset, off_t(blockSize), POSIX_FADV_DONTNEED)
                 now = .now
@@ -70,17 +70,5 @@ struct BenchRun: Sendable {
             now = after
         }
         return .success(times)
-    }
-}
-
-/// xorshift64* (Vigna, 2014): quick, and good enough to choose blocks.
-private struct RandomBlocks {
-    private var state = UInt64.random(in: 1 ... .max)
-
-    mutating func next() -> UInt64 {
-        state ^= state >> 12
-        state ^= state << 25
-        state ^= state >> 27
-        return (state &* 0x2545_F491_4F6C_DD1D) >> 11
     }
 }
