@@ -193,7 +193,7 @@ extension MountAnswer {
         _ request: ControlRequest, timeout: @escaping AnswerTimeout = { _ in nil }
     ) throws(CommandFailure) -> [MountAnswer] {
         let table = try CommandFailure.mapping(try MountTable.read())
-        let mounts = Dictionary(table.mountsOfThisUser.map { (key($0), $0.mountpoint) }) { $1 }
+        let mounts = Dictionary(table.mountsOfThisUser.map { (key($0), $0) }) { $1 }
         let found = DaemonSearch.ask(DaemonSearch.directories(table)) { socket -> MountAnswer? in
             // The socket may be left from a dead daemon. The mount table shows whether its mount is left, too.
             guard let client = try? socket.connect() else { return nil }
@@ -202,12 +202,25 @@ extension MountAnswer {
                 return MountAnswer(name, socket, client, request, timeout)
             } catch {
                 let name =
-                    mounts["\(socket.userID) \(socket.name)"].map { FilePath(bytes: $0).shown }
+                    mounts[key(socket)].map { FilePath(bytes: $0.mountpoint).shown }
                     ?? "the mount of \(socket.directory.path.appending(entry: socket.name).shown)"
                 return MountAnswer(mountpoint: name, socket: socket, outcome: .unreachable("\(error)"))
             }
         }
-        return (found + (try unanswered(beside: found))).sorted { $0.mountpoint < $1.mountpoint }
+        let answered = Set(found.compactMap { $0.socket.map(key) })
+        let silent = mounts.filter { !answered.contains($0.key) }.map(\.value)
+        let outcomes = ParallelWork.map(silent) { entry -> Outcome in
+            entry.isDead() ? .dead(FilePath(bytes: entry.mountpoint)) : .unreachable("\(ControlError.noDaemon)")
+        }
+        // Leave out mounts that have been unmounted meanwhile.
+        let now = try CommandFailure.mapping(try MountTable.read())
+        let unanswered = zip(silent, outcomes).compactMap { entry, outcome -> MountAnswer? in
+            guard now.entry(at: entry.mountpoint)?.isOurs == true else { return nil }
+            return MountAnswer(
+                mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome,
+                source: FilePath(bytes: entry.source).shown)
+        }
+        return (found + unanswered).sorted { $0.mountpoint < $1.mountpoint }
     }
 
     /// Returns the user and the socket's name. With the user in it, another user cannot answer for this mount.
@@ -215,22 +228,5 @@ extension MountAnswer {
         "\(entry.userID ?? 0) \(RuntimeDirectory.socketName(mountpoint: entry.mountpoint))"
     }
 
-    /// Returns the mounts in the table without an answer from a daemon.
-    private static func unanswered(beside found: [MountAnswer]) throws(CommandFailure) -> [MountAnswer] {
-        let answered = Set(found.compactMap { answer in answer.socket.map { "\($0.userID) \($0.name)" } })
-        let silent = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser.filter {
-            !answered.contains(key($0))
-        }
-        let outcomes = ParallelWork.map(silent) { entry -> Outcome in
-            entry.isDead() ? .dead(FilePath(bytes: entry.mountpoint)) : .unreachable("\(ControlError.noDaemon)")
-        }
-        // Leave out mounts that have been unmounted meanwhile.
-        let table = try CommandFailure.mapping(try MountTable.read())
-        return zip(silent, outcomes).compactMap { entry, outcome in
-            guard table.entry(at: entry.mountpoint)?.isOurs == true else { return nil }
-            return MountAnswer(
-                mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome,
-                source: FilePath(bytes: entry.source).shown)
-        }
-    }
+    private static func key(_ socket: DaemonSocket) -> String { "\(socket.userID) \(socket.name)" }
 }
