@@ -89,7 +89,6 @@ struct MountChoice: ParsableArguments {
 }
 
 extension CommandFailure {
-    /// The failure for a mount whose daemon has ended.
     static func dead(at mountpoint: String) -> CommandFailure {
         CommandFailure(
             .mountpoint, "\(mountpoint): its daemon has ended: 'vaultfs unmount \(mountpoint)' removes the mount")
@@ -133,6 +132,7 @@ struct MountAnswer: Encodable, Sendable {
     func encode(to encoder: any Encoder) throws {
         var fields = encoder.container(keyedBy: CodingKeys.self)
         switch outcome {
+        case .answered(.status(let status)): return try status.encode(to: encoder)
         case .answered(let response): try response.encode(to: encoder)
         case .dead: try fields.encode("dead", forKey: .state)
         case .unreachable(let reason): try fields.encode(reason, forKey: .error)
@@ -167,7 +167,6 @@ extension MountAnswer {
         }
     }
 
-    /// Asks the mount at a path typed by a person.
     static func ask(
         _ path: FilePath, _ request: ControlRequest, timeout: AnswerTimeout = { _ in nil }
     ) throws(CommandFailure) -> MountAnswer {

@@ -30,46 +30,26 @@ struct StatusCommand: ParsableCommand {
     }
 
     func run() throws {
-        if let mountpoint {
-            try show(MountAnswer.ask(mountpoint.path, .status))
-        } else {
-            try show(MountAnswer.askAll(.status))
+        let answers = try mountpoint.map { [try MountAnswer.ask($0.path, .status)] } ?? MountAnswer.askAll(.status)
+        let mounts = answers.compactMap { try? $0.status.get() }
+        let failures = answers.compactMap { answer -> CommandFailure? in
+            guard case .failure(let failure) = answer.status else { return nil }
+            // Of all mounts, only a dead one is a failure. One that just cannot be reached may be well.
+            return mountpoint != nil || failure.code == .mountpoint ? failure : nil
         }
-    }
-
-    private func show(_ answer: MountAnswer) throws {
-        let status: MountStatus
-        do throws(CommandFailure) { status = try answer.status.get() } catch {
-            if json { try Console.printJSON(answer) }
-            throw error
-        }
-        if prometheus { return try Console.write(PrometheusText([status]).text) }
-        if json { try Console.printJSON(status) } else { StatusText.print(status, verbosely: verbose) }
-        try Self.checkProblems([status])
-    }
-
-    private func show(_ answers: [MountAnswer]) throws {
-        if prometheus {
-            return try Console.write(PrometheusText(answers.compactMap { try? $0.status.get() }).text)
-        }
+        let isShown = mountpoint == nil || failures.isEmpty
+        if prometheus && isShown { return try Console.write(PrometheusText(mounts).text) }
         if json {
-            try Console.printJSON(answers)
-        } else {
+            if mountpoint == nil { try Console.printJSON(answers) } else { try Console.printJSON(answers.first) }
+        } else if isShown {
             StatusText.print(answers, verbosely: verbose)
         }
-        // Only a dead mount is a failure. One that just cannot be reached may be well.
-        let dead = answers.compactMap { answer in
-            if case .failure(let failure) = answer.status, failure.code == .mountpoint { failure } else { nil }
+        for failure in failures.dropLast() { Console.report(failure.message) }
+        if let last = failures.last { throw last }
+        // The problems have been printed, so only the exit code remains.
+        guard mounts.allSatisfy({ $0.problems?.isEmpty ?? true }) else {
+            throw ExitCode(FailureCode.problems.rawValue)
         }
-        for failure in dead.dropLast() { Console.report(failure.message) }
-        if let last = dead.last { throw last }
-        try Self.checkProblems(answers.compactMap { try? $0.status.get() })
-    }
-
-    /// Throws the exit code for problems. The caller has printed them.
-    private static func checkProblems(_ mounts: [MountStatus]) throws {
-        guard mounts.contains(where: { $0.problems?.isEmpty == false }) else { return }
-        throw ExitCode(FailureCode.problems.rawValue)
     }
 }
 
