@@ -5,11 +5,15 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// A mount in the table, with its path as the kernel spells it.
+/// A mount in the table.
 struct FoundMount {
-    let path: FilePath
     let entry: MountTable.Entry
 
+    /// The mountpoint, as the kernel spells it.
+    var path: FilePath { FilePath(bytes: entry.mountpoint) }
+}
+
+extension FoundMount {
     /// Finds the mount of a vault or view by what a person has typed: the path of the mountpoint, the vault or the
     /// source, or the vault's label.
     /// - Throws: code `mountpoint`, or `usage` if the vault has several mounts.
@@ -43,11 +47,10 @@ struct FoundMount {
             guard entry.isOurs else {
                 throw CommandFailure(.mountpoint, "not a vault: \(resolved.shown) is a mount of type \(entry.type)")
             }
-            (path, self.entry) = (resolved, entry)
-            return
+            self.init(entry: entry)
+        } else {
+            self.init(entry: try Self.only(table.mounts(from: resolved.bytes), of: typed, user: geteuid()))
         }
-        entry = try Self.only(table.mounts(from: resolved.bytes), of: typed, user: geteuid())
-        path = FilePath(bytes: entry.mountpoint)
     }
 
     /// Returns the mount of a vault named by its own path. Only this user's mounts count, even for root: another user's
@@ -93,9 +96,7 @@ struct FoundMount {
         guard let first = found.first else { throw .noDaemon }
         return first
     }
-}
 
-extension FoundMount {
     /// Returns the reason for a missing answer, for people: the mount is another user's, or the error itself.
     /// - Parameter action: `lock it`.
     func reason(_ error: ControlError, to action: String) -> String {
@@ -164,7 +165,6 @@ enum DaemonSearch {
         }.flatMap { $0 }
     }
 
-    /// Returns the status of every daemon in the directories.
     static func statuses(_ directories: [Candidate] = ownDirectories()) -> [MountStatus] {
         ask(directories) { try? $0.connect().status() }
     }

@@ -53,7 +53,7 @@ struct EventFollower {
 
     /// Starts to read a mount's events. Returns false if its daemon cannot be reached.
     private func follow(_ entry: MountTable.Entry, isNew: Bool) -> Bool {
-        let mount = FoundMount(entry)
+        let mount = FoundMount(entry: entry)
         guard let client = try? mount.connect().client else { return false }
         let key = Key(entry)
         followed.update { _ = $0.insert(key) }
@@ -78,12 +78,5 @@ struct EventFollower {
         ]
         while poll(&descriptors, 2, timeout) < 0, errno == EINTR {}
         return descriptors[1].revents & Int16(POLLERR | POLLHUP) == 0
-    }
-}
-
-extension FoundMount {
-    init(_ entry: MountTable.Entry) {
-        path = FilePath(bytes: entry.mountpoint)
-        self.entry = entry
     }
 }
