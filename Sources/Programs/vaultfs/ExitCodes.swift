@@ -47,7 +47,6 @@ enum FailureCode: Int32, CaseIterable {
         }
     }
 
-    /// The table for --help.
     static var table: String {
         let rows = allCases.map { "\($0.rawValue < 10 ? " " : "") \($0.rawValue)  \($0.explanation)" }
         let interrupted = " 128+n  interrupted by signal n: 130 for SIGINT, 143 for SIGTERM"
@@ -79,11 +78,9 @@ struct CommandFailure: Error, Equatable {
 
     init(_ error: MountError) { self.init(FailureCode(rawValue: error.kind.rawValue) ?? .failure, error.reason) }
 
-    /// Evaluates `body`, which uses a mount or the mount table.
-    static func mapping<Result>(
-        _ body: @autoclosure () throws(MountError) -> Result
-    ) throws(CommandFailure) -> Result {
-        do throws(MountError) { return try body() } catch { throw CommandFailure(error) }
+    /// Evaluates `body`, which uses a lower layer.
+    static func mapping<Result>(_ body: @autoclosure () throws -> Result) throws(CommandFailure) -> Result {
+        do { return try body() } catch { throw CommandFailure(any: error) ?? CommandFailure(.failure, "\(error)") }
     }
 
     /// Makes the failure for an error of the lower layers; nil for any other error.

@@ -49,7 +49,6 @@ struct UnlockCommand: ParsableCommand {
         return result
     }
 
-    /// Reads the secret of one mount, and sends it.
     private func unlock(_ answer: MountAnswer) throws(CommandFailure) -> MountAnswer {
         if mounts.all { Console.writeToStandardError("\(answer.mountpoint):\n") }
         let vault = try secret.keyProvider == nil ? nil : configuration(of: answer)
@@ -89,9 +88,7 @@ struct UnlockCommand: ParsableCommand {
         guard case .answered(.status(let status)) = answer.asking(.status).outcome else {
             throw CommandFailure(.failure, "\(answer.mountpoint): the daemon does not answer which vault it serves")
         }
-        do throws(VaultError) { return try VaultDirectory.open(FilePath(status.vaultPath)).configuration } catch {
-            throw CommandFailure(error)
-        }
+        return try CommandFailure.mapping(try VaultDirectory.open(FilePath(status.vaultPath))).configuration
     }
 
     /// Prints the answer.

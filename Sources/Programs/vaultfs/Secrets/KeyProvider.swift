@@ -34,8 +34,7 @@ struct KeyProvider: Codable, Sendable {
 
     /// Runs the program in a daemon, without a terminal and with a timeout.
     func prefetch(for vault: FilePath, until stop: Waker) throws(CommandFailure) -> SlotSecret {
-        let directory: VaultDirectory
-        do throws(VaultError) { directory = try VaultDirectory.open(vault) } catch { throw CommandFailure(error) }
+        let directory = try CommandFailure.mapping(try VaultDirectory.open(vault))
         return try secret(for: directory.configuration, .background(limit: Self.prefetchTimeout, stopSignal: stop))
     }
 
