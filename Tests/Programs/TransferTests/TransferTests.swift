@@ -307,7 +307,7 @@ import VaultStore
         totals.bytes = 512 << 20
         #expect(
             WorkProgress.parts(WorkProgress.Amount(totals, of: (files: 240, bytes: 1 << 30)), seconds: 4)
-                == ["[##########          ]  50%", "0:04 left", "120 of 240 files", "512.0 MiB", "128.0 MiB/s"])
+                == ["[##########          ]  50%", "4 s left", "120 of 240 files", "512.0 MiB", "128.0 MiB/s"])
         #expect(
             WorkProgress.parts(WorkProgress.Amount(totals, of: nil), seconds: 4)
                 == ["120 files", "512.0 MiB", "128.0 MiB/s"]

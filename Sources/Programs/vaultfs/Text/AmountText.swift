@@ -35,12 +35,4 @@ enum AmountText {
         default: "\(seconds / 86400) d \(seconds / 3600 % 24) h"
         }
     }
-
-    /// `0:09`, `2:00:00`
-    static func time(seconds: Int) -> String {
-        func two(_ number: Int) -> String { number < 10 ? "0\(number)" : "\(number)" }
-        let minutes = seconds / 60
-        if minutes < 60 { return "\(minutes):\(two(seconds % 60))" }
-        return "\(minutes / 60):\(two(minutes % 60)):\(two(seconds % 60))"
-    }
 }

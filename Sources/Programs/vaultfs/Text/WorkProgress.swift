@@ -51,7 +51,7 @@ struct WorkProgress {
 
     func clear() { line.clear() }
 
-    /// Returns `[##########          ]  50%`, `0:08 left`, `120 of 240 files`, `9.0 GiB`, `1.2 GiB/s`; without a total
+    /// Returns `[##########          ]  50%`, `8 s left`, `120 of 240 files`, `9.0 GiB`, `1.2 GiB/s`; without a total
     /// `120 files`, `9.0 GiB`, `1.2 GiB/s`.
     static func parts(_ amount: Amount, seconds: Double) -> [String] {
         let rate = seconds > 0 ? Double(amount.bytes) / seconds : 0
@@ -62,9 +62,8 @@ struct WorkProgress {
             return [AmountText.counted(amount.files, "file")] + bytes
         }
         // Hide estimates above 100 hours.
-        let time = amount.secondsLeft(after: seconds).flatMap {
-            $0 < 360_000 ? "\(AmountText.time(seconds: Int($0.rounded(.up)))) left" : nil
-        }
+        let left = amount.secondsLeft(after: seconds).map { $0.rounded(.up) }
+        let time = left.flatMap { $0 < 360_000 ? "\(AmountText.short(seconds: Int64($0))) left" : nil }
         let files = "\(amount.files) of " + AmountText.counted(max(total.files, amount.files), "file")
         return [AmountText.bar(all > 0 ? amount.workDone / all : 0), time, files].compactMap(\.self) + bytes
     }

@@ -14,7 +14,7 @@ import Testing
         (totals.files, totals.bytes) = (120, 9 << 30)
         #expect(
             Self.text(WorkProgress.Amount(totals), seconds: 9)
-                == "[##########          ]  50%  0:09 left  120 of 240 files  9.0 GiB  1.0 GiB/s")
+                == "[##########          ]  50%  9 s left  120 of 240 files  9.0 GiB  1.0 GiB/s")
         // There is no estimate of the remaining time yet.
         #expect(
             Self.text(WorkProgress.Amount(RekeyTotals()), seconds: 0)
@@ -23,7 +23,7 @@ import Testing
         (totals.files, totals.bytes) = (300, 20 << 30)
         #expect(
             Self.text(WorkProgress.Amount(totals), seconds: 20)
-                == "[####################] 100%  0:00 left  300 of 300 files  20.0 GiB  1.0 GiB/s")
+                == "[####################] 100%  0 s left  300 of 300 files  20.0 GiB  1.0 GiB/s")
     }
 
     private static func text(_ amount: WorkProgress.Amount, seconds: Double) -> String {
