@@ -63,18 +63,10 @@ struct BenchReport: Encodable {
         let rows = results.map { result in
             let latency = result.latencyMicroseconds
             return [result.cache.rawValue, ByteSize(result.blockSize).description, "\(result.jobs)"]
-                + [result.iops].map { grouped($0) } + [fixed(result.megabytesPerSecond)]
-                + [latency.p50, latency.p95, latency.p99, latency.p999].map(fixed)
+                + ["\(Int(result.iops.rounded()))"]
+                + [result.megabytesPerSecond, latency.p50, latency.p95, latency.p99, latency.p999].map(fixed)
         }
         Console.printTable([head] + rows, numbers: 1)
-    }
-
-    /// A whole number with spaces between groups of three digits.
-    private func grouped(_ value: Double) -> String {
-        let digits = Array(String(Int(value.rounded())))
-        return digits.indices.map { index in
-            (index > 0 && (digits.count - index) % 3 == 0 ? " " : "") + String(digits[index])
-        }.joined()
     }
 
     /// One decimal place.
