@@ -53,17 +53,15 @@ private struct ListedVault: Encodable, Sendable {
         (mountpoint, options) = (vault.mountpoint, vault.options)
     }
 
-    /// Returns the rows of a vault.
     static func all(of vault: KnownVault, _ answers: [MountAnswer]) -> [ListedVault] {
         let rows = answers.compactMap { answer -> ListedVault? in
             switch answer.outcome {
             case .answered(.status(let status)):
-                guard status.vaultID == vault.id, status.vaultPath == vault.path else { return nil }
-                return ListedVault(vault, status.state, at: status.mountpoint)
-            case .dead, .unreachable, .answered:
-                guard answer.source == vault.path else { return nil }
-                if case .dead = answer.outcome { return ListedVault(vault, "dead", at: answer.mountpoint) }
-                return ListedVault(vault, "unknown", at: answer.mountpoint)
+                status.vaultID == vault.id && status.vaultPath == vault.path
+                    ? ListedVault(vault, status.state, at: status.mountpoint) : nil
+            case _ where answer.source != vault.path: nil
+            case .dead: ListedVault(vault, "dead", at: answer.mountpoint)
+            case .unreachable, .answered: ListedVault(vault, "unknown", at: answer.mountpoint)
             }
         }
         if !rows.isEmpty { return rows }
