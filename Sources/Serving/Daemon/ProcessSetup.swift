@@ -80,10 +80,9 @@ package enum ProcessSetup {
 }
 
 extension MemoryProtection {
-    /// Returns the current protection.
     package init(cacheIsLocked: Bool) {
         self.init(
-            keys: SecretMemory.kind, cache: cacheIsLocked ? .locked : .unlocked,
+            keys: SecretMemory.kind, cacheIsLocked: cacheIsLocked,
             coreDumpsOff: ProcessSetup.isWithoutCoreDumps, notDumpable: linux_is_dumpable() == 0)
     }
 }

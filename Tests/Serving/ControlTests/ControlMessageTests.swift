@@ -9,7 +9,7 @@ import VaultCrypto
     @Test("a status comes back as it was")
     func statusComesBackWas() throws {
         var status = status()
-        status.memory = MemoryProtection(keys: .locked, cache: .unlocked, coreDumpsOff: true, notDumpable: false)
+        status.memory = MemoryProtection(keys: .locked, cacheIsLocked: false, coreDumpsOff: true, notDumpable: false)
         status.problems = ["text\n\u{0}"]
         try expectSame(.status(status), .status)
     }
