@@ -25,7 +25,6 @@ package struct LocalTree<Workspace: WorkerBuffers>: TransferTree {
 
     package func next(_ listing: inout DirectoryReader) throws(StoreError) -> [UInt8]? { try listing.next()?.bytes }
 
-    /// Calls readlinkat(2) on the descriptor itself.
     package func linkTarget(of item: Descriptor) throws(StoreError) -> [UInt8] { try item.linkTarget() }
 
     package func attributeNames(of item: Descriptor) throws(StoreError) -> [[UInt8]] {

@@ -56,7 +56,6 @@ func writing<Result>(_ body: @autoclosure () throws(StoreError) -> Result) throw
     do throws(StoreError) { return try body() } catch { throw TransferFailure(writing: error) }
 }
 
-/// Runs `body`, which uses the destination.
 func writing<Result>(_ body: () throws(StoreError) -> Result) throws(TransferFailure) -> Result {
     try writing(try body())
 }

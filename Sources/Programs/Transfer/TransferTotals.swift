@@ -40,7 +40,6 @@ package struct TransferTotals: Encodable, Equatable, Sendable {
     /// The number of objects seen, without directories.
     package var objects: Int { files + symbolicLinks + hardLinks + specialFiles + present + failed }
 
-    /// Adds the result of comparing the copies with their source.
     package mutating func add(compared: TransferTotals) {
         verified = compared.files
         different = compared.different

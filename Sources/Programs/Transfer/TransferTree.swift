@@ -29,9 +29,7 @@ package protocol TransferTree: Sendable {
     /// Returns the names of all extended attributes, as listxattr(2). May throw `ENOTSUP`.
     func attributeNames(of item: Item) throws(StoreError) -> [[UInt8]]
     func attribute(_ name: [UInt8], of item: Item) throws(StoreError) -> [UInt8]
-    /// Opens a regular file for reading.
     func open(_ item: Item, _ workspace: Workspace) throws(StoreError) -> Content
-    /// Returns the length in bytes.
     func length(of content: Content) throws(StoreError) -> UInt64
     /// Returns the sealed length if the content goes past it, where reads fail. `.max` for any other content.
     func authenticLength(of content: Content) -> UInt64

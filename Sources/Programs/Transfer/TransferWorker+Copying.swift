@@ -89,7 +89,6 @@ extension TransferWorker {
         try keep(object.status, of: object.item, on: made)
     }
 
-    /// The state of an existing object.
     private enum Standing {
         case complete
         /// An earlier transfer has left it incomplete, or the options allow it.
@@ -182,7 +181,6 @@ extension TransferWorker {
         }
     }
 
-    /// Makes a symbolic link or special file.
     private func make(_ object: Object, as name: [UInt8]) throws(TransferFailure) -> Destination.Item {
         let new: NewObject =
             object.kind == S_IFLNK

@@ -67,7 +67,6 @@ package struct ControlEvent: Codable, Equatable, Sendable {
         self.mountpoint = mountpoint
     }
 
-    /// True for `unmounted`.
     package var isEnd: Bool { event == "unmounted" }
 
     /// Makes the first line of every stream: the state at the time of the request.

@@ -5,7 +5,6 @@ package import Locking
 /// A mount's state. `vaultfs status --json` documents the names of the fields. Fields added later must be optional,
 /// because the daemon may be of an older version.
 package struct MountStatus: Codable, Equatable, Sendable {
-    /// The daemon's version.
     package let version: String
     package let pid: Int32
     /// The vault directory, or the source of a view. Invalid UTF-8 is repaired.
@@ -28,9 +27,7 @@ package struct MountStatus: Codable, Equatable, Sendable {
 
     /// The lock's state and settings (ControlSocket.md, status).
     package var lock: LockStatus?
-    /// The protection of the memory with keys and cache.
     package var memory: MemoryProtection?
-    /// The file system's counters.
     package var statistics: Statistics?
     /// Counters of the kernel's requests.
     package var requests: RequestStatistics?

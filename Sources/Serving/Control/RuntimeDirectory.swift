@@ -84,7 +84,6 @@ package final class RuntimeDirectory: Sendable {
         if self.inode(of: name) == inode { descriptor.removeQuietly(name) }
     }
 
-    /// The names of all sockets in the directory.
     package func socketNames() -> [Component] {
         guard let listed = try? descriptor.openedForReading() else { return [] }
         var reader = DirectoryReader(listed)

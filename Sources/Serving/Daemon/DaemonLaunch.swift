@@ -25,7 +25,6 @@ package enum DaemonLaunch {
         let secretSize: Int
     }
 
-    /// The daemon's answer.
     private enum Outcome: Codable {
         /// Has warnings for the user, a line each.
         case ready(warnings: [String])

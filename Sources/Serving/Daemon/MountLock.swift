@@ -58,7 +58,6 @@ final class MountLock: Sendable {
         }
     }
 
-    /// Answers `lock`.
     func lock(forgetsKeys: Bool, reply: @escaping @Sendable (ControlResponse) -> Void) {
         let isDone = controller.lock(.command, forgetsKeys: forgetsKeys) { receipt, already in
             reply(.locked(receipt: receipt, already: already))
@@ -66,7 +65,6 @@ final class MountLock: Sendable {
         if !isDone { reply(.error(ControlFailure(.failed, LockController.stopped))) }
     }
 
-    /// Answers `unlock`.
     func unlock(_ secret: ClientSecret?, reply: @escaping @Sendable (ControlResponse) -> Void) {
         var source: LockController.SecretSource?
         do throws(ControlFailure) {
@@ -88,7 +86,6 @@ final class MountLock: Sendable {
 }
 
 extension UnlockRefusal {
-    /// The refusal as the control socket's failure.
     fileprivate var failure: ControlFailure {
         switch self {
         case .lockFile(let files, let reason): ControlFailure(.lockFileExists, reason, lockFiles: files)

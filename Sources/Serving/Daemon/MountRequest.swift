@@ -130,6 +130,5 @@ extension OpenedSource {
 package protocol SecretPrefetching: Sendable {
     /// Requests a fetch, or another one after the running fetch. Does not wait.
     func start(_ receiver: @escaping @Sendable (ClientSecret) -> Void)
-    /// Ends the running fetch.
     func stop()
 }

@@ -21,7 +21,6 @@ package struct MountTable: Sendable {
         package var isReadOnly: Bool { options.contains("ro") }
         /// The user whose daemon serves a FUSE mount.
         package var userID: UInt32? { number("user_id=") }
-        /// The daemon's group.
         package var groupID: UInt32? { number("group_id=") }
 
         private func number(_ prefix: String) -> UInt32? {

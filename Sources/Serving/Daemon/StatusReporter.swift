@@ -113,6 +113,5 @@ final class MountAnnouncer: Sendable {
         control.withLock { $0 }?.broadcast(ControlEvent(event, mountpoint: mountpoint))
     }
 
-    /// Sends the last event.
     func announceEnd() { control.withLock { $0 }?.broadcast(ControlEvent(isMounted: false, mountpoint: mountpoint)) }
 }

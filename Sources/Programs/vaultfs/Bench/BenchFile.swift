@@ -22,7 +22,6 @@ final class BenchFile: Sendable {
         self.path = isTemporary ? path.appending(name) : path
     }
 
-    /// Removes a temporary file.
     func remove() {
         guard isTemporary, !isRemoved.exchange(true, ordering: .relaxed) else { return }
         _ = path.withPlatformString { unlink($0) }

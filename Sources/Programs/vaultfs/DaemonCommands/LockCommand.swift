@@ -75,7 +75,6 @@ struct LockCommand: ParsableCommand {
     }
 }
 
-/// A receipt for people.
 extension LockReceipt {
     /// The unpurged data, or nil if everything was purged.
     var left: String? {
@@ -83,7 +82,6 @@ extension LockReceipt {
         return names.isEmpty ? complete ? nil : "the receipt does not say what" : names
     }
 
-    /// The receipt's labels with their values.
     var lines: [(label: String, text: String)] {
         let purged = [
             inodes.map { "\($0) inodes" }, names.map { $0.isEmpty ? "" : "names (\(Console.shown($0)))" },

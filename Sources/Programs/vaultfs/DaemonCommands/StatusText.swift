@@ -99,7 +99,6 @@ enum StatusText {
         "served": "requests served",
     ]
 
-    /// Prints a line for each field of a structure.
     private static func printFields(_ value: Any?, without hidden: Set<String> = []) {
         guard let value else { return }
         for (name, text) in FieldText.fields(of: value, without: hidden) {

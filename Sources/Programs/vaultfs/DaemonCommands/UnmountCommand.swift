@@ -178,6 +178,5 @@ struct UnmountCommand: ParsableCommand {
     private static let nextMount =
         "the next mount puts in place what vaultfs.log has, and 'vaultfs verify' names what is lost"
 
-    /// The time in which a killed process should end.
     private static let dyingTime: Duration = .seconds(5)
 }

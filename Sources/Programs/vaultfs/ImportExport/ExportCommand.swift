@@ -95,7 +95,6 @@ struct ExportCommand: ParsableCommand {
         if let formatName { try runView(formatName) } else { try runVault() }
     }
 
-    /// Decrypts a vault, or the object at a path in it.
     func runVault() throws {
         ProcessSetup.raiseLimits()
         let (directory, path) = try source.openVault()

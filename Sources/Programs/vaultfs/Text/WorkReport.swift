@@ -63,7 +63,6 @@ final class WorkReport: Sendable {
         keep(path, message, ranges.map { .init(offset: $0.lowerBound, count: UInt64($0.count)) }, in: \.damage)
     }
 
-    /// Prints a line on stderr.
     private func print(_ path: [UInt8], _ text: String) {
         state.withLock { state in
             state.progress.clear()
@@ -71,7 +70,6 @@ final class WorkReport: Sendable {
         }
     }
 
-    /// Keeps a problem for the summary.
     func keep(_ path: [UInt8], _ message: String) { keep(path, message, nil, in: \.problems) }
 
     private func keep(

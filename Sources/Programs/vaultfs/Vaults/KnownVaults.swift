@@ -28,7 +28,6 @@ struct KnownVaults: Codable, Equatable {
     private(set) var version = currentVersion
     private(set) var vaults: [KnownVault] = []
 
-    /// Returns the vault with this label.
     subscript(label: String) -> KnownVault? { vaults.first { $0.label == label } }
 
     /// Adds a vault, or changes the one at this path.
@@ -68,7 +67,6 @@ struct KnownVaults: Codable, Equatable {
         return same.first { vaults[$0].path == path } ?? same.first { !isThere(vaults[$0]) }
     }
 
-    /// Returns the failure for a label of another vault.
     static func taken(_ label: String, by other: KnownVault) -> CommandFailure {
         CommandFailure(
             .usage, "the label '\(shown(label.utf8))' is that of \(shown(other.path.utf8)): choose another one")

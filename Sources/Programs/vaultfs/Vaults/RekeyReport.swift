@@ -39,7 +39,6 @@ final class RekeyReport {
         if !slots.isEmpty { Console.report("slot \(kept.id) stays: \(SlotReport(kept).text)") }
     }
 
-    /// Prints the summary.
     func finish(_ outcome: RekeyOutcome, epoch: UInt8) throws(CommandFailure) {
         work.clear()
         let totals = outcome.totals
@@ -72,7 +71,6 @@ final class RekeyReport {
         return "Rekeyed \(amount): \(end)." + elsewhere + slots + copies
     }
 
-    /// Returns the command's failure after an unfinished rekey.
     func failure(_ outcome: RekeyOutcome) -> CommandFailure {
         guard outcome.totals.problems > 0 else {
             return CommandFailure(.failure, "\(vault.shown): something is still under the old key: run it again")

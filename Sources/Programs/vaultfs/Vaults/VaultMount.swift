@@ -10,7 +10,6 @@ internal import VaultFileSystem
 internal import VaultFormat
 internal import VaultStore
 
-/// A vault to mount.
 struct VaultMount: Codable, Sendable {
     /// The id of the opened slot.
     let slot: Int
@@ -21,7 +20,6 @@ struct VaultMount: Codable, Sendable {
     /// The program that prefetches the vault's secret (`--prewarm`).
     let provider: KeyProvider?
 
-    /// Opens the vault.
     func open(
         _ request: MountRequest, masterKey: SecretBytes, logger: Logger, report: @escaping @Sendable (String) -> Void
     ) throws -> OpenedVault {
@@ -81,7 +79,6 @@ struct VaultMount: Codable, Sendable {
     }
 }
 
-/// An opened vault.
 struct OpenedVault: OpenedSource {
     let vault: VaultFileSystem
     let store: Store

@@ -41,7 +41,6 @@ final class VaultSession {
     /// Called by any thread. Returns true if the slot's time is over, unless the slot was renewed.
     var hasEnded: @Sendable () -> Bool { { [lease = vault.lease] in lease.isOver && lease.hasEnded() } }
 
-    /// Opens the vault's files.
     func open(readsCutFiles: Bool = false) throws -> FileSystemTree<VaultFileSystem> {
         do {
             if !isReadOnly { try directory.claim() }

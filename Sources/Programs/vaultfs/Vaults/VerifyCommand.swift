@@ -97,14 +97,12 @@ struct VerifyCommand: ParsableCommand {
         return (locked, masterKey, verifier)
     }
 
-    /// Returns the reason for unsealed files.
     private static func unsealedReason(_ directory: VaultDirectory, _ verifier: Verifier) -> String {
         if verifier.isInUse { return " that the mount has not sealed yet" }
         return directory.wasLeftUncleanHere
             ? ", as after a kill, a power cut or on a full disk" : ", as in a copy of a mounted vault"
     }
 
-    /// Returns the command's failure, or nil if nothing is wrong.
     private func outcome(_ left: VerifierTotals, _ report: VerifyReport) -> CommandFailure? {
         if left.damage > 0 {
             let findings = AmountText.counted(left.damage, "finding")

@@ -101,7 +101,6 @@ struct ViewInfoReport: Encodable {
         commands = labeled.map(\.command)
     }
 
-    /// Prints the line for a list of files.
     func printLine() {
         let ids = keys.isEmpty ? "" : ", key \(keys.joined(separator: ", "))"
         Swift.print("\(path.withoutControlCharacters): \(explanation)\(ids)")

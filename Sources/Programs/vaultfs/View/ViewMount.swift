@@ -10,7 +10,6 @@ internal import VaultCrypto
 internal import ViewFileSystem
 internal import ViewFormats
 
-/// A view to mount.
 struct ViewMount: Codable, Sendable {
     let arguments: ViewArguments
     let cacheSize: Int
@@ -46,12 +45,10 @@ struct ViewMount: Codable, Sendable {
     }
 }
 
-/// An opened view.
 struct OpenedView: OpenedSource {
     let view: ViewFileSystem
     let arguments: ViewArguments
     let secrets: ViewSecrets
-    /// The name of its format.
     let format: String
     let warnings: [String]
 

@@ -115,10 +115,8 @@ struct ViewOptions: ParsableArguments {
         ("--strip", [.cbcChunks, .cbc, .openssl], { $0.strip != nil }),
     ]
 
-    /// The names of the given options.
     var given: [String] { Self.rows.filter { $0.isGiven(self) }.map(\.name) }
 
-    /// Checks that the format has the given options.
     func validate(for format: ViewFormatName) throws {
         for option in Self.rows where option.isGiven(self) && !option.formats.contains(format) {
             throw ValidationError("\(option.name) is not for \(format.rawValue)")
