@@ -249,15 +249,15 @@ def copy_all(folder, chosen):
 def copy_chosen(place):
     """Copies what is chosen: a file or directory whose path begins with this."""
     def is_copied():
-        # After a dialog, the window may get no keys for some seconds.
+        # After a dialog, the window may get no keys for a moment.
         key("ctrl+c")
         return f"file://{place}" in (look(on_screen, copied=True) or "")
     until("the files to be copied", is_copied)
 
 
 def choose_folder(name):
-    """Chooses a folder of the home directory in the file manager. A pattern without ? would also match longer names."""
-    go(HOME)
+    """Chooses a folder in the file manager, which must be new: the field for a path keeps the keys that follow. A
+    pattern without ? would also match longer names."""
     key("ctrl+s")
     wait_for_window("Select by Pattern")
     type_text(f"{name[:-1]}?")
