@@ -45,6 +45,7 @@ package enum EntryName {
     private static let associatedData: [[UInt8]] = [Array("name".utf8)]
     private static let tagSize = 16
     private static let paddingUnit = 16
+    /// Size of a SHA-256 digest, in bytes.
     private static let digestSize = 32
     /// The largest blob, in bytes, whose base64url fits an entry of 255 bytes.
     private static let maximumShortBlob = 191

@@ -63,7 +63,6 @@ package struct VaultConfiguration: Sendable, Equatable {
     /// The key epochs that the vault's objects can have.
     package var epochs: KeyEpochs { epoch?.epochs ?? .first }
 
-    /// True during an unfinished rekey.
     package var isRekeying: Bool { epoch?.previous != nil }
 
     /// Returns the previous epoch's master key during an unfinished rekey. Throws `doesNotAuthenticate`.
@@ -433,8 +432,8 @@ package struct ConfigurationChange: Sendable {
     }
 }
 
-/// Changes of slots and of the key epoch. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Making a slot takes as long as its
-/// key derivation.
+/// Changes of slots and of the key epoch. `created` is a time `YYYY-MM-DDThh:mm:ssZ`. Making a slot takes as long as
+/// its key derivation.
 extension VaultConfiguration {
     package func slot(_ id: Int) -> KeySlot? { slots.first { $0.id == id } }
 

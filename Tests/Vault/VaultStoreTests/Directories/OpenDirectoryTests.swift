@@ -57,6 +57,21 @@ import VaultFormat
         #expect(try root.conflictName(of: Component(ascii(copies[1]))) == names[1])
     }
 
+    @Test("Store-17: a directory that the store does not remove keeps its name and its record")
+    func refusedRemoval() throws {
+        let before = try make("d").keys.identity
+        let isRefused = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .remove && !call.path.hasSuffix("/vaultfs.dir") ? EBUSY : 0
+        }
+        CallWatcher.watch(fixture.path, isRefused) {
+            #expect(throws: StoreError.system(.resourceBusy)) { try root.removeDirectory(root.encode(ascii("d"))) }
+        }
+        #expect(try entries() == [entry(ascii("d"))])
+        #expect(try open(ascii("d")).keys.identity == before)
+        try root.removeDirectory(root.encode(ascii("d")))
+        #expect(try entries().isEmpty)
+    }
+
     @Test("an empty directory is replaced on a store that has EPERM for one that is not empty, as sshfs")
     func replacementWithoutAnError() throws {
         let (old, new) = (try make("old"), try make("new"))
