@@ -76,7 +76,7 @@ struct ProtectRequest: Equatable {
             return
         }
         let mayBeClass = named != nil || arguments.count > 1 && first.components.count == 1 && first.isRelative
-        if mayBeClass && !Self.exists(first) {
+        if mayBeClass && Mountpoint.isMissing(first) {
             let classes = ProtectionClass.allCases.map(\.name).joined(separator: ", ")
             throw CommandFailure(
                 .usage,
@@ -85,14 +85,6 @@ struct ProtectRequest: Equatable {
                     : "'\(first.shown)' is neither a protection class (\(classes)) nor a file")
         }
         (newClass, paths) = (nil, arguments)
-    }
-
-    /// Returns true if lstat(2) finds the path, or fails for another reason.
-    private static func exists(_ path: FilePath) -> Bool {
-        path.withPlatformString { path in
-            var status = stat()
-            return lstat(path, &status) == 0 || currentErrno() != .noSuchFileOrDirectory
-        }
     }
 }
 

@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 internal import VaultStore
@@ -28,8 +27,7 @@ extension PathArgument {
         }
         let colons = bytes.indices.reversed().filter { $0 > 0 && bytes[$0] == UInt8(ascii: ":") }
         for end in [bytes.count] + colons {
-            let vault = FilePath(bytes: Array(bytes[..<end])).appending(entry: VaultDirectory.configurationEntry)
-            guard vault.withPlatformString({ access($0, F_OK) }) == 0 else { continue }
+            guard GivenVault.isOne(FilePath(bytes: Array(bytes[..<end]))) else { continue }
             return (try directory(before: end), try components(bytes.dropFirst(end + 1)))
         }
         try checkNotBelowVault()
