@@ -156,12 +156,6 @@ final class Daemon: Sendable {
         }
     }
 
-    private func endWhenIdle() {
-        do throws(StoreError) { try idleUnmount?.start() } catch {
-            logger.warning("it stays mounted when it is idle: cannot start a thread: \(error.errno)")
-        }
-    }
-
     private static func handleSignals(_ lock: MountLock, _ session: FuseSession) throws(MountError) {
         do throws(MountError) {
             try Signals.onArrival(of: Signals.ending + Signals.locking) { number in
@@ -194,7 +188,9 @@ final class Daemon: Sendable {
                     startControl()
                     let warning = setReadAhead()
                     if let warning { logger.warning("\(warning)") }
-                    endWhenIdle()
+                    do throws(StoreError) { try idleUnmount?.start() } catch {
+                        logger.warning("it stays mounted when it is idle: cannot start a thread: \(error.errno)")
+                    }
                     logger.info("mounted \(request.source.shown) at \(request.mountpoint.shown)")
                     whenReady(opened.warnings + opened.problemsAtStart + [warning].compactMap(\.self))
                 },

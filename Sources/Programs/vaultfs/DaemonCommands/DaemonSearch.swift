@@ -165,10 +165,6 @@ enum DaemonSearch {
         }.flatMap { $0 }
     }
 
-    static func statuses(_ directories: [Candidate] = ownDirectories()) -> [MountStatus] {
-        ask(directories) { try? $0.connect().status() }
-    }
-
     /// Returns this user's only mount.
     /// - Throws: codes `mountpoint` if there is none, `usage` if there are several, `failure` if no daemon answers.
     static func onlyMount() throws(CommandFailure) -> (mountpoint: String, socket: DaemonSocket, client: ControlClient)

@@ -21,7 +21,8 @@ enum VaultUse {
     private static func user(_ owner: LockOwner) -> User {
         guard owner.host == nil else { return User(owner: owner, status: nil) }
         let directories = (try? MountTable.read()).map(DaemonSearch.directories) ?? DaemonSearch.ownDirectories()
-        return User(owner: owner, status: DaemonSearch.statuses(directories).first { $0.pid == owner.processID })
+        let statuses = DaemonSearch.ask(directories) { try? $0.connect().status() }
+        return User(owner: owner, status: statuses.first { $0.pid == owner.processID })
     }
 
     /// Refuses if a running daemon or another machine has the vault, by any path. Allows a daemon of this machine that

@@ -79,15 +79,6 @@ final class VerifyReport {
         if !finding.kind.isNote && finding.remedy != nil { remediable += 1 }
     }
 
-    private func printUnsealed() {
-        guard let (count, first) = unsealed else { return }
-        unsealed = nil
-        print(
-            count == 1
-                ? Self.line(first)
-                : "unsealed: \(count) files\(unsealedReason): their lengths cannot be checked (--verbose lists them)")
-    }
-
     func showProgress(_ totals: VerifierTotals) { progress.show { Self.parts(totals, seconds: $0) } }
 
     /// Returns `120 files`, `0 damaged`, `9.0 GiB`, `1.2 GiB/s`.
@@ -140,7 +131,11 @@ final class VerifyReport {
             print("  \"\(name)\" : \(encoded(totals)),")
             return
         }
-        printUnsealed()
+        if let (count, first) = unsealed {
+            let reason = "\(unsealedReason): their lengths cannot be checked (--verbose lists them)"
+            print(count == 1 ? Self.line(first) : "unsealed: \(count) files\(reason)")
+        }
+        unsealed = nil
         let objects = [
             AmountText.counted(totals.directories, "directory", "directories"),
             AmountText.counted(totals.files, "file"),
