@@ -7,7 +7,7 @@ struct LogArea: Sendable {
     /// Bytes prepared at once, then fewer if the store lacks the space.
     private static let steps: [UInt64] = [1 << 20, 1 << 17, 0]
 
-    private(set) var header: LogHeader
+    var header: LogHeader
     /// Number of the next entry.
     private(set) var sequence: UInt64 = 1
     /// Offset of the next entry.
@@ -39,14 +39,20 @@ struct LogArea: Sendable {
 
     private func undoSpace(_ growths: UInt64) -> UInt64 { min(growths, 4) * undoSize }
 
-    /// The offset of the next entry. Nil if it has no room beside the kept space.
+    /// The offset of the next entry, which is the beginning if it does not fit before the log's end. Nil if it has no
+    /// room beside the kept space.
     /// - Parameters:
     ///   - undoes: true if the entry takes a growth back, so that it may use the kept space.
     ///   - divisor: the entry may use one of so many parts of the log.
-    func position(of entry: LogEntry, undoes: Bool, dividedBy divisor: UInt64) -> LogHeader.Position? {
-        let position = header.position(ofSpace: entry.space, after: offset)
-        let isFree = hasRoom(for: position.skipped + entry.space, growths: undoes ? 0 : growths, dividedBy: divisor)
-        return isFree ? position : nil
+    func position(of entry: LogEntry, undoes: Bool, dividedBy divisor: UInt64) -> UInt64? {
+        let position = offset + entry.space > header.logSize ? LogHeader.areaSize : offset
+        let space = space(of: entry, at: position)
+        return hasRoom(for: space, growths: undoes ? 0 : growths, dividedBy: divisor) ? position : nil
+    }
+
+    /// Bytes of an entry at this position, with those skipped at the end of the log.
+    private func space(of entry: LogEntry, at position: UInt64) -> UInt64 {
+        entry.space + (position < offset ? header.logSize - offset : 0)
     }
 
     /// True if so many bytes leave the kept space, also if the log begins anew between two of the kept entries.
@@ -55,19 +61,11 @@ struct LogArea: Sendable {
         return used + space + kept <= (header.logSize - LogHeader.areaSize) / divisor
     }
 
-    /// Allocates the store's space for an entry at this position, and for those that take growths back.
-    /// - Throws: `ENOSPC`; other errors after which the log cannot be used.
-    mutating func prepare(
-        _ log: Descriptor, for entry: LogEntry, at position: LogHeader.Position, undoes: Bool
-    ) throws(StoreError) {
-        try prepare(log, upTo: position.offset + entry.space + (undoes ? 0 : undoSpace))
-    }
-
     /// Counts an entry written at this position.
-    mutating func append(_ entry: LogEntry, at position: LogHeader.Position) {
+    mutating func append(_ entry: LogEntry, at position: UInt64) {
         sequence += 1
-        offset = position.offset + entry.space
-        used += position.skipped + entry.space
+        used += space(of: entry, at: position)
+        offset = position + entry.space
     }
 
     /// Keeps space to take another growth back. Returns false if there is no room.
@@ -81,8 +79,9 @@ struct LogArea: Sendable {
 
     mutating func endGrowth() { growths -= 1 }
 
-    /// Writes zeros to the log up to `wanted` and somewhat further. They overwrite no entry.
-    private mutating func prepare(_ log: Descriptor, upTo wanted: UInt64) throws(StoreError) {
+    /// Allocates the store's space: writes zeros to the log, after the entries, up to `wanted` and somewhat further.
+    /// - Throws: `ENOSPC`; other errors after which the log cannot be used.
+    mutating func prepare(_ log: Descriptor, upTo wanted: UInt64) throws(StoreError) {
         let end = min(header.logSize, wanted)
         guard end > prepared else { return }
         let start = max(prepared, LogHeader.areaSize)
@@ -105,9 +104,6 @@ struct LogArea: Sendable {
 
     // MARK: Beginning anew
 
-    /// Begins with the header of a log without entries.
-    mutating func begin(_ header: LogHeader) { self.header = header }
-
     /// Returns the header with which the log begins after its present entries, all put in place by a checkpoint.
     /// - Parameter salt: of later entries. Nil for the present one.
     func header(afterEntriesWith salt: UInt64?) -> LogHeader {
@@ -126,18 +122,13 @@ struct LogArea: Sendable {
         if used == 0 { offset = LogHeader.areaSize }
     }
 
-    /// Goes on in a new log.
-    /// - Parameters:
-    ///   - header: its header, whose first entry is the next one of this log.
-    ///   - count: of its entries.
-    ///   - end: of the last entry.
-    ///   - prepared: bytes of the file.
-    mutating func renew(_ header: LogHeader, count: Int, end: UInt64, prepared: UInt64) {
+    /// Goes on in a new log with these entries and no further byte.
+    /// - Parameter header: its header, whose first entry is the next one of this log.
+    mutating func renew(_ header: LogHeader, _ entries: [LoggedEntry]) {
         self.header = header
-        sequence = header.startSequence + UInt64(count)
-        offset = end
-        used = end - LogHeader.areaSize
-        self.prepared = prepared
+        sequence = header.startSequence + UInt64(entries.count)
+        (offset, prepared) = (entries.end, entries.end)
+        used = entries.end - LogHeader.areaSize
     }
 
     /// Gives the space beyond `size` back to the store, if the log is without entries.

@@ -71,16 +71,11 @@ struct LogBacklog {
     }
 
     /// Takes over the entries of a new log. Files without any are dropped.
-    /// - Parameter lastSequences: the last entry of each file.
-    mutating func replace(by entries: [LoggedEntry], _ lastSequences: [UInt64: UInt64]) {
+    mutating func replace(by entries: [LoggedEntry]) {
         self.entries = entries
-        for fileID in targets.keys {
-            if let last = lastSequences[fileID] {
-                targets[fileID]?.lastSequence = last
-            } else {
-                targets[fileID] = nil
-            }
-        }
+        let fileIDs = Set(entries.map(\.entry.fileID))
+        targets = targets.filter { fileIDs.contains($0.key) }
+        for entry in entries.map(\.entry) { targets[entry.fileID]?.lastSequence = entry.sequence }
     }
 
     // MARK: Checkpoints

@@ -31,17 +31,12 @@ struct LogWriter: ~Copyable {
         area = LogArea(size: size, layout)
     }
 
-    /// Makes the log's file if there is none, durably.
-    mutating func makeFile() throws(StoreError) {
-        if phase.log == nil { _ = try RedoLog.openToWrite(root, size: area.header.logSize) }
-    }
-
     /// Opens the log's file, made if there is none, with a new salt in its header.
     mutating func open() throws(StoreError) -> RedoLog.OpenLog {
         if let log = phase.log { return log }
         let (descriptor, found) = try RedoLog.openToWrite(root, size: area.header.logSize)
         let header = try RedoLog.newHeader(size: max(found.logSize, LogHeader.smallestSize(layout)))
-        area.begin(header)
+        area.header = header
         try write(header, to: descriptor)
         // Sync it, because a log with entries but without their header would be damage.
         try descriptor.synchronize(dataOnly: true)
@@ -65,21 +60,21 @@ struct LogWriter: ~Copyable {
         guard !phase.needsSalt, backlog.hasRoom(for: given.fileID, of: file, dividedBy: divisor),
             let position = area.position(of: given, undoes: undoes, dividedBy: divisor)
         else { return false }
-        try area.prepare(log.descriptor, for: given, at: position, undoes: undoes)
+        try area.prepare(log.descriptor, upTo: position + given.space + (undoes ? 0 : area.undoSpace))
         var entry = given
         entry.sequence = area.sequence
         entry.durable = min(durable, area.lastSequence)
         // Do not use the coarse clock, which may be older than the file's last time from the kernel.
         entry.time = UInt64(clamping: nanoseconds(of: CLOCK_REALTIME))
         do throws(StoreError) {
-            try write(entry, in: buffer, to: log.descriptor, at: position.offset, salt: area.header.salt)
+            try write(entry, in: buffer, to: log.descriptor, at: position, salt: area.header.salt)
         } catch {
             // The log now ends with a part of an entry. The next one is written over it.
             if error.isNoSpace { phase.tearEntry() }
             throw error
         }
         area.append(entry, at: position)
-        let logged = LoggedEntry(entry: entry, offset: position.offset)
+        let logged = LoggedEntry(entry: entry, offset: position)
         backlog.append(logged, of: file, writer)
         unsynced.append(
             entry, UnsafeRawBufferPointer(buffer.slice(LogEntry.headSize..<(LogEntry.headSize + entry.bodySize))),
@@ -107,9 +102,11 @@ struct LogWriter: ~Copyable {
         try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
     }
 
-    /// Writes a header, and its copy.
+    /// Writes the 64 bytes of a header, with a new tag, and their copy.
     func write(_ header: LogHeader, to log: Descriptor) throws(StoreError) {
-        try header.write(to: log, keys: keys, cipher)
+        let bytes = Array(header.bytes[..<LogHeader.tagOffset]) + (try header.tag(keys: keys, cipher))
+        let gap = [UInt8](repeating: 0, count: LogHeader.copyOffset - LogHeader.size)
+        try log.write(bytes + gap + bytes, at: 0)
     }
 
     /// Keeps space for the entry that takes a growth back. Returns false if a checkpoint must come first.
@@ -166,15 +163,10 @@ struct LogWriter: ~Copyable {
     /// - Parameters:
     ///   - log: has the new log's name by now.
     ///   - entries: all that it has, in the order of their numbers.
-    ///   - lastSequences: of each file that has some.
-    ///   - prepared: bytes of the file.
-    mutating func renew(
-        _ log: RedoLog.OpenLog, _ header: LogHeader, _ entries: [LoggedEntry], _ lastSequences: [UInt64: UInt64],
-        prepared: UInt64
-    ) {
+    mutating func renew(_ log: RedoLog.OpenLog, _ area: LogArea, _ entries: [LoggedEntry]) {
         phase.renew(log)
-        area.renew(header, count: entries.count, end: entries.end, prepared: prepared)
-        backlog.replace(by: entries, lastSequences)
+        self.area = area
+        backlog.replace(by: entries)
         // The new log is synced. If its name cannot be made durable, the next one is made from it.
         unsynced.forget()
     }

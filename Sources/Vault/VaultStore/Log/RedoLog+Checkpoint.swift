@@ -69,7 +69,7 @@ struct UnplacedFiles {
 /// Checkpoints: they put the log's entries in place and free their space (FileFormat: Log-6).
 extension RedoLog {
     /// Maximum number of new logs in one checkpoint, and of checkpoints for one entry while some file's entries stay.
-    private static let mostRenewals = 3
+    static let mostRenewals = 3
 
     /// Puts every entry in place, durably, and frees its space. Needs no key of a file, because it copies records as
     /// they are. Takes no lock that the caller may hold for a file.
@@ -105,19 +105,6 @@ extension RedoLog {
         case .due, .fullLog, .change, .holes, .fsync, .sync, .seals: break
         }
         return unplaced
-    }
-
-    /// Makes a checkpoint, because an entry has no room.
-    /// - Parameters:
-    ///   - fileID: of the entry.
-    ///   - tries: number of checkpoints for this entry that have left others in the log.
-    ///   - lack: the store's error, if the log cannot become longer.
-    /// - Throws: the store's error; after some tries, that of a file whose entries take the room.
-    func makeRoom(for fileID: UInt64, _ tries: inout Int, lack: StoreError? = nil) throws(StoreError) {
-        let unplaced = try placeFiles(.fullLog)
-        guard let first = unplaced.first else { return }
-        tries += 1
-        if tries == Self.mostRenewals { throw lack ?? unplaced.errors[fileID] ?? first }
     }
 
     /// Puts everything in place once. Returns nil to be called again: with the log failed, if a new one must begin

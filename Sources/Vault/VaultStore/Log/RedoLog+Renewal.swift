@@ -59,9 +59,18 @@ extension RedoLog {
         let kept = writer.backlog.entries.filter { !isInPlace($0.entry) }
         let copied = try copy(kept, &reader, from: writer, to: log, header)
         let entries = copied.map(\.logged)
-        let prepared = try prepare(log, from: entries.end, min(writer.area.undoSpace, header.logSize - entries.end))
+        // Give the new log its full size, so that a cut is noticed, with space to take growths back if the disk has it.
+        try log.truncate(to: entries.end)
+        var area = writer.area
+        area.renew(header, entries)
+        do throws(StoreError) { try area.prepare(log, upTo: entries.end + area.undoSpace) } catch {
+            guard error.isNoSpace else { throw error }
+        }
         try log.synchronize(dataOnly: false)
-        try checkLost(copied, kept, &reader)
+        // The store may have come back meanwhile.
+        for (entry, former) in zip(copied, kept) where entry.isNewlyLost && isReadable(former, &reader) {
+            throw .system(.ioError)
+        }
         let isOldThere = hasItsName(old, size: writer.area.prepared)
         let new = OpenLog(descriptor: log, identity: FileIdentity(try log.status()))
         try giveName(temporary, keepsOld: !isOldThere || copied.contains { $0.isNewlyLost })
@@ -74,25 +83,13 @@ extension RedoLog {
         for (fileID, target) in writer.backlog.targets {
             target.file.relocate(files[fileID] ?? LoggedChanges(), to: log)
         }
-        writer.renew(new, header, entries, files.mapValues(\.lastSequence), prepared: prepared)
+        writer.renew(new, area, entries)
         do throws(StoreError) { try root.synchronize(dataOnly: false) } catch {
             _ = writer.fail(error)
             return losses
         }
         durable.store(writer.area.lastSequence, ordering: .releasing)
         return losses
-    }
-
-    /// Gives a new log its full size, so that a cut is noticed. Returns the size.
-    /// - Parameter kept: space to take growths back, if the disk has it.
-    private func prepare(_ log: Descriptor, from end: UInt64, _ kept: UInt64) throws(StoreError) -> UInt64 {
-        try log.truncate(to: end)
-        do throws(StoreError) { try log.write([UInt8](repeating: 0, count: Int(kept)), at: end) } catch {
-            guard error.isNoSpace else { throw error }
-            try log.truncate(to: end)
-            return end
-        }
-        return end + kept
     }
 
     private typealias Loss = (file: any LoggedFile, chunks: Range<UInt64>)
@@ -133,15 +130,6 @@ extension RedoLog {
 
     private func isReadable(_ logged: LoggedEntry, _ reader: inout LogReader) -> Bool {
         (try? reader.verify(logged.entry, at: logged.offset)) ?? false
-    }
-
-    /// Checks that the lost entries are still unreadable, because the store may have come back meanwhile.
-    private func checkLost(
-        _ copied: [CopiedEntry], _ old: [LoggedEntry], _ reader: inout LogReader
-    ) throws(StoreError) {
-        for (entry, former) in zip(copied, old) where entry.isNewlyLost {
-            if isReadable(former, &reader) { throw .system(.ioError) }
-        }
     }
 
     /// Gives the new log its name.

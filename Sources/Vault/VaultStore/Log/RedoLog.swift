@@ -35,7 +35,7 @@ package final class RedoLog: Sendable {
     /// True if rename(2) over the open log may fail.
     let refusesReplacingOpenFiles: Bool
     private let lastStatistics: Mutex<LogStatistics>
-    /// Number of checkpoints, by the reason's text.
+    /// Number of checkpoints, by reason.
     let checkpoints = Mutex<[String: UInt64]>([:])
 
     /// - Parameter size: the log's maximum size. An existing log keeps its own.
@@ -79,7 +79,7 @@ package final class RedoLog: Sendable {
             if reopenings.load(ordering: .relaxed) != seen { return .unreserved }
             let isAppended = try log.append(
                 entry, undoes: undoes, in: buffer, of: file, writer, durable: durableSequence, onAppend)
-            guard isAppended else { return .full }
+            guard isAppended else { return .full(nil) }
             schedule.addEntry(isHalfFull: log.area.isHalfFull || log.backlog.isLarge)
             return .done
         }
@@ -88,10 +88,9 @@ package final class RedoLog: Sendable {
     /// The result of an attempt to change the log.
     private enum Outcome {
         case done
-        /// A checkpoint must come first: the log is full, or has entries of another file with this id.
-        case full
-        /// The same, because the store has no space for more.
-        case fullDisk(StoreError)
+        /// A checkpoint must come first: the log is full, or has entries of another file with this id, or the store has
+        /// no space for more.
+        case full(StoreError?)
         /// A checkpoint is about to free space of the file.
         case closed
         /// A checkpoint may have freed the space that was reserved.
@@ -110,7 +109,8 @@ package final class RedoLog: Sendable {
     ///   - reserve: called before each attempt.
     ///   - attempt: changes the log. Also gets the value of `reopenings` before `reserve`.
     /// - Throws: `ENOSPC` with nothing changed; the error of `reserve`; the error for which a new log must begin,
-    ///   because the old one may have a part of an entry, or be unreadable there.
+    ///   because the old one may have a part of an entry, or be unreadable there; after some checkpoints for the entry,
+    ///   the error of a file whose entries take the room.
     private func change(
         for fileID: UInt64, _ reserve: () throws(StoreError) -> Void,
         _ attempt: (inout LogWriter, Int) throws(StoreError) -> Outcome
@@ -124,7 +124,7 @@ package final class RedoLog: Sendable {
                 if let fault = log.phase.fault { return .failed(fault) }
                 do throws(StoreError) { return try attempt(&log, seen) } catch {
                     // A checkpoint can free the space of the log's entries.
-                    if error.isNoSpace { return log.area.used > 0 ? .fullDisk(error) : .refused(error) }
+                    if error.isNoSpace { return log.area.used > 0 ? .full(error) : .refused(error) }
                     // Fail at once, because another entry must not get the number of one that may be there in part.
                     return log.fail(error) ? .broken(error) : .refused(error)
                 }
@@ -133,8 +133,11 @@ package final class RedoLog: Sendable {
             case .done: return
             case .unreserved: continue
             case .closed: writing.wait { $0.backlog.isClosed(fileID) ? nil : () }
-            case .full: try makeRoom(for: fileID, &tries)
-            case .fullDisk(let lack): try makeRoom(for: fileID, &tries, lack: lack)
+            case .full(let lack):
+                let unplaced = try placeFiles(.fullLog)
+                guard let first = unplaced.first else { continue }
+                tries += 1
+                if tries == Self.mostRenewals { throw lack ?? unplaced.errors[fileID] ?? first }
             case .refused(let error): throw error
             case .failed(let fault): guard schedule.awaitRenewal(after: renewals) else { throw fault }
             case .broken(let fault):
@@ -152,18 +155,19 @@ package final class RedoLog: Sendable {
     ) throws(StoreError) -> Result {
         try change(
             for: fileID, { () throws(StoreError) in },
-            { (log, _) throws(StoreError) in try log.beginGrowth() ? .done : .full })
+            { (log, _) throws(StoreError) in try log.beginGrowth() ? .done : .full(nil) })
         defer { writing.access { $0.endGrowth() } }
         return try body()
     }
 
     /// Makes the log's file if there is none, durably.
-    func makeFile() throws(StoreError) { try writing.access { (log) throws(StoreError) in try log.makeFile() } }
+    func makeFile() throws(StoreError) {
+        try writing.access { (log) throws(StoreError) in
+            if log.phase.log == nil { _ = try Self.openToWrite(root, size: log.area.header.logSize) }
+        }
+    }
 
     // MARK: Status
-
-    /// Number of files with entries that are not in place.
-    var fileCount: Int { writing.access { $0.backlog.targets.count } }
 
     /// Bytes of entries not yet in place.
     package var usedSize: UInt64 { writing.access { $0.area.used } }

@@ -198,7 +198,7 @@ import VaultFormat
         let log = try Descriptor(at: vault.root, "vaultfs.log", flags: O_RDWR)
         var header = try #require(LogHeader(parsing: try log.read(at: 0, count: LogHeader.size)))
         (header.startSequence, header.startOffset) = (2, UInt64(4096 + size))
-        try header.write(to: log, keys: vault.keyRing.currentLogKeys, ChunkCipher())
+        try file.store.log.writing.access { try $0.write(header, to: log) }
         try vault.change {
             $0.removeLast($0.count - Int(vault.layout.backingSize(ofPlaintextLength: UInt64(3 * Self.c))))
         }
