@@ -109,32 +109,43 @@ struct RunReader {
         // Under the write lock no other writer is running, and `started` is the current value.
         let now = parts.changes.value
         if now != started || ChangeCounter.isChanging(now) { return false }
-        if try decryptAtOtherLength(chunk, into: piece, workspace) { return true }
+        if try decryptAsSealed(record, chunk: chunk, into: piece, workspace) { return true }
+        if try decryptAsStored(chunk, into: piece, workspace) { return true }
         throw .damaged("chunk \(chunk): its data is damaged")
     }
 
-    /// Decrypts the last chunk of a file whose backing file is longer than sealed. Its record is shorter than in the
-    /// longer layout. If a read-only store ends the file there (FileFormat, Store-3), it may be longer than in the
-    /// shorter one. Reading it overwrites the batch's first record, which does no harm because this one is the last.
-    private func decryptAtOtherLength(
+    /// Decrypts the last chunk of the sealed length in a longer file. Its record is shorter than in the longer layout.
+    private func decryptAsSealed(
+        _ record: UnsafeRawBufferPointer, chunk: UInt64, into piece: UnsafeMutableRawBufferPointer,
+        _ workspace: Workspace
+    ) throws(StoreError) -> Bool {
+        let authentic = parts.authenticLength
+        guard authentic < parts.length, authentic / UInt64(layout.chunkSize) == chunk else { return false }
+        let n = Int(authentic % UInt64(layout.chunkSize))
+        guard n > 0, n <= piece.count else { return false }
+        let sealed = record.slice(..<(n + ChunkLayout.recordOverhead))
+        // Reads end at the sealed length, so the rest is never returned.
+        piece.slice(n...).fill(with: 0)
+        if parts.isSparse.load(ordering: .acquiring), sealed.allSatisfy({ $0 == 0 }) {
+            piece.fill(with: 0)
+            return true
+        }
+        return try parts.decrypt(sealed, first: chunk, into: piece.slice(..<n), workspace.cipher) == 1
+    }
+
+    /// Decrypts the last chunk of a file that a read-only store ends at its sealed length (FileFormat, Store-3). Its
+    /// record may be the longer one of the backing size. Reading it overwrites the batch's first record, which does no
+    /// harm because this one is the batch's last.
+    private func decryptAsStored(
         _ chunk: UInt64, into piece: UnsafeMutableRawBufferPointer, _ workspace: Workspace
     ) throws(StoreError) -> Bool {
-        let (length, authentic) = (parts.length, parts.authenticLength)
-        let other = authentic < length ? authentic : parts.storedLength.load(ordering: .acquiring)
-        let size = layout.plaintextSize(ofChunk: chunk, length: other)
-        guard size > 0, size != piece.count else { return false }
-        let stored = workspace.edge.slice(..<size)
-        if try SparseMap(parts: parts).isHole(chunk, size: size, workspace) {
-            stored.fill(with: 0)
-        } else if try !decryptStored(chunk, into: stored, workspace) {
-            return false
+        let stored = parts.storedLength.load(ordering: .acquiring)
+        guard stored > parts.length, layout.partialChunk(of: parts.length) == chunk else { return false }
+        let whole = workspace.edge.slice(..<layout.plaintextSize(ofChunk: chunk, length: stored))
+        guard whole.count > piece.count, try decryptStored(chunk, into: whole, workspace) else { return false }
+        if piece.baseAddress != whole.baseAddress {
+            piece.copyMemory(from: UnsafeRawBufferPointer(whole.slice(..<piece.count)))
         }
-        let common = min(size, piece.count)
-        if piece.baseAddress != stored.baseAddress {
-            piece.copyMemory(from: UnsafeRawBufferPointer(stored.slice(..<common)))
-        }
-        // Reads end at the sealed length, so the rest is never returned.
-        piece.slice(common...).fill(with: 0)
         return true
     }
 
