@@ -16,14 +16,6 @@ package final class Descriptor: Sendable {
         self.init(owning: try retrying { path.withPlatformString { open($0, flags | O_CLOEXEC, mode) } })
     }
 
-    /// Makes a file in memory with this content, and its position at the start (memfd_create(2)).
-    /// - Parameter name: shown by the links of /proc/self/fd.
-    /// - Throws: `.system` with errno.
-    package convenience init(memoryFile name: String, _ bytes: [UInt8]) throws(StoreError) {
-        self.init(owning: try retrying { linux_memory_file(name) })
-        try write(bytes, at: 0)
-    }
-
     /// Opens the same inode again with other flags, even without a name: the links of /proc/self/fd do not depend on a
     /// path on disk.
     /// - Throws: `.system` with errno.

@@ -116,13 +116,13 @@ package struct ControlFailure: Error, Codable, Equatable, Sendable {
     package var code: Code { spelledCode.flatMap(Code.init) ?? .failed }
 }
 
-/// Encodes a message, such as an answer or an event, as a line, with its LF.
-package func jsonLine(_ message: some Encodable) -> [UInt8] {
+/// Encodes an answer or an event as a line, with its LF.
+func jsonLine(_ message: some Encodable) -> [UInt8] {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
     do {
         return Array(try encoder.encode(message)) + [UInt8(ascii: "\n")]
     } catch {
-        preconditionFailure("internal error: a message cannot be encoded: \(error)")
+        preconditionFailure("internal error: a control message cannot be encoded: \(error)")
     }
 }

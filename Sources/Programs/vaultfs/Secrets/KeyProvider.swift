@@ -1,6 +1,7 @@
 internal import CLinux
 internal import Control
 internal import Daemon
+internal import FoundationEssentials
 internal import LinuxSystem
 internal import Logging
 internal import SystemPackage
@@ -61,11 +62,15 @@ struct KeyProvider: Codable, Sendable {
         let slots = vault.slots.map {
             Request.Slot(id: $0.id, kind: $0.kind.rawValue, label: $0.label, expires: $0.expires)
         }
-        do throws(StoreError) {
-            return try Descriptor(
-                memoryFile: "vaultfs-request", jsonLine(Request(vault: vault.vault.hex, slots: slots)))
+        do {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+            let text = try Array(encoder.encode(Request(vault: vault.vault.hex, slots: slots))) + Array("\n".utf8)
+            let file = Descriptor(owning: try retrying { linux_memory_file("vaultfs-request") })
+            try text.withBytes { (bytes) throws(StoreError) in try file.write(bytes, at: 0) }
+            return file
         } catch {
-            throw CommandFailure(.failure, "cannot ask the \(option) command: \(error.reason)")
+            throw CommandFailure(.failure, "cannot ask the \(option) command: \(error)")
         }
     }
 }
