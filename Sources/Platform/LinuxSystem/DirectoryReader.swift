@@ -27,7 +27,7 @@ package struct DirectoryReader {
     private var buffer: [UInt8] = []
     private var position = 0
     /// The offset of the next entry, as of telldir(3).
-    package private(set) var offset: Int64 = 0
+    private var offset: Int64 = 0
     /// The type of the last entry, one of DT_*, as reported by the store.
     package private(set) var type = UInt8(DT_UNKNOWN)
     /// `position` and `offset` of the last entry, which is still in the buffer.

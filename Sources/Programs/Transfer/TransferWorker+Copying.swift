@@ -167,17 +167,29 @@ extension TransferWorker {
         let name = if let resumable { resumable } else { try writing(try TemporaryName.make()) }
         do throws(TransferFailure) {
             let made = try body(name)
-            try withExtendedLifetime(made) { () throws(TransferFailure) in
-                try writing(
-                    try destination.rename(name, to: object.name, in: directory, isReplacing: isReplacing))
+            let isPublished = try withExtendedLifetime(made) { () throws(TransferFailure) in
+                try writing(try rename(name, to: object.name, in: directory, isReplacing: isReplacing))
             }
-            return nil
-        } catch {
-            let isTaken = !isReplacing && error == .differs
-            let isUseless = if case .damaged = error { true } else { isTaken || error == .changed }
-            if resumable == nil || isUseless { try? destination.remove(name, in: directory) }
-            guard isTaken, let other = try existing(object) else { throw error }
+            if isPublished { return nil }
+            guard let other = try existing(object) else { throw .differs }
             return other
+        } catch {
+            let isUseless = if case .damaged = error { true } else { error == .changed }
+            if resumable == nil || isUseless { try? destination.remove(name, in: directory) }
+            throw error
+        }
+    }
+
+    /// Returns false, with the object removed, if another one has the name.
+    private func rename(
+        _ name: [UInt8], to newName: [UInt8], in directory: Destination.Item, isReplacing: Bool
+    ) throws(StoreError) -> Bool {
+        do throws(StoreError) {
+            try destination.rename(name, to: newName, in: directory, isReplacing: isReplacing)
+            return true
+        } catch .system(.fileExists) where !isReplacing {
+            try? destination.remove(name, in: directory)
+            return false
         }
     }
 

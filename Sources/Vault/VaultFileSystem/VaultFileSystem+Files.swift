@@ -97,7 +97,7 @@ extension VaultFileSystem {
             // O_NONBLOCK, because a fifo may have replaced the file.
             let descriptor = try Descriptor(at: directory, entry, flags: flags | O_NONBLOCK)
             guard FileIdentity(try store.status(of: descriptor)) == node.key else { throw .system(.staleNFSFileHandle) }
-            store.accessTimes.prepare(file: descriptor)
+            if flags & linux_O_PATH == 0 { store.accessTimes.prepare(file: descriptor) }
             return descriptor
         }
     }

@@ -238,7 +238,8 @@ extension VaultFileSystem: LockableFileSystem {
         if arrivedFiles > 0 { sealClosed() }
         store.keyRing.forget()
         store.lastName.forget()
-        for file in nodes.all.compactMap(\.openFile) {
+        // One by one, because an open that waits for the store keeps its node's lock.
+        for file in nodes.all.lazy.compactMap(\.openFile) {
             let isInUse = file.protectionClass == .unlessOpen && file.isBusy
             if everything || !file.protectionClass.outlivesLock && !isInUse { file.forgetKeys() }
         }

@@ -9,8 +9,8 @@ internal import VaultFormat
 internal import VaultStore
 
 extension VaultFileSystem {
-    /// Pauses, in microseconds, between the tries to rename or remove a directory with open files below it.
-    private static let closePauses: [useconds_t] = [0] + Array(repeating: 50_000, count: 20)
+    /// Timeout for the last closes of files below a directory to be renamed or removed.
+    private static let closeTimeout: Duration = .seconds(1)
 
     package func lookUp(_ name: [UInt8], in parent: NodeID) throws(StoreError) -> NodeEntry {
         let parentNode = try nodes.node(parent)
@@ -223,13 +223,17 @@ extension VaultFileSystem {
     /// for last closes, because the kernel notifies of them only after close(2) has returned. The caller holds no lock.
     private func sealAndRetry(of status: stat, _ change: () throws(StoreError) -> Void) throws(StoreError) {
         guard status.st_mode & S_IFMT == S_IFDIR, store.refusesReplacingOpenFiles else { return try change() }
-        for pause in Self.closePauses {
+        let deadline = ContinuousClock.now + Self.closeTimeout
+        // Some tries, because each one may make the directory vanish for a moment.
+        var pause: useconds_t = 0
+        repeat {
             do throws(StoreError) { return try change() } catch {
                 guard [.system(.permissionDenied), .system(.resourceBusy)].contains(error) else { throw error }
             }
             usleep(pause)
+            pause = 2 * pause + 50_000
             store.durability.sealer.sealAll()
-        }
+        } while ContinuousClock.now < deadline
         try change()
     }
 
@@ -377,9 +381,16 @@ extension VaultFileSystem {
     private func isDamaged(_ entry: Component, in directory: OpenDirectory) -> Bool {
         if EntryName.canBeEncrypted(entry.bytes) { return true }
         if EntryName.isShortened(entry.bytes) { return false }
-        // This needs all keys.
-        return gate.isUnlocked()
-            && HiddenName.isDamaged(entry, in: directory.descriptor, keys: directory.keys, store.keyRing)
+        // Judge an entry once, not at each listing, until its times show a rename or a change. This needs all keys.
+        guard gate.isUnlocked(), let status = try? directory.status(of: entry) else { return false }
+        let stamp = FileStamp(status)
+        if foreignEntries.withLock({ $0.contains(stamp) }) { return false }
+        if HiddenName.isDamaged(entry, in: directory.descriptor, keys: directory.keys, store.keyRing) { return true }
+        foreignEntries.withLock { known in
+            if known.count >= Self.mostForeignEntries { known = [] }
+            known.insert(stamp)
+        }
+        return false
     }
 
     /// Returns the name of a backing entry, or nil if it does not authenticate.

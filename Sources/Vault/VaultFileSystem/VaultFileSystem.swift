@@ -19,9 +19,12 @@ package final class VaultFileSystem: Sendable {
     let rootDirectory: OpenDirectory
     package let gate: LockGate
     let openDirectories = Mutex<[ObjectIdentifier: DirectoryHandle]>([:])
+    /// Entries that a listing has judged to be other programs', and how many are remembered.
+    let foreignEntries = Mutex<Set<FileStamp>>([])
+    static let mostForeignEntries = 10_000
     /// The stored paths of the conflict copies that programs have listed or opened, for `status`.
     private let conflictCopies = Mutex<Set<[UInt8]>>([])
-    private static let mostConflictCopies = 1000
+    private static let mostConflictCopies = 250
     let arrivals = Arrivals()
     /// Number of file handles, and of the writing ones. A grace ends when there are no writing ones.
     let fileHandles = Atomic<Int>(0)
@@ -239,8 +242,12 @@ extension VaultFileSystem: FileSystem {
             store.counters, cache: store.cache, nodes: nodes.count, isCompleting: store.completion?.isActive ?? false,
             log: store.isReadOnly ? nil : store.log.statistics)
         // A sync client may have removed some.
-        statistics.conflictCopies = conflictCopies.withLock({ $0 }).count { path in
-            (try? store.root.locate(path)).flatMap { try? $0.status(of: $1) } != nil
+        let absent = conflictCopies.withLock { $0 }.filter { path in
+            (try? store.root.locate(path)).flatMap { try? $0.status(of: $1) } == nil
+        }
+        statistics.conflictCopies = conflictCopies.withLock { known in
+            known.subtract(absent)
+            return known.count
         }
         return statistics
     }

@@ -28,6 +28,8 @@ package final class Verifier {
     package internal(set) var keys = VerifierKeys()
     /// The directories from the root to the one being checked.
     var stack: [VerifierFrame] = []
+    /// The identities of the directories in the stack.
+    private var secretsAbove: Set<[UInt8]> = []
     private var changes: FoundChanges?
     /// True if the log has entries of files that were sealed later.
     var hasOutdatedEntries = false
@@ -306,7 +308,7 @@ extension Verifier {
         var isRepeated = false
         confirmed(isThere: isThere) {
             keys = checkRecord(of: descriptor, isRoot: object == nil)
-            isRepeated = keys != nil && stack.contains { $0.keys?.identity == keys?.identity }
+            isRepeated = keys.map { secretsAbove.contains($0.identity) } ?? false
             guard isRepeated else {
                 if let keys { checkAttributes(of: descriptor, key: keys.attributeKey, nil) }
                 return
@@ -314,7 +316,12 @@ extension Verifier {
             // The copied record of the root is reported already, because of its flag.
             if keys?.identity != stack[0].keys?.identity { report(OpenDirectory.repeated, nil, "directory") }
         }
-        if isRepeated { stack.removeLast() } else { stack[stack.count - 1].keys = keys }
+        if isRepeated {
+            stack.removeLast()
+        } else {
+            stack[stack.count - 1].keys = keys
+            if let keys { secretsAbove.insert(keys.identity) }
+        }
     }
 
     /// Enters a directory found in the innermost one.

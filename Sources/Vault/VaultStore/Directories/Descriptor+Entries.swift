@@ -154,12 +154,13 @@ extension Descriptor {
     }
 
     /// Returns true if this directory has neither the entry of a sidecar nor a conflict copy of this entry.
+    /// - Parameter twins: `conflictTwins`, if the caller knows them.
     /// - Throws: `.system` with errno.
-    package func isSidecarOrphaned(_ sidecar: Component) throws(StoreError) -> Bool {
+    package func isSidecarOrphaned(_ sidecar: Component, twins: Set<Component>? = nil) throws(StoreError) -> Bool {
         guard let entry = EntryName.entry(ofSidecar: sidecar), try statusIfPresent(of: entry) == nil else {
             return false
         }
-        return try !conflictTwins().contains(entry)
+        return try !(twins ?? conflictTwins()).contains(entry)
     }
 
     /// Returns the entries, by spelling, with conflict copies in this directory.
@@ -194,7 +195,10 @@ extension Descriptor {
         _ entry: Component, _ body: (Descriptor) throws(StoreError) -> Void
     ) throws(StoreError) {
         let pin = try Descriptor(at: self, entry, flags: linux_O_PATH | O_DIRECTORY)
-        let closedMode = try pin.openToOwner()
+        // Whoever owns it: with sshfs, stat(2) may show another number for the owner.
+        let before = try pin.status().st_mode & 0o7777
+        let closedMode = before & 0o700 == 0o700 || geteuid() == 0 ? nil : before
+        if closedMode != nil { try? pin.changePinnedMode(to: before | 0o700) }
         do throws(StoreError) { try body(try pin.openedForReading()) } catch {
             if let closedMode { try? pin.changePinnedMode(to: closedMode) }
             throw error

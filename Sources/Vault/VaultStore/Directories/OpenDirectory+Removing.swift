@@ -196,10 +196,14 @@ extension OpenDirectory {
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
         var leftovers: [Component] = []
+        var twins: Set<Component>?
         while let found = try reader.next() {
-            let isSidecar = includingSidecars && EntryName.kind(of: found.bytes) == .sidecar
-            // Keep a sidecar if its entry cannot be checked.
-            if isSidecar ? (try? directory.isSidecarOrphaned(found)) == true : isLeftover(found) {
+            if includingSidecars && EntryName.kind(of: found.bytes) == .sidecar {
+                let known = try twins ?? directory.conflictTwins()
+                twins = known
+                // Keep a sidecar if its entry cannot be checked.
+                if (try? directory.isSidecarOrphaned(found, twins: known)) == true { leftovers.append(found) }
+            } else if isLeftover(found) {
                 leftovers.append(found)
             }
         }

@@ -74,11 +74,14 @@ package final class OpenDirectory: Sendable {
         return (record, try record.unwrapKeys(keyRing))
     }
 
-    /// Returns the record's bytes.
-    /// - Throws: `.damaged` if the record is missing, or not a regular file of at most 64 bytes; `.system` with errno.
+    /// Returns the record's 64 bytes.
+    /// - Throws: `.damaged` if the record is missing, or not a regular file of 64 bytes; `.system` with errno.
     package static func readRecord(of directory: Descriptor) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
-            return try directory.readFile(recordEntry, limit: DirectoryRecord.size)
+            let record = try directory.readFile(recordEntry, limit: DirectoryRecord.size)
+            // Two empty records must not count as one directory's.
+            guard record.count == DirectoryRecord.size else { throw .damaged("\(record.count) bytes") }
+            return record
         } catch .system(.noSuchFileOrDirectory) {
             throw .damaged("vaultfs.dir: missing")
         } catch .damaged(let reason) {

@@ -78,6 +78,9 @@ struct Growth {
         if let chunk = tail.chunk, chunks.contains(chunk) { tail = .replaced(chunk, by: sequence) }
     }
 
+    /// Clears the count, because the log does not have the file's length.
+    mutating func lengthIsInPlace() { bytesWithLength = 0 }
+
     /// Begins anew with this partial last chunk. The file is durable as it is, or the next checkpoint makes it so.
     ///
     /// free, durable, replaced → free, durable

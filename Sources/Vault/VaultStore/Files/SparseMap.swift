@@ -64,7 +64,7 @@ struct SparseMap {
     private func seek(from plaintextOffset: UInt64, toHole: Bool, before length: UInt64) throws(StoreError) -> UInt64? {
         let end = layout.backingSize(ofPlaintextLength: length)
         let stored = UInt64(clamping: try parts.reader.status().st_size)
-        let missing = stored < end ? self.chunk(at: max(stored, UInt64(ChunkLayout.headerSize))) : .max
+        let missing = stored < end ? self.chunk(at: stored) : .max
         var chunk = layout.chunkIndex(ofPlaintextOffset: plaintextOffset)
         while chunk < layout.chunkCount(ofLength: length) {
             let start = layout.recordOffset(ofChunk: chunk)
@@ -80,9 +80,11 @@ struct SparseMap {
         return toHole ? length : nil
     }
 
-    /// The chunk whose record has this offset of the backing file.
+    /// The chunk whose record has this offset of the backing file. The first one for an offset in the header, which a
+    /// store may answer.
     func chunk(at backingOffset: UInt64) -> UInt64 {
-        (backingOffset - UInt64(ChunkLayout.headerSize)) / UInt64(layout.recordSize)
+        let header = UInt64(ChunkLayout.headerSize)
+        return (max(backingOffset, header) - header) / UInt64(layout.recordSize)
     }
 
     /// lseek(2) of the backing file. Nil for ENXIO.

@@ -34,7 +34,7 @@ package final class EpochWatch: Sendable {
             throw rekeyed()
         }
         if epochs.previous != nil, try RekeySteps.isIncomplete(in: root) {
-            state.withLock { $0 = Self.incomplete }
+            state.withLock { if $0 != Self.rekeyed { $0 = Self.incomplete } }
             throw .refused(.ioError)
         }
         let record = try? DirectoryRecord.parse(
