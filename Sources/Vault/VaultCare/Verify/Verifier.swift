@@ -291,7 +291,7 @@ extension Verifier {
                 check(entry, in: stack[last])
             } else {
                 progress()
-                stack.removeLast()
+                if let keys = stack.removeLast().keys { secretsAbove.remove(keys.identity) }
             }
         }
     }

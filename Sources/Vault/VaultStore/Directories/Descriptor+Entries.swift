@@ -160,7 +160,7 @@ extension Descriptor {
         guard let entry = EntryName.entry(ofSidecar: sidecar), try statusIfPresent(of: entry) == nil else {
             return false
         }
-        return try !(twins ?? conflictTwins()).contains(entry)
+        return if let twins { !twins.contains(entry) } else { try !conflictTwins().contains(entry) }
     }
 
     /// Returns the entries, by spelling, with conflict copies in this directory.

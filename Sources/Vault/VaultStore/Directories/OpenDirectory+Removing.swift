@@ -196,16 +196,15 @@ extension OpenDirectory {
         try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
         var leftovers: [Component] = []
-        var twins: Set<Component>?
+        var sidecars: [Component] = []
         while let found = try reader.next() {
-            if includingSidecars && EntryName.kind(of: found.bytes) == .sidecar {
-                let known = try twins ?? directory.conflictTwins()
-                twins = known
-                // Keep a sidecar if its entry cannot be checked.
-                if (try? directory.isSidecarOrphaned(found, twins: known)) == true { leftovers.append(found) }
-            } else if isLeftover(found) {
-                leftovers.append(found)
-            }
+            if isLeftover(found) { leftovers.append(found) }
+            if includingSidecars && EntryName.kind(of: found.bytes) == .sidecar { sidecars.append(found) }
+        }
+        if !sidecars.isEmpty {
+            let twins = try directory.conflictTwins()
+            // Keep a sidecar if its entry cannot be checked.
+            leftovers += sidecars.filter { (try? directory.isSidecarOrphaned($0, twins: twins)) == true }
         }
         for entry in leftovers { Self.remove(entry, from: directory) }
     }

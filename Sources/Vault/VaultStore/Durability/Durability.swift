@@ -3,43 +3,23 @@ internal import Glibc
 package import LinuxSystem
 internal import Synchronization
 internal import SystemPackage
-internal import VaultCrypto
-internal import VaultFormat
 
 /// The thread and the schedule that make written data durable: the log, checkpoints, durable lengths and seals. Any
 /// thread. ARCHITECTURE (The life of a chunk) has the states.
 package final class Durability: Sendable {
     package let log: RedoLog
     package let sealer: HeaderSealer
-    let schedule = DurabilitySchedule()
+    var schedule: DurabilitySchedule { log.schedule }
     package var activity: StoreActivity { schedule.activity }
-    private let root: Descriptor
     private let isReadOnly: Bool
-    /// True if syncfs(2) of the store reaches its disk.
-    private let usesSyncfs: Bool
-    private let faults: StoreFaults
     /// Files whose last sync has failed, by their tokens. They are synced again after a checkpoint.
     private let doubtful = Mutex<[UInt64: EncryptedFile]>([:])
-    private let check: @Sendable () throws(StoreError) -> Void
+    private var root: Descriptor { log.root }
+    private var faults: StoreFaults { log.faults }
 
-    /// - Parameters:
-    ///   - admit: called before anything is put in place. Throws if another process has the vault.
-    ///   - check: reads from the store. Throws if it does not answer, or if another process has the vault.
-    init(
-        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, isReadOnly: Bool, usesSyncfs: Bool,
-        refusesReplacingOpenFiles: Bool, faults: StoreFaults,
-        admit: @escaping @Sendable () throws(StoreError) -> Void,
-        check: @escaping @Sendable () throws(StoreError) -> Void
-    ) throws(StoreError) {
-        self.root = root
-        self.isReadOnly = isReadOnly
-        self.check = check
-        self.usesSyncfs = usesSyncfs
-        self.faults = faults
-        log = try RedoLog(
-            root: root, keys: keys, layout: layout, size: LogHeader.defaultLogSize, usesSyncfs: usesSyncfs,
-            refusesReplacingOpenFiles: refusesReplacingOpenFiles, schedule: schedule, faults: faults, admit: admit)
-        sealer = HeaderSealer(root: root, usesSyncfs: usesSyncfs, log: log, schedule: schedule)
+    init(_ log: RedoLog, isReadOnly: Bool) {
+        (self.log, self.isReadOnly) = (log, isReadOnly)
+        sealer = HeaderSealer(log: log)
     }
 
     /// Carries out the schedule's tasks. The body of a thread. Returns after `stop`.
@@ -92,7 +72,7 @@ package final class Durability: Sendable {
     package func synchronizeNames() { attempt { () throws(StoreError) in try makeNamesDurable() } }
 
     private func makeNamesDurable() throws(StoreError) {
-        guard usesSyncfs else { return }
+        guard log.usesSyncfs else { return }
         do throws(StoreError) {
             _ = try activity.during { () throws(StoreError) in try retrying { linux_syncfs(root.fd) } }
         } catch {
@@ -125,7 +105,7 @@ package final class Durability: Sendable {
     package func confirm() throws(StoreError) {
         let errors = faults.storeErrors
         try activity.during { () throws(StoreError) in
-            try check()
+            if let lock = log.writerLock { try lock.verifyNow() } else { try VaultDirectory.checkAnswer(of: root) }
             if errors != nil, !isReadOnly { try tryChange() }
         }
         if let errors { faults.clearStore(after: errors) }

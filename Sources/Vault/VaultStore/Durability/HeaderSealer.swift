@@ -1,5 +1,4 @@
 internal import CLinux
-internal import Glibc
 internal import LinuxSystem
 internal import Synchronization
 internal import VaultFormat
@@ -14,31 +13,15 @@ package final class HeaderSealer: Sendable {
         var onRelease: @Sendable () -> Void
     }
 
-    /// A waiting file as a round has found it.
-    private struct Seen {
-        let token: UInt64
-        let additions: Int
-        /// The value of `EncryptedFile.lengthMark` then.
-        let mark: UInt64
-    }
-
     private let waiting = Mutex<[UInt64: Waiting]>([:])
     /// Held during a round, because only one may run at a time.
     let round = Mutex<Void>(())
-    private let root: Descriptor
-    private let usesSyncfs: Bool
     private let log: RedoLog
-    private let schedule: DurabilitySchedule
+    private var schedule: DurabilitySchedule { log.schedule }
     /// Number of waiting files at which a round begins early, because each keeps its descriptors.
-    private let limit: Int
+    private let limit = shareOfOpenFiles(atMost: 1024)
 
-    init(root: Descriptor, usesSyncfs: Bool, log: RedoLog, schedule: DurabilitySchedule) {
-        self.root = root
-        self.usesSyncfs = usesSyncfs
-        self.log = log
-        self.schedule = schedule
-        limit = shareOfOpenFiles(atMost: 1024)
-    }
+    init(log: RedoLog) { self.log = log }
 
     /// Adds a written file, closed unsealed. If programs close files faster than the sealer's thread seals them, the
     /// caller does a round itself, so that descriptors do not run out.
@@ -79,19 +62,18 @@ package final class HeaderSealer: Sendable {
     package func sealWaiting() {
         round.withLock { _ in
             schedule.beginSealing()
-            let waiting = waiting.withLock { $0.mapValues(\.additions) }
-            if waiting.isEmpty { return }
             // Keep tokens, not references, so that a file removed during the round is freed at once.
-            let seen = waiting.compactMap { token, additions in
-                self.file(token).map { Seen(token: token, additions: additions, mark: $0.lengthMark) }
+            let seen = waiting.withLock { $0.mapValues(\.additions) }.compactMap { token, additions in
+                self.file(token).map { (token: token, additions: additions, mark: $0.lengthMark) }
             }
-            let together = root.synchronizesTogether(waiting.count, usesSyncfs: usesSyncfs)
-            for seen in seen {
-                guard let file = file(seen.token) else { continue }
+            if seen.isEmpty { return }
+            let together = log.root.synchronizesTogether(seen.count, usesSyncfs: log.usesSyncfs)
+            for (token, additions, mark) in seen {
+                guard let file = file(token) else { continue }
                 let isDone: Bool
                 do throws(StoreError) {
                     isDone = try schedule.activity.during { () throws(StoreError) in
-                        try file.seal(ifStill: seen.mark, isDurable: together)
+                        try file.seal(ifStill: mark, isDurable: together)
                     }
                 } catch {
                     // Release an unsealable file too, because it is readable unsealed. But its data must be durable
@@ -102,8 +84,11 @@ package final class HeaderSealer: Sendable {
                 // because a lock that forgets the keys makes one, and seals open files too. A file that has grown waits
                 // for the next round, and one with wiped keys waits for them, unless there are too many.
                 let isAddedAgain = file.isBusy && !file.isLogged
-                guard isDone || isAddedAgain || !file.hasKeys && waiting.count > limit else { continue }
-                release(seen)
+                guard isDone || isAddedAgain || !file.hasKeys && seen.count > limit else { continue }
+                let released = waiting.withLock { waiting in
+                    waiting[token]?.additions == additions ? waiting.removeValue(forKey: token) : nil
+                }
+                released?.onRelease()
             }
             scheduleRest()
             linux_scrub_thread()
@@ -126,12 +111,4 @@ package final class HeaderSealer: Sendable {
 
     /// Returns a waiting file, or nil if it was released.
     private func file(_ token: UInt64) -> EncryptedFile? { waiting.withLock { $0[token]?.file } }
-
-    private func release(_ seen: Seen) {
-        let released = waiting.withLock { waiting -> Waiting? in
-            guard waiting[seen.token]?.additions == seen.additions else { return nil }
-            return waiting.removeValue(forKey: seen.token)
-        }
-        released?.onRelease()
-    }
 }

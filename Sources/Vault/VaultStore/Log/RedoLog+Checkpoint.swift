@@ -115,7 +115,7 @@ extension RedoLog {
             return UnplacedFiles()
         }
         defer { reopen(now.backlog.targets.keys) }
-        try admit()
+        try writerLock?.verify()
         guard try synchronizeEntries(through: now.area.lastSequence) else { return nil }
         guard let files = try readBack(now.backlog.entries, log, now.area.header) else { return nil }
         let (unplaced, isFreed) = placeAndSync(files, now.backlog, log)

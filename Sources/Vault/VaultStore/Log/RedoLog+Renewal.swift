@@ -21,7 +21,7 @@ extension RedoLog {
     func renew(_ isInPlace: ((LogEntry) -> Bool)? = nil) throws(StoreError) {
         // Without a file there is nothing to renew.
         guard writing.access({ $0.phase.log != nil && (isInPlace != nil || $0.phase.fault != nil) }) else { return }
-        try admit()
+        try writerLock?.verify()
         // Make the file without the locks that requests take, because it may wait for the store longer than other
         // calls.
         let temporary = try VaultDirectory.temporaryEntry()

@@ -27,10 +27,11 @@ package final class RedoLog: Sendable {
     /// Grows, under `writing`, each time a checkpoint lets entries of files be appended again, because it may have
     /// freed reserved space.
     let reopenings = Atomic<Int>(0)
-    let schedule: DurabilitySchedule
+    let schedule = DurabilitySchedule()
     let faults: StoreFaults
-    /// Called before anything is put in place: throws if another process has the vault.
-    let admit: @Sendable () throws(StoreError) -> Void
+    /// Checked before anything is put in place. Nil in a read-only store, and in tests.
+    let writerLock: WriterLock?
+    /// True if syncfs(2) of the store reaches its disk.
     let usesSyncfs: Bool
     /// True if rename(2) over the open log may fail.
     let refusesReplacingOpenFiles: Bool
@@ -38,21 +39,18 @@ package final class RedoLog: Sendable {
     /// Number of checkpoints, by reason.
     let checkpoints = Mutex<[String: UInt64]>([:])
 
-    /// - Parameter size: the log's maximum size. An existing log keeps its own.
     init(
-        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, size: UInt64, usesSyncfs: Bool,
-        refusesReplacingOpenFiles: Bool, schedule: DurabilitySchedule, faults: StoreFaults,
-        admit: @escaping @Sendable () throws(StoreError) -> Void
+        root: Descriptor, keys: ChunkKeys, layout: ChunkLayout, usesSyncfs: Bool, refusesReplacingOpenFiles: Bool,
+        faults: StoreFaults, writerLock: WriterLock?
     ) throws(StoreError) {
         self.root = root
         self.keys = keys
         self.layout = layout
-        self.admit = admit
+        self.writerLock = writerLock
         self.usesSyncfs = usesSyncfs
         self.refusesReplacingOpenFiles = refusesReplacingOpenFiles
-        self.schedule = schedule
         self.faults = faults
-        let size = (try? Self.openToRead(root))?.headers.first?.logSize ?? size
+        let size = (try? Self.openToRead(root))?.headers.first?.logSize ?? LogHeader.defaultLogSize
         writing = Monitor(try LogWriter(root: root, keys: keys, layout: layout, size: size))
         lastStatistics = Mutex(LogStatistics(size: size, used: 0, indexMemory: 0, checkpoints: [:]))
     }

@@ -89,17 +89,14 @@ package final class Store: Sendable {
         let type = FileSystemType(of: root)
         let isOnFuse = type == .fuse
         let refusesReplacingOpenFiles = traits.refusesReplacingOpenFiles(in: root)
-        let durability = try Durability(
-            root: root, keys: keyRing.currentLogKeys, layout: layout, isReadOnly: isReadOnly,
-            usesSyncfs: !isOnFuse && !isReadOnly, refusesReplacingOpenFiles: refusesReplacingOpenFiles, faults: faults,
-            admit: { () throws(StoreError) in try writerLock?.verify() },
-            check: { () throws(StoreError) in
-                if let writerLock { try writerLock.verifyNow() } else { try VaultDirectory.checkAnswer(of: root) }
-            })
+        let log = try RedoLog(
+            root: root, keys: keyRing.currentLogKeys, layout: layout, usesSyncfs: !isOnFuse && !isReadOnly,
+            refusesReplacingOpenFiles: refusesReplacingOpenFiles, faults: faults, writerLock: writerLock)
         (self.isReadOnly, self.followsWriter, self.layout) = (isReadOnly, followsWriter, layout)
         isAfterUncleanEnd = writerLock == nil && !followsWriter && WriterLockFile.isUnclean(root)
         backing = Backing(
-            root: root, keyRing: keyRing, cache: cache, counters: counters, faults: faults, durability: durability,
+            root: root, keyRing: keyRing, cache: cache, counters: counters, faults: faults,
+            durability: Durability(log, isReadOnly: isReadOnly),
             accessTimes: accessTimes, temporaryPrefix: temporaryPrefix, lastName: LastName(), traits: traits,
             refusesReplacingOpenFiles: refusesReplacingOpenFiles, isOnFuse: isOnFuse,
             isShared: writerLock?.isRemote ?? false,
