@@ -2,7 +2,6 @@ internal import Glibc
 package import LinuxSystem
 package import Locking
 internal import Synchronization
-internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 package import VaultStore

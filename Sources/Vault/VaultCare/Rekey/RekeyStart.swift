@@ -1,6 +1,5 @@
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 package import VaultCrypto
 package import VaultFormat
 package import VaultStore

@@ -117,7 +117,7 @@ package final class Repairer {
             last = finding.backingPath
             let pin = try Descriptor(at: parent, entry, flags: linux_O_PATH)
             guard try pin.status().st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
-            try FileRepair.run(try pin.reopened(flags: O_RDONLY | O_NONBLOCK), in: store)
+            try FileOpening(try pin.reopened(flags: O_RDONLY | O_NONBLOCK), in: store).repair()
         }
     }
 

@@ -4,14 +4,8 @@ internal import VaultFormat
 /// The name that was encoded last: the kernel looks a new name up before it is made, and the reply needs its entry
 /// again. A lock forgets it, because it is plaintext. Any thread.
 package final class LastName: Sendable {
-    struct Known: Sendable {
-        /// Kept alive, so that no later keys have the same address.
-        let keys: DirectoryKeys
-        let name: [UInt8]
-        let encoded: EntryName.Encoded
-    }
-
-    let known = Mutex<Known?>(nil)
+    /// The keys are kept alive, so that no later ones have the same address.
+    let known = Mutex<(keys: DirectoryKeys, name: [UInt8], encoded: EntryName.Encoded)?>(nil)
 
     /// Returns the backing form of a name in the directory of `keys`.
     /// - Throws: as `EntryName.encode`.
@@ -22,7 +16,7 @@ package final class LastName: Sendable {
         }
         if let last { return last }
         let encoded = try EntryName.encode(name, keys: keys)
-        known.withLock { $0 = Known(keys: keys, name: name, encoded: encoded) }
+        known.withLock { $0 = (keys, name, encoded) }
         return encoded
     }
 

@@ -1,4 +1,3 @@
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import Synchronization
@@ -35,9 +34,25 @@ package struct FileOpening {
         }
     }
 
+    /// Repairs the end of the file and the header's length, durably. Keeps its times and everything that authenticates;
+    /// chunks that do not verify stay. The steps are those of opening for writing and of sealing, which can handle the
+    /// state left by a kill. Only the caller has the file open.
+    /// - Throws: `.damaged` if the header does not authenticate; `.system`.
+    package func repair() throws(StoreError) {
+        let before = try descriptor.status()
+        let file = try openAnyLength()
+        try file.prepareForWriting(evenIfClosed: true)
+        let writer = file.anyDescriptor
+        let capability = BackingAttributes.capability(of: writer)
+        try file.writing.withLock { (writer) throws(StoreError) in try writer.cutFragment() }
+        try store.log.checkpoint(.change(file.fileID))
+        _ = try file.seal(ifStill: file.lengthMark, isDurable: false)
+        try BackingAttributes.restore(writer, before, capability)
+        try file.synchronize(dataOnly: false)
+    }
+
     /// Opens a file of any length. A file shorter than its sealed header says is sealed at its remaining length.
-    /// - Throws: as `open`, and errors of sealing.
-    func openAnyLength() throws(StoreError) -> EncryptedFile {
+    private func openAnyLength() throws(StoreError) -> EncryptedFile {
         let rest = try EncryptedFile(descriptor, in: store)
         // Leave the file longer here, also after an unclean end, because the first writer keeps the tail.
         if rest.parts.hasUnsealedTail { return try open(cutsTornTail: false) }

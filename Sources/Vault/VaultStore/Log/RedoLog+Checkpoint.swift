@@ -251,13 +251,10 @@ extension RedoLog {
         return errors
     }
 
-    /// Gives most of the log's space back to a full store.
+    /// Gives most of the log's space back to a full store. Files there can still be overwritten by the rest.
     private func shrink() throws(StoreError) {
-        try writing.access { (log) throws(StoreError) in try log.shrink(to: keptSize) }
+        try writing.access { (log) throws(StoreError) in try log.shrink(to: LogHeader.smallestSize(layout)) }
     }
-
-    /// The log's remaining size on a full disk, so that files there can still be overwritten.
-    private var keptSize: UInt64 { LogHeader.smallestSize(layout) }
 
     /// Empties the file of the log.
     private func empty() throws(StoreError) {

@@ -1,6 +1,5 @@
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 internal import VaultFormat
 
 /// A replacement of `vaultfs.json` (FileFormat, Store-16 and Store-21), under an exclusive flock on the file, which

@@ -20,7 +20,7 @@ struct WriterRecord: Equatable {
     static func own(root: RootIdentity = .unknown) throws(StoreError) -> WriterRecord {
         WriterRecord(
             id: String(decoding: try VaultDirectory.randomDigits(), as: UTF8.self), boot: ownBoot(), process: .own(),
-            host: ownHost(), root: root)
+            host: word(procFile("sys/kernel/hostname", limit: 256) ?? []), root: root)
     }
 
     var bytes: [UInt8] {
@@ -44,8 +44,6 @@ struct WriterRecord: Equatable {
         // Without /proc, every process counts as another machine's.
         word(procFile("sys/kernel/random/boot_id", limit: 64) ?? Array("\(getpid())".utf8))
     }
-
-    private static func ownHost() -> String { word(procFile("sys/kernel/hostname", limit: 256) ?? []) }
 
     /// Returns the printable bytes, or "-" if there are none.
     private static func word(_ bytes: [UInt8]) -> String {
