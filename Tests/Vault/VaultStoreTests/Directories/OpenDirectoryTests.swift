@@ -57,6 +57,30 @@ import VaultFormat
         #expect(try root.conflictName(of: Component(ascii(copies[1]))) == names[1])
     }
 
+    @Test("Directory-4: directories with equal parts of a record do not count as one", arguments: [0, 63])
+    func cutRecords(size: Int) throws {
+        let names = ["outer", "inner"]
+        let inner = try make(names[1], in: make(names[0]))
+        let paths = [
+            try entry(ascii(names[0])),
+            try entry(ascii(names[0])) + "/" + entry(ascii(names[1]), in: open(ascii(names[0]))),
+        ]
+        for path in paths {
+            try Data(count: size).write(to: URL(filePath: "\(fixture.path)/\(path)/vaultfs.dir"))
+        }
+        #expect(inner.descriptor.identity() == nil)
+        var walk = BackingWalk(try Descriptor(path: FilePath(fixture.path), flags: O_RDONLY | O_DIRECTORY))
+        var found = 0
+        while let step = walk.next() {
+            switch step {
+            case .found: found += 1
+            case .left: break
+            case .failed(_, _, let error): Issue.record(error)
+            }
+        }
+        #expect(found == 2)
+    }
+
     @Test("Store-17: a directory that the store does not remove keeps its name and its record")
     func refusedRemoval() throws {
         let before = try make("d").keys.identity
