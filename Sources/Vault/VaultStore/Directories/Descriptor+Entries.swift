@@ -42,8 +42,9 @@ extension Descriptor {
     }
 
     /// Returns the content of a file of vaultfs's own in this directory.
+    /// - Parameter isExact: true if it must have `limit` bytes.
     /// - Throws: `.damaged` if it is not a regular file, or longer than `limit` bytes; `.system`.
-    package func readFile(_ entry: Component, limit: Int) throws(StoreError) -> [UInt8] {
+    package func readFile(_ entry: Component, limit: Int, isExact: Bool = false) throws(StoreError) -> [UInt8] {
         let file: Descriptor
         do throws(StoreError) {
             // O_NONBLOCK, because opening a FIFO would wait.
@@ -54,6 +55,12 @@ extension Descriptor {
         let status = try file.status()
         guard status.st_mode & S_IFMT == S_IFREG else { throw .damaged("not a regular file") }
         file.dropOldPages(status)
+        if isExact {
+            // Two empty records must not count as one directory's. One pread(2) is enough.
+            let bytes = status.st_size == off_t(limit) ? try file.read(at: 0, count: limit) : []
+            if bytes.count == limit { return bytes }
+            throw .damaged("\(status.st_size) bytes instead of \(limit)")
+        }
         guard let bytes = try file.readToEnd(limit: limit) else { throw .damaged("over \(limit) bytes") }
         return bytes
     }
@@ -153,8 +160,7 @@ extension Descriptor {
         ConflictCopy(entry.bytes).flatMap { copy in name(of: copy.twin, keys).map { copy.name(twin: $0) } }
     }
 
-    /// Returns true if this directory has neither the entry of a sidecar nor a conflict copy of this entry.
-    /// - Parameter twins: `conflictTwins`, if the caller knows them.
+    /// Returns true if this directory has neither the entry of a sidecar nor a conflict copy of this entry, by `twins`.
     /// - Throws: `.system` with errno.
     package func isSidecarOrphaned(_ sidecar: Component, twins: Set<Component>? = nil) throws(StoreError) -> Bool {
         guard let entry = EntryName.entry(ofSidecar: sidecar), try statusIfPresent(of: entry) == nil else {
@@ -194,13 +200,16 @@ extension Descriptor {
     func withOpenedDirectory(
         _ entry: Component, _ body: (Descriptor) throws(StoreError) -> Void
     ) throws(StoreError) {
-        let pin = try Descriptor(at: self, entry, flags: linux_O_PATH | O_DIRECTORY)
-        // Whoever owns it: with sshfs, stat(2) may show another number for the owner.
-        let before = try pin.status().st_mode & 0o7777
-        let closedMode = before & 0o700 == 0o700 || geteuid() == 0 ? nil : before
-        if closedMode != nil { try? pin.changePinnedMode(to: before | 0o700) }
-        do throws(StoreError) { try body(try pin.openedForReading()) } catch {
-            if let closedMode { try? pin.changePinnedMode(to: closedMode) }
+        var closedMode: mode_t?
+        if geteuid() != 0 {
+            // Whoever owns it: with sshfs, stat(2) may show another number for the owner.
+            let pin = try Descriptor(at: self, entry, flags: linux_O_PATH | O_DIRECTORY)
+            let before = try pin.status().st_mode & 0o7777
+            if before & 0o700 != 0o700, (try? pin.changePinnedMode(to: before | 0o700)) != nil { closedMode = before }
+        }
+        let directory = try Descriptor(at: self, entry, flags: O_RDONLY | O_DIRECTORY)
+        do throws(StoreError) { try body(directory) } catch {
+            if let closedMode { try? directory.changePinnedMode(to: closedMode) }
             throw error
         }
     }

@@ -56,6 +56,7 @@ extension OpenDirectory {
             if try Self.holdsOnlyRecord(directory) { return }
             try sweepLeftovers(of: directory, includingSidecars: true)
             if try Self.holdsOnlyRecord(directory) { return }
+            try retrying { lseek(directory.fd, 0, SEEK_SET) }
             guard store.refusesReplacingOpenFiles, try Self.holdsOnlyRecord(directory, besides: isLeftover) else {
                 throw StoreError.system(.directoryNotEmpty)
             }
@@ -67,7 +68,6 @@ extension OpenDirectory {
     private static func holdsOnlyRecord(
         _ directory: Descriptor, besides isIgnored: (Component) -> Bool = { _ in false }
     ) throws(StoreError) -> Bool {
-        try retrying { lseek(directory.fd, 0, SEEK_SET) }
         var reader = DirectoryReader(directory)
         var isAlone = true
         while isAlone, let found = try reader.next() { isAlone = found == recordEntry || isIgnored(found) }
@@ -207,6 +207,7 @@ extension OpenDirectory {
             leftovers += sidecars.filter { (try? directory.isSidecarOrphaned($0, twins: twins)) == true }
         }
         for entry in leftovers { Self.remove(entry, from: directory) }
+        try retrying { lseek(directory.fd, 0, SEEK_SET) }
     }
 
     /// Removes a leftover. Best effort: keeps a directory with more than its record.
@@ -221,7 +222,7 @@ extension OpenDirectory {
     private static func removeDirectory(_ entry: Component, from directory: Descriptor) throws(StoreError) {
         try directory.withOpenedDirectory(entry) { (inside) throws(StoreError) in
             guard try holdsOnlyRecord(inside) else { throw .system(.directoryNotEmpty) }
-            let record = try? inside.readFile(recordEntry, limit: DirectoryRecord.size)
+            let record = try? readRecord(of: inside)
             inside.removeQuietly(recordEntry)
             do throws(StoreError) { try directory.removeDirectory(entry) } catch {
                 if let record { try? inside.makeFile(recordEntry, of: record, owner: nil, mode: 0o644) }

@@ -78,10 +78,7 @@ package final class OpenDirectory: Sendable {
     /// - Throws: `.damaged` if the record is missing, or not a regular file of 64 bytes; `.system` with errno.
     package static func readRecord(of directory: Descriptor) throws(StoreError) -> [UInt8] {
         do throws(StoreError) {
-            let record = try directory.readFile(recordEntry, limit: DirectoryRecord.size)
-            // Two empty records must not count as one directory's.
-            guard record.count == DirectoryRecord.size else { throw .damaged("\(record.count) bytes") }
-            return record
+            return try directory.readFile(recordEntry, limit: DirectoryRecord.size, isExact: true)
         } catch .system(.noSuchFileOrDirectory) {
             throw .damaged("vaultfs.dir: missing")
         } catch .damaged(let reason) {

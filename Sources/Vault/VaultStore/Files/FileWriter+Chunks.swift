@@ -89,7 +89,7 @@ extension FileWriter {
             growth.lengthIsInPlace()
             return false
         }
-        guard growth.isMuchLogged else { return true }
+        guard growth.bytesWithLength > Growth.mostLogged else { return true }
         try putEverythingInPlace()
         return false
     }

@@ -24,7 +24,7 @@ struct Growth {
 
     /// Maximum number of bytes logged, while the log has a file's length, before a checkpoint. Small rewritten files
     /// stay below.
-    private static let mostLogged = 4 << 20
+    static let mostLogged = 4 << 20
     /// Maximum number of bytes of new chunks logged between two syncs, and in one write. A file that grows between
     /// frequent syncs then needs only those of the log.
     private static let mostLoggedGrowth = 256 << 10
@@ -35,9 +35,6 @@ struct Growth {
     private(set) var loggedBytes = 0
     /// Bytes logged since the log has the file's length.
     private(set) var bytesWithLength = 0
-
-    /// True if enough was logged with the file's length for a checkpoint.
-    var isMuchLogged: Bool { bytesWithLength > Self.mostLogged }
 
     /// True if new chunks should be logged, because they are few, and because in place they would need a sync first:
     /// the durable tail is being replaced.

@@ -5,9 +5,6 @@ internal import VaultFormat
 struct LoggedEntry {
     let entry: LogEntry
     let offset: UInt64
-
-    /// Offset of its body.
-    var bodyOffset: UInt64 { offset + UInt64(LogEntry.headSize) }
 }
 
 extension [LoggedEntry] {

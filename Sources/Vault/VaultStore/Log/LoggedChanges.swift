@@ -74,7 +74,7 @@ package struct LoggedChanges: Sendable {
             for (index, chunk) in entry.chunks(layout).enumerated() {
                 let start = index * layout.recordSize
                 records[chunk] = Record(
-                    position: entry.kind == .lost ? nil : logged.bodyOffset + UInt64(start),
+                    position: entry.kind == .lost ? nil : logged.offset + UInt64(LogEntry.headSize + start),
                     size: min(layout.recordSize, size - start), sequence: entry.sequence)
             }
         case .length: break
