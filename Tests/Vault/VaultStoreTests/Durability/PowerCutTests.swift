@@ -108,6 +108,25 @@ import VaultFormat
         #expect(try rekey(ignoring: { $0.kind == .synchronize && !isRoot($0) && !isFile($0) }) != [])
     }
 
+    /// No step of a directory follows then, so nothing else syncs the new name.
+    @Test("Store-27: a file that an earlier run has left is durable under its new key before the old key goes")
+    func rekeyingTheRest() throws {
+        let vault = try RekeyVault()
+        let flip = { (bytes: inout [UInt8]) in bytes[128 + 20] ^= 1 }
+        try vault.vault.edit(vault.vault.backing("class1/file"), flip)
+        #expect(try !RekeyVault.rekey(vault.path).isFinished)
+        let left = try vault.vault.everything().filter { path in
+            guard let bytes = try? VerifierVault.contents(path), bytes.starts(with: ascii("VFSF")) else { return false }
+            return bytes[7] == 0
+        }
+        try vault.vault.edit(#require(left.first), flip)
+        let log = try CallLog(of: vault.path) { () throws in
+            #expect(try RekeyVault.rekey(vault.path, threads: 1).isFinished)
+        }
+        #expect(left.count == 1 && log.renames(to: "vaultfs.dir").isEmpty)
+        #expect(try losses(#require(log.renames(to: "vaultfs.json").last)) == [])
+    }
+
     private func repair(ignoring isIgnored: @escaping Ignored) throws -> [String] {
         let vault = try VerifierVault(copying: "vault-4096")
         let manager = FileManager.default
