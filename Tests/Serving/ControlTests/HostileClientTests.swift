@@ -1,4 +1,7 @@
 import Foundation
+import LinuxSystem
+import SystemPackage
+import TestSupport
 import Testing
 
 @testable import Control
@@ -39,6 +42,32 @@ import Testing
         // The connection must survive.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
+        server.stop()
+    }
+
+    /// The directory's mode keeps other users out, unless someone has changed it.
+    @Test("a client of another user is hung up on", .enabled(if: geteuid() == 0, "takes root"))
+    func clientOfAnotherUser() throws {
+        let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8)).description
+        #expect(chmod(place.path.string, 0o755) == 0 && chmod(place.path.appending(name).string, 0o777) == 0)
+        let program = """
+            import os, socket, sys
+            os.chdir(sys.argv[1])
+            os.setgid(int(sys.argv[3]))
+            os.setuid(int(sys.argv[3]))
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(sys.argv[2])
+            try:
+                client.sendall(b'{"request":"status"}\\n')
+                print("answer", client.recv(1))
+            except (BrokenPipeError, ConnectionResetError):
+                print("answer", b"")
+            """
+        func answer(user: Int) throws -> String {
+            try Command([Products.python, "-c", program, place.path.string, name, "\(user)"]).run().succeeded().output
+        }
+        #expect(try answer(user: 65534) == "answer b''\n")
+        #expect(try answer(user: 0) == "answer b'{'\n")
         server.stop()
     }
 
