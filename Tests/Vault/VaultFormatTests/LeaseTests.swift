@@ -49,6 +49,16 @@ import VaultCrypto
         }
     }
 
+    @Test("Leases-1: a slot counts as expired from the very second of its end on")
+    func isExpired() throws {
+        let end = "2026-12-01T00:00:00Z"
+        let slot = try #require(
+            try test.configuration.adding(
+                SlotRequest(secret: secret, expires: end), created: Self.created, masterKey: test.masterKey
+            ).configuration.slot(4))
+        #expect(try !slot.isExpired(at: seconds(end) - 1) && slot.isExpired(at: seconds(end)))
+    }
+
     @Test("Leases-1: with a clock before the last time seen, a slot that ends does not open")
     func setBack() throws {
         let end = "2026-12-01T00:00:00Z"
