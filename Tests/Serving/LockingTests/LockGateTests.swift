@@ -75,6 +75,17 @@ import Testing
         #expect(!gate.isUnlocked() && !gate.admitsWrites())
     }
 
+    @Test(
+        "A lock file that comes during an unlock refuses writes, too", arguments: [LockGate.State.opening, .reopening])
+    func lockFileDuringUnlock(state: LockGate.State) throws {
+        let place = try Place()
+        let gate = LockGate(LockOptions(lockFiles: [try place.file()]))
+        gate.enter(state)
+        #expect(gate.admitsWrites())
+        try place.create(place.lock)
+        #expect(!gate.admitsWrites())
+    }
+
     @Test("Each wrong secret doubles the wait, up to a minute; a right one ends it")
     func limiter() {
         var limiter = UnlockLimiter()
