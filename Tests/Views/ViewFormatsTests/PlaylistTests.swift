@@ -44,6 +44,14 @@ import Testing
             try references(text) == ["3 other stray.ts k 0", "7 segment a k 0", "8 other b k 1", "10 segment c k 1"])
     }
 
+    @Test("A gap has a number of its own, so it counts for the vectors of the segments after it")
+    func gaps() throws {
+        let text = playlist(
+            "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"", "#EXTINF:1,", "a", "#EXT-X-GAP", "#EXTINF:1,", "b", "#EXTINF:1,", "c"
+        )
+        #expect(try references(text) == ["4 segment a k 0", "7 segment b k 1", "9 segment c k 2"])
+    }
+
     @Test("Byte ranges continue the previous one of the same resource")
     func byteRanges() throws {
         let text = playlist(
