@@ -33,13 +33,20 @@ extension MountTests {
 
         @Test("a provider gets the vault and its slots, and returns a secret")
         func asking() throws {
+            let keyfile = "\(vault.store.path)/keyfile"
+            try Data(repeating: 7, count: 64).write(to: URL(fileURLWithPath: keyfile))
+            let lease = ["--new-keyfile", keyfile, "--label", "Ada", "--expires", "2999-01-01T00:00:00Z"]
+            try vault.vaultfs(["slot", "add", vault.vault, "--passfile", vault.passfile] + lease).succeeded()
             let options = try answering("echo '\(Self.secret)'")
             try open(options).succeeded()
             let text = try Data(contentsOf: URL(fileURLWithPath: "\(provider).request"))
             let request = try #require(try JSONSerialization.jsonObject(with: text) as? [String: Any])
-            let slot = try #require((request["slots"] as? [[String: Any]])?.first)
+            let slots = try #require(request["slots"] as? [[String: Any]])
+            let slot = try #require(slots.first)
             #expect(request["request"] as? String == "secret" && (request["vault"] as? String)?.count == 32)
             #expect(slot["id"] as? Int == 1 && slot["kind"] as? String == "passphrase")
+            #expect(slot["expires"] == nil && slots.last?["label"] as? String == "Ada")
+            #expect(slots.last?["expires"] as? String == "2999-01-01T00:00:00Z")
             // This lock forgets the keys, so the unlock needs the vault's secret again.
             try vault.mount(["--on-lock", "forget"])
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
