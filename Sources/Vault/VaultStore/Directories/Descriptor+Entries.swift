@@ -200,16 +200,15 @@ extension Descriptor {
     func withOpenedDirectory(
         _ entry: Component, _ body: (Descriptor) throws(StoreError) -> Void
     ) throws(StoreError) {
-        var closedMode: mode_t?
+        var closed: (pin: Descriptor, mode: mode_t)?
         if geteuid() != 0 {
             // Whoever owns it: with sshfs, stat(2) may show another number for the owner.
             let pin = try Descriptor(at: self, entry, flags: linux_O_PATH | O_DIRECTORY)
-            let before = try pin.status().st_mode & 0o7777
-            if before & 0o700 != 0o700, (try? pin.changePinnedMode(to: before | 0o700)) != nil { closedMode = before }
+            let mode = try pin.status().st_mode & 0o7777
+            if mode & 0o700 != 0o700, (try? pin.changePinnedMode(to: mode | 0o700)) != nil { closed = (pin, mode) }
         }
-        let directory = try Descriptor(at: self, entry, flags: O_RDONLY | O_DIRECTORY)
-        do throws(StoreError) { try body(directory) } catch {
-            if let closedMode { try? directory.changePinnedMode(to: closedMode) }
+        do throws(StoreError) { try body(Descriptor(at: self, entry, flags: O_RDONLY | O_DIRECTORY)) } catch {
+            if let closed { try? closed.pin.changePinnedMode(to: closed.mode) }
             throw error
         }
     }
