@@ -40,6 +40,16 @@ def filesystem(path):
     return best[1]
 
 
+def processor_seconds(pids):
+    """Processor time of processes, with that of their threads that have ended (proc_pid_stat(5))."""
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def work_done(pids):
     """Nanoseconds of CPU time, and the number of times that a thread gave up the CPU to wait, over all threads of
     the processes (/proc/PID/task/TID/schedstat, and status)."""

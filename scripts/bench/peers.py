@@ -48,20 +48,23 @@ def arguments():
 
 
 def measure(given, work, compared):
-    """Runs every test on every system, round by round: {system: {test: [rate or None]}}."""
-    rates = {system.name: {test: [] for test in given.tests} for system in compared}
+    """Runs every test on every system, round by round. Returns {system: {test: [rate or None]}}, and the same with
+    the processor time of daemon and programs for each unit, in microseconds."""
+    rates, costs = ({system.name: {test: [] for test in given.tests} for system in compared} for _ in range(2))
     for number in range(1, given.rounds + 1):
         for test in given.tests:
             # Alternates the direction, so that no system is always the first to use memory, or the last.
             for system in compared if number % 2 else reversed(compared):
+                work.system = system
                 try:
                     rate = getattr(work, test)(system)
+                    costs[system.name][test].append(work.cost(rate))
                 except BenchError as error:
                     rate = None
                     say(f"{system.name}, {test}: {error}")
                 rates[system.name][test].append(rate)
                 say(f"round {number} of {given.rounds}  {test:20s} {system.name:10s} {table.rate(rate):>10s}")
-    return rates
+    return rates, costs
 
 
 def touch(path, size):
@@ -99,7 +102,7 @@ def compare(given, directory):
         for system in compared:
             system.make()
             system.mount()
-        rates = measure(given, work, compared)
+        rates, costs = measure(given, work, compared)
         ours = compared[-1]
         at_rest = idle(ours)
         ours.note_memory()
@@ -109,6 +112,8 @@ def compare(given, directory):
         for system in compared:
             system.abandon()
     medians = {name: {test: median(values) for test, values in tests.items()} for name, tests in rates.items()}
+    costs = {
+        name: {test: list(map(median, zip(*values))) for test, values in tests.items()} for name, tests in costs.items()}
     on_disk = machine.filesystem(directory) != "tmpfs"
     goals = {
         test: goal(test, {name: medians[name][test] for name in medians}, on_disk) for test in given.tests
@@ -120,7 +125,7 @@ def compare(given, directory):
             "fileMebibytes": given.size, "rounds": given.rounds, "seconds": given.seconds,
             "treeEntries": work.entries, "treeMebibytes": round(work.tree_bytes / MEBIBYTE)},
         "tests": {test: {"name": TESTS[test][0], "unit": TESTS[test][1]} for test in given.tests},
-        "rates": rates, "medians": medians, "goals": goals,
+        "rates": rates, "medians": medians, "costs": costs, "goals": goals,
         "daemon": {"peakResidentMebibytes": round(ours.peak_kibibytes / 1024, 1), "idle": at_rest},
     }
 

@@ -25,6 +25,21 @@ def rows(results):
     return table
 
 
+def cost(pair):
+    """Processor time of a daemon and of its programs for each unit, in microseconds."""
+    return " + ".join(f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in pair) if pair else "–"
+
+
+def costs(results):
+    """The cells of a table of processor time, the head first."""
+    names = [name for name in results["costs"] if name != "plain"]
+    table = [["processor time for each", "µs", *map(title, names)]]
+    for test, about in results["tests"].items():
+        unit = about["unit"].removesuffix("/s")
+        table.append([about["name"], unit, *(cost(results["costs"][name][test]) for name in names)])
+    return table
+
+
 def verdict(goal, ours):
     if not goal:
         return ["–", "–", "–", "–"]
@@ -60,11 +75,13 @@ def aligned(table):
 
 
 def text(results):
-    return "\n".join([*aligned(rows(results)), "", *notes(results)])
+    return "\n".join([*aligned(rows(results)), "", *aligned(costs(results)), "", *notes(results)])
 
 
 def markdown(results):
-    table = rows(results)
-    lines = ["| " + " | ".join(row) + " |" for row in table]
-    lines.insert(1, "|" + "|".join("---" if column < 2 else "--:" for column in range(len(table[0]))) + "|")
-    return "\n\n".join(["\n".join(lines), *notes(results)]) + "\n"
+    parts = []
+    for table in (rows(results), costs(results)):
+        lines = ["| " + " | ".join(row) + " |" for row in table]
+        lines.insert(1, "|" + "|".join("---" if column < 2 else "--:" for column in range(len(table[0]))) + "|")
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, *notes(results)]) + "\n"

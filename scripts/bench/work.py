@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import time
 
+import machine
 from systems import run
 
 MEBIBYTE = 1 << 20
@@ -26,6 +27,8 @@ class Work:
         self.mebibytes, self.seconds = mebibytes, seconds
         self.source, self.archive = f"{directory}/source", f"{directory}/tree.tar"
         self.directory = directory
+        # The system that is measured, the processor time before the measured work, and how long this took.
+        self.system, self.before, self.elapsed = None, (0, 0), 0
         with open(self.source, "wb") as file:
             for _ in range(mebibytes):
                 file.write(os.urandom(MEBIBYTE))
@@ -41,6 +44,15 @@ class Work:
         with mmap.mmap(-1, min(2 * self.mebibytes * MEBIBYTE, free // 2)) as memory:
             for offset in range(0, len(memory), mmap.PAGESIZE):
                 memory[offset] = 1
+        self.before = self.spent()
+
+    def spent(self):
+        """Seconds of processor time: of the system's daemon, and of the programs that have ended."""
+        return machine.processor_seconds(self.system.daemons), sum(os.times()[2:4])
+
+    def cost(self, rate):
+        """Microseconds of processor time for each unit of the last test, whose rate this is: daemon's, programs'."""
+        return [(after - before) / (rate * self.elapsed) * 1e6 for before, after in zip(self.before, self.spent())]
 
     def time(self, *command, reader=None):
         """Seconds that a program takes. `reader` reads its output."""
@@ -48,7 +60,8 @@ class Work:
         line = shlex.join(command) + " | " + shlex.join(reader) if reader else shlex.join(command)
         start = time.perf_counter()
         run("bash", "-c", f"set -o pipefail; {line} >/dev/null")
-        return time.perf_counter() - start
+        self.elapsed = time.perf_counter() - start
+        return self.elapsed
 
     def fio(self, system, kind, *options):
         """Random 4 KiB operations per second."""
@@ -58,7 +71,9 @@ class Work:
             "--group_reporting", f"--runtime={self.seconds}", f"--size={self.mebibytes}m", "--randrepeat=0",
             "--output-format=json", *options)
         job = json.loads(text[text.index("{"):])["jobs"][0]
-        return job["write" if kind == "randwrite" else "read"]["iops"]
+        found = job["write" if kind == "randwrite" else "read"]
+        self.elapsed = found["total_ios"] / found["iops"]
+        return found["iops"]
 
     def need_file(self, system):
         if not os.path.exists(f"{system.mountpoint}/big"):
