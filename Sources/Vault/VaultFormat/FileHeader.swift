@@ -14,7 +14,7 @@ package struct FileHeader: Sendable {
     private static let linkedFlag: UInt64 = 4
 
     private var wrapped: WrappedSecret
-    /// The MAC of the state as it was parsed, first made or rewrapped.
+    /// The MAC of the state as it was parsed. Empty in a header made here.
     private var mac: [UInt8] = []
 
     package var protectionClass: ProtectionClass { wrapped.protectionClass }
@@ -45,10 +45,8 @@ package struct FileHeader: Sendable {
         let (wrapped, secret) = try WrappedSecret.make(
             .file, protectionClass, detail: ephemeralKey == nil ? 0 : 1, epoch: epoch, id: fileID,
             classCipher: classCipher)
-        let keys = try FileKeys(secret: secret, vault: vault)
-        var header = FileHeader(wrapped: wrapped, ephemeralKey: ephemeralKey, fileID: fileID)
-        header.mac = try header.stateMac(keys)
-        return (header, keys)
+        let header = FileHeader(wrapped: wrapped, ephemeralKey: ephemeralKey, fileID: fileID)
+        return (header, try FileKeys(secret: secret, vault: vault))
     }
 
     private static func makeID() throws(FormatError) -> UInt64 {
@@ -90,15 +88,14 @@ package struct FileHeader: Sendable {
     }
 
     /// Returns the same header for another class. The file secret, and so all keys, stay: only the wrapping key
-    /// changes. `oldCipher` opens this header, `newCipher` is under the new class's key of the same epoch, `keys` are
-    /// the file's. Throws `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
+    /// changes. `oldCipher` opens this header, `newCipher` is under the new class's key of the same epoch. Throws
+    /// `doesNotAuthenticate` if `oldCipher` cannot decrypt the wrap.
     package func rewrapped(
-        as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher, keys: FileKeys
+        as newClass: ProtectionClass, from oldCipher: SivCipher, to newCipher: SivCipher
     ) throws(FormatError) -> FileHeader {
         var result = self
         result.wrapped = try wrapped.rewrapped(as: newClass, from: oldCipher, to: newCipher)
         result.ephemeralKey = nil
-        result.mac = try result.stateMac(keys)
         return result
     }
 

@@ -25,7 +25,7 @@ import VaultCrypto
         #expect(kind { _ = try header.serialized(keys: keys) } == .keyForgotten)
         #expect(kind { _ = try AttributeCodec(key: keys.attributeKey) } == .keyForgotten)
 
-        keys.refill(from: try header.unwrapKeys(classCipher: cipher, vault: vault))
+        keys.refill(from: try FileHeader.parse(bytes).unwrapKeys(classCipher: cipher, vault: vault))
         #expect(keys.chunk.identity != 0)
         #expect(try header.serialized(keys: keys) == bytes)
         #expect(try AttributeCodec(key: keys.attributeKey).decrypt(value: value, name: name) == [1, 2])

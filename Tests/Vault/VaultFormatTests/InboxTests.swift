@@ -134,7 +134,7 @@ import VaultFormat
         let cipher = try keys.cipher(ofWrap: try #require(header.ephemeralKey))
         for newClass in ProtectionClass.ofFiles {
             let after = try header.rewrapped(
-                as: newClass, from: cipher, to: try vault.classCipher(newClass), keys: fileKeys
+                as: newClass, from: cipher, to: try vault.classCipher(newClass)
             ).serialized(keys: fileKeys)
             #expect(after[5...6] == [newClass.rawValue, 0] && after[64..<96].allSatisfy { $0 == 0 })
             #expect(after[8..<16] == bytes[8..<16] && after[96..<112] == bytes[96..<112])

@@ -160,7 +160,7 @@ import VaultCrypto
         let vault = try TestVault()
         let cipher = try vault.classCipher()
         let (header, keys) = try FileHeader.make(.complete, epoch: 3, classCipher: cipher, vault: vault.id)
-        let changed = try header.rewrapped(as: .none, from: cipher, to: try vault.classCipher(.none), keys: keys)
+        let changed = try header.rewrapped(as: .none, from: cipher, to: try vault.classCipher(.none))
         #expect(try changed.epoch == 3 && changed.serialized(keys: keys)[7] == 3)
         let record = try DirectoryRecord.make(
             .complete, epoch: 3, isRoot: false, classCipher: cipher, vault: vault.id

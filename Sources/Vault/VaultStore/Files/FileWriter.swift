@@ -270,8 +270,7 @@ struct FileWriter: ~Copyable {
         guard let newClass = choose(header) else { return false }
         let oldCipher = try store.keyRing.wrapCipher(of: header)
         let newCipher = try store.keyRing.classCipher(newClass, epoch: header.epoch)
-        let rewrapped = try StoreError.ofFormat(
-            header.rewrapped(as: newClass, from: oldCipher, to: newCipher, keys: parts.keys))
+        let rewrapped = try StoreError.ofFormat(header.rewrapped(as: newClass, from: oldCipher, to: newCipher))
         // Do not `prepare`: the file is not opened for writing, so it must be neither cut back nor sealed.
         try openedForNow(evenIfClosed: false) { (writer) throws(StoreError) in
             try writer.writeHeader(isHidden: true) { $0 = rewrapped }
