@@ -36,9 +36,11 @@ struct CipherContext: ~Copyable {
 
     /// Does the same for the bytes of a key.
     func setKey(_ key: UnsafeRawBufferPointer) throws(CryptoError) {
+        // Naming the algorithm again would free and allocate its state, which takes as long as the key schedule.
+        let named = EVP_CIPHER_CTX_get0_cipher(handle) == nil ? algorithm : nil
         let keyed = withUnsafeBytes(of: Block.zero) { vector in
             EVP_CipherInit_ex2(
-                handle, algorithm, key.bindMemory(to: UInt8.self).baseAddress,
+                handle, named, key.bindMemory(to: UInt8.self).baseAddress,
                 vector.bindMemory(to: UInt8.self).baseAddress, encrypts ? 1 : 0, nil)
         }
         guard keyed == 1, EVP_CIPHER_CTX_set_padding(handle, 0) == 1 else { throw .failed("EVP_CipherInit_ex2 key") }
