@@ -32,6 +32,9 @@ struct ClientAffinity {
     /// The number of consecutive longer waits before the client's core is looked up.
     private static let initialLongWaitLimit = 2
     private static let maximumLongWaitLimit = 512
+    /// The number of requests between two looks, because a look takes as long as a third of a request, and on a busy
+    /// machine every second request may come late.
+    private static let pause = 16
     /// The time for which the worker polls, if the last request also came within this time.
     static let longestPoll = 50_000
 
@@ -47,6 +50,7 @@ struct ClientAffinity {
     private var lastWait = 0
     /// The placement chosen by the scheduler's trial.
     var placement = PlacementTrial.Placement.clientCore
+    /// Negative during a pause.
     private var longWaits = 0
     private(set) var longWaitLimit = initialLongWaitLimit
 
@@ -86,7 +90,7 @@ struct ClientAffinity {
         lastWait = waited
         guard placement == .clientCore else { return leave() }
         if waited <= Self.shortWait, core != nil {
-            longWaits = 0
+            longWaits = min(longWaits + 1, 0)
             longWaitLimit = Self.initialLongWaitLimit
             return
         }
@@ -100,6 +104,7 @@ struct ClientAffinity {
             core = found
         } else {
             // The program itself is slow, or its core is unknown (hidepid, proc(5)) or closed to us (taskset(1)).
+            longWaits = -Self.pause
             longWaitLimit = min(longWaitLimit * 2, Self.maximumLongWaitLimit)
         }
     }

@@ -32,8 +32,13 @@ struct PlacementTrial {
     private var last: (thread: UInt32, time: Int) = (0, 0)
 
     /// Counts a request, with the time at which it was received.
-    mutating func received(from thread: UInt32, at time: Int) {
+    /// - Parameter mayPoll: false if the worker must not poll now. The measurements wait until it may.
+    mutating func received(from thread: UInt32, at time: Int, mayPoll: Bool = true) {
         defer { last = (thread, time) }
+        guard mayPoll else {
+            (placement, seen, sum) = (.clientCore, -Self.settling, 0)
+            return
+        }
         guard thread == last.thread else { return }
         seen += 1
         guard seen > 0 else { return }

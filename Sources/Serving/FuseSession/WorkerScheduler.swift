@@ -14,6 +14,8 @@ final class WorkerScheduler: Sendable {
     private static let watchInterval: Int64 = 1_000_000
     /// The number of checks without a new request after which the checks stop until one comes.
     private static let quietChecks = 4
+    /// The number of checks between two samples of the load.
+    private static let checksOfLoad = 32
 
     /// The address of the single worker's semaphore. 0 if all workers serve.
     private let single = Atomic<UInt>(0)
@@ -25,6 +27,8 @@ final class WorkerScheduler: Sendable {
     private let isWatching = Atomic<Bool>(false)
     private let watchWake = Semaphore()
     private let arrivals = Mutex(Arrivals())
+    /// Sampled by `watch`.
+    private let mayPoll = Atomic<Bool>(true)
     /// The number of times that a worker has become the single one.
     let followed = Atomic<UInt64>(0)
 
@@ -40,7 +44,10 @@ final class WorkerScheduler: Sendable {
     /// - Returns: nil if another worker is here now, because several programs then send requests, or if `client` is 0.
     func received(from client: UInt32, isReadAhead: Bool, at time: Int) -> Arrival? {
         if client == 0 { return nil }
-        return arrivals.withLockIfAvailable { $0.received(from: client, isReadAhead: isReadAhead, at: time) }
+        let mayPoll = mayPoll.load(ordering: .relaxed)
+        return arrivals.withLockIfAvailable {
+            $0.received(from: client, isReadAhead: isReadAhead, at: time, mayPoll: mayPoll)
+        }
     }
 
     /// Makes all other workers rest after their requests. Returns false if there is already a single worker.
@@ -99,9 +106,10 @@ final class WorkerScheduler: Sendable {
     /// request waits, or while none has come for a while. Sleeps without a timer while there are no requests. Runs on a
     /// thread of its own, until `dismiss`.
     /// - Parameter isRequestThere: must not wait.
-    func watch(_ isRequestThere: () -> Bool) {
+    func watch(_ permission: PollingPermission = PollingPermission(), _ isRequestThere: () -> Bool) {
+        var permission = permission
         var seen: UInt64 = 0
-        var quiet = 0
+        var (quiet, checks) = (0, 0)
         while !isDismissed.load(ordering: .sequentiallyConsistent) {
             if !isWatching.load(ordering: .sequentiallyConsistent) {
                 watchWake.wait()
@@ -109,6 +117,8 @@ final class WorkerScheduler: Sendable {
                 continue
             }
             _ = watchWake.wait(nanoseconds: Self.watchInterval)
+            if checks % Self.checksOfLoad == 0 { mayPoll.store(permission.sample(), ordering: .relaxed) }
+            checks += 1
             let now = began.load(ordering: .sequentiallyConsistent)
             if now == seen, quiet > 0, isRequestThere() { endSingle() }
             quiet = now == seen ? quiet + 1 : 0
@@ -151,11 +161,11 @@ private struct Arrivals {
     private var run = 0
     private var readAheads = 0
 
-    mutating func received(from sender: UInt32, isReadAhead: Bool, at time: Int) -> Arrival {
+    mutating func received(from sender: UInt32, isReadAhead: Bool, at time: Int, mayPoll: Bool) -> Arrival {
         readAheads = isReadAhead ? readAheads + 1 : 0
         let client = readAheads > Self.readAheadLimit ? linux_fuse_unknown_thread : sender
         // A program whose thread is unknown is never alone, so it needs no placement.
-        if client != linux_fuse_unknown_thread { trial.received(from: client, at: time) }
+        if client != linux_fuse_unknown_thread { trial.received(from: client, at: time, mayPoll: mayPoll) }
         run = client == self.client ? run + 1 : 1
         self.client = client
         return Arrival(client: client, run: run, placement: trial.placement)

@@ -197,6 +197,22 @@ import Testing
         }
     }
 
+    @Test("A program beside busy ones is not looked up at every second late request")
+    func busyMachine() throws {
+        let numbers = try onThread {
+            var affinity = ClientAffinity()
+            _ = affinity.served(Self.ownNumber(), duration: Self.quick, run: 1, isSingle: false)
+            var looks = 0
+            for _ in 0..<1_000 {
+                Self.take(&affinity, 2, of: Self.ownNumber(), waited: Self.slow)
+                if affinity.longWaitLimit > 2 { looks += 1 }
+                Self.take(&affinity, 1, of: Self.ownNumber(), waited: Self.quick)
+            }
+            return looks
+        }
+        #expect((1...1_000 / 4).contains(numbers))
+    }
+
     @Test("A program that /proc does not describe is not looked up again and again")
     func hidden() throws {
         let (before, after, longWaitLimit) = try onThread {
@@ -238,13 +254,14 @@ import Testing
         var clientCore: Int
         var polling: Int
         var time = 0
+        var mayPoll = true
         var trial = PlacementTrial()
 
         /// Makes `count` requests. Returns how many of them were polled for.
         mutating func polled(_ count: Int, from threads: [UInt32] = [7]) -> Int {
             (0..<count).count { number in
                 time += trial.placement == .polling ? polling : clientCore
-                trial.received(from: threads[number % threads.count], at: time)
+                trial.received(from: threads[number % threads.count], at: time, mayPoll: mayPoll)
                 return trial.placement == .polling
             }
         }
@@ -280,6 +297,16 @@ import Testing
         program.polling = 5_000
         _ = program.polled(2 * Self.cycle)
         #expect(program.polled(Self.cycle) > Self.cycle / 2)
+    }
+
+    @Test("A worker that may not poll does not, whatever was measured, and polls again later")
+    func forbidden() {
+        var program = Program(clientCore: 30_000, polling: 20_000)
+        _ = program.polled(Self.cycle)
+        program.mayPoll = false
+        #expect(program.polled(Self.cycle) == 0)
+        program.mayPoll = true
+        #expect(program.polled(Self.cycle) > Self.cycle - 2 * Self.attempt)
     }
 
     @Test("Requests that threads send in turns are not compared")
