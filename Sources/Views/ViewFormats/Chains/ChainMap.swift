@@ -56,19 +56,8 @@ package struct ChainMap: Sendable {
         case .computed(let chunks): return chunks[plaintextOffset / chunks.chunkSize]
         case .stored(let stored):
             // The last piece that begins at or before the offset. Earlier, empty ones can begin at the same offset.
-            return stored[Self.first(of: stored) { $0.plaintext.lowerBound > plaintextOffset } - 1]
+            return stored[stored.leadingCount { $0.plaintext.lowerBound <= plaintextOffset } - 1]
         }
-    }
-
-    /// Returns the position of the first piece for which `isAfter` is true. It must then be true for all later ones.
-    @inline(__always)
-    private static func first(of pieces: [Piece], where isAfter: (Piece) -> Bool) -> Int {
-        var range = 0..<pieces.count
-        while !range.isEmpty {
-            let middle = (range.lowerBound + range.upperBound) / 2
-            range = isAfter(pieces[middle]) ? range.lowerBound..<middle : (middle + 1)..<range.upperBound
-        }
-        return range.lowerBound
     }
 
     /// Returns the plaintext offsets of a range of ciphertext. A range to the end of a chain does not include its
@@ -81,12 +70,25 @@ package struct ChainMap: Sendable {
             throw .malformed("a playlist names bytes up to \(ciphertext.upperBound), and the segment ends before")
         }
         func plaintextOffset(_ ciphertextOffset: UInt64) -> UInt64 {
-            let position = Self.first(of: stored) { $0.chain.ciphertext.upperBound > ciphertextOffset }
+            let position = stored.leadingCount { $0.chain.ciphertext.upperBound <= ciphertextOffset }
             guard position < stored.count else { return length }
             let (bytes, plaintext) = (stored[position].chain.ciphertext, stored[position].plaintext)
             return min(plaintext.lowerBound + (ciphertextOffset - bytes.lowerBound), plaintext.upperBound)
         }
         let start = plaintextOffset(ciphertext.lowerBound)
         return start..<max(start, plaintextOffset(ciphertext.upperBound))
+    }
+}
+
+extension Array {
+    /// Returns the number of leading elements for which `isBefore` is true. It must be false for all later ones.
+    @inline(__always)
+    func leadingCount(_ isBefore: (Element) -> Bool) -> Int {
+        var range = 0..<count
+        while !range.isEmpty {
+            let middle = (range.lowerBound + range.upperBound) / 2
+            range = isBefore(self[middle]) ? (middle + 1)..<range.upperBound : range.lowerBound..<middle
+        }
+        return range.lowerBound
     }
 }

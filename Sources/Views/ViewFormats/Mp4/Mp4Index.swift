@@ -86,7 +86,7 @@ final class Mp4Index: Sendable {
         var last: Mp4Fragment? { all.last?.fragment }
 
         mutating func find(_ offset: UInt64, at time: UInt64) -> Mp4Fragment? {
-            let position = all.partition { $0.start <= offset } - 1
+            let position = all.leadingCount { $0.start <= offset } - 1
             guard position >= 0, all[position].fragment.bytes.contains(offset) else { return nil }
             all[position].use = time
             return all[position].fragment
@@ -97,7 +97,7 @@ final class Mp4Index: Sendable {
                 let uses = all.map(\.use).sorted()
                 drop(usedUntil: uses[uses.count / 4])
             }
-            let position = all.partition { $0.start <= fragment.bytes.lowerBound }
+            let position = all.leadingCount { $0.start <= fragment.bytes.lowerBound }
             all.insert((fragment.bytes.lowerBound, fragment, time), at: position)
         }
 
@@ -144,7 +144,7 @@ final class Mp4Index: Sendable {
         /// Returns the extent around an offset, if its end is known.
         func extent(around offset: UInt64) -> Extent? {
             if offset >= current.start { return nil }
-            let position = marks.partition { $0.start <= offset } - 1
+            let position = marks.leadingCount { $0.start <= offset } - 1
             let end = position + 1 < marks.count ? marks[position + 1].start : current.start
             return Extent(bytes: marks[position].start..<end, moofSize: marks[position].moofSize)
         }
@@ -180,7 +180,7 @@ final class Mp4Index: Sendable {
                 }
                 try reserve(starts.count * MemoryLayout<UInt64>.stride, work)
             }
-            let position = max(starts.partition { $0 <= offset } - 1, 0)
+            let position = max(starts.leadingCount { $0 <= offset } - 1, 0)
             let end = position + 1 < starts.count ? starts[position + 1] : size
             if parts[position] == nil { try reserve(2 * MemoryLayout<Part>.stride, work) }
             var part =
@@ -235,18 +235,6 @@ final class Mp4Index: Sendable {
             try work.reserve(bytes)
             memory.append(Mp4Reservation(bytes, of: work))
         }
-    }
-}
-
-extension Array {
-    /// Returns the number of leading elements for which `isBefore` is true. It must be false for all later ones.
-    fileprivate func partition(_ isBefore: (Element) -> Bool) -> Int {
-        var range = 0..<count
-        while !range.isEmpty {
-            let middle = (range.lowerBound + range.upperBound) / 2
-            range = isBefore(self[middle]) ? (middle + 1)..<range.upperBound : range.lowerBound..<middle
-        }
-        return range.lowerBound
     }
 }
 

@@ -89,11 +89,8 @@ struct ProtectedRanges: Equatable, Sendable {
 
     /// Returns the positions of the ranges with bytes in `bytes`. Call this after `finish`.
     func overlapping(_ bytes: Range<UInt64>) -> Range<Int> {
-        var (first, end) = (0, all.count)
-        while first < end {
-            let middle = (first + end) / 2
-            if all[middle].end > bytes.lowerBound { end = middle } else { first = middle + 1 }
-        }
+        let first = all.leadingCount { $0.end <= bytes.lowerBound }
+        var end = first
         while end < all.count, all[end].start < bytes.upperBound { end += 1 }
         return first..<end
     }
