@@ -99,7 +99,7 @@ package final class ViewFileSystem: Sendable {
         }
         if let length = source.knownLength(status, path: { path(of: node) }) { return length }
         guard let (file, status) = try? openSource(node), FileStamp(status) == stamp,
-            let plan = try? source.plan(for: path(of: node), file, status), let keys = availableKeys(plan)
+            let plan = try? source.plan(for: path(of: node), file), let keys = availableKeys(plan)
         else { return nil }
         let token = tokenOfContent(of: node, stamp, plan)
         let content = try? plan.open(
@@ -337,7 +337,7 @@ extension ViewFileSystem: ReadOnlyFileSystem {
         let (file, status) = try openSource(node)
         let path = path(of: node)
         do throws(ViewError) {
-            let plan = try source.plan(for: path, file, status)
+            let plan = try source.plan(for: path, file)
             let stamp = FileStamp(status)
             if let open = node.reopen(stamp, plan) {
                 return .opened(handle(open.file, node, open.token, open.caching))
@@ -586,7 +586,7 @@ extension ViewFileSystem {
     private func missingKeys(of name: Component, _ path: [UInt8], in directory: Descriptor) -> [KeyName] {
         guard let file = try? Descriptor(at: directory, name, flags: O_RDONLY | O_NONBLOCK),
             let status = try? file.status(), status.st_mode & S_IFMT == S_IFREG,
-            let plan = try? source.plan(for: path, SourceFile(file, status), status)
+            let plan = try? source.plan(for: path, SourceFile(file, status))
         else { return [] }
         return plan.keyNames.filter { source.keys.find($0) == nil }
     }

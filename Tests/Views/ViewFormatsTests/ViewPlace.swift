@@ -29,8 +29,7 @@ final class ViewPlace {
 
     func source(_ name: String = "file") throws -> SourceFile {
         let path = directory.appending(name)
-        let descriptor = Descriptor(owning: open(path, O_RDONLY | O_CLOEXEC))
-        return SourceFile(descriptor, size: UInt64(try descriptor.status().st_size))
+        return try SourceFile(Descriptor(owning: open(path, O_RDONLY | O_CLOEXEC)))
     }
 
     /// Writes the source file with these bytes.

@@ -56,10 +56,7 @@ package enum ChainFormat {
         of source: SourceFile, otherwise given: [UInt8]? = nil
     ) throws(ViewError) -> (bytes: [UInt8], hasHeader: Bool) {
         guard source.size > 0 else { throw .malformed("the file is empty: it has no Salted__ header") }
-        var header = [UInt8](repeating: 0, count: 16)
-        if source.size >= 16 {
-            try header.withMutableBytes { (header) throws(ViewError) in try source.read(at: 0, into: header) }
-        }
+        let header = source.size >= 16 ? try source.bytes(at: 0, 16) : []
         guard header.starts(with: "Salted__".utf8) else {
             if header.starts(with: base64Start) {
                 throw .malformed("base64, as 'openssl enc -a' writes it: decode it first, with 'base64 -d'")
@@ -191,14 +188,13 @@ package enum ChainFormat {
             }
             try source.read(at: start, into: blocks.slice(16...))
         }
-        return try ViewError.ofCrypto { () throws(CryptoError) in
-            let decryptor = try CbcDecryptor()
-            return try SecretBytes(count: 16) { (plaintext) throws(CryptoError) in
+        return try ViewError.ofCrypto(
+            SecretBytes(count: 16) { (plaintext) throws(CryptoError) in
+                let decryptor = try CbcDecryptor()
                 try blocks.withBytes { (blocks) throws(CryptoError) in
                     guard let previous = blocks.baseAddress else { return }
                     try decryptor.decrypt(blocks.slice(16...), vector: previous, key: key, into: plaintext)
                 }
-            }
-        }
+            })
     }
 }

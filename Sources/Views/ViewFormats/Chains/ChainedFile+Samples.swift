@@ -74,13 +74,10 @@ extension ChainedFile {
         guard size > 0, let vector = UnsafeRawPointer(gathered.baseAddress) else { return first }
         let found = try keys.key(ranges.keys[Int(key)])
         let chain = gathered.slice(16..<size)
-        do throws(CryptoError) {
-            try counters.cryptoTime.time { () throws(CryptoError) in
+        try ViewError.ofCrypto(
+            counters.cryptoTime.time { () throws(CryptoError) in
                 try workspace.decryptor.decrypt(UnsafeRawBufferPointer(chain), vector: vector, key: found, into: chain)
-            }
-        } catch {
-            throw .store(StoreError(error))
-        }
+            })
         size = 0
         for position in (first..<positions.upperBound).reversed() {
             let blocks = ranges.blocks(at: position, for: bytes.wanted)

@@ -98,7 +98,7 @@ package struct FilePlan: Sendable {
         if let cipher { try material.check(fits: cipher, path: path) }
         // Copy the key, because a lock wipes each file's key in place.
         let own = material.key.subrange(0..<material.key.count)
-        return try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
+        return try ViewError.ofCrypto(CbcKey(own))
     }
 }
 

@@ -25,10 +25,7 @@ package final class Interruption: Sendable {
 
     /// Checks for a lock or the end. Call this every millisecond or so.
     /// - Throws: `.store`, for the waiting program, if the computation must stop.
-    func check() throws(ViewError) {
-        if hasEnded.load(ordering: .acquiring) { throw .store(.refused(.socketNotConnected)) }
-        if lock.withLock({ $0 }).isClosed() { throw .store(.locked) }
-    }
+    func check() throws(ViewError) { try ViewError.ofStore(checkStore()) }
 
     /// Returns true for the errors of `check`, which say nothing about the file being read.
     static func isCause(of error: StoreError) -> Bool {
@@ -38,9 +35,7 @@ package final class Interruption: Sendable {
     /// Checks the same for a caller with store errors only.
     /// - Throws: `.locked`, or `ENOTCONN`.
     func checkStore() throws(StoreError) {
-        do throws(ViewError) { try check() } catch {
-            guard case .store(let error) = error else { preconditionFailure("internal error: \(error)") }
-            throw error
-        }
+        if hasEnded.load(ordering: .acquiring) { throw .refused(.socketNotConnected) }
+        if lock.withLock({ $0 }).isClosed() { throw .locked }
     }
 }

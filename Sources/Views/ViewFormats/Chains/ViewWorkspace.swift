@@ -35,7 +35,7 @@ package final class ViewWorkspace: SharingWorkerBuffers {
 
     /// Allocates the buffers. Throws `.store` without memory.
     package init() throws(ViewError) {
-        do { decryptor = try CbcDecryptor() } catch { throw .store(StoreError(error)) }
+        decryptor = try ViewError.ofCrypto(CbcDecryptor())
         var locked: Int32 = 0
         guard let memory = linux_map_secret_memory(Self.memorySize, &locked) else { throw .store(.system(.noMemory)) }
         self.memory = memory

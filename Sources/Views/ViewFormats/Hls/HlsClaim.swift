@@ -113,7 +113,7 @@ package struct HlsSamples: Hashable, Sendable {
         /// The `moov` of the file itself, of its init segment, or of both, declares encrypted samples.
         case protected
         /// The boxes declare all samples clear, or the file is text.
-        case clear(String)
+        case clear
         /// The boxes leave it open, for this reason.
         case unusable(String)
     }
@@ -229,10 +229,9 @@ struct HlsClaimMerge {
 
     private func decision(on samples: HlsSamples) throws(ViewError) -> HlsDecision {
         switch samples.description {
-        case .protected: return .samples(samples)
+        case .protected, .clear: return .samples(samples)
         // Without a key, the playlist declares the file to be plaintext.
         case .unusable where !samples.hasKey: return .clear
-        case .clear: return .samples(samples)
         case .unusable(let reason): throw .malformed(reason)
         }
     }

@@ -13,7 +13,7 @@ package final class HlsIndex: Sendable {
     /// Bounds the work on MP4 files, and stops long work.
     let work: Mp4Work
     let state: Mutex<HlsState>
-    private let keys: KeyStore
+    let keys: KeyStore
     /// Number of readings since the last check for removed playlists.
     private let readings = Atomic<Int>(0)
 
@@ -29,9 +29,6 @@ package final class HlsIndex: Sendable {
         meanings = KeyMeanings { keys.read($0) }
         state = Mutex(HlsState(maximumClaims: maximumSegments))
     }
-
-    /// The keys of `--key KID=FILE`.
-    var givenKeys: Set<KeyID> { keys.given }
 
     /// True if a file of this name may be a playlist, and so is read.
     package static func isPlaylistName(_ name: [UInt8]) -> Bool { playlistEnding(of: name) != nil }
@@ -152,7 +149,7 @@ package final class HlsIndex: Sendable {
     ///
     /// - Throws: `.malformed` if it cannot be shown decrypted, `.store` if it cannot be read.
     func open(_ path: [UInt8]) throws(ViewError) -> HlsPlaylistContent? {
-        let (reading, record) = try ViewError.ofStore { () throws(StoreError) in try read(path) }
+        let (reading, record) = try ViewError.ofStore(read(path))
         if let error = record.error { throw error }
         guard let playlist = reading.playlist else { return nil }
         // ext4 gives the inode number of a removed segment to the next file, also to one of another playlist.
@@ -396,10 +393,8 @@ extension HlsIndex {
     }
 
     private func isPlaintext(_ path: [UInt8], _ identity: FileIdentity) -> Bool {
-        guard let file = try? root.regularFile(beneath: path), let status = try? file.status(),
-            FileIdentity(status) == identity
-        else { return true }
-        return (try? SourceInspection.plaintextFormat(of: SourceFile(file, status))) != nil
+        guard let source = try? root.sourceFile(beneath: path, identity) else { return true }
+        return (try? SourceInspection.plaintextFormat(of: source)) != nil
     }
 
     /// True if a file may be an encrypted segment or film.
@@ -414,7 +409,7 @@ extension HlsIndex {
             case .notMp4, nil: return isBesideOthers
             }
         }
-        return (try? SourceInspection.mayBeSegment(source)) == true
+        return source.size % 16 == 0 && (try? SourceInspection.looksEncrypted(source, 0..<source.size)) == true
     }
 
     /// Looks for unnamed files that look encrypted or are playlists. They have another name than in the playlist, or
@@ -467,10 +462,8 @@ extension HlsIndex {
         let clear = state.withLock { state in state.playlists.values.flatMap { $0.clear } }
         for first in clear where found.count < Self.maximumProblems {
             let target = first.target
-            guard seen.insert(target.identity).inserted, let file = try? root.regularFile(beneath: target.path),
-                let status = try? file.status()
+            guard seen.insert(target.identity).inserted, let source = try? root.sourceFile(beneath: target.path)
             else { continue }
-            let source = SourceFile(file, status)
             if let bytes = first.bytes {
                 guard bytes.upperBound <= source.size, (bytes.upperBound - bytes.lowerBound) % 16 == 0,
                     (try? SourceInspection.looksEncrypted(source, bytes)) == true
@@ -495,10 +488,7 @@ extension HlsIndex {
         var rest = Self.maximumProblems
         var parts: [HlsState.Stray] = []
         for (identity, path, gaps) in gaps where rest > 0 {
-            guard let file = try? root.regularFile(beneath: path), let status = try? file.status(),
-                FileIdentity(status) == identity
-            else { continue }
-            let source = SourceFile(file, status)
+            guard let source = try? root.sourceFile(beneath: path, identity) else { continue }
             let gap = gaps.prefix(rest).first { (try? SourceInspection.looksEncrypted(source, $0)) != false }
             rest -= min(gaps.count, rest)
             guard let gap else { continue }

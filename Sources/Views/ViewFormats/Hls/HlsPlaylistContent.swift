@@ -76,12 +76,7 @@ final class HlsPlaylistContent: Equatable, Sendable {
         let maps = try needed.map { (needed) throws(ViewError) in
             let own = Array(rest.prefix(needed.segment.keys.count))
             rest = rest.dropFirst(own.count)
-            let source = try ViewError.ofStore { () throws(StoreError) in
-                let file = try index.root.regularFile(beneath: needed.path)
-                let status = try file.status()
-                guard FileIdentity(status) == needed.identity else { throw .system(.staleNFSFileHandle) }
-                return SourceFile(file, status)
-            }
+            let source = try ViewError.ofStore(index.root.sourceFile(beneath: needed.path, needed.identity))
             return try ChainFormat.segment(needed.segment, of: source, keys: own, index.work.interruption)
         }
         let text = try rendered { (number, bytes) throws(ViewError) in try maps[number].plaintext(of: bytes) }

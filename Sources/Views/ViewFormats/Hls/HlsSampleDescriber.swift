@@ -33,7 +33,7 @@ struct HlsSampleDescriber {
 
     /// - Parameter directory: the directory of the playlist.
     init(_ index: HlsIndex, directory: [UInt8]) {
-        (root, work, given) = (index.root, index.work, index.givenKeys)
+        (root, work, given) = (index.root, index.work, index.keys.given)
         self.directory = directory
     }
 
@@ -75,7 +75,7 @@ struct HlsSampleDescriber {
         var found: (description: HlsSamples.Description, movie: Mp4Movie?) = (.protected, nil)
         do throws(ViewError) {
             found.movie = try initial.opened(in: root).movie(work)
-            if found.movie?.isProtected == false { found.description = .clear("its moov names no encryption") }
+            if found.movie?.isProtected == false { found.description = .clear }
         } catch {
             found.description = .unusable(error.reason)
         }
@@ -85,31 +85,24 @@ struct HlsSampleDescriber {
 
     private mutating func ownDescription(of target: HlsReading.Target, _ map: Map?) -> HlsSamples.Description {
         if let last, last.identity == target.identity { return last.description }
-        var isText = false
-        var found = describe { () throws(ViewError) in
-            let source = try Self.opened(target.path, in: root)
-            isText = try SourceInspection.isSubtitles(source)
-            return try Mp4Plan.read(source, naming(nil), work)
+        var found: HlsSamples.Description
+        do throws(ViewError) {
+            let source = try ViewError.ofStore(root.sourceFile(beneath: target.path))
+            let isText = try SourceInspection.isSubtitles(source)
+            switch isText ? .clear("WebVTT") : try Mp4Plan.read(source, naming(nil), work) {
+            case .protected: found = .protected
+            case .clear: found = .clear
+            case .notMp4: found = .unusable("SAMPLE-AES in MPEG-TS or packed audio is not supported, only in MP4")
+            }
+        } catch {
+            found = .unusable(error.reason)
         }
-        if isText { found = .clear("WebVTT") }
         if case .unusable = found, let map {
             let uri = HlsURI.text(Array(map.reference.expanded ?? []))
             found = .unusable("its init segment \(uri): \(map.reason ?? "no file")")
         }
         last = (target.identity, found)
         return found
-    }
-
-    private func describe(_ read: () throws(ViewError) -> Mp4Verdict) -> HlsSamples.Description {
-        do throws(ViewError) {
-            switch try read() {
-            case .protected: return .protected
-            case .clear(let proof): return .clear(proof)
-            case .notMp4: return .unusable("SAMPLE-AES in MPEG-TS or packed audio is not supported, only in MP4")
-            }
-        } catch {
-            return .unusable(error.reason)
-        }
     }
 
     /// Adds the keys of the first file of each key line: those in the `moov`, and any others that a fragment names.
@@ -123,26 +116,16 @@ struct HlsSampleDescriber {
             keys.formUnion(Mp4Plan(.segment(movie), naming(uri), work).movieKeyNames)
             return
         }
-        let names = try? { () throws(ViewError) -> [KeyName] in
-            let source = try Self.opened(target.path, in: root)
-            let verdict = try Mp4Plan.read(source, naming(uri), work) { () throws(ViewError) in
-                try samples.initial?.opened(in: root)
-            }
-            guard case .protected(let plan) = verdict else { return [] }
-            return try plan.keyNames(source)
-        }()
-        keys.formUnion(names ?? [])
+        guard let source = try? root.sourceFile(beneath: target.path) else { return }
+        let verdict = try? Mp4Plan.read(source, naming(uri), work) { () throws(ViewError) in
+            try samples.initial?.opened(in: root)
+        }
+        guard case .protected(let plan) = verdict, let names = try? plan.keyNames(source) else { return }
+        keys.formUnion(names)
     }
 
     private func naming(_ uri: [UInt8]?) -> ContentKeys.Naming {
         ContentKeys.Naming(uri: uri, directory: directory, given: given)
-    }
-
-    private static func opened(_ path: [UInt8], in root: Descriptor) throws(ViewError) -> SourceFile {
-        try ViewError.ofStore { () throws(StoreError) in
-            let file = try root.regularFile(beneath: path)
-            return SourceFile(file, try file.status())
-        }
     }
 }
 
@@ -150,9 +133,6 @@ extension HlsSamples.Initial {
     /// Opens the init segment.
     /// - Parameter root: the source.
     func opened(in root: Descriptor) throws(ViewError) -> Mp4InitSegment {
-        try ViewError.ofStore { () throws(StoreError) in
-            let file = try root.regularFile(beneath: path)
-            return Mp4InitSegment(source: SourceFile(file, try file.status()), bytes: bytes)
-        }
+        Mp4InitSegment(source: try ViewError.ofStore(root.sourceFile(beneath: path)), bytes: bytes)
     }
 }

@@ -112,13 +112,12 @@ package enum KeyFile {
         let end = bytes.lastIndex { !" \t\r\n".utf8.contains($0) } ?? -1
         let digits = Hexadecimal.withoutPrefix(bytes[...end]) ?? bytes[...end]
         guard sizes.contains(where: { 2 * $0 == digits.count }), digits.allSatisfy(isDigit) else { return nil }
-        return try ViewError.ofCrypto { () throws(CryptoError) in
-            try SecretBytes(count: digits.count / 2) { key in
+        return try ViewError.ofCrypto(
+            SecretBytes(count: digits.count / 2) { key in
                 for (index, digit) in digits.enumerated() {
                     key[index / 2] = key[index / 2] << 4 | (Hexadecimal.value(of: digit) ?? 0)
                 }
-            }
-        }
+            })
     }
 }
 

@@ -8,17 +8,17 @@ package struct SourceFile: Sendable {
     package let descriptor: Descriptor
     /// Bytes at the time of the open. Later bytes are never read.
     package let size: UInt64
-
-    package init(_ descriptor: Descriptor, size: UInt64) {
-        precondition(size <= UInt64(Int64.max), "internal error: a file of \(size) bytes")
-        self.descriptor = descriptor
-        self.size = size
-    }
+    let identity: FileIdentity
 
     /// - Parameter status: the descriptor's status.
     package init(_ descriptor: Descriptor, _ status: stat) {
-        self.init(descriptor, size: UInt64(max(0, status.st_size)))
+        self.descriptor = descriptor
+        size = UInt64(max(0, status.st_size))
+        identity = FileIdentity(status)
     }
+
+    /// Takes the descriptor's status.
+    init(_ descriptor: Descriptor) throws(StoreError) { self.init(descriptor, try descriptor.status()) }
 
     /// Fills the buffers, one after another, from a ciphertext offset (pread(2), preadv(2)).
     ///
@@ -27,11 +27,10 @@ package struct SourceFile: Sendable {
         at ciphertextOffset: UInt64, before: UnsafeMutableRawBufferPointer = .empty,
         into buffer: UnsafeMutableRawBufferPointer, after: UnsafeMutableRawBufferPointer = .empty
     ) throws(ViewError) {
-        let had = try ViewError.ofStore { () throws(StoreError) in
+        let had = try ViewError.ofStore(
             before.isEmpty && after.isEmpty
-                ? try descriptor.read(at: ciphertextOffset, into: buffer)
-                : try descriptor.read(at: ciphertextOffset, before: before, into: buffer, after: after)
-        }
+                ? descriptor.read(at: ciphertextOffset, into: buffer)
+                : descriptor.read(at: ciphertextOffset, before: before, into: buffer, after: after))
         guard had == before.count + buffer.count + after.count else {
             let end = ciphertextOffset + UInt64(had)
             throw .malformed("the file ends after \(end) bytes, of the \(size) it had when it was opened")
@@ -71,6 +70,15 @@ extension Descriptor {
     /// - Throws: `damaged` for any other object.
     func regularFile(beneath path: [UInt8]) throws(StoreError) -> Descriptor {
         try opened(beneath: path).openedRegularFile()
+    }
+
+    /// Opens a regular file as `regularFile`, and takes its size.
+    /// - Parameter identity: of the file that the path must lead to. Nil for any file.
+    /// - Throws: `damaged` for any other object, `ESTALE` for another file.
+    func sourceFile(beneath path: [UInt8], _ identity: FileIdentity? = nil) throws(StoreError) -> SourceFile {
+        let source = try SourceFile(regularFile(beneath: path))
+        guard identity == nil || identity == source.identity else { throw .system(.staleNFSFileHandle) }
+        return source
     }
 
     /// Opens the regular file of an O_PATH descriptor for reading.

@@ -42,14 +42,14 @@ package struct SourceInspection: Sendable {
     /// Inspects a file. Throws `.store`, and `.malformed` if the file is cut meanwhile.
     package init(of source: SourceFile) throws(ViewError) {
         size = source.size
-        let bytes = try Self.read(source, Int(min(source.size, UInt64(Self.sampleSize))))
+        let bytes = try source.bytes(at: 0, Int(min(source.size, UInt64(Self.sampleSize))))
         entropy = bytes.count == Self.sampleSize ? Self.entropy(of: bytes) : nil
         content = try Self.content(of: source, beginning: bytes, entropy)
     }
 
     /// Returns the format of a file that begins like an unencrypted media file, or nil.
     static func plaintextFormat(of source: SourceFile) throws(ViewError) -> String? {
-        plainFormat(try read(source, Int(min(source.size, UInt64(headSize)))), size: source.size)
+        plainFormat(try source.bytes(at: 0, Int(min(source.size, UInt64(headSize)))), size: source.size)
     }
 
     /// Returns true for WebVTT.
@@ -57,27 +57,13 @@ package struct SourceInspection: Sendable {
         try plaintextFormat(of: source) == subtitlesName
     }
 
-    /// Returns true for a possible encrypted segment: random bytes in whole blocks, but more than a few blocks.
-    static func mayBeSegment(_ source: SourceFile) throws(ViewError) -> Bool {
-        if source.size % 16 != 0 { return false }
-        return try looksEncrypted(source, 0..<source.size)
-    }
-
-    /// Returns true for random bytes of a file, which may be several segments.
+    /// Returns true for random bytes of a file, more than a few blocks, which may be several segments.
     static func looksEncrypted(_ source: SourceFile, _ range: Range<UInt64>) throws(ViewError) -> Bool {
         let size = range.upperBound - range.lowerBound
         guard size > 64 else { return false }
-        let bytes = try read(source, Int(min(size, UInt64(entropySize))), at: range.lowerBound)
+        let bytes = try source.bytes(at: range.lowerBound, Int(min(size, UInt64(entropySize))))
         // The entropy of n random bytes is about 8 − 184/n (Miller–Madow).
         return plainFormat(bytes, size: size) == nil && (bytes.count < entropySize || entropy(of: bytes) > 7.8)
-    }
-
-    private static func read(
-        _ source: SourceFile, _ count: Int, at offset: UInt64 = 0
-    ) throws(ViewError) -> [UInt8] {
-        var bytes = [UInt8](repeating: 0, count: count)
-        try bytes.withMutableBytes { (bytes) throws(ViewError) in try source.read(at: offset, into: bytes) }
-        return bytes
     }
 
     private static func content(
@@ -87,7 +73,7 @@ package struct SourceInspection: Sendable {
         if (try? ChainFormat.salt(of: source)) != nil { return .salted }
         if beginning.starts(with: ChainFormat.base64Start) { return .base64 }
         if source.size <= UInt64(Playlist.maximumSize), (try? Playlist.parse(beginning)) != nil,
-            let playlist = try? Playlist.parse(try read(source, Int(source.size)))
+            let playlist = try? Playlist.parse(try source.bytes(at: 0, Int(source.size)))
         {
             return .playlist(playlist)
         }

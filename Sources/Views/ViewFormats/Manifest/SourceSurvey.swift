@@ -45,13 +45,9 @@ package struct SourceSurvey: Sendable {
     /// - Parameter path: of a regular file, relative to the directory.
     /// - Throws: `.store` if it cannot be read.
     package func entry(_ path: [UInt8]) throws(ViewError) -> Entry {
-        let (file, status) = try ViewError.ofStore { () throws(StoreError) in
-            let file = try Descriptor(object: path, in: root).openedRegularFile()
-            return (file, try file.status())
-        }
-        let opened = SourceFile(file, status)
+        let opened = try ViewError.ofStore(SourceFile(Descriptor(object: path, in: root).openedRegularFile()))
         let decision: FileDecision? =
-            switch source.decision(on: path, opened, status) {
+            switch source.decision(on: path, opened) {
             case .asItIs: nil
             case let known: known
             }

@@ -27,13 +27,13 @@ extension ViewError: JSONFailure {
 
     /// Runs `body` and throws its error as a `ViewError`.
     @inline(__always)
-    static func ofStore<Result>(_ body: () throws(StoreError) -> Result) throws(ViewError) -> Result {
+    static func ofStore<Result>(_ body: @autoclosure () throws(StoreError) -> Result) throws(ViewError) -> Result {
         do throws(StoreError) { return try body() } catch { throw .store(error) }
     }
 
     /// Runs `body` and throws its error as a `ViewError`.
     @inline(__always)
-    static func ofCrypto<Result>(_ body: () throws(CryptoError) -> Result) throws(ViewError) -> Result {
+    static func ofCrypto<Result>(_ body: @autoclosure () throws(CryptoError) -> Result) throws(ViewError) -> Result {
         do throws(CryptoError) { return try body() } catch { throw .store(StoreError(error)) }
     }
 }

@@ -134,8 +134,8 @@ package final class ViewSource: Sendable {
 
     /// Returns the plan to read a file, by ``decision(on:_:_:)``.
     /// - Throws: `.malformed`, `.noKey`, `.store`.
-    package func plan(for path: [UInt8], _ source: SourceFile, _ status: stat) throws(ViewError) -> FilePlan {
-        switch decision(on: path, source, status) {
+    package func plan(for path: [UInt8], _ source: SourceFile) throws(ViewError) -> FilePlan {
+        switch decision(on: path, source) {
         case .clear, .asItIs: return .plain(path)
         case .decrypted(let plan): return plan
         case .refused(let error): throw error
@@ -143,12 +143,10 @@ package final class ViewSource: Sendable {
     }
 
     /// Decides how a file is shown, from its name, the playlists and `view.json`, and its own first bytes.
-    /// - Parameters:
-    ///   - path: relative to the root.
-    ///   - status: of `source`.
-    package func decision(on path: [UInt8], _ source: SourceFile, _ status: stat) -> FileDecision {
+    /// - Parameter path: relative to the root.
+    package func decision(on path: [UInt8], _ source: SourceFile) -> FileDecision {
         do throws(ViewError) {
-            if let index { return try hlsDecision(on: path, source, status, index) }
+            if let index { return try hlsDecision(on: path, source, index) }
             if format.layout == .mp4 { return try mp4Decision(on: path, source) }
             return .decrypted(try plan(for: path, source, try manifest?.entry(for: path)))
         } catch {
@@ -244,18 +242,16 @@ package final class ViewSource: Sendable {
     }
 
     private func hlsDecision(
-        on path: [UInt8], _ source: SourceFile, _ status: stat, _ index: HlsIndex
+        on path: [UInt8], _ source: SourceFile, _ index: HlsIndex
     ) throws(ViewError) -> FileDecision {
         if HlsIndex.isPlaylistName(path), let plan = try playlistPlan(for: path, readAs: path, index) {
             return .decrypted(plan)
         }
-        let identity = FileIdentity(status)
-        switch index.decision(
-            on: identity, size: UInt64(max(0, status.st_size)), path: path, isOpening: true)
-        {
+        switch index.decision(on: source.identity, size: source.size, path: path, isOpening: true) {
         case .playlist:
             // The playlist has another name, and a link leads to it.
-            if let name = index.playlistPath(of: identity), let plan = try playlistPlan(for: path, readAs: name, index)
+            if let name = index.playlistPath(of: source.identity),
+                let plan = try playlistPlan(for: path, readAs: name, index)
             {
                 return .decrypted(plan)
             }

@@ -62,7 +62,7 @@ final class ContentKeys: Sendable {
         let name = naming.name(of: id)
         if let material = try waits ? store?.fetch(name) : store?.find(name) {
             let own = material.key.subrange(0..<material.key.count)
-            let key = try ViewError.ofCrypto { () throws(CryptoError) in try CbcKey(own) }
+            let key = try ViewError.ofCrypto(CbcKey(own))
             return state.withLock { state in
                 state.failures[id] = nil
                 if let known = state.key(id) { return known }
