@@ -51,7 +51,7 @@ import VaultCrypto
         let (bytes, iv) = try derivation.0.derive(passphrase: secret, salt: salt, keySize: keySize)
         let key = try CbcKey(bytes)
         let vector = try #require(iv.withUnsafeBytes { InitialVector($0) })
-        let map = try ChainFormat.salted(source, vector: vector, key: key)
+        let map = try ChainFormat.stream(of: source, from: 16, vector: .bytes(vector), padding: .pkcs7, key: key)
         try place.expect(source, map, [key], reads: plaintext)
     }
 

@@ -152,10 +152,7 @@ import Testing
     }
 
     private func index(_ source: SourceFile, _ work: Mp4Work) throws -> Mp4Index {
-        guard case .protected(let plan) = try Mp4Plan.read(source, .init(directory: [], given: []), work) else {
-            throw TestFailure("not protected")
-        }
-        return try plan.map(source, ContentKeys([], plan.naming, from: nil, waits: false)).index
+        try protectedPlan(of: source, work).index(source)
     }
 
     @Test("all open files share one limit of memory, and the fragments used last stay")

@@ -48,7 +48,7 @@ private final class Film {
         let keys = try names.map { ($0, try CbcKey(store.fetch($0).key.subrange(0..<16))) }
         let content = ContentKeys(keys, plan.naming, from: store, waits: true)
         return ChainedFile(
-            source: source, .samples(try plan.map(source, content)), keys: [], token: token, cache: place.cache,
+            source: source, .samples(try plan.index(source), content), keys: [], token: token, cache: place.cache,
             counters: place.counters)
     }
 

@@ -130,12 +130,8 @@ import Testing
         let moov = Boxes.moov(Boxes.track(Boxes.protectedEntry()), Boxes.track(Boxes.clearEntry, number: 2))
         let fragments = Boxes.fragment(number: 2, media: 50) + Boxes.fragment(Self.senc, number: 2, media: 50)
         let bytes = Boxes.ftyp + moov + fragments
-        let place = try ViewPlace()
-        let source = try place.source(of: bytes)
-        guard case .protected(let plan) = try Mp4Plan.read(source, .init(directory: [], given: []), Mp4Work()) else {
-            throw TestFailure("not protected")
-        }
-        let index = try plan.map(source, ContentKeys([], plan.naming, from: nil, waits: false)).index
+        let source = try ViewPlace().source(of: bytes)
+        let index = try protectedPlan(of: source).index(source)
         _ = try index.fragment(at: UInt64(Boxes.ftyp.count + moov.count))
         let found = malformed { _ = try index.fragment(at: UInt64(bytes.count - 1)) }
         #expect(found?.contains("a track without encryption has the box senc") == true, "\(found ?? "")")
@@ -146,13 +142,11 @@ import Testing
         let bytes = Self.protected + Self.clear + Self.protected
         let place = try ViewPlace()
         let source = try place.source(of: bytes)
-        guard case .protected(let plan) = try Mp4Plan.read(source, .init(directory: [], given: []), Mp4Work()) else {
-            throw TestFailure("not protected")
-        }
+        let plan = try protectedPlan(of: source)
         #expect(try plan.keyNames(source).isEmpty)
         let content = ContentKeys([], plan.naming, from: nil, waits: false)
         let file = ChainedFile(
-            source: source, .samples(try plan.map(source, content)), keys: [], token: 1, cache: place.cache,
+            source: source, .samples(try plan.index(source), content), keys: [], token: 1, cache: place.cache,
             counters: place.counters)
         let shown = try place.read(file, bytes.count + 1, at: 0)
         func count(_ type: String, in bytes: [UInt8]) -> Int {
@@ -166,4 +160,12 @@ import Testing
             #expect(reason == "there is a second moov at \(Self.protected.count)")
         }
     }
+}
+
+/// Returns the plan of an encrypted file.
+func protectedPlan(of source: SourceFile, _ work: Mp4Work = Mp4Work()) throws -> Mp4Plan {
+    guard case .protected(let plan) = try Mp4Plan.read(source, .init(directory: [], given: []), work) else {
+        throw TestFailure("not protected")
+    }
+    return plan
 }

@@ -41,7 +41,8 @@ final class ViewPlace {
     /// Opens the file separately, with an empty cache.
     func file(_ source: SourceFile, _ map: ChainMap, _ keys: [CbcKey]) -> ChainedFile {
         lastToken += 1
-        return ChainedFile(source: source, map: map, keys: keys, token: lastToken, cache: cache, counters: counters)
+        return ChainedFile(
+            source: source, .chains(map), keys: keys, token: lastToken, cache: cache, counters: counters)
     }
 
     /// Reads up to `count` bytes. The buffer's other bytes, and those after it, must stay unchanged.

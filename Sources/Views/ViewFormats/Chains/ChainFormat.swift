@@ -69,15 +69,9 @@ package enum ChainFormat {
         return (Array(header[8...]), true)
     }
 
-    /// Returns the map for `openssl`: the chain after the header, if the file has one. Salt gives key and vector.
+    /// Returns the map for a file that is one chain from `start` on.
     /// - Throws: `.malformed`; `.store` if reading fails.
-    package static func salted(
-        _ source: SourceFile, hasHeader: Bool = true, vector: InitialVector, key: CbcKey
-    ) throws(ViewError) -> ChainMap {
-        try stream(of: source, from: hasHeader ? 16 : 0, vector: .bytes(vector), padding: .pkcs7, key: key)
-    }
-
-    private static func stream(
+    static func stream(
         of source: SourceFile, from start: UInt64, vector: CipherChain.Vector, padding: CipherChain.Padding, key: CbcKey
     ) throws(ViewError) -> ChainMap {
         let chain = CipherChain(

@@ -11,7 +11,7 @@ extension ChainedFile {
         defer { counters.aesBlocksDecrypted.count(Int(workspace.decryptor.blocksDecrypted - before)) }
         switch contents {
         case .chains(let map): try decrypt(map, at: plaintextOffset, into: target, workspace)
-        case .samples(let map): try decrypt(map, at: plaintextOffset, into: target, workspace)
+        case .samples(let index, let keys): try decrypt(index, keys, at: plaintextOffset, into: target, workspace)
         }
     }
 

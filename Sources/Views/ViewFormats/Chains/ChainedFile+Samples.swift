@@ -4,17 +4,18 @@ internal import VaultCrypto
 
 /// Decryption of files with samples encrypted in place.
 extension ChainedFile {
-    /// Fills `target`, at most one batch, with plaintext of the map's file.
+    /// Fills `target`, at most one batch, with plaintext of the index's file.
     func decrypt(
-        _ map: SampleMap, at offset: UInt64, into target: UnsafeMutableRawBufferPointer, _ workspace: ViewWorkspace
+        _ index: Mp4Index, _ keys: ContentKeys, at offset: UInt64, into target: UnsafeMutableRawBufferPointer,
+        _ workspace: ViewWorkspace
     ) throws(ViewError) {
         let end = offset + UInt64(target.count)
         var position = offset
         while position < end {
-            let fragment = try map.index.fragment(at: position)
+            let fragment = try index.fragment(at: position)
             let reached = min(end, fragment.bytes.upperBound)
             let part = target.slice(Int(position - offset)..<Int(reached - offset))
-            try decrypt(fragment, map.keys, position..<reached, into: part, workspace)
+            try decrypt(fragment, keys, position..<reached, into: part, workspace)
             position = reached
         }
     }

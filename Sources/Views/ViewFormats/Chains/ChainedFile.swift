@@ -1,4 +1,4 @@
-package import FileSystem
+internal import FileSystem
 internal import LinuxSystem
 internal import SystemPackage
 package import VaultCrypto
@@ -8,7 +8,8 @@ package final class ChainedFile: Sendable {
     /// The place of the ciphertext.
     enum Contents: Sendable {
         case chains(ChainMap)
-        case samples(SampleMap)
+        /// MP4 with samples encrypted in place. The plaintext has the file's length and offsets.
+        case samples(Mp4Index, ContentKeys)
     }
 
     /// Identifies the content in the block cache.
@@ -25,16 +26,9 @@ package final class ChainedFile: Sendable {
     private let changes = ChangeCounter()
 
     /// - Parameters:
-    ///   - map: of `source`.
-    ///   - keys: as many as the map's chains name.
+    ///   - contents: of `source`.
+    ///   - keys: as many as the map's chains name. Empty for samples.
     ///   - cache: has blocks of ``ViewWorkspace/pageSize``.
-    package convenience init(
-        source: SourceFile, map: ChainMap, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
-    ) {
-        self.init(source: source, .chains(map), keys: keys, token: token, cache: cache, counters: counters)
-    }
-
-    /// - Parameter keys: empty for samples.
     init(
         source: SourceFile, _ contents: Contents, keys: [CbcKey], token: UInt64, cache: BlockCache, counters: Counters
     ) {
@@ -53,7 +47,7 @@ package final class ChainedFile: Sendable {
     package var length: UInt64 {
         switch contents {
         case .chains(let map): map.length
-        case .samples(let map): map.length
+        case .samples: source.size
         }
     }
 
@@ -66,16 +60,16 @@ package final class ChainedFile: Sendable {
 
     /// A text for samples that differs if the file is decrypted in another way.
     package var samplesDescription: String {
-        guard case .samples(let map) = contents else { return "" }
-        let keys = map.keys.all.map { $0.name }.map { "\($0)" }.sorted()
-        return "samples, \(map.length) bytes\n\(map.index.role.movies.map(\.protections))\n\(keys)"
+        guard case .samples(let index, let keys) = contents else { return "" }
+        let names = keys.all.map { "\($0.name)" }.sorted()
+        return "samples, \(length) bytes\n\(index.role.movies.map(\.protections))\n\(names)"
     }
 
     /// Returns the keys in use with their names. For samples, includes the keys found after the open.
     package func keys(named names: [KeyName]) -> [(name: KeyName, key: CbcKey)] {
         switch contents {
         case .chains: Array(zip(names, chainKeys))
-        case .samples(let map): map.keys.all
+        case .samples(_, let keys): keys.all
         }
     }
 

@@ -50,10 +50,8 @@ package struct FilePlan: Sendable {
     }
 
     package var identity: Identity {
-        if case .samples(let plan) = layout {
-            return Identity(layout: nil, samples: plan.identity, keyNames: keyNames, cipher: cipher)
-        }
-        return Identity(layout: layout, samples: nil, keyNames: keyNames, cipher: cipher)
+        let samples: Mp4Plan.Identity? = if case .samples(let plan) = layout { plan.identity } else { nil }
+        return Identity(layout: samples == nil ? layout : nil, samples: samples, keyNames: keyNames, cipher: cipher)
     }
 
     /// Opens the file's plaintext. Reads only the padding. For a playlist, reads the padding of the segments whose byte
@@ -79,7 +77,9 @@ package struct FilePlan: Sendable {
             guard let vector = given ?? keys[0].iv?.withUnsafeBytes({ InitialVector($0) }) else {
                 preconditionFailure("internal error: a derived key without its vector")
             }
-            map = try ChainFormat.salted(source, hasHeader: hasHeader, vector: vector, key: ciphers[0])
+            // The chain comes after the header.
+            map = try ChainFormat.stream(
+                of: source, from: hasHeader ? 16 : 0, vector: .bytes(vector), padding: .pkcs7, key: ciphers[0])
         case .segment(let segment):
             map = try ChainFormat.segment(segment, of: source, keys: ciphers)
         case .playlist(let playlist): return .text(try playlist.rendered(ciphers))
@@ -87,11 +87,11 @@ package struct FilePlan: Sendable {
             let content = ContentKeys(Array(zip(keyNames, ciphers)), plan.naming, from: store, waits: waits)
             return .chained(
                 ChainedFile(
-                    source: source, .samples(try plan.map(source, content)), keys: [], token: token, cache: cache,
+                    source: source, .samples(try plan.index(source), content), keys: [], token: token, cache: cache,
                     counters: counters))
         }
         return .chained(
-            ChainedFile(source: source, map: map, keys: ciphers, token: token, cache: cache, counters: counters))
+            ChainedFile(source: source, .chains(map), keys: ciphers, token: token, cache: cache, counters: counters))
     }
 
     private func cipherKey(_ material: KeyMaterial) throws(ViewError) -> CbcKey {

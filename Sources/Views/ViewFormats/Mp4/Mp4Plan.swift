@@ -180,7 +180,7 @@ package struct Mp4Plan: Equatable, Sendable {
     func allKeyNames(_ source: SourceFile, until end: ContinuousClock.Instant) throws(ViewError) -> Set<KeyName> {
         var names = Set(try keyNames(source))
         guard namesKeysInFragments else { return names }
-        let index = try Mp4Index(of: source, role, work)
+        let index = try index(source)
         var position: UInt64 = 0
         while position < source.size, .now < end {
             let fragment = try index.fragment(at: position)
@@ -191,7 +191,7 @@ package struct Mp4Plan: Equatable, Sendable {
     }
 
     private func firstFragment(_ source: SourceFile) throws(ViewError) -> Mp4Fragment? {
-        let index = try Mp4Index(of: source, role, work)
+        let index = try index(source)
         let head = try index.fragment(at: 0)
         if head.bytes.lowerBound > 0 || head.bytes.upperBound >= source.size { return head }
         // The file may begin with its first fragment.
@@ -199,7 +199,5 @@ package struct Mp4Plan: Equatable, Sendable {
         return try index.fragment(at: head.bytes.upperBound)
     }
 
-    func map(_ source: SourceFile, _ keys: ContentKeys) throws(ViewError) -> SampleMap {
-        SampleMap(index: try Mp4Index(of: source, role, work), keys: keys, length: source.size)
-    }
+    func index(_ source: SourceFile) throws(ViewError) -> Mp4Index { try Mp4Index(of: source, role, work) }
 }
