@@ -23,7 +23,7 @@ import Testing
         var budget = Mp4Budget(work, media: UInt64(moof.count + media))
         var error: ViewError?
         do throws(ViewError) {
-            _ = try Mp4Fragment(moof, bytes, movie, of: source, like: nil, &budget)
+            _ = try Mp4Fragment(Mp4Buffer(bytes: moof, start: 0), bytes, movie, of: source, like: nil, &budget)
         } catch let found { error = found }
         return (budget.steps, error)
     }

@@ -24,13 +24,12 @@ final class Mp4Fragment: Sendable {
     /// Parses a `moof`.
     /// - Parameter other: a fragment of the same file, because it most often has the same ciphers.
     convenience init(
-        _ moof: [UInt8], _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile, like other: Mp4Fragment?,
+        _ moof: Mp4Buffer, _ bytes: Range<UInt64>, _ movie: Mp4Movie, of source: SourceFile, like other: Mp4Fragment?,
         _ budget: inout Mp4Budget
     ) throws(ViewError) {
-        var reading = Reading(
-            buffer: Mp4Buffer(bytes: moof, start: bytes.lowerBound), movie: movie, source: source)
+        var reading = Reading(buffer: moof, movie: movie, source: source)
         try reading.fragment(&budget)
-        let end = bytes.lowerBound + UInt64(moof.count)
+        let end = bytes.lowerBound + UInt64(moof.bytes.count)
         try reading.ranges.finish(in: end..<max(end, bytes.upperBound), &budget)
         if let other { reading.ranges.shareCiphers(of: other.ranges) }
         try self.init(
@@ -41,8 +40,7 @@ final class Mp4Fragment: Sendable {
     /// - Throws: `.malformed` if it declares encrypted samples.
     static func checkClear(_ moof: Mp4TopBox, _ window: inout Mp4Window, _ work: Mp4Work) throws(ViewError) {
         var budget = Mp4Budget(work, media: 0)
-        let buffer = Mp4Buffer(
-            bytes: try window.contents(of: moof.type, moof.bytes, &budget), start: moof.bytes.lowerBound)
+        let buffer = try window.contents(of: moof.type, moof.bytes, &budget)
         for traf in try buffer.boxes(in: buffer.only(&budget), &budget) where traf.type == "traf" {
             try buffer.checkClear(buffer.boxes(in: traf, &budget))
         }
@@ -57,11 +55,7 @@ private struct Reading {
     var ranges = ProtectedRanges()
     var patches: [Mp4Patch] = []
     /// The end of the samples of the previous track fragment.
-    private var dataEnd: UInt64?
-
-    init(buffer: Mp4Buffer, movie: Mp4Movie, source: SourceFile) {
-        (self.buffer, self.movie, self.source) = (buffer, movie, source)
-    }
+    var dataEnd: UInt64?
 
     mutating func fragment(_ budget: inout Mp4Budget) throws(ViewError) {
         for box in try buffer.boxes(in: buffer.only(&budget), &budget) {

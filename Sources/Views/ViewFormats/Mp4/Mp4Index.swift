@@ -271,7 +271,7 @@ extension Mp4Window {
     /// Parses a `sidx` (ISO/IEC 14496-12, 8.16.3).
     private mutating func starts(in sidx: Mp4TopBox, _ budget: inout Mp4Budget) throws(ViewError) -> [UInt64] {
         guard sidx.bytes.upperBound - sidx.bytes.lowerBound <= Self.maximumIndexSize else { return [] }
-        let buffer = Mp4Buffer(bytes: try contents(of: sidx.type, sidx.bytes, &budget), start: sidx.bytes.lowerBound)
+        let buffer = try contents(of: sidx.type, sidx.bytes, &budget)
         var fields = Mp4Fields(buffer, sidx.headerSize..<buffer.bytes.count)
         let isLong = try fields.versionAndFlags().version > 0
         try fields.skip(isLong ? 16 : 12)

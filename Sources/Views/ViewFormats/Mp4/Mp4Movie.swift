@@ -30,15 +30,15 @@ final class Mp4Movie: Sendable {
     /// Parses a `moov`.
     init(_ box: Mp4TopBox, _ window: inout Mp4Window, _ work: Mp4Work) throws(ViewError) {
         var budget = Mp4Budget(work, media: 0)
-        let bytes = try window.contents(of: box.type, box.bytes, &budget)
-        var reading = Reading(Mp4Buffer(bytes: bytes, start: box.bytes.lowerBound))
+        let buffer = try window.contents(of: box.type, box.bytes, &budget)
+        var reading = Reading(buffer: buffer)
         try reading.movie(&budget)
         self.box = box
         (tracks, hasSamples) = (reading.tracks, reading.hasSamples)
         patches = reading.patches.sorted { $0.offset < $1.offset }
         var hasher = Hasher()
         hasher.combine(box.bytes.lowerBound)
-        bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+        buffer.bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
         digest = hasher.finalize()
         let protections = tracks.values.reduce(0) { $0 + $1.entries.count + $1.groups.count }
         memory = try budget.keep(
@@ -52,8 +52,7 @@ final class Mp4Movie: Sendable {
     ) throws(ViewError) -> ProtectedRanges {
         var ranges = ProtectedRanges()
         guard hasSamples else { return ranges }
-        let buffer = Mp4Buffer(
-            bytes: try window.contents(of: box.type, box.bytes, &budget), start: box.bytes.lowerBound)
+        let buffer = try window.contents(of: box.type, box.bytes, &budget)
         let source = window.source
         try buffer.forEachTrack(&budget) { (number, boxes, budget) throws(ViewError) in
             guard let track = tracks[number], let scheme = track.scheme else { return }
@@ -82,11 +81,8 @@ final class Mp4Movie: Sendable {
             .filter(\.isProtected)
     }
 
-    /// The keys named by the `moov`, each once, without the zero for keys named by fragments.
-    var keys: [KeyID] {
-        var seen: Set<KeyID> = []
-        return protections.map(\.key).filter { !$0.isZero && seen.insert($0).inserted }
-    }
+    /// The keys named by the `moov`, without the zero for keys named by fragments.
+    var keys: [KeyID] { protections.map(\.key).filter { !$0.isZero } }
 
     /// True if fragments may need keys not named by the `moov`.
     var namesKeysInFragments: Bool { protections.contains { $0.key.isZero } }
@@ -98,8 +94,6 @@ private struct Reading {
     var tracks: [UInt32: Mp4Track] = [:]
     var patches: [Mp4Patch] = []
     var hasSamples = false
-
-    init(_ buffer: Mp4Buffer) { self.buffer = buffer }
 
     mutating func movie(_ budget: inout Mp4Budget) throws(ViewError) {
         try buffer.forEachTrack(&budget) { (number, boxes, budget) throws(ViewError) in

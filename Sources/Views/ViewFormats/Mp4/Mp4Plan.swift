@@ -93,9 +93,13 @@ package struct Mp4Plan: Equatable, Sendable {
             return .protected(Mp4Plan(.initSegments(movies), naming, work))
         default: break
         }
-        if !isProtected, let first = try firstFragment(from: movie.end, &window) {
-            try Mp4Fragment.checkClear(first, &window, work)
+        if isProtected { return film }
+        let first: Mp4TopBox?
+        do throws(ViewError) { first = try window.first(["moof"], from: movie.end) } catch .malformed {
+            // Other data than boxes follows, which players do not read.
+            return film
         }
+        if let first { try Mp4Fragment.checkClear(first, &window, work) }
         return film
     }
 
@@ -119,13 +123,6 @@ package struct Mp4Plan: Equatable, Sendable {
         }
         guard !movies.contains(where: \.hasSamples) else { throw .malformed("there is a second moov with samples") }
         return movies
-    }
-
-    /// Returns the first `moof` of a clear film. Nil if other data than boxes follows, which players do not read.
-    private static func firstFragment(
-        from offset: UInt64, _ window: inout Mp4Window
-    ) throws(ViewError) -> Mp4TopBox? {
-        do throws(ViewError) { return try window.first(["moof"], from: offset) } catch .malformed { return nil }
     }
 
     /// Returns true if the file begins with a box.

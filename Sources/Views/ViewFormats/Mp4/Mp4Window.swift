@@ -63,10 +63,10 @@ struct Mp4Window: Sendable {
     /// Offsets in the file. Later bytes are never read.
     let bounds: Range<UInt64>
 
-    init(_ source: SourceFile) { self.init(source, 0..<source.size) }
-
-    /// - Parameter bounds: in the file.
-    init(_ source: SourceFile, _ bounds: Range<UInt64>) { (self.source, self.bounds) = (source, bounds) }
+    /// - Parameter bounds: in the file. Nil for the whole file.
+    init(_ source: SourceFile, _ bounds: Range<UInt64>? = nil) {
+        (self.source, self.bounds) = (source, bounds ?? 0..<source.size)
+    }
 
     /// Returns the box at an offset, or nil at the end.
     mutating func box(at offset: UInt64) throws(ViewError) -> Mp4TopBox? {
@@ -93,7 +93,7 @@ struct Mp4Window: Sendable {
     /// Returns all bytes of a `moov` or `moof`.
     mutating func contents(
         of type: Mp4Type, _ box: Range<UInt64>, _ budget: inout Mp4Budget
-    ) throws(ViewError) -> [UInt8] {
+    ) throws(ViewError) -> Mp4Buffer {
         let size = box.upperBound - box.lowerBound
         guard size <= Mp4Movie.maximumSize else {
             throw .malformed(
@@ -104,7 +104,7 @@ struct Mp4Window: Sendable {
                 "the \(type.text) at \(box.lowerBound) has \(size) bytes, and the file ends before: it is cut")
         }
         try budget.reserve(Int(size))
-        return try bytes(at: box.lowerBound, size)
+        return Mp4Buffer(bytes: try bytes(at: box.lowerBound, size), start: box.lowerBound)
     }
 
     private mutating func bytes(at offset: UInt64, _ count: UInt64) throws(ViewError) -> [UInt8] {
