@@ -59,9 +59,9 @@ package final class HlsIndex: Sendable {
     ) -> HlsDecision {
         verify(identity, at: path)
         if isOpening { refresh(playlistsNaming: [identity]) }
-        let decision = state.withLock { $0.decision(on: identity, size: size) }
+        let decision = state.withLock { $0.decided(on: identity, size: size).decision }
         guard refreshSources(of: decision, identity, path, isOpening) else { return decision }
-        return state.withLock { $0.decision(on: identity, size: size) }
+        return state.withLock { $0.decided(on: identity, size: size).decision }
     }
 
     /// Reads changed playlists again, if they name one of these files.
@@ -112,12 +112,10 @@ package final class HlsIndex: Sendable {
         state.withLock { state in
             var names: Set<KeyName> = []
             for record in state.playlists.values { names.formUnion(record.contentKeys) }
-            for file in state.files.values {
-                for claim in file.claims {
-                    switch claim.use {
-                    case .encrypted(let encryption, _), .frames(let encryption, _, _): names.insert(encryption.key)
-                    case .plain, .samples, .failed, .mention: break
-                    }
+            for claim in state.files.values.lazy.flatMap(\.claims) {
+                switch claim.use {
+                case .encrypted(let encryption, _), .frames(let encryption, _, _): names.insert(encryption.key)
+                case .plain, .samples, .failed, .mention: break
                 }
             }
             return names
@@ -271,11 +269,9 @@ extension HlsIndex {
     }
 
     private static func misfit(_ entry: Component, _ file: Descriptor) -> String? {
-        var bytes = [UInt8](repeating: 0, count: PlaylistBeginning.size)
-        let count =
-            (try? bytes.withMutableBytes { (bytes) throws(StoreError) in try file.read(at: 0, into: bytes) }) ?? 0
+        let bytes = (try? file.read(at: 0, count: PlaylistBeginning.size)) ?? []
         let name = entry.bytes.dropLast(Self.ending(of: entry.bytes).count)
-        return PlaylistBeginning.misfit(Array(bytes[..<count]), isNamed: isPlaylistName(Array(name)))
+        return PlaylistBeginning.misfit(bytes, isNamed: isPlaylistName(Array(name)))
     }
 
     /// The endings of segments' names. A search for strays opens such files if they are unnamed.

@@ -236,14 +236,10 @@ struct HlsState {
         return paths
     }
 
-    /// Returns the decision about a file, from all claims.
+    /// Decides about a file, from all claims.
     ///
     /// - Parameter size: bytes of the file.
-    mutating func decision(on identity: FileIdentity, size: UInt64) -> HlsDecision {
-        decided(on: identity, size: size).decision
-    }
-
-    private mutating func decided(on identity: FileIdentity, size: UInt64) -> File.Decided {
+    mutating func decided(on identity: FileIdentity, size: UInt64) -> File.Decided {
         if let record = playlistFiles[identity] {
             let decision = record.error.map { HlsDecision.refused($0) } ?? .playlist(size: sizes[record.path])
             return File.Decided(size: size, decision: decision, isAmbiguous: false)
@@ -293,7 +289,7 @@ struct HlsState {
         var found: [Misfitting] = []
         for identity in record.files {
             guard let file = files[identity] else { continue }
-            guard case .chains(let segment) = decision(on: identity, size: file.size) else { continue }
+            guard case .chains(let segment) = decided(on: identity, size: file.size).decision else { continue }
             let end = segment.parts.last?.bytes?.upperBound ?? file.size
             let isCut = segment.isRanged ? end > file.size : file.size == 0 || file.size % 16 != 0
             guard isCut, let line = file.claims.lazy.filter({ $0.playlist === record && $0.hasKey }).map(\.line).min()
@@ -340,7 +336,7 @@ struct HlsState {
         var found: [(identity: FileIdentity, path: [UInt8], gaps: [Range<UInt64>])] = []
         for (identity, file) in files where file.claims.contains(where: { $0.bytes != nil }) {
             guard file.claims.contains(where: { !$0.playlist.endings.isEmpty }) else { continue }
-            switch decision(on: identity, size: file.size) {
+            switch decided(on: identity, size: file.size).decision {
             case .clear: break
             case .chains(let segment) where segment.isRanged: break
             case .chains, .playlist, .samples, .refused, .asItIs, .left: continue
@@ -357,21 +353,18 @@ struct HlsState {
         var found: [HlsProblem] = []
         forEachLeft(of: record) { claim, path, decision in
             guard found.count < limit else { return }
+            let text: String
             switch decision {
             case .refused(let error):
                 // The playlist's own problems name what it cannot decrypt.
-                if claim.failure == nil {
-                    found.append(HlsProblem(path: record.path, line: claim.line, text: error.reason))
-                }
-            case .left(let reason):
-                found.append(HlsProblem(path: record.path, line: claim.line, text: reason + HlsLeft.end))
-            case .asItIs, .clear, .playlist:
-                let text = "\(shown(path)): no segment, and not decrypted\(HlsLeft.end)"
-                found.append(HlsProblem(path: record.path, line: claim.line, text: text))
+                guard claim.failure == nil else { return }
+                text = error.reason
+            case .left(let reason): text = reason + HlsLeft.end
+            case .asItIs, .clear, .playlist: text = "\(shown(path)): no segment, and not decrypted\(HlsLeft.end)"
             case .chains, .samples:
-                let text = "\(shown(path)): bytes that are no segment, and not decrypted\(HlsLeft.end)"
-                found.append(HlsProblem(path: record.path, line: claim.line, text: text))
+                text = "\(shown(path)): bytes that are no segment, and not decrypted\(HlsLeft.end)"
             }
+            found.append(HlsProblem(path: record.path, line: claim.line, text: text))
         }
         return found
     }

@@ -117,8 +117,7 @@ package struct SourceInspection: Sendable {
         if isJPEG(bytes) { return "JPEG" }
         let others: [(String, [UInt8])] = [("PNG", [0x89, 0x50, 0x4E, 0x47]), ("ZIP", [0x50, 0x4B, 3, 4])]
         if let other = others.first(where: { bytes.starts(with: $0.1) }) { return other.0 }
-        let text = bytes.starts(with: [0xEF, 0xBB, 0xBF]) ? bytes.dropFirst(3) : bytes[...]
-        return text.starts(with: "WEBVTT".utf8) ? subtitlesName : nil
+        return PlaylistBeginning.withoutMark(bytes).starts(with: "WEBVTT".utf8) ? subtitlesName : nil
     }
 
     /// Returns true for two markers, the second with its length or its name (ISO/IEC 10918-1, annex B; JFIF; Exif).

@@ -42,38 +42,33 @@ package struct SourceWalk {
         file: (Component, [UInt8], Directory) -> Bool
     ) throws(StoreError) {
         var waiting: [[UInt8]] = []
-        guard try visit(start, &waiting, failed, file, end) else { return }
+        func visit(_ path: [UInt8]) throws(StoreError) -> Bool {
+            let descriptor = try open(path)
+            let directory = Directory(path: path, descriptor: descriptor, stamp: FileStamp(try descriptor.status()))
+            let depth = path.isEmpty ? 0 : path.count { $0 == UInt8(ascii: "/") } + 1
+            var reader = DirectoryReader(descriptor)
+            while let entry = try reader.next() {
+                let inside = joinedPath(path, entry.bytes)
+                if !Self.isDirectory(entry, reader.type, in: descriptor) {
+                    guard file(entry, inside, directory) else { return false }
+                } else if depth < Self.maximumDepth {
+                    waiting.append(inside)
+                } else {
+                    failed(inside, .damaged("more than \(Self.maximumDepth) directories deep"))
+                }
+            }
+            end(directory)
+            return true
+        }
+        guard try visit(start) else { return }
         while let path = waiting.popLast() {
             if !enters(path) { continue }
             do throws(StoreError) {
-                guard try visit(path, &waiting, failed, file, end) else { return }
+                guard try visit(path) else { return }
             } catch {
                 failed(path, error)
             }
         }
-    }
-
-    /// - Parameter waiting: receives the directories inside.
-    private func visit(
-        _ path: [UInt8], _ waiting: inout [[UInt8]], _ failed: ([UInt8], StoreError) -> Void,
-        _ file: (Component, [UInt8], Directory) -> Bool, _ end: (Directory) -> Void
-    ) throws(StoreError) -> Bool {
-        let descriptor = try open(path)
-        let directory = Directory(path: path, descriptor: descriptor, stamp: FileStamp(try descriptor.status()))
-        let depth = path.isEmpty ? 0 : path.count { $0 == UInt8(ascii: "/") } + 1
-        var reader = DirectoryReader(descriptor)
-        while let entry = try reader.next() {
-            let inside = joinedPath(path, entry.bytes)
-            if !Self.isDirectory(entry, reader.type, in: descriptor) {
-                guard file(entry, inside, directory) else { return false }
-            } else if depth < Self.maximumDepth {
-                waiting.append(inside)
-            } else {
-                failed(inside, .damaged("more than \(Self.maximumDepth) directories deep"))
-            }
-        }
-        end(directory)
-        return true
     }
 
     private static func isDirectory(_ entry: Component, _ type: UInt8, in directory: Descriptor) -> Bool {

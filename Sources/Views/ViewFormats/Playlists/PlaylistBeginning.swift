@@ -39,7 +39,7 @@ enum PlaylistBeginning {
         return isNamed ? compressed(text) : nil
     }
 
-    private static func withoutMark(_ text: [UInt8]) -> ArraySlice<UInt8> {
+    static func withoutMark(_ text: [UInt8]) -> ArraySlice<UInt8> {
         text.starts(with: [0xEF, 0xBB, 0xBF]) ? text.dropFirst(3) : text[...]
     }
 

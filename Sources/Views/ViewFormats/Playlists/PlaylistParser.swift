@@ -6,7 +6,6 @@ internal import LinuxSystem
 /// Every URI of the playlist becomes a reference, with the keys in force at its line. A defect of a key counts only for
 /// the references that need it.
 struct PlaylistParser {
-    private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
     /// Maximum number of keys of different formats in force at once.
     private static let maximumFormats = 16
     /// Maximum number of bytes of a key's URI, which is the key's name for each of its segments.
@@ -101,8 +100,7 @@ struct PlaylistParser {
     }
 
     mutating func parse() throws(PlaylistError) -> Playlist {
-        let start = text.starts(with: Self.byteOrderMark) ? Self.byteOrderMark.count : 0
-        var lines = PlaylistLines(text[start...])
+        var lines = PlaylistLines(PlaylistBeginning.withoutMark(text))
         guard let first = lines.next(), Self.isFirst(first.content) else {
             throw PlaylistError(line: 1, text: "not a playlist: its first line is not #EXTM3U")
         }
@@ -315,10 +313,8 @@ struct PlaylistParser {
         }
         if !uris.isEmpty || keys.inForce.isEmpty { return }
         // Keep the whole list if it does not parse, because a player may find a URI in it.
-        if attributes == nil, PlaylistAttributes.mayName("URI", in: value) {
-            return add(reference(.other, line, value))
-        }
-        guard let tokens = PlaylistAttributes.tokens(of: value) else {
+        let mayNameURI = attributes == nil && PlaylistAttributes.mayName("URI", in: value)
+        guard !mayNameURI, let tokens = PlaylistAttributes.tokens(of: value) else {
             return add(reference(.other, line, value))
         }
         for token in tokens {

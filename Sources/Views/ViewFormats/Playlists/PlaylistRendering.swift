@@ -22,24 +22,18 @@ extension Playlist {
         var replacement: [UInt8]
     }
 
-    /// The key lines in force at a place: for each KEYFORMAT, the position in `keyLines`.
-    private struct KeysInForce: Equatable {
-        private(set) var lines: [Int] = []
-
-        mutating func apply(_ line: Int, of all: [KeyLine]) {
-            guard let format = all[line].format else {
-                lines = []
-                return
+    /// Returns the key lines in force after some more: for each KEYFORMAT, the position in `keyLines`.
+    private func applying(_ lines: Range<Int>, to inForce: [Int]) -> [Int] {
+        var result = inForce
+        for line in lines {
+            guard let format = keyLines[line].format else {
+                result = []
+                continue
             }
-            lines.removeAll { all[$0].format == format }
-            lines.append(line)
+            result.removeAll { keyLines[$0].format == format }
+            result.append(line)
         }
-
-        func applying(_ range: Range<Int>, of all: [KeyLine]) -> KeysInForce {
-            var result = self
-            for line in range { result.apply(line, of: all) }
-            return result
-        }
+        return result
     }
 
     private static let noKey = Array("#EXT-X-KEY:METHOD=NONE\n".utf8)
@@ -74,7 +68,7 @@ extension Playlist {
             added += edit.replacement.count
             edits.append(edit)
         }
-        var (original, inForce) = (KeysInForce(), KeysInForce())
+        var (original, inForce): ([Int], [Int]) = ([], [])
         var (next, number) = (0, 0)
         var isAnyLeft = false
         while number < references.count, added <= Self.maximumAddition {
@@ -98,14 +92,14 @@ extension Playlist {
             if !isMedia { continue }
             let pending = next..<keyLineCount
             next = keyLineCount
-            original = original.applying(pending, of: keyLines)
-            let needed = needsKeys ? original : KeysInForce()
+            original = applying(pending, to: original)
+            let needed = needsKeys ? original : []
             for edit in moving(inForce, to: needed, pending, before: start) { add(edit) }
             inForce = needed
         }
         if added > Self.maximumAddition { return nil }
         // Key lines at the end stay only after a reference that needs keys, because they cover nothing.
-        if inForce == KeysInForce() { edits += removing(next..<keyLines.count) }
+        if inForce.isEmpty { edits += removing(next..<keyLines.count) }
         if !isAnyLeft { edits += sessionKeyLines.map { Edit(range: $0, replacement: []) } }
         // Sort, because the line of a byte range can stand before a key line.
         edits.sort { ($0.range.lowerBound, $0.range.upperBound) < ($1.range.lowerBound, $1.range.upperBound) }
@@ -115,17 +109,16 @@ extension Playlist {
     /// Returns the changes that put other keys in force before the text at `start`.
     /// - Parameter pending: the original's key lines since the previous reference.
     private func moving(
-        _ inForce: KeysInForce, to needed: KeysInForce, _ pending: Range<Int>, before start: Int
+        _ inForce: [Int], to needed: [Int], _ pending: Range<Int>, before start: Int
     ) -> [Edit] {
-        let isNoneNeeded = needed == KeysInForce()
-        if inForce == needed && (isNoneNeeded || pending.isEmpty) { return removing(pending) }
-        if inForce.applying(pending, of: keyLines) == needed { return [] }
+        if inForce == needed && (needed.isEmpty || pending.isEmpty) { return removing(pending) }
+        if applying(pending, to: inForce) == needed { return [] }
         if inForce == needed { return removing(pending) }
-        let isReplaced = inForce.lines.allSatisfy { line in
-            needed.lines.contains { keyLines[$0].format == keyLines[line].format }
+        let isReplaced = inForce.allSatisfy { line in
+            needed.contains { keyLines[$0].format == keyLines[line].format }
         }
-        var inserted = isNoneNeeded || !isReplaced ? Self.noKey : []
-        for line in needed.lines {
+        var inserted = needed.isEmpty || !isReplaced ? Self.noKey : []
+        for line in needed {
             inserted += text[keyLines[line].whole]
             if let last = inserted.last, last != UInt8(ascii: "\n"), last != UInt8(ascii: "\r") {
                 inserted.append(UInt8(ascii: "\n"))
