@@ -16,7 +16,7 @@ package enum KeyFile {
     /// - Throws: `noKey`.
     package static func readOnce(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
-            let file = try open(path, flags: O_RDONLY | O_NOCTTY)
+            let file = try Descriptor(path: path, flags: O_RDONLY | O_NOCTTY)
             var count = 0
             while count < buffer.count {
                 let piece = buffer.slice(count...)
@@ -32,7 +32,7 @@ package enum KeyFile {
     /// - Throws: `noKey`.
     package static func read(_ path: FilePath, cipher: ViewCipher?) throws(ViewError) -> KeyMaterial {
         try read("key file \(path.shown)", cipher) { (buffer) throws(StoreError) in
-            try open(path, flags: linux_O_PATH).openedRegularFile().read(at: 0, into: buffer)
+            try Descriptor(path: path, flags: linux_O_PATH).openedRegularFile().read(at: 0, into: buffer)
         }
     }
 
@@ -44,10 +44,6 @@ package enum KeyFile {
         try read("key file \(shown(path))", cipher) { (buffer) throws(StoreError) in
             try Descriptor(object: path, in: root).openedRegularFile().read(at: 0, into: buffer)
         }
-    }
-
-    private static func open(_ path: FilePath, flags: Int32) throws(StoreError) -> Descriptor {
-        Descriptor(owning: try retrying { path.withPlatformString { Glibc.open($0, flags | O_CLOEXEC) } })
     }
 
     private static func read(
@@ -97,12 +93,7 @@ package enum KeyFile {
         let text = bytes[...end]
         let padding = text.reversed().prefix { $0 == UInt8(ascii: "=") }.count
         return (text.count, padding) == (24, 2) || (text.count, padding) == (44, 1)
-            ? text.dropLast(padding).allSatisfy { isLetterOrNumber($0) || "+/-_".utf8.contains($0) } : false
-    }
-
-    private static func isLetterOrNumber(_ byte: UInt8) -> Bool {
-        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-            || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+            ? text.dropLast(padding).allSatisfy { Base64.standard.isDigit($0) || Base64.url.isDigit($0) } : false
     }
 
     private static func isDigit(_ byte: UInt8) -> Bool { Hexadecimal.value(of: byte) != nil }
@@ -177,12 +168,8 @@ package struct KeySources: Sendable {
 
     /// Returns true if the key comes from the key command.
     func asksCommand(for name: KeyName) -> Bool {
-        switch name {
-        case .uri(let uri, _, _): command != nil && givenFile(of: name) == nil && !HlsURI.isData(uri)
-        case .path: command != nil
-        case .content: command != nil && givenFile(of: name) == nil
-        case .shared, .manifest, .derived: false
-        }
+        if case .uri(let uri, _, _) = name, HlsURI.isData(uri) { return false }
+        return command != nil && name.mayComeFromCommand && givenFile(of: name) == nil
     }
 
     /// Returns the file of `--key` for a key.

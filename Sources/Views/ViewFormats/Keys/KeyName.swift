@@ -34,12 +34,7 @@ package enum KeyName: Hashable, Sendable {
     var isProvable: Bool { if case .content = self { false } else { true } }
 
     /// True if another fetch can return another key.
-    var mayChange: Bool {
-        switch self {
-        case .manifest, .path, .uri, .content: true
-        case .shared, .derived: false
-        }
-    }
+    var mayChange: Bool { if case .manifest = self { true } else { mayComeFromCommand } }
 
     /// Returns the key of a file in `cbc` and `cbc-chunks`: from `view.json`, or else given at mount, or else from the
     /// key command.

@@ -60,10 +60,8 @@ package final class KeyStore: Sendable {
     /// Returns the key if it is in memory, unless its file in the source has changed. Keeps the key of a removed file.
     /// Call this at an open.
     package func findCurrent(_ name: KeyName) -> KeyMaterial? {
-        guard
-            let (material, stamp) = state.access({ state in state.find(name).map { ($0, state.cache.stamp(of: name)) } }
-            )
-        else { return nil }
+        let found = state.access { state in state.find(name).map { ($0, state.cache.stamp(of: name)) } }
+        guard let (material, stamp) = found else { return nil }
         if let stamp, let current = sources.stamp(of: name), current != stamp {
             state.access { $0.cache.remove(name) }
             return nil
