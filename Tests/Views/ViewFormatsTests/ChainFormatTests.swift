@@ -63,38 +63,37 @@ import VaultCrypto
         let bytes = try test.encrypt(pattern(100 * 16), chunkSize: 48, isPadded: false)
         #expect(try chunks(bytes, 48, .none).length == 1600)
         #expect(
-            malformed { _ = try chunks(bytes + [1], 48, .none) }
+            malformed(try chunks(bytes + [1], 48, .none))
                 == "the last chunk has 17 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")
         for size in [1, 17, 47] as [UInt64] {
             #expect(
-                malformed { _ = try chunks(bytes, size, .none) }
+                malformed(try chunks(bytes, size, .none))
                     == "chunks of \(size) bytes are not possible with this padding")
         }
     }
 
     @Test("cbc-chunks: chunk sizes that no file has", arguments: [0, 1 << 62 + 1, .max] as [UInt64])
     func impossibleChunks(size: UInt64) {
-        #expect(malformed { _ = try chunks([1], size) } == "chunks of \(size) bytes are not possible with this padding")
+        #expect(malformed(try chunks([1], size)) == "chunks of \(size) bytes are not possible with this padding")
     }
 
     @Test("cbc-chunks: cut, of another chunk size, or under another key")
     func wrongChunks() throws {
         let bytes = try test.encrypt(pattern(250), chunkSize: 100)
         #expect(
-            malformed { _ = try chunks(bytes.dropLast(), 100) }
+            malformed(try chunks(bytes.dropLast(), 100))
                 == "the last chunk has 63 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")
-        #expect(malformed { _ = try chunks(bytes.dropLast(16), 100) } == "the last chunk \(Self.badPadding)")
+        #expect(malformed(try chunks(bytes.dropLast(16), 100)) == "the last chunk \(Self.badPadding)")
         // The last chunk is 16 bytes too long: 112 bytes of ciphertext with a padding of 1.
         let long = try test.encrypt(pattern(111))
-        #expect(
-            malformed { _ = try chunks(long, 100) } == "the last chunk holds 111 bytes: the chunk size is not 100")
+        #expect(malformed(try chunks(long, 100)) == "the last chunk holds 111 bytes: the chunk size is not 100")
         #expect(try chunks(test.encrypt(pattern(100)), 100).length == 100)
         let other = try TestKey(seed: 6)
         #expect(
-            malformed {
-                _ = try ChainFormat.chunks(
+            malformed(
+                try ChainFormat.chunks(
                     of: place.source(of: bytes), chunkSize: 100, vector: test.vector, padding: .pkcs7, key: other.key)
-            } == "the last chunk \(Self.badPadding)")
+            ) == "the last chunk \(Self.badPadding)")
     }
 
     @Test("cbc: lengths, with the vector given and in the file", arguments: [0, 1, 15, 16, 17, 4096, 5000])
@@ -110,20 +109,19 @@ import VaultCrypto
     @Test("cbc: the error names the fault of a file")
     func wrongStreams() throws {
         let bytes = try test.encrypt(pattern(100))
-        #expect(malformed { _ = try stream([]) } == "the file has no ciphertext: padding alone takes 16 bytes")
+        #expect(malformed(try stream([])) == "the file has no ciphertext: padding alone takes 16 bytes")
         #expect(
-            malformed { _ = try stream(test.vector.bytes, isInFile: true) }
+            malformed(try stream(test.vector.bytes, isInFile: true))
                 == "the file has no ciphertext: padding alone takes 16 bytes")
         #expect(
-            malformed { _ = try stream([1, 2, 3], isInFile: true) }
+            malformed(try stream([1, 2, 3], isInFile: true))
                 == "the file has 3 bytes: too short for an initial vector of 16")
         let uneven = "the file has 111 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC"
         for padding in [CipherChain.Padding.pkcs7, .none] {
-            #expect(malformed { _ = try stream(bytes.dropLast(), padding) } == uneven)
-            #expect(
-                malformed { _ = try stream(test.vector.bytes + bytes.dropLast(), isInFile: true, padding) } == uneven)
+            #expect(malformed(try stream(bytes.dropLast(), padding)) == uneven)
+            #expect(malformed(try stream(test.vector.bytes + bytes.dropLast(), isInFile: true, padding)) == uneven)
         }
-        #expect(malformed { _ = try stream(bytes.dropLast(16)) } == "the file \(Self.badPadding)")
+        #expect(malformed(try stream(bytes.dropLast(16))) == "the file \(Self.badPadding)")
     }
 
     @Test("PKCS#7 is checked as a whole", arguments: 0...17)
@@ -136,14 +134,14 @@ import VaultCrypto
             + [UInt8](repeating: UInt8(value), count: min(16, value))
         guard 1...16 ~= value else {
             let last = [UInt8](repeating: UInt8(value), count: 16)
-            #expect(malformed { _ = try length(last) } == "the file \(Self.badPadding)")
+            #expect(malformed(try length(last)) == "the file \(Self.badPadding)")
             return
         }
         #expect(try length(right) == UInt64(32 - value))
         for position in (16 - value)..<16 {
             var wrong = right
             wrong[position] ^= 0x80
-            #expect(malformed { _ = try length(wrong) } == "the file \(Self.badPadding)", "byte \(position)")
+            #expect(malformed(try length(wrong)) == "the file \(Self.badPadding)", "byte \(position)")
         }
     }
 
@@ -161,13 +159,12 @@ import VaultCrypto
         let missing =
             "no Salted__ header: made with -nosalt, or with -S by OpenSSL 3 (--salt gives that salt), or not by openssl enc"
         for wrong in [bytes, Array("salted__12345678".utf8), salt.dropLast()] {
-            #expect(malformed { _ = try ChainFormat.salt(of: place.source(of: wrong)) } == missing)
+            #expect(malformed(try ChainFormat.salt(of: place.source(of: wrong))) == missing)
         }
         #expect(
-            malformed { _ = try ChainFormat.salt(of: place.source(of: [])) }
-                == "the file is empty: it has no Salted__ header")
+            malformed(try ChainFormat.salt(of: place.source(of: []))) == "the file is empty: it has no Salted__ header")
         #expect(
-            malformed { _ = try length(salt) } == "the file has no ciphertext: padding alone takes 16 bytes")
+            malformed(try length(salt)) == "the file has no ciphertext: padding alone takes 16 bytes")
     }
 
     private func ranges(_ ranges: [Range<UInt64>], _ bytes: [UInt8]) throws -> ChainMap {
@@ -183,17 +180,15 @@ import VaultCrypto
         let map = try ranges([3..<35, 35..<51], bytes)
         #expect((0..<map.count).map { map[$0].plaintext } == [0..<3, 3..<23, 23..<23, 23..<25])
         #expect(try ranges([], bytes).length == UInt64(bytes.count))
+        #expect(malformed(try ranges([3..<35, 34..<50], bytes)) == "the byte range 34-50 overlaps the one before")
         #expect(
-            malformed { _ = try ranges([3..<35, 34..<50], bytes) } == "the byte range 34-50 overlaps the one before")
+            malformed(try ranges([48..<64], bytes)) == "the byte range 48-64 goes beyond the end of the file, at 53")
         #expect(
-            malformed { _ = try ranges([48..<64], bytes) }
-                == "the byte range 48-64 goes beyond the end of the file, at 53")
-        #expect(
-            malformed { _ = try ranges([3..<34], bytes) }
+            malformed(try ranges([3..<34], bytes))
                 == "the byte range 3-34 has 31 bytes of ciphertext, not a multiple of 16: cut, or not AES-CBC")
-        #expect(malformed { _ = try ranges([3..<19], bytes) } == "the byte range 3-19 \(Self.badPadding)")
+        #expect(malformed(try ranges([3..<19], bytes)) == "the byte range 3-19 \(Self.badPadding)")
         #expect(
-            malformed { _ = try ranges([3..<3], bytes) }
+            malformed(try ranges([3..<3], bytes))
                 == "the byte range 3-3 has no ciphertext: padding alone takes 16 bytes")
     }
 

@@ -114,10 +114,9 @@ import Testing
         #expect(try place.read(file, 4096, at: 4096) == Array(plaintext[4096..<8192]))
         let said = "the file ends after 50000 bytes, of the 100000 it had when it was opened"
             .replacing("100000", with: "\(source.size)")
-        for offset in [49_000, 48_000] { #expect(malformed { _ = try place.read(file, 4096, at: offset) } == said) }
-        #expect(malformed { _ = try place.read(file, 100_000, at: 0) } == said)
-        #expect(
-            malformed { _ = try place.read(file, 10, at: 60_000) }?.hasPrefix("the file ends after ") == true)
+        for offset in [49_000, 48_000] { #expect(malformed(try place.read(file, 4096, at: offset)) == said) }
+        #expect(malformed(try place.read(file, 100_000, at: 0)) == said)
+        #expect(malformed(try place.read(file, 10, at: 60_000))?.hasPrefix("the file ends after ") == true)
         #expect(try place.read(file, 4096, at: 4096) == Array(plaintext[4096..<8192]))
     }
 

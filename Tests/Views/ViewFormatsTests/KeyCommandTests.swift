@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import LinuxSystem
 import TestSupport
@@ -24,7 +25,7 @@ import VaultCrypto
         #expect(try run("printf 'sixteen key byte\\n'").key.exposed == KeyPlace.key)
         #expect(try run("echo 00112233445566778899aabbccddeeff").key.count == 16)
         #expect(
-            noKeyReason { () throws(ViewError) in try run("echo no") }
+            noKeyReason(try run("echo no"))
                 == "the output of the key command has 3 bytes, which is not a key of 16 bytes or 32 hexadecimal digits")
     }
 
@@ -44,7 +45,7 @@ import VaultCrypto
             let path = "printf %s \"${VAULTFS_KEY_URI-unset}-$VAULTFS_KEY_PATH\" >out; printf %016d 0"
             _ = try tests.run(path, .path(odd))
             #expect(try tests.place.read("out") == [UInt8]("unset-".utf8) + odd)
-            #expect(noKeyReason { () throws(ViewError) in try tests.run("printf %016d 0", .path([0x61, 0])) } != nil)
+            #expect(noKeyReason(try tests.run("printf %016d 0", .path([0x61, 0]))) != nil)
         }
     }
 
@@ -62,14 +63,11 @@ import VaultCrypto
     @Test("A failure is an error with the code, and its error output is logged, bounded and safely")
     func fails() throws {
         let complaint = "printf 'no\\033[1m network\\n\\nline\\n' >&2; printf %0300d 0 >&2; exit 7"
-        #expect(noKeyReason { () throws(ViewError) in try run(complaint) } == "the key command failed with exit code 7")
+        #expect(noKeyReason(try run(complaint)) == "the key command failed with exit code 7")
         let long = "key command: \(String(repeating: "0", count: 200))…"
         #expect(place.log == ["key command: no?[1m network", "key command: line", long])
-        #expect(
-            noKeyReason { () throws(ViewError) in try run("kill -9 $$") } == "the key command was ended by signal 9")
-        #expect(
-            noKeyReason { () throws(ViewError) in try run("printf 'sixteen key byte'; exit 1") }
-                == "the key command failed with exit code 1")
+        #expect(noKeyReason(try run("kill -9 $$")) == "the key command was ended by signal 9")
+        #expect(noKeyReason(try run("printf 'sixteen key byte'; exit 1")) == "the key command failed with exit code 1")
     }
 
     @Test("The error output of a command that succeeds is not logged: it may be the key")
@@ -80,9 +78,7 @@ import VaultCrypto
 
     @Test("However long its error output is, it is read and only a little of it kept")
     func complains() throws {
-        let reason = noKeyReason { () throws(ViewError) in
-            try run("yes complaint | head -c 1000000 >&2; exit 2")
-        }
+        let reason = noKeyReason(try run("yes complaint | head -c 1000000 >&2; exit 2"))
         #expect(reason == "the key command failed with exit code 2")
         #expect(place.log.count == 20)
     }
@@ -94,9 +90,7 @@ import VaultCrypto
         // On a busy machine a command may be killed before it has begun, so try again with more time.
         for limit in [Duration.milliseconds(300), .seconds(3), .seconds(30)] where said.isEmpty {
             let life = try place.openFifo("life")
-            let reason = noKeyReason { () throws(ViewError) in
-                try run("(echo alive; exec sleep 1000) >life & wait", limit: limit)
-            }
+            let reason = noKeyReason(try run("(echo alive; exec sleep 1000) >life & wait", limit: limit))
             #expect(reason == "the key command was killed: not done after \(limit)")
             // The fifo ends when the last process with it has gone.
             said = try place.awaitEnd(of: life)
@@ -106,13 +100,8 @@ import VaultCrypto
 
     @Test("A command with too much output is killed")
     func tooMuch() throws {
-        #expect(
-            noKeyReason { () throws(ViewError) in try run("yes") }
-                == "the key command was killed: it prints more than 4096 bytes")
-        #expect(
-            noKeyReason { () throws(ViewError) in try run("head -c 4096 /dev/zero") }?.contains(
-                "4096 bytes, which is not")
-                == true)
+        #expect(noKeyReason(try run("yes")) == "the key command was killed: it prints more than 4096 bytes")
+        #expect(noKeyReason(try run("head -c 4096 /dev/zero"))?.contains("4096 bytes, which is not") == true)
     }
 
     @Test("A command that closes its output and continues is waited for, up to its timeout")
@@ -120,9 +109,8 @@ import VaultCrypto
         let key = try run("printf 'sixteen key byte'; exec >&- 2>&-; echo >done")
         #expect(key.key.exposed == KeyPlace.key)
         #expect(try place.read("done") == [0x0A])
-        let reason = noKeyReason { () throws(ViewError) in
-            try run("printf 'sixteen key byte'; exec >&- 2>&-; sleep 1000", limit: .milliseconds(300))
-        }
+        let reason = noKeyReason(
+            try run("printf 'sixteen key byte'; exec >&- 2>&-; sleep 1000", limit: .milliseconds(300)))
         #expect(reason == "the key command was killed: not done after 0.3 seconds")
     }
 
@@ -141,10 +129,9 @@ import VaultCrypto
         let command = place.command(
             "if [ -e again ]; then printf 'sixteen key byte'; else echo >started; sleep 1000; fi")
         let reason = Monitor<String??>(nil)
+        @Sendable func refusal() -> String? { noKeyReason(try command.key(for: .path([0x61]), cipher: .aes128CBC)) }
         let thread = try BackgroundThread {
-            let result = noKeyReason { () throws(ViewError) in
-                try command.key(for: .path([0x61]), cipher: .aes128CBC)
-            }
+            let result = refusal()
             reason.update { $0 = .some(result) }
         }
         try place.awaitFifo("started")
@@ -153,7 +140,7 @@ import VaultCrypto
         let expected = "the key command was cancelled: the view is locked or unmounted"
         #expect(reason.update { $0 } == expected)
         try place.write("again", [])
-        #expect(noKeyReason { () throws(ViewError) in try command.key(for: .path([0x61]), cipher: nil) } == expected)
+        #expect(noKeyReason(try command.key(for: .path([0x61]), cipher: nil)) == expected)
         command.resume()
         #expect(try command.key(for: .path([0x61]), cipher: nil).key.exposed == KeyPlace.key)
     }
@@ -177,10 +164,6 @@ import VaultCrypto
     }
 
     private static func descriptorCount() throws -> Int {
-        let listing = try #require(opendir("/proc/self/fd"))
-        defer { closedir(listing) }
-        var count = 0
-        while readdir(listing) != nil { count += 1 }
-        return count
+        try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count
     }
 }

@@ -39,8 +39,7 @@ import VaultCrypto
             ("dlink/key", "Not a directory"), ("../key", "Invalid argument"), ("d/../key", "Invalid argument"),
             ("", "Invalid argument"), ("none", "No such file or directory"), ("key/x", "Not a directory"),
         ] {
-            #expect(
-                noKeyReason { () throws(ViewError) in try read(path) } == "cannot read key file \(path): \(reason)")
+            #expect(noKeyReason(try read(path)) == "cannot read key file \(path): \(reason)")
         }
     }
 
@@ -53,7 +52,7 @@ import VaultCrypto
         #expect(try KeyFile.read(place.file("link"), cipher: nil).key.exposed == KeyPlace.key)
         let fifo = place.file("fifo")
         #expect(
-            noKeyReason { () throws(ViewError) in try KeyFile.read(fifo, cipher: nil) }
+            noKeyReason(try KeyFile.read(fifo, cipher: nil))
                 == "cannot read key file \(fifo): it is not a regular file")
     }
 
@@ -69,7 +68,7 @@ import VaultCrypto
         #expect(try KeyFile.readOnce(place.file("fifo"), cipher: nil).key.exposed == KeyPlace.key)
         writer.join()
         #expect(
-            noKeyReason { () throws(ViewError) in try KeyFile.readOnce("/dev/zero", cipher: .aes128CBC) }
+            noKeyReason(try KeyFile.readOnce("/dev/zero", cipher: .aes128CBC))
                 == "key file /dev/zero has more than 4096 bytes, where a key of 16 bytes or 32 hexadecimal digits is expected"
         )
     }

@@ -64,21 +64,21 @@ import VaultCrypto
             // Here digits, a space or a newline at the end do not help, because the length is wrong.
             let bytes = Self.binary(count)
             #expect(
-                noKeyReason { () throws(ViewError) in try parse(bytes, .aes128CBC) }
+                noKeyReason(try parse(bytes, .aes128CBC))
                     == "key file k has \(count) bytes, which is not a key of 16 bytes or 32 hexadecimal digits")
         }
-        #expect(noKeyReason { () throws(ViewError) in try parse(Self.binary(17), .aes128CBC) } != nil)
-        #expect(noKeyReason { () throws(ViewError) in try parse(Self.binary(18), .aes128CBC) } != nil)
-        #expect(noKeyReason { () throws(ViewError) in try parse(Self.binary(17) + [0x0A], .aes128CBC) } != nil)
+        #expect(noKeyReason(try parse(Self.binary(17), .aes128CBC)) != nil)
+        #expect(noKeyReason(try parse(Self.binary(18), .aes128CBC)) != nil)
+        #expect(noKeyReason(try parse(Self.binary(17) + [0x0A], .aes128CBC)) != nil)
         #expect(
-            noKeyReason { () throws(ViewError) in try parse(Self.binary(20), nil) }
+            noKeyReason(try parse(Self.binary(20), nil))
                 == "key file k has 20 bytes, which is not a key of 16, 24 or 32 bytes, or twice as many hexadecimal digits"
         )
         for text in [Self.digits(31), Self.digits(33), Self.digits(31) + [0x67], [0x30, 0x78] + Self.digits(30)] {
-            #expect(noKeyReason { () throws(ViewError) in try parse(text, .aes128CBC) } != nil)
+            #expect(noKeyReason(try parse(text, .aes128CBC)) != nil)
         }
         #expect(
-            noKeyReason { () throws(ViewError) in try parse(Self.digits(32) + Self.binary(4065), nil) }
+            noKeyReason(try parse(Self.digits(32) + Self.binary(4065), nil))
                 == "key file k has more than 4096 bytes, where a key of 16, 24 or 32 bytes, or twice as many hexadecimal "
                 + "digits is expected")
     }
@@ -87,10 +87,7 @@ import VaultCrypto
     func base64() throws {
         let hint = "looks like a key in base64: decode it with 'base64 -d'"
         for text in ["AAECAwQFBgcICQoLDA0ODw==\n", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="] {
-            let error = #expect(throws: ViewError.self) {
-                try KeyFile.parse(Array(text.utf8), cipher: nil, name: "k")
-            }
-            #expect(error == .noKey("k \(hint)"))
+            #expect(noKeyReason(try KeyFile.parse(Array(text.utf8), cipher: nil, name: "k")) == "k \(hint)")
         }
         #expect(try KeyFile.parse(Array("AAECAwQFBgcICQoLDA0ODw=!".utf8), cipher: nil, name: "k").key.count == 24)
     }

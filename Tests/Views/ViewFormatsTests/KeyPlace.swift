@@ -38,9 +38,7 @@ final class KeyPlace: Sendable {
 
     func read(_ name: String) throws -> [UInt8] {
         let file = try Descriptor(path: self.file(name), flags: O_RDONLY)
-        var buffer = [UInt8](repeating: 0, count: 65536)
-        let count = try buffer.withUnsafeMutableBytes { try file.read(at: 0, into: $0) }
-        return Array(buffer[..<count])
+        return try file.read(at: 0, count: 65536)
     }
 
     func makeFifo(_ name: String) throws {
@@ -104,24 +102,16 @@ extension SecretBytes {
     var exposed: [UInt8] { withUnsafeBytes { Array($0) } }
 }
 
+extension KeyMaterial {
+    init(_ bytes: [UInt8]) { self.init(key: bytes.withUnsafeBytes { SecretBytes(copying: $0) }) }
+}
+
 /// Returns the reason of a `noKey` thrown by `body`. Nil for anything else, which every test refuses.
-func noKeyReason(_ body: () throws(ViewError) -> some Any) -> String? {
+func noKeyReason(_ body: @autoclosure () throws(ViewError) -> some Any) -> String? {
     do throws(ViewError) {
         _ = try body()
         return nil
     } catch .noKey(let reason) {
-        return reason
-    } catch {
-        return nil
-    }
-}
-
-/// Returns the reason of a `malformed` thrown by `body`.
-func malformedReason(_ body: () throws(ViewError) -> some Any) -> String? {
-    do throws(ViewError) {
-        _ = try body()
-        return nil
-    } catch .malformed(let reason) {
         return reason
     } catch {
         return nil

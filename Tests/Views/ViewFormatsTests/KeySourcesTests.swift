@@ -56,9 +56,8 @@ import VaultCrypto
         try place.write("d/k.bin")
         try place.write("d/e/k.bin", [1, 2, 3])
         #expect(
-            noKeyReason { () throws(ViewError) in
-                try sources.load(.uri([UInt8]("e/k.bin".utf8), directory: directory))
-            }?.hasPrefix("no key for e/k.bin: key file d/e/k.bin has 3 bytes") == true)
+            noKeyReason(try sources.load(.uri([UInt8]("e/k.bin".utf8), directory: directory)))?
+                .hasPrefix("no key for e/k.bin: key file d/e/k.bin has 3 bytes") == true)
     }
 
     @Test("hls: a given source that fails is not skipped")
@@ -68,11 +67,11 @@ import VaultCrypto
         let missing = [uri: place.file("missing")]
         let command = place.command("exit 4")
         #expect(
-            noKeyReason { () throws(ViewError) in try place.sources(missing, command: command).load(name) }
+            noKeyReason(try place.sources(missing, command: command).load(name))
                 == "no key for https://host/dir/k%31.bin?…: cannot read key file \(place.path)/missing: "
                 + "No such file or directory")
         #expect(
-            noKeyReason { () throws(ViewError) in try place.sources(command: command).load(name) }
+            noKeyReason(try place.sources(command: command).load(name))
                 == "no key for https://host/dir/k%31.bin?…: the key command failed with exit code 4")
     }
 
@@ -88,18 +87,15 @@ import VaultCrypto
             ("https://h/..", "https://h/..: it names no file"),
         ] {
             #expect(
-                noKeyReason { () throws(ViewError) in
-                    try sources.load(.uri([UInt8](uri.utf8), directory: directory))
-                } == "no key for \(reason), and neither --key nor --key-command is given for it")
+                noKeyReason(try sources.load(.uri([UInt8](uri.utf8), directory: directory)))
+                    == "no key for \(reason), and neither --key nor --key-command is given for it")
         }
         #expect(
-            noKeyReason { () throws(ViewError) in try sources.load(.uri([UInt8]("k".utf8), directory: [])) }?
+            noKeyReason(try sources.load(.uri([UInt8]("k".utf8), directory: [])))?
                 .hasPrefix("no key for k: there is no key file k,") == true)
         let data = [UInt8]("data:;base64,c2l4dGVlbg".utf8)
         #expect(
-            noKeyReason { () throws(ViewError) in
-                try place.sources(command: place.command("echo")).load(.uri(data, directory: directory))
-            }
+            noKeyReason(try place.sources(command: place.command("echo")).load(.uri(data, directory: directory)))
                 == "no key for data:…: the key in the playlist has 7 bytes, which is not a key of 16 bytes or 32 hexadecimal digits"
         )
         let map = [data: place.file("mapped")]
@@ -117,10 +113,7 @@ import VaultCrypto
         let key = try place.sources(command: place.command("exit 1")).load(name).key.exposed
         #expect(key == [0] + [UInt8](repeating: 0x20, count: 14) + [0xFF])
         for wrong in ["data:", "data:;base64,*", "data:;base64"] {
-            #expect(
-                noKeyReason { () throws(ViewError) in
-                    try place.sources().load(.uri([UInt8](wrong.utf8), directory: directory))
-                } != nil)
+            #expect(noKeyReason(try place.sources().load(.uri([UInt8](wrong.utf8), directory: directory))) != nil)
         }
     }
 
@@ -129,9 +122,7 @@ import VaultCrypto
         try place.write("d/long", KeyPlace.key + KeyPlace.key)
         try place.write("d/line", KeyPlace.key + [0x0A])
         let sources = place.sources()
-        let reason = noKeyReason { () throws(ViewError) in
-            try sources.load(.uri([UInt8]("long".utf8), directory: directory))
-        }
+        let reason = noKeyReason(try sources.load(.uri([UInt8]("long".utf8), directory: directory)))
         #expect(reason?.contains("key file d/long has 32 bytes") == true)
         #expect(try sources.load(.uri([UInt8]("line".utf8), directory: directory)).key.count == 16)
     }
@@ -145,7 +136,7 @@ import VaultCrypto
         #expect(text(try sources.load(inside)) == "sixteen key byte")
         #expect(text(try sources.load(absolute)) == "mapped file key.")
         let outside = KeyName.manifest(path: [UInt8]("../k".utf8), cipher: nil)
-        #expect(noKeyReason { () throws(ViewError) in try sources.load(outside) } != nil)
+        #expect(noKeyReason(try sources.load(outside)) != nil)
     }
 
     @Test("A file's key: the manifest's, else the view's, else the command's")
@@ -164,7 +155,7 @@ import VaultCrypto
         let command = place.command("printf %s \"$VAULTFS_KEY_PATH is the path...\"")
         #expect(text(try place.sources(command: command).load(.path(path, cipher: nil))) == "a is the path...")
         #expect(
-            noKeyReason { () throws(ViewError) in try place.sources().load(.path([0x61, 0x0A], cipher: nil)) }
+            noKeyReason(try place.sources().load(.path([0x61, 0x0A], cipher: nil)))
                 == "no key for a?: give --key-file or --key-command, or name one in view.json")
     }
 
@@ -179,7 +170,7 @@ import VaultCrypto
         #expect(material.key.exposed == [1, 2, 3, 4, 5, 6, 7, 8])
         #expect(material.iv?.exposed == [1, 2, 3, 4, 5, 6, 7, 8])
         #expect(
-            noKeyReason { () throws(ViewError) in try material.check(fits: .aes256CBC, path: [0x61]) }
+            noKeyReason(try material.check(fits: .aes256CBC, path: [0x61]))
                 == "a: aes-256-cbc takes a key of 32 bytes, this one has 8")
     }
 }

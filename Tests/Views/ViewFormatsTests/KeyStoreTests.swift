@@ -1,6 +1,5 @@
 import Glibc
 import LinuxSystem
-import Synchronization
 import SystemPackage
 import Testing
 import VaultCrypto
@@ -22,25 +21,16 @@ import VaultCrypto
         .derived(salt: [UInt8]("\(number)".utf8), cipher: .aes128CBC)
     }
 
-    /// A thread that runs `body`. `join` returns the result.
-    private final class Fetch: Sendable {
-        private let outcome = Mutex<Result<[UInt8], ViewError>?>(nil)
-        private let thread = Mutex<BackgroundThread?>(nil)
-
-        init(_ store: KeyStore, _ name: KeyName) throws {
-            let made = try BackgroundThread { [self] in
-                let result: Result<[UInt8], ViewError> = Result { () throws(ViewError) in
-                    try store.fetch(name).key.exposed
-                }
-                outcome.withLock { $0 = result }
+    /// Fetches a key on another thread. The result comes later.
+    private func fetch(_ store: KeyStore, _ name: KeyName) throws -> Monitor<Result<[UInt8], ViewError>?> {
+        let outcome = Monitor<Result<[UInt8], ViewError>?>(nil)
+        try BackgroundThread {
+            let result: Result<[UInt8], ViewError> = Result { () throws(ViewError) in
+                try store.fetch(name).key.exposed
             }
-            thread.withLock { $0 = made }
-        }
-
-        func join() -> Result<[UInt8], ViewError>? {
-            thread.withLock { $0 }?.join()
-            return outcome.withLock { $0 }
-        }
+            outcome.update { $0 = result }
+        }.detach()
+        return outcome
     }
 
     @Test("Eight threads that want one key run one command and share its result")
@@ -48,9 +38,9 @@ import VaultCrypto
         try place.makeFifo("answer")
         let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat answer")))
         defer { store.stop() }
-        let fetches = try (0..<8).map { _ in try Fetch(store, name) }
+        let fetches = try (0..<8).map { _ in try fetch(store, name) }
         try place.feedFifo("answer", KeyPlace.key)
-        for fetch in fetches { #expect(fetch.join() == .success(KeyPlace.key)) }
+        for fetch in fetches { #expect(fetch.wait { $0 } == .success(KeyPlace.key)) }
         #expect(try place.read("runs") == [UInt8]("run\n".utf8))
         #expect(store.find(name)?.key.exposed == KeyPlace.key)
     }
@@ -104,9 +94,7 @@ import VaultCrypto
         let store = KeyStore(place.sources(command: place.command("echo run >>runs; cat key")))
         defer { store.stop() }
         for _ in 0..<2 {
-            #expect(
-                noKeyReason { () throws(ViewError) in try store.fetch(name) }
-                    == "no key for a: the key command failed with exit code 1")
+            #expect(noKeyReason(try store.fetch(name)) == "no key for a: the key command failed with exit code 1")
         }
         #expect(store.find(name) == nil)
         try place.write("key")
@@ -117,7 +105,7 @@ import VaultCrypto
     @Test("A key that opens nothing is dropped, one that has opened a file stays, and so does one that cannot change")
     func unproven() throws {
         try place.write("key")
-        let shared = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+        let shared = KeyMaterial(KeyPlace.key)
         let store = KeyStore(place.sources(command: place.command("cat key")), shared: shared)
         defer { store.stop() }
         _ = try store.fetch(name)
@@ -131,7 +119,7 @@ import VaultCrypto
 
     @Test("The view's one key exists from the start, and again after an unlock")
     func one() throws {
-        let material = KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+        let material = KeyMaterial(KeyPlace.key)
         let store = KeyStore(place.sources(), shared: material, capacity: 1)
         defer { store.stop() }
         #expect(store.find(.shared)?.key === material.key)
@@ -139,19 +127,14 @@ import VaultCrypto
         #expect(store.find(.shared) == nil)
         #expect(throws: ViewError.store(.locked)) { try store.fetch(.shared) }
         store.reopen(shared: nil)
-        #expect(
-            noKeyReason { () throws(ViewError) in try store.fetch(.shared) }
-                == "the view's key is not in memory: unlock the view")
+        #expect(noKeyReason(try store.fetch(.shared)) == "the view's key is not in memory: unlock the view")
         store.reopen(shared: material)
         #expect(try store.fetch(.shared).key === material.key)
     }
 
     @Test("Forgetting drops every key, which wipes it")
     func forgotten() throws {
-        let store = KeyStore(
-            place.sources { (_, _) throws(ViewError) in
-                KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
-            })
+        let store = KeyStore(place.sources { (_, _) throws(ViewError) in KeyMaterial(KeyPlace.key) })
         defer { store.stop() }
         weak let weak = try store.fetch(derived(1)).key
         #expect(weak != nil)
@@ -167,10 +150,10 @@ import VaultCrypto
         try place.makeFifo("started")
         let store = KeyStore(place.sources(command: place.command("echo >started; sleep 1000")))
         defer { store.stop() }
-        let fetches = try (0..<3).map { _ in try Fetch(store, name) }
+        let fetches = try (0..<3).map { _ in try fetch(store, name) }
         try place.awaitFifo("started")
         store.forget()
-        for fetch in fetches { #expect(fetch.join() == .failure(.store(.locked))) }
+        for fetch in fetches { #expect(fetch.wait { $0 } == .failure(.store(.locked))) }
         store.reopen(shared: nil)
         #expect(store.find(name) == nil)
     }
@@ -183,10 +166,10 @@ import VaultCrypto
                 phase.update { $0 = max($0, 1) }
                 // The first derivation continues after the lock and the unlock.
                 phase.wait { $0 == 2 ? () : nil }
-                return KeyMaterial(key: KeyPlace.key.withUnsafeBytes { SecretBytes(copying: $0) })
+                return KeyMaterial(KeyPlace.key)
             })
         defer { store.stop() }
-        let fetch = try Fetch(store, derived(1))
+        let fetch = try fetch(store, derived(1))
         phase.wait { $0 == 1 ? () : nil }
         store.forget()
         let hasEnded = Monitor(0)
@@ -198,7 +181,7 @@ import VaultCrypto
         phase.update { $0 = 2 }
         waiting.join()
         #expect(hasEnded.access { $0 } == 2)
-        #expect(fetch.join() == .failure(.store(.locked)))
+        #expect(fetch.wait { $0 } == .failure(.store(.locked)))
         #expect(store.find(derived(1)) == nil)
         #expect(try store.fetch(derived(1)).key.exposed == KeyPlace.key)
     }
@@ -207,14 +190,14 @@ import VaultCrypto
     func stopWhileFetching() throws {
         try place.makeFifo("started")
         let store = KeyStore(place.sources(command: place.command("echo >started; sleep 1000")))
-        let fetches = try (0..<3).map { _ in try Fetch(store, name) }
+        let fetches = try (0..<3).map { _ in try fetch(store, name) }
         try place.awaitFifo("started")
         let taken = store.prefetch(names(100)) { _, _ in }
         #expect(taken == 100)
         store.stop()
-        for fetch in fetches { #expect(fetch.join() == .failure(.noKey("the view is being unmounted"))) }
+        for fetch in fetches { #expect(fetch.wait { $0 } == .failure(.noKey("the view is being unmounted"))) }
         store.reopen(shared: nil)
-        #expect(noKeyReason { () throws(ViewError) in try store.fetch(name) } == "the view is being unmounted")
+        #expect(noKeyReason(try store.fetch(name)) == "the view is being unmounted")
         #expect(store.prefetch(names(1)) { _, _ in } == 0)
     }
 
@@ -231,7 +214,7 @@ import VaultCrypto
                 counts.wait { $0.most == 4 ? () : nil }
                 counts.update { $0.running -= 1 }
                 if salt == [UInt8]("7".utf8) { throw .noKey("not this one") }
-                return KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
+                return KeyMaterial(salt)
             })
         defer { store.stop() }
         let names = (0..<40).map(derived)
@@ -255,7 +238,7 @@ import VaultCrypto
             place.sources { (salt, _) throws(ViewError) in
                 loads.update { $0.count += 1 }
                 loads.wait { $0.isHeld ? nil : () }
-                return KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
+                return KeyMaterial(salt)
             })
         defer { store.stop() }
         let names = (0..<(KeyStore.queueLimit + 10)).map(derived)
@@ -273,10 +256,7 @@ import VaultCrypto
 
     @Test("Threads that have no more prefetches wait for new ones")
     func idle() throws {
-        let store = KeyStore(
-            place.sources { (salt, _) throws(ViewError) in
-                KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
-            })
+        let store = KeyStore(place.sources { (salt, _) throws(ViewError) in KeyMaterial(salt) })
         defer { store.stop() }
         for number in 0..<20 {
             let isDone = Monitor(false)
@@ -288,10 +268,7 @@ import VaultCrypto
 
     @Test("A tree with more salts than the number of kept keys stays bounded, and works")
     func many() throws {
-        let store = KeyStore(
-            place.sources { (salt, _) throws(ViewError) in
-                KeyMaterial(key: salt.withUnsafeBytes { SecretBytes(copying: $0) })
-            }, capacity: 100)
+        let store = KeyStore(place.sources { (salt, _) throws(ViewError) in KeyMaterial(salt) }, capacity: 100)
         defer { store.stop() }
         for number in 0..<1000 { #expect(try store.fetch(derived(number)).key.exposed == [UInt8]("\(number)".utf8)) }
         #expect((0..<1000).count { store.find(derived($0)) != nil } <= 100)

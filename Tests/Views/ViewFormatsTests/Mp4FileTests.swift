@@ -66,13 +66,6 @@ private final class Film {
         let start = try #require(boxes(type).dropFirst(number).first)
         return start..<(start + bytes[start..<(start + 4)].reduce(0) { $0 << 8 | Int($1) })
     }
-
-    /// Returns the file with other bytes at an offset.
-    func changed(_ offset: Int, _ new: [UInt8]) -> [UInt8] {
-        var changed = bytes
-        changed.replaceSubrange(offset..<(offset + new.count), with: new)
-        return changed
-    }
 }
 
 @Suite("MP4 files", .timeLimit(.minutes(60))) struct Mp4FileTests {
@@ -144,7 +137,7 @@ private final class Film {
         for position in try [film.box("moov")] + (kind == "whole" ? [] : [film.box("moof", 1)]) {
             for position in position {
                 for value in [0, 0x7F, 0xFF, film.bytes[position] ^ 1] where value != film.bytes[position] {
-                    try attempt(film.changed(position, [value]))
+                    try attempt(film.bytes.changing(position, [value]))
                 }
                 try attempt(Array(film.bytes[..<position]))
             }
@@ -159,12 +152,13 @@ private final class Film {
         let last = try film.box("moof", 2).lowerBound
         for position in sidx.dropFirst(8) {
             for value in [0, 0x7F, 0xFF, film.bytes[position] ^ 1, film.bytes[position] &+ 8] {
-                let bytes = film.changed(position, [value])
+                let bytes = film.bytes.changing(position, [value])
                 // Read the last fragment first, because only that uses the hint.
                 let file = try #require(try film.open(film.place.source(of: bytes)))
                 let found = try film.place.read(file, 2000, at: last)
                 #expect(same(found, film.plaintext[last...].prefix(2000)), "\(value) at \(position)")
-                #expect(same(try film.place.read(file, last, at: 0), film.plaintext.changing(position, value)[..<last]))
+                #expect(
+                    same(try film.place.read(file, last, at: 0), film.plaintext.changing(position, [value])[..<last]))
             }
         }
     }
@@ -258,8 +252,8 @@ private final class Film {
         ])
     func refused(_ refusal: Refusal) throws {
         let film = try Film(refusal.kind)
-        let bytes = film.changed(try film.box(refusal.box).lowerBound + refusal.offset, refusal.bytes)
-        let reason = malformed { _ = try film.read(bytes) }
+        let bytes = film.bytes.changing(try film.box(refusal.box).lowerBound + refusal.offset, refusal.bytes)
+        let reason = malformed(try film.read(bytes))
         #expect(reason?.contains(refusal.reason) == true, "\(reason ?? "")")
     }
 
@@ -268,24 +262,22 @@ private final class Film {
         let film = try Film("unindexed")
         let moov = try film.box("moov")
         let moof = try film.box("moof", 1)
-        let before = malformed { _ = try film.read(Array(film.bytes[film.box("moof").lowerBound...])) }
+        let before = malformed(try film.read(Array(film.bytes[film.box("moof").lowerBound...])))
         #expect(before == "there is no init segment: the file begins with a fragment, and has no moov")
-        let none = malformed { _ = try film.read(Array(film.bytes[..<moov.lowerBound])) }
+        let none = malformed(try film.read(Array(film.bytes[..<moov.lowerBound])))
         #expect(none == "there is no moov: the file is cut, or its init segment is another file")
         let twice = film.bytes[..<moof.lowerBound] + film.bytes[moov] + film.bytes[moof.lowerBound...]
-        #expect(malformed { _ = try film.read(Array(twice)) } == "there is a second moov at \(moof.lowerBound)")
+        #expect(malformed(try film.read(Array(twice))) == "there is a second moov at \(moof.lowerBound)")
         let overlap = film.bytes[..<moof.upperBound] + film.bytes[moof.upperBound...].dropLast(film.bytes.count / 2)
-        #expect(malformed { _ = try film.read(Array(overlap)) } != nil)
+        #expect(malformed(try film.read(Array(overlap))) != nil)
         // A sparse file: it has a box of 17 MiB.
         let large = 17 << 20
         for box in [moov, moof] {
-            try film.place.write(film.changed(box.lowerBound, [1, 0x10, 0, 0]))
+            try film.place.write(film.bytes.changing(box.lowerBound, [1, 0x10, 0, 0]))
             try Command(["truncate", "-s", "\(box.lowerBound + large)", film.place.directory.appending("file")]).run()
                 .succeeded()
-            let reason = malformed {
-                let file = try #require(try film.open(film.place.source()))
-                _ = try film.place.read(file, 100, at: box.lowerBound)
-            }
+            let reason = malformed(
+                try film.place.read(#require(try film.open(film.place.source())), 100, at: box.lowerBound))
             #expect(reason?.hasSuffix("has 17825792 bytes, more than 16 MiB") == true, "\(reason ?? "")")
         }
     }
@@ -303,9 +295,10 @@ private final class Film {
 }
 
 extension [UInt8] {
-    fileprivate func changing(_ position: Int, _ value: UInt8) -> [UInt8] {
+    /// Returns a copy with other bytes at an offset.
+    fileprivate func changing(_ offset: Int, _ new: [UInt8]) -> [UInt8] {
         var bytes = self
-        bytes[position] = value
+        bytes.replaceSubrange(offset..<(offset + new.count), with: new)
         return bytes
     }
 }

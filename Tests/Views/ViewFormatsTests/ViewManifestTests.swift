@@ -64,7 +64,7 @@ import Testing
         #expect(try key(manifest, "xb") == "2")
         #expect(try key(manifest, "cd") == "3")
         #expect(
-            malformedReason { () throws(ViewError) in try manifest.entry(for: [UInt8]("ab".utf8)) }?
+            malformed(try manifest.entry(for: [UInt8]("ab".utf8)))?
                 .hasSuffix("both match 'ab' and differ: make one of them longer, or name the file") == true)
     }
 
@@ -82,7 +82,7 @@ import Testing
             (#"{"format": "cbc", "files": {"a": {"Key": ""}}}"#, "files: 'a': unknown key 'Key'"),
         ])
     func wrong(text: String, reason: String) {
-        #expect(malformedReason { () throws(ViewError) in try parse(text) } == "view.json: \(reason)")
+        #expect(malformed(try parse(text)) == "view.json: \(reason)")
     }
 
     @Test(
@@ -102,29 +102,23 @@ import Testing
             (#""chunkSize": "1""#, "chunkSize is not an integer"),
         ])
     func wrongEntry(members: String, reason: String) {
-        #expect(
-            malformedReason { () throws(ViewError) in try files(#""d/a": {\#(members)}"#) }
-                == "view.json: files: 'd/a': \(reason)")
+        #expect(malformed(try files(#""d/a": {\#(members)}"#)) == "view.json: files: 'd/a': \(reason)")
     }
 
     @Test("Entries that can match nothing are refused", arguments: ["", "/a", "a/", "a//b", "./a", "../a", "a/../b"])
     func useless(path: String) {
         #expect(
-            malformedReason { () throws(ViewError) in try files("\"\(path)\": {}") }
+            malformed(try files("\"\(path)\": {}"))
                 == "view.json: files: '\(path)' is not a relative path without '.', '..' and empty components")
     }
 
     @Test("Its size and its patterns are bounded")
     func bounds() throws {
         let large = [UInt8](repeating: 0x20, count: ViewManifest.maximumSize + 1)
-        #expect(
-            malformedReason { () throws(ViewError) in try ViewManifest.parse(large) }
-                == "view.json: 16777217 bytes are more than 16777216")
+        #expect(malformed(try ViewManifest.parse(large)) == "view.json: 16777217 bytes are more than 16777216")
         let patterns = (0...ViewManifest.maximumPatternCount).map { "\"\($0)*\": {}" }
-        #expect(
-            malformedReason { () throws(ViewError) in try files(patterns.joined(separator: ",")) }
-                == "view.json: 1001 patterns are more than 1000")
-        #expect(malformedReason { () throws(ViewError) in try files(String(repeating: "[", count: 100)) } != nil)
+        #expect(malformed(try files(patterns.joined(separator: ","))) == "view.json: 1001 patterns are more than 1000")
+        #expect(malformed(try files(String(repeating: "[", count: 100))) != nil)
     }
 
     @Test("100,000 files with an entry each are found quickly")
@@ -144,15 +138,12 @@ import Testing
         try place.write("view.json", [UInt8](#"{"format": "hls", "files": {}}"#.utf8))
         #expect(try ViewManifest.read(in: place.root)?.format == .hls)
         try place.write("view.json", [0x7B])
-        #expect(malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) } != nil)
+        #expect(malformed(try ViewManifest.read(in: place.root)) != nil)
         #expect(truncate("\(place.path)/view.json", 1 << 40) == 0)
         #expect(
-            malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) }
-                == "view.json: 1099511627776 bytes are more than 16777216")
+            malformed(try ViewManifest.read(in: place.root)) == "view.json: 1099511627776 bytes are more than 16777216")
         unlink("\(place.path)/view.json")
         try place.makeFifo("view.json")
-        #expect(
-            malformedReason { () throws(ViewError) in try ViewManifest.read(in: place.root) }
-                == "view.json: it is not a regular file")
+        #expect(malformed(try ViewManifest.read(in: place.root)) == "view.json: it is not a regular file")
     }
 }

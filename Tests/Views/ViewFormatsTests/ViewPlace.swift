@@ -129,9 +129,11 @@ extension Counted {
 }
 
 /// Returns the fault of a malformed file reported by `body`. Nil, and a failed expectation, without a report.
-func malformed(sourceLocation: SourceLocation = #_sourceLocation, _ body: () throws -> Void) -> String? {
+func malformed(
+    _ body: @autoclosure () throws -> some Any, sourceLocation: SourceLocation = #_sourceLocation
+) -> String? {
     do {
-        try body()
+        _ = try body()
     } catch ViewError.malformed(let reason) {
         return reason
     } catch {
