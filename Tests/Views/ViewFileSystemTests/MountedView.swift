@@ -22,10 +22,11 @@ final class MountedView {
     let workspace: ViewWorkspace
 
     /// - Parameters:
+    ///   - content: of the file `f`. Nil without it.
     ///   - keyCommand: the command for each file's key. If nil, the view has one key.
     ///   - derive: the function to derive keys from salts.
     init(
-        keyCommand: String? = nil, derive: KeySources.Derivation? = nil,
+        _ content: [UInt8]? = nil, keyCommand: String? = nil, derive: KeySources.Derivation? = nil,
         layout: ViewFormat.Layout = .stream(isVectorInFile: false)
     ) throws {
         directory = try TemporaryDirectory()
@@ -42,21 +43,18 @@ final class MountedView {
             source: source, secrets: ViewSecrets(.none, secret: nil), gate: gate, cacheSize: 1 << 20,
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         workspace = try ViewWorkspace()
+        if let content { try write(content, to: "f") }
     }
 
     deinit {
         system.endDeferred()
     }
 
-    private static func hexadecimal(_ bytes: [UInt8]) -> String {
-        bytes.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
-    }
-
     /// Encrypts `plaintext` into the file, in place.
     func write(_ plaintext: [UInt8], to name: String) throws {
         try Data(plaintext).write(to: URL(filePath: directory.appending("plain")))
         let encrypt =
-            "openssl enc -aes-128-cbc -K \(Self.hexadecimal(Self.key)) -iv \(Self.hexadecimal(Self.vector)) "
+            "openssl enc -aes-128-cbc -K \(Hexadecimal.encode(Self.key)) -iv \(Hexadecimal.encode(Self.vector)) "
             + "-in \(directory.appending("plain")) | cat > \(directory.appending(name)); "
             + "rm \(directory.appending("plain"))"
         try Command(["sh", "-c", encrypt]).run().succeeded()

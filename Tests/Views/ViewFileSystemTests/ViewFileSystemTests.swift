@@ -13,8 +13,7 @@ import ViewFormats
 struct ViewFileSystemTests {
     @Test("A file is as long as its plaintext before it is opened, if the key is available")
     func lengths() throws {
-        let view = try MountedView()
-        try view.write(pattern(5000), to: "f")
+        let view = try MountedView(pattern(5000))
         let entry = try view.lookUp("f")
         #expect(entry.attributes.st_size == 5000)
         #expect(entry.attributes.st_mode & 0o222 == 0)
@@ -24,8 +23,7 @@ struct ViewFileSystemTests {
 
     @Test("Another file under the name: the open one keeps content and attributes, the next open gets a stale error")
     func replaced() throws {
-        let view = try MountedView()
-        try view.write(pattern(5000), to: "f")
+        let view = try MountedView(pattern(5000))
         let entry = try view.lookUp("f")
         let handle = try view.open(entry.id)
         try view.write(pattern(300, seed: 2), to: "g")
@@ -40,8 +38,7 @@ struct ViewFileSystemTests {
 
     @Test("Rewritten in place with the same size and times: the kernel's pages and ours are dropped")
     func rewritten() throws {
-        let view = try MountedView()
-        try view.write(pattern(5000), to: "f")
+        let view = try MountedView(pattern(5000))
         let entry = try view.lookUp("f")
         let first = try view.open(entry.id)
         #expect(try view.read(first) == pattern(5000))
@@ -61,8 +58,7 @@ struct ViewFileSystemTests {
 
     @Test("A read of a file that was cut after it was opened counts once as damaged")
     func cut() throws {
-        let view = try MountedView()
-        try view.write(pattern(5000), to: "f")
+        let view = try MountedView(pattern(5000))
         let handle = try view.open(view.lookUp("f").id)
         try #require(truncate(view.directory.appending("f"), 4000) == 0)
         #expect(throws: StoreError.system(.ioError)) { try view.read(handle) }
@@ -95,8 +91,7 @@ struct ViewFileSystemTests {
 
     @Test("Nothing is reported while it is locked; an unlock restores forgotten keys")
     func locked() throws {
-        let view = try MountedView()
-        try view.write(pattern(100), to: "f")
+        let view = try MountedView(pattern(100))
         let entry = try view.lookUp("f")
         let handle = try view.open(entry.id)
         view.gate.enter(.locked)
@@ -130,8 +125,7 @@ struct ViewFileSystemTests {
         let place = try TemporaryDirectory()
         let key = place.appending("key")
         try Data(MountedView.key).write(to: URL(filePath: key))
-        let view = try MountedView(keyCommand: "sleep 0.1; cat \(key)")
-        try view.write(pattern(300), to: "f")
+        let view = try MountedView(pattern(300), keyCommand: "sleep 0.1; cat \(key)")
         let handle = try view.openDeferred(view.lookUp("f").id).wait { $0 }.get()
         view.gate.enter(.locked)
         _ = view.system.forgetKeys(everything: false)
@@ -156,8 +150,7 @@ struct ViewFileSystemTests {
             place = try TemporaryDirectory()
             fifo = place.appending("fifo")
             try #require(mkfifo(fifo, 0o600) == 0)
-            view = try MountedView(keyCommand: "cat \(fifo)")
-            try view.write(pattern(5000), to: "f")
+            view = try MountedView(pattern(5000), keyCommand: "cat \(fifo)")
         }
 
         func answerKey() throws {

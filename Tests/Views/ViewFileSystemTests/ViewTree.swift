@@ -51,8 +51,7 @@ struct ViewTree {
         defer { system.endDeferred() }
         namedAtMount = source.left.map { Self.line($0) }
         missingKeys = source.missingKeys()
-        let reader = Reader(system: system, workspace: try system.makeWorkspace())
-        var found = reader
+        var found = Reader(system: system, workspace: try system.makeWorkspace())
         try found.read(.root, path: "")
         (files, wrongLengths, unstable) = (found.files, found.wrongLengths, found.unstable)
         left = source.left.map { Self.line($0) }

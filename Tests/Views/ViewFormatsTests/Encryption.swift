@@ -1,3 +1,4 @@
+import LinuxSystem
 import TestSupport
 
 @testable import VaultCrypto
@@ -47,7 +48,4 @@ extension InitialVector {
     }
 }
 
-func hex(_ bytes: [UInt8]) -> String {
-    let digits = Array("0123456789abcdef")
-    return String(bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] })
-}
+func hex(_ bytes: [UInt8]) -> String { Hexadecimal.encode(bytes) }

@@ -27,8 +27,7 @@ import Testing
         "#EXT-X-I-FRAMES-ONLY", key("j", 3), "#EXTINF:1,", "#EXT-X-BYTERANGE:5@7", "f")
 
     private func content(_ texts: [UInt8]...) throws -> String {
-        let source = try HlsSource()
-        try source.write("f", [UInt8](repeating: 0, count: 64))
+        let source = try HlsSource(["f"])
         for (number, text) in texts.enumerated() { try source.write("\(number).m3u8", text) }
         try source.index.scan()
         let content = try source.content("f")
@@ -71,8 +70,7 @@ import Testing
 
     @Test("The same key by another relative name is the same key")
     func keyNames() throws {
-        let source = try HlsSource()
-        try source.write("f", [UInt8](repeating: 0, count: 64))
+        let source = try HlsSource(["f"])
         try source.write("1.m3u8", playlist(Self.key("keys/k", 1), "#EXTINF:1,", "f"))
         try source.write("sub/2.m3u8", playlist(Self.key("../keys/k", 1), "#EXTINF:1,", "../f"))
         try source.index.scan()
@@ -84,8 +82,7 @@ import Testing
 
     @Test("A playlist's text waits for keys if one of its files has encrypted byte ranges in any playlist")
     func needed() throws {
-        let source = try HlsSource()
-        try source.write("f", [UInt8](repeating: 0, count: 64))
+        let source = try HlsSource(["f"])
         try source.write("a.m3u8", Self.plainRanges)
         try source.write("b.m3u8", Self.frames)
         try source.index.scan()
@@ -116,14 +113,11 @@ import Testing
 
 /// Names of keys, compared by the keys they lead to.
 @Suite struct KeyMeaningTests {
-    private static func key(_ name: String) -> String { "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\",IV=0x1" }
-
     private func content(_ keys: [String: String], _ uris: String...) throws -> String {
-        let source = try HlsSource()
-        try source.write("f", [UInt8](repeating: 0, count: 64))
+        let source = try HlsSource(["f"])
         for (name, text) in keys { try source.write(name, Array(text.utf8)) }
         for (number, uri) in uris.enumerated() {
-            try source.write("\(number).m3u8", playlist(Self.key(uri), "#EXTINF:1,", "f"))
+            try source.write("\(number).m3u8", playlist(keyLine(uri), "#EXTINF:1,", "f"))
         }
         try source.index.scan()
         return try source.content("f")
@@ -143,10 +137,9 @@ import Testing
 
     @Test("A key that comes later ends the contradiction at the next open")
     func later() throws {
-        let source = try HlsSource()
-        try source.write("f", [UInt8](repeating: 0, count: 64))
+        let source = try HlsSource(["f"])
         for (number, uri) in ["https://h/k?t=1", "https://h/k?t=2"].enumerated() {
-            try source.write("\(number).m3u8", playlist(Self.key(uri), "#EXTINF:1,", "f"))
+            try source.write("\(number).m3u8", playlist(keyLine(uri), "#EXTINF:1,", "f"))
         }
         try source.index.scan()
         #expect(try source.content("f").hasPrefix("malformed"))
@@ -158,10 +151,9 @@ import Testing
 
     @Test("Another playlist that is read again, and has not changed, changes no size")
     func sizes() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
+        let source = try HlsSource(["1.ts", "2.ts"])
         for number in 1...2 {
-            try source.write("\(number).m3u8", playlist(Self.key("k"), "#EXTINF:1,", "\(number).ts"))
+            try source.write("\(number).m3u8", playlist(keyLine("k"), "#EXTINF:1,", "\(number).ts"))
         }
         try source.index.scan()
         let texts = try (1...2).map { try source.rendered("\($0).m3u8") }
@@ -169,7 +161,7 @@ import Testing
             #expect(try source.content("\(number).m3u8") == "playlist \(texts[number - 1].utf8.count)")
         }
         // Let another playlist contradict the first one, whose next open must notice it.
-        try source.write("3.m3u8", playlist(Self.key("j"), "#EXTINF:1,", "1.ts"))
+        try source.write("3.m3u8", playlist(keyLine("j"), "#EXTINF:1,", "1.ts"))
         source.index.refresh(Array("3.m3u8".utf8))
         #expect(try source.content("1.m3u8") == "playlist \(texts[0].utf8.count)")
         #expect(try source.rendered("1.m3u8") == source.text("1.m3u8"))
@@ -181,8 +173,7 @@ import Testing
     private static let text = "#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:1,\n1.ts\n"
 
     private func left(_ name: String, _ bytes: [UInt8]) throws -> [String] {
-        let source = try HlsSource()
-        try source.write("1.ts", [UInt8](repeating: 0, count: 64))
+        let source = try HlsSource(["1.ts"])
         try source.write(name, bytes)
         try source.write("other.m3u8", playlist())
         try source.index.scan()

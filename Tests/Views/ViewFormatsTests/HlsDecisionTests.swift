@@ -14,8 +14,7 @@ import Testing
     @Test("Values of an unknown tag that overlap each other are not rewritten")
     func overlapping() throws {
         for value in ["30 ads/2.ts", "a=1,b=/x/2.ts", "2.ts 2.ts", "\"x/2.ts\""] {
-            let source = try HlsSource()
-            try source.write(["1.ts", "2.ts"])
+            let source = try HlsSource(["1.ts", "2.ts"])
             try source.write("l.m3u8", playlist(Self.key, segments("1.ts"), "#EXT-X-FOO:\(value)"))
             try source.index.scan()
             let text = try source.rendered("l.m3u8")
@@ -29,8 +28,7 @@ import Testing
         arguments: ["", "SRC=", "a=b=", "a=b,SRC="])
     func equalsSigns(attribute: String) throws {
         for (quote, name) in [("", "2.ts?t=1"), ("\"", "2.ts?t=1"), ("\"", "2, 3.ts?t=1")] {
-            let source = try HlsSource()
-            try source.write(["1.ts", name])
+            let source = try HlsSource(["1.ts", name])
             let tag = "#EXT-X-FOO:\(attribute)\(quote)\(name)\(quote)"
             try source.write("l.m3u8", playlist(Self.key, segments("1.ts"), tag))
             try source.index.scan()
@@ -42,8 +40,7 @@ import Testing
     @Test("A line without a key does not make plaintext of what another line cannot decrypt")
     func plainBesideUnusable() throws {
         for method in ["METHOD=SAMPLE-AES-CTR,URI=\"k\"", "METHOD=AES-128,URI=\"k\",KEYFORMAT=\"com.widevine\""] {
-            let source = try HlsSource()
-            try source.write(["1.ts"])
+            let source = try HlsSource(["1.ts"])
             try source.write("a.m3u8", playlist("#EXT-X-KEY:\(method)", segments("1.ts")))
             try source.write("b.m3u8", playlist(segments("1.ts")))
             try source.index.scan()
@@ -55,8 +52,7 @@ import Testing
 
     @Test("An I-frame playlist alone does not tell the vector of a key without one")
     func framesAlone() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
+        let source = try HlsSource(["1.ts", "2.ts"])
         let frames = ["1.ts", "2.ts"].map { "#EXTINF:1,\n#EXT-X-BYTERANGE:5@7\n\($0)" }.joined(separator: "\n")
         try source.write("i.m3u8", playlist("#EXT-X-I-FRAMES-ONLY", Self.implied, frames))
         try source.index.scan()
@@ -76,8 +72,7 @@ import Testing
 
     @Test("An update of a playlist is refused, also without a key line")
     func update() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
+        let source = try HlsSource(["1.ts", "2.ts"])
         try source.write("l.m3u8", playlist("#EXT-X-SKIP:SKIPPED-SEGMENTS=5", segments("1.ts", "2.ts")))
         try source.index.scan()
         #expect(try source.content("1.ts").contains("EXT-X-SKIP"))
@@ -88,8 +83,7 @@ import Testing
 
     @Test("A segment that leaves a live playlist is named")
     func leaves() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
+        let source = try HlsSource(["1.ts", "2.ts"])
         try source.write("l.m3u8", playlist(Self.key, segments("1.ts", "2.ts")))
         try source.index.scan()
         try source.write("l.m3u8", playlist(Self.key, segments("2.ts")))
@@ -100,8 +94,7 @@ import Testing
 
     @Test("A file that has got another one's inode is what its own playlist says")
     func inodeOfAnother() throws {
-        let source = try HlsSource()
-        try source.write(["v1.ts", "a1.ts"])
+        let source = try HlsSource(["v1.ts", "a1.ts"])
         try source.write("video.m3u8", playlist(Self.key, segments("v1.ts")))
         let other = Self.key.replacing("\"k\"", with: "\"j\"")
         try source.write("audio.m3u8", playlist(other, segments("a1.ts")))
@@ -114,8 +107,7 @@ import Testing
 
     @Test("Playlists that are gone are forgotten, though nobody asks for their names")
     func gone() throws {
-        let source = try HlsSource(maximumSegments: 3)
-        try source.write(["1.ts"])
+        let source = try HlsSource(["1.ts"], maximumSegments: 3)
         for number in 0..<200 {
             try source.write("\(number).m3u8", playlist(Self.key, segments("1.ts")))
             source.index.refresh(Array("\(number).m3u8".utf8))
@@ -127,8 +119,7 @@ import Testing
 
     @Test("No defects: a part of a segment that was saved without its query, a gap, a tag of a player")
     func noDefects() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts"])
+        let source = try HlsSource(["1.ts"])
         let text = playlist(
             Self.key, "#EXT-X-PART:URI=\"1.ts?t=1\",BYTERANGE=\"16@0\"", segments("1.ts?t=1"),
             "#EXTVLCOPT:http-referrer=https://h/x.html", "#EXT-X-GAP", segments("2.ts"))

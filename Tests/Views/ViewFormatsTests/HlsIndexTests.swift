@@ -6,16 +6,11 @@ import Testing
 @testable import ViewFormats
 
 @Suite struct HlsIndexTests {
-    private static func key(_ name: String, _ vector: String = ",IV=0x1") -> String {
-        "#EXT-X-KEY:METHOD=AES-128,URI=\"\(name)\"\(vector)"
-    }
-
     @Test("Segments of playlists in several directories; files that no playlist mentions are plain")
     func tree() throws {
-        let source = try HlsSource()
-        try source.write(["a/1.ts", "a/b c.ts", "shared/2.ts", "other.ts"])
+        let source = try HlsSource(["a/1.ts", "a/b c.ts", "shared/2.ts", "other.ts"])
         let text = playlist(
-            Self.key("k"), "#EXTINF:1,", "1.ts?token=x#y", "#EXTINF:1,", "b%20c.ts", "#EXTINF:1,", "../shared/./2.ts")
+            keyLine("k"), "#EXTINF:1,", "1.ts?token=x#y", "#EXTINF:1,", "b%20c.ts", "#EXTINF:1,", "../shared/./2.ts")
         try source.write("a/list.M3U8", text)
         try source.write("master.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a/list.M3U8"))
         try source.index.scan()
@@ -25,18 +20,17 @@ import Testing
         let content = try #require(try source.index.open(Array("a/list.M3U8".utf8)))
         #expect(content.needed.isEmpty)
         let rendered = try content.rendered { (_, range) in range }
-        #expect(rendered.count == text.count - Self.key("k").utf8.count - 1)
+        #expect(rendered.count == text.count - keyLine("k").utf8.count - 1)
         #expect(try source.content("a/list.M3U8") == "playlist \(rendered.count)")
     }
 
     @Test("Names as a downloader may have saved them: with the query, with a percent sign")
     func literalNames() throws {
-        let source = try HlsSource()
-        try source.write(["a.ts?x=1", "b%20c.ts", "100%.ts", "d e.ts", "d%20e.ts"])
+        let source = try HlsSource(["a.ts?x=1", "b%20c.ts", "100%.ts", "d e.ts", "d%20e.ts"])
         try source.write(
             "l.m3u8",
             playlist(
-                Self.key("k"), "#EXTINF:1,", "a.ts?x=1", "#EXTINF:1,", "b%20c.ts", "#EXTINF:1,", "100%.ts",
+                keyLine("k"), "#EXTINF:1,", "a.ts?x=1", "#EXTINF:1,", "b%20c.ts", "#EXTINF:1,", "100%.ts",
                 "#EXTINF:1,", "d%20e.ts"))
         try source.index.scan()
         for name in ["a.ts?x=1", "b%20c.ts", "100%.ts", "d%20e.ts"] { #expect(try source.content(name) == ":k 1") }
@@ -45,10 +39,9 @@ import Testing
 
     @Test("Links inside the tree and hard links lead to the same claims")
     func links() throws {
-        let source = try HlsSource()
-        try source.write(["data/1.ts", "data/2.ts"])
+        let source = try HlsSource(["data/1.ts", "data/2.ts"])
         try source.run("ln -s ../data/1.ts data/link.ts; ln data/2.ts hard.ts; ln -s data linked")
-        try source.write("l.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "data/link.ts", "#EXTINF:1,", "linked/2.ts"))
+        try source.write("l.m3u8", playlist(keyLine("k"), "#EXTINF:1,", "data/link.ts", "#EXTINF:1,", "linked/2.ts"))
         try source.index.scan()
         #expect(try source.content("data/1.ts") == ":k 1")
         #expect(try source.content("hard.ts") == ":k 1")
@@ -57,8 +50,7 @@ import Testing
 
     @Test("A path that leads out of the tree is a problem of its line; the rest works")
     func outside() throws {
-        let source = try HlsSource()
-        try source.write(["sub/1.ts"])
+        let source = try HlsSource(["sub/1.ts"])
         try source.run(
             "echo secret > ../outside.ts; ln -s ../outside.ts out.ts; ln -s .. up; mkfifo fifo.ts; ln -s /proc/self/root magic"
         )
@@ -70,7 +62,7 @@ import Testing
             "sub",
             "magic\(source.path)/sub/1.ts", "none.ts", "a%00b", "sub/1.ts",
         ]
-        let text = playlist("\(Self.key("k"))\n" + uris.map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n"))
+        let text = playlist("\(keyLine("k"))\n" + uris.map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n"))
         try source.write("l.m3u8", text)
         try source.index.scan()
         #expect(try source.content("sub/1.ts") == ":k 1")
@@ -92,14 +84,13 @@ import Testing
 
     @Test("Segments whose key cannot be used fail, and their playlist keeps its key lines; clear parts work")
     func sampleAES() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts", "3.ts", "clear.ts"])
+        let source = try HlsSource(["1.ts", "2.ts", "3.ts", "clear.ts"])
         try source.write(
             "bad.m3u8",
             playlist(
                 "#EXT-X-KEY:METHOD=AES-192,URI=\"k\"", "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts",
                 "#EXT-X-KEY:METHOD=NONE", "#EXTINF:1,", "clear.ts"))
-        try source.write("good.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "2.ts", "#EXTINF:1,", "3.ts"))
+        try source.write("good.m3u8", playlist(keyLine("k"), "#EXTINF:1,", "2.ts", "#EXTINF:1,", "3.ts"))
         try source.index.scan()
         let expected =
             "malformed: bad.m3u8:2: METHOD=AES-192 is not supported, only NONE, AES-128, AES-256 and SAMPLE-AES are"
@@ -116,11 +107,10 @@ import Testing
 
     @Test("A master that names itself, and two that name each other: reading ends")
     func loops() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts"])
+        let source = try HlsSource(["1.ts"])
         try source.write("a.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a.m3u8", "#EXT-X-STREAM-INF:X=1", "b.m3u8"))
         try source.write("b.m3u8", playlist("#EXT-X-STREAM-INF:X=1", "a.m3u8", "#EXT-X-STREAM-INF:X=1", "c.m3u8"))
-        try source.write("c.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "c.m3u8", "#EXTINF:1,", "1.ts"))
+        try source.write("c.m3u8", playlist(keyLine("k"), "#EXTINF:1,", "c.m3u8", "#EXTINF:1,", "1.ts"))
         try source.index.scan()
         let text = "c.m3u8: no segment, and not decrypted: it stays as it is, with its key lines"
         #expect(source.problems() == ["c.m3u8:4: \(text)"])
@@ -150,11 +140,10 @@ import Testing
 
     @Test("Names of missing segments count as segments")
     func missingNames() throws {
-        let source = try HlsSource(maximumSegments: 100)
-        try source.write(["1.ts"])
+        let source = try HlsSource(["1.ts"], maximumSegments: 100)
         func playlist(_ name: String) -> [UInt8] {
             ViewFormatsTests.playlist(
-                Self.key("k"), (0..<60).map { "#EXTINF:1,\n\(name)\($0).ts" }.joined(separator: "\n"))
+                keyLine("k"), (0..<60).map { "#EXTINF:1,\n\(name)\($0).ts" }.joined(separator: "\n"))
         }
         for name in ["a", "b"] { try source.write("\(name).m3u8", playlist(name)) }
         try source.index.scan()
@@ -167,10 +156,9 @@ import Testing
 
     @Test("A playlist whose ranges alternate between two files is soon opened", .timeLimit(.minutes(60)))
     func alternatingFiles() throws {
-        let source = try HlsSource(maximumSegments: 200_000)
-        try source.write(["a.ts", "b.ts"])
+        let source = try HlsSource(["a.ts", "b.ts"], maximumSegments: 200_000)
         let lines = (0..<120_000).map { "#EXTINF:1,\n#EXT-X-BYTERANGE:16@\($0 * 16)\n\(["a", "b"][$0 % 2]).ts" }
-        try source.write("l.m3u8", playlist(Self.key("k"), lines.joined(separator: "\n")))
+        try source.write("l.m3u8", playlist(keyLine("k"), lines.joined(separator: "\n")))
         var times = [timespec(), timespec()]
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &times[0])
         // Its files end before the ranges: they are left.
@@ -186,7 +174,7 @@ import Testing
         let names = (0..<3000).map { "d/\($0).ts" }
         try source.write(["d/7.ts", "d/2999.ts"])
         let lines = names.map { "#EXTINF:1,\n\($0)" }.joined(separator: "\n")
-        try source.write("l.m3u8", playlist(Self.key("k"), lines, "#EXTINF:1,\ne/1.ts"))
+        try source.write("l.m3u8", playlist(keyLine("k"), lines, "#EXTINF:1,\ne/1.ts"))
         try source.index.scan()
         for name in ["d/7.ts", "d/2999.ts"] { #expect(try source.content(name) == ":k 1") }
         try source.write(["d/2000.ts", "e/1.ts"])
@@ -213,9 +201,8 @@ import Testing
 
     @Test("A playlist with more segments than the index keeps is an error, until there is room")
     func tooManySegments() throws {
-        let source = try HlsSource(maximumSegments: 3)
-        try source.write(["1.ts", "2.ts"])
-        let text = playlist(Self.key("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts")
+        let source = try HlsSource(["1.ts", "2.ts"], maximumSegments: 3)
+        let text = playlist(keyLine("k"), "#EXTINF:1,", "1.ts", "#EXTINF:1,", "2.ts")
         for name in ["a.m3u8", "b.m3u8"] {
             try source.write(name, text)
             source.index.refresh(Array(name.utf8))
@@ -235,9 +222,8 @@ import Testing
 
     @Test("A playlist reached by a link is also one by its other name")
     func linkedPlaylist() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts"])
-        try source.write("lists/l.txt", playlist(Self.key("k"), "#EXTINF:1,", "1.ts"))
+        let source = try HlsSource(["1.ts"])
+        try source.write("lists/l.txt", playlist(keyLine("k"), "#EXTINF:1,", "1.ts"))
         try source.run("ln -s lists/l.txt l.m3u8")
         try source.index.scan()
         #expect(try source.content("lists/l.txt").hasPrefix("playlist "))
@@ -250,9 +236,8 @@ import Testing
 
     @Test("Any thread can look up, open and refresh", .timeLimit(.minutes(60)))
     func threads() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts"])
-        let texts = ["1.ts", "2.ts"].map { playlist(Self.key("k"), "#EXTINF:1,", $0) }
+        let source = try HlsSource(["1.ts", "2.ts"])
+        let texts = ["1.ts", "2.ts"].map { playlist(keyLine("k"), "#EXTINF:1,", $0) }
         try source.write("l.m3u8", texts[0])
         try source.index.scan()
         let (index, path) = (source.index, source.path)
@@ -302,7 +287,7 @@ import Testing
         #expect(try source.rendered("a.m3u8").contains("EXT-X-KEY") == false)
         #expect(source.index.left().isEmpty)
         // Another playlist declares the whole file encrypted.
-        try source.write("b.m3u8", playlist(Self.key("k"), "#EXTINF:1,", "1.mp4"))
+        try source.write("b.m3u8", playlist(keyLine("k"), "#EXTINF:1,", "1.mp4"))
         try source.index.scan()
         #expect(try source.content("1.mp4").contains("contradict each other"))
         // Both keep their key lines.

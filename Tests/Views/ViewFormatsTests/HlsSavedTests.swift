@@ -24,8 +24,7 @@ import Testing
             ("{$sub}/1.ts", "d/1.ts", "{$sub}/1.ts"), ("file:d/1.ts", "d/1.ts", "file:d/1.ts"),
         ])
     func elsewhere(_ uri: String, _ file: String, _ shown: String) throws {
-        let source = try HlsSource()
-        try source.write([file])
+        let source = try HlsSource([file])
         let defines = "#EXT-X-DEFINE:NAME=\"base\",VALUE=\"https://h/y\"\n#EXT-X-DEFINE:NAME=\"sub\",VALUE=\"d\"\n"
         let map = "#EXT-X-MAP:URI=\"\(uri)\",X=1"
         try source.write("l.m3u8", playlist(defines + Self.key, map, segments([uri])))
@@ -38,8 +37,7 @@ import Testing
 
     @Test("Whatever is left is under its key lines and named; the rest is decrypted under none")
     func left() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "3.ts"])
+        let source = try HlsSource(["1.ts", "3.ts"])
         let uris = ["https://h/1.ts", "https://h/2.ts", "3.ts", "https://h/4.ts?token=secret", "{$x}"]
         try source.write("l.m3u8", playlist(Self.key, segments(uris)))
         try source.index.scan()
@@ -80,8 +78,7 @@ import Testing
 
     @Test("Files of one name under several URIs are left: the one beside the playlist can be any of them")
     func ambiguous() throws {
-        let source = try HlsSource()
-        try source.write(["1.ts", "2.ts", "3.mp4"])
+        let source = try HlsSource(["1.ts", "2.ts", "3.mp4"])
         let uris = ["https://a/1.ts", "https://b/1.ts", "2.ts", "https://a/2.ts"]
         let ranges =
             "#EXTINF:1,\n#EXT-X-BYTERANGE:16@0\nhttps://h/3.mp4?t=1\n#EXTINF:1,\n#EXT-X-BYTERANGE:16@16\nhttps://h/3.mp4?t=2"
@@ -96,8 +93,7 @@ import Testing
 
     @Test("Parts and other tags are shown with the segment that they belong to, otherwise left")
     func parts() throws {
-        let source = try HlsSource()
-        try source.write(["1.mp4", "2.mp4", "p.mp4"])
+        let source = try HlsSource(["1.mp4", "2.mp4", "p.mp4"])
         let parts = ["#EXT-X-PART:URI=\"1.mp4\",BYTERANGE=\"16@0\"", "#EXT-X-PART:URI=\"https://h/1.mp4\""]
         try source.write(
             "l.m3u8",
@@ -119,8 +115,7 @@ import Testing
 
     @Test("The last part of a segment ends where its plaintext ends")
     func lastPart() throws {
-        let source = try HlsSource()
-        try source.write(["1.mp4"])
+        let source = try HlsSource(["1.mp4"])
         let part = "#EXT-X-PART:URI=\"1.mp4\",BYTERANGE="
         try source.write("l.m3u8", playlist(Self.key, "\(part)\"16@0\"", "\(part)\"48@16\"", segments(["1.mp4"])))
         try source.index.scan()

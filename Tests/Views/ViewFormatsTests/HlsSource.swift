@@ -14,7 +14,8 @@ final class HlsSource: Sendable {
     let index: HlsIndex
     let interruption: Interruption
 
-    init(maximumSegments: Int = 1000) throws {
+    /// - Parameter files: of 64 zeros.
+    init(_ files: [String] = [], maximumSegments: Int = 1000) throws {
         directory = try TemporaryDirectory()
         path = directory.appending("source")
         try Command(["mkdir", path]).run().succeeded()
@@ -23,6 +24,7 @@ final class HlsSource: Sendable {
         index = HlsIndex(
             root: root, keys: KeyStore(KeySources(root: root)), work: Mp4Work(interruption),
             maximumSegments: maximumSegments)
+        try write(files)
     }
 
     /// Writes a new file and its directories. It replaces an existing file, also its inode.
@@ -43,7 +45,7 @@ final class HlsSource: Sendable {
     }
 
     func run(_ command: String) throws {
-        try Command(["sh", "-ec", command]).run(in: path)
+        try Command(["sh", "-ec", "cd \"$0\"\n\(command)", path]).run().succeeded()
     }
 
     func identity(_ name: String) throws -> FileIdentity {
@@ -87,13 +89,4 @@ final class HlsSource: Sendable {
     func text(_ name: String) throws -> String { try String(contentsOfFile: "\(path)/\(name)", encoding: .utf8) }
 
     func problems() -> [String] { index.problems() }
-}
-
-extension Command {
-    /// Runs the command in a directory.
-    fileprivate func run(in directory: String) throws {
-        var command = self
-        command.arguments = ["sh", "-ec", "cd \"$1\"; shift; exec \"$@\"", "sh", directory] + arguments
-        try command.run().succeeded()
-    }
 }

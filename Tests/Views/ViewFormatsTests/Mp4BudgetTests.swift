@@ -16,8 +16,7 @@ import Testing
     private func read(_ moof: [UInt8], media: Int, _ work: Mp4Work = Mp4Work()) throws -> (
         steps: Int, error: ViewError?
     ) {
-        let place = try ViewPlace()
-        let source = try place.source(of: Self.initSegment)
+        let source = try ViewPlace().source(of: Self.initSegment)
         let movie = try Mp4InitSegment(source: source, bytes: nil).movie(work)
         let bytes = UInt64(0)..<UInt64(moof.count + media)
         var budget = Mp4Budget(work, media: UInt64(moof.count + media))
@@ -34,8 +33,7 @@ import Testing
             Boxes.track(Boxes.protectedEntry(), number: UInt32(number + 1), tables: tables)
         }
         let moov = Boxes.box("moov", tracks)
-        let place = try ViewPlace()
-        let source = try place.source(of: moov + [UInt8](repeating: 0, count: media))
+        let source = try ViewPlace().source(of: moov + [UInt8](repeating: 0, count: media))
         var window = Mp4Window(source)
         let box = try #require(try window.box(at: 0))
         let work = Mp4Work()
@@ -158,9 +156,8 @@ import Testing
     @Test("all open files share one limit of memory, and the fragments used last stay")
     func memory() throws {
         let work = Mp4Work(limit: 1 << 20)
-        let place = try ViewPlace()
         let bytes = film(fragments: 20)
-        let source = try place.source(of: bytes)
+        let source = try ViewPlace().source(of: bytes)
         var indexes = try (0..<10).map { _ in try index(source, work) }
         var largest = 0
         for offset in stride(from: Self.initSegment.count, to: bytes.count, by: 24_000) {
@@ -178,12 +175,11 @@ import Testing
     @Test("a file that needs more memory than there is gets an error of its own, which is no damage")
     func noMemory() throws {
         let work = Mp4Work(limit: 100_000)
-        let place = try ViewPlace()
         let table =
             Boxes.full("stsc", 0, Boxes.numbers(1, 1, 20_000, 1)) + Boxes.full("stsz", 0, Boxes.numbers(16, 20_000))
             + Boxes.full("stco", 0, Boxes.numbers(1, 0))
         let moov = Boxes.box("moov", Boxes.track(Boxes.protectedEntry(), tables: table))
-        let source = try place.source(of: moov + [UInt8](repeating: 0, count: 320_000))
+        let source = try ViewPlace().source(of: moov + [UInt8](repeating: 0, count: 320_000))
         do {
             _ = try index(source, work).fragment(at: 0)
             Issue.record("no error")
@@ -198,8 +194,7 @@ import Testing
     func interruption() throws {
         let interruption = Interruption()
         let work = Mp4Work(interruption)
-        let place = try ViewPlace()
-        let source = try place.source(of: film(fragments: 1) + [UInt8](repeating: 0, count: 100_000))
+        let source = try ViewPlace().source(of: film(fragments: 1) + [UInt8](repeating: 0, count: 100_000))
         let index = try index(source, work)
         let asked = Mutex(0)
         let media = UInt64(Self.initSegment.count + 1000)

@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import ViewFormats
@@ -55,16 +56,17 @@ import Testing
             "#EXT-X-STREAM-INF:A=\"b,c\"",
             "v.m3u8", "#EXT-X-I-FRAMES-ONLY", "#EXT-X-SESSION-KEY:METHOD=NONE")
         let interesting = Array("\r\n\0\",=:@#9-x \t".utf8) + [0xFF, 0xEF, 0xBB, 0xBF]
-        var random = Generator(state: 42)
+        var random = SeededGenerator(seed: 42)
+        func below(_ limit: Int) -> Int { Int.random(in: 0..<limit, using: &random) }
         for _ in 0..<4000 {
             var text = seed
-            for _ in 0...random.below(4) {
-                let position = random.below(text.count)
-                switch random.below(4) {
-                case 0: text[position] = interesting[random.below(interesting.count)]
-                case 1: text.insert(interesting[random.below(interesting.count)], at: position)
-                case 2: text.removeSubrange(position..<min(text.count, position + 1 + random.below(8)))
-                default: text.replaceSubrange(position..<position, with: text[random.below(text.count)...].prefix(12))
+            for _ in 0...below(4) {
+                let position = below(text.count)
+                switch below(4) {
+                case 0: text[position] = interesting[below(interesting.count)]
+                case 1: text.insert(interesting[below(interesting.count)], at: position)
+                case 2: text.removeSubrange(position..<min(text.count, position + 1 + below(8)))
+                default: text.replaceSubrange(position..<position, with: text[below(text.count)...].prefix(12))
                 }
             }
             guard let parsed = try? Playlist.parse(text) else { continue }
@@ -135,15 +137,5 @@ import Testing
         #expect(bomb.references.reduce(0) { $0 + ($1.expanded?.count ?? 0) } <= Playlist.maximumSize)
         let braces = String(repeating: "{$", count: 50_000)
         for end in ["", "}"] { #expect(try Playlist.parse(playlist("#EXTINF:1,", braces + end)).references.count == 1) }
-    }
-
-    /// A small generator (Knuth's MMIX constants), for the same numbers in every run.
-    private struct Generator {
-        var state: UInt64
-
-        mutating func below(_ limit: Int) -> Int {
-            state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-            return Int(state >> 33) % max(limit, 1)
-        }
     }
 }

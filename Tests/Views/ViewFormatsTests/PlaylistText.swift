@@ -5,6 +5,11 @@ func playlist(_ lines: String...) -> [UInt8] {
     Array((["#EXTM3U"] + lines).map { $0 + "\n" }.joined().utf8)
 }
 
+/// Returns the line of a key of whole segments.
+func keyLine(_ uri: String, _ vector: String = ",IV=0x1") -> String {
+    "#EXT-X-KEY:METHOD=AES-128,URI=\"\(uri)\"\(vector)"
+}
+
 /// Returns a playlist's references, each as text for a test to compare.
 func references(_ text: [UInt8]) throws -> [String] {
     let playlist = try Playlist.parse(text)
@@ -26,11 +31,7 @@ func references(_ text: [UInt8]) throws -> [String] {
 }
 
 /// The 16 bytes without leading zeros.
-func hex(_ vector: InitialVector) -> String {
-    let low = String(vector.low, radix: 16)
-    guard vector.high > 0 else { return low }
-    return String(vector.high, radix: 16) + String(repeating: "0", count: 16 - low.count) + low
-}
+func hex(_ vector: InitialVector) -> String { String(UInt128(vector.high) << 64 | UInt128(vector.low), radix: 16) }
 
 extension Playlist {
     /// The text if all files are found and all byte ranges stay.
