@@ -65,9 +65,7 @@ import VaultFormat
     @Test("Attributes-3: a value changed, cut, or moved to another name or object is an error")
     func damage() throws {
         let stored = try codec.encrypt(value: ascii("value"), name: ascii("user.a"))
-        for bit in 0..<stored.count * 8 {
-            var damaged = stored
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in stored.withOneBitChanged {
             _ = formatError("bit \(bit)") { _ = try codec.decrypt(value: damaged, name: ascii("user.a")) }
         }
         for count in stored.indices {
@@ -90,9 +88,7 @@ import VaultFormat
     @Test("Attributes-3: a stored name changed, cut or respelt is not a name")
     func damagedNames() throws {
         let stored = try codec.storedName(of: ascii("user.comment"))
-        for bit in 0..<stored.count * 8 {
-            var damaged = stored
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in stored.withOneBitChanged {
             #expect(codec.name(ofStored: damaged) == nil, "bit \(bit)")
         }
         for count in stored.indices { #expect(codec.name(ofStored: Array(stored[..<count])) == nil) }

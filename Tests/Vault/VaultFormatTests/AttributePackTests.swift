@@ -62,9 +62,7 @@ import VaultFormat
         var pack = AttributePack()
         pack[ascii("user.a")] = ascii("value")
         let stored = try #require(try codec.encrypt(pack: pack))
-        for bit in 0..<stored.count * 8 {
-            var damaged = stored
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in stored.withOneBitChanged {
             _ = formatError("bit \(bit)") { _ = try codec.decrypt(pack: damaged) }
         }
         for count in stored.indices { _ = formatError { _ = try codec.decrypt(pack: Array(stored[..<count])) } }

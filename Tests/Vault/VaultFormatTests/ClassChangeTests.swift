@@ -49,9 +49,7 @@ import VaultFormat
         let (made, keys) = try FileHeader.make(.complete, classCipher: try vault.classCipher(), vault: vault.id)
         let bytes = try rewrapped(made, as: .none).serialized(keys: keys)
         let before = try made.serialized(keys: keys)
-        for bit in 0..<bytes.count * 8 {
-            var damaged = bytes
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in bytes.withOneBitChanged {
             _ = formatError("bit \(bit)") {
                 let header = try parse(damaged)
                 _ = try header.unwrapKeys(classCipher: try vault.classCipher(header.protectionClass), vault: vault.id)

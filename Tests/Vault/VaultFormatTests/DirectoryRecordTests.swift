@@ -38,9 +38,7 @@ import VaultFormat
     @Test("Directory-1: every bit flipped is an error", arguments: [true, false])
     func bitFlips(isRoot: Bool) throws {
         let bytes = try record(isRoot: isRoot)
-        for bit in 0..<bytes.count * 8 {
-            var damaged = bytes
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in bytes.withOneBitChanged {
             _ = formatError("bit \(bit)") { _ = try open(damaged) }
         }
     }

@@ -66,9 +66,7 @@ import VaultFormat
     @Test("Header-1: every bit flipped is an error, in parsing or in opening")
     func bitFlips() throws {
         let bytes = try sealedHeader()
-        for bit in 0..<bytes.count * 8 {
-            var damaged = bytes
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in bytes.withOneBitChanged {
             _ = formatError("bit \(bit)") { _ = try open(damaged) }
         }
     }

@@ -98,9 +98,7 @@ import VaultFormat
     @Test("Header-1, Header-2: every bit flipped is an error")
     func bitFlips() throws {
         let bytes = try make().bytes
-        for bit in 0..<bytes.count * 8 {
-            var damaged = bytes
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in bytes.withOneBitChanged {
             // RFC 7748, section 5, ignores the highest bit of a public key, but here the bit is part of the wrap key.
             _ = formatError("bit \(bit)") {
                 let header = try FileHeader.parse(damaged)

@@ -62,9 +62,7 @@ import VaultFormat
     @Test("Links-2: every bit flipped is an error, or names another class's key")
     func bitFlips() throws {
         let stored = try LinkTarget.encode(ascii("../target"), class: .complete, linkCipher: cipher)
-        for bit in 0..<stored.count * 8 {
-            var damaged = stored
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in stored.withOneBitChanged {
             guard let protectionClass = LinkTarget.protectionClass(ofStored: damaged) else { continue }
             let cipher = try vault.linkCipher(protectionClass)
             _ = formatError("bit \(bit)") { _ = try LinkTarget.decode(damaged, linkCipher: cipher) }

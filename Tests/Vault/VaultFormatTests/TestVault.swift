@@ -39,6 +39,17 @@ extension SecretBytes {
     static func copy(_ bytes: [UInt8]) -> SecretBytes { bytes.withUnsafeBytes { SecretBytes(copying: $0) } }
 }
 
+extension [UInt8] {
+    /// All copies with one bit changed, and the number of that bit.
+    var withOneBitChanged: some Sequence<(Int, [UInt8])> {
+        (0..<count * 8).lazy.map { bit in
+            var damaged = self
+            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+            return (bit, damaged)
+        }
+    }
+}
+
 func ascii(_ text: String) -> [UInt8] { Array(text.utf8) }
 
 /// The seconds since 1970 of a time `YYYY-MM-DDThh:mm:ssZ`.

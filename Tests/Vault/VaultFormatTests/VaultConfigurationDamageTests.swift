@@ -17,9 +17,7 @@ import VaultFormat
     func bitFlips() {
         let bytes = test.configuration.serialized()
         #expect(opens(bytes))
-        for bit in 0..<bytes.count * 8 {
-            var damaged = bytes
-            damaged[bit / 8] ^= 1 << UInt8(bit % 8)
+        for (bit, damaged) in bytes.withOneBitChanged {
             #expect(!opens(damaged), "bit \(bit)")
         }
     }

@@ -13,23 +13,17 @@ extension PlainMountTests {
 
             /// - Parameter damage: damages the vault with `dir/diary` (11 chunks) and `other`.
             init(_ damage: (VaultUnderTest) throws -> Void) throws {
-                vault = try VaultUnderTest(arguments: ["--chunk-size", "4096"])
-                try vault.mount()
+                vault = try VaultUnderTest(arguments: ["--chunk-size", "4096"]).mounted()
                 let script = "cd $1; mkdir dir empty; head -c 41083 /dev/urandom >dir/diary; echo x >other"
                 try vault.account.run(["sh", "-ec", script, "sh", vault.mountpoint]).succeeded()
                 try vault.unmount()
                 try damage(vault)
-                daemon = try vault.account.command(
-                    [vault.account.binary, "mount", "-f", vault.vault, vault.mountpoint, "--passfile", vault.passfile],
-                    environment: vault.environment
-                ).start()
+                daemon = try vault.start(["mount", "-f", vault.vault, vault.mountpoint, "--passfile", vault.passfile])
                 try poll("the mount") { [vault] in
                     try vault.isMounted() && vault.vaultfs(["status", vault.mountpoint]).output.contains("mountpoint")
                 }
                 Products.countMount()
-                events = try vault.account.command(
-                    [vault.account.binary, "events", vault.mountpoint, "--json"], environment: vault.environment
-                ).start()
+                events = try vault.start(["events", vault.mountpoint, "--json"])
                 try poll("the first event") { [events] in events.output.contains("\"state\"") }
             }
 

@@ -85,8 +85,7 @@ extension PlainMountTests {
         }
 
         static func made(chunkSize: Int) throws -> (VaultUnderTest, listing: String) {
-            let vault = try VaultUnderTest(arguments: ["--chunk-size", "\(chunkSize)"])
-            try vault.mount()
+            let vault = try VaultUnderTest(arguments: ["--chunk-size", "\(chunkSize)"]).mounted()
             let script = """
                 set -e; cd \(vault.mountpoint); mkdir dir dir2
                 head -c 41083 /dev/urandom >file; head -c 41083 /dev/urandom >other; head -c 8192 /dev/urandom >whole

@@ -38,8 +38,7 @@ extension PlainMountTests {
             let result = try Command(
                 [Products.python, Products.reader, "\(Products.support)/Vectors/\(vector)"] + options,
                 input: VaultUnderTest.passphrase
-            ).run()
-            #expect(result.exitCode == 0, "\(result.errors)")
+            ).run().succeeded()
             expectSameLines(result.output, as: try Self.expected(vector), vector)
         }
 
@@ -52,34 +51,28 @@ extension PlainMountTests {
 
         @Test("files that every operation wrote", arguments: Settings.available, [4096, 16384, 1_048_576])
         func written(setting: Setting, chunkSize: Int) throws {
-            let vault = try setting.vault(arguments: ["--chunk-size", "\(chunkSize)"])
-            try vault.mount()
+            let vault = try setting.vault(arguments: ["--chunk-size", "\(chunkSize)"]).mounted()
             try vault.account.program("workload.py", [vault.mountpoint, "200"]).succeeded()
             let onMount = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             try vault.unmount()
-            let byReader = try vault.read(["--require-sealed", "--xattrs"])
-            #expect(byReader.exitCode == 0, "\(byReader.errors)")
+            let byReader = try vault.read(["--require-sealed", "--xattrs"]).succeeded()
             #expect(byReader.errors.isEmpty)
             expectSameLines(Self.withoutClass(byReader.output) + "\n", as: onMount.output, "the reader")
-            let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
-            #expect(verify.exitCode == 0, "\(verify)")
+            try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
         }
 
         @Test("while mounted, every file that was written and closed verifies")
         func whileMounted() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
             let onMount = try vault.account.program("look.py", [vault.mountpoint]).succeeded()
-            let byReader = try vault.read()
-            #expect(byReader.exitCode == 0, "\(byReader.errors)")
+            let byReader = try vault.read().succeeded()
             expectSameLines(Self.withoutClass(byReader.output) + "\n", as: onMount.output, "the reader")
         }
 
         @Test("Names-3, Store-40: after a kill the reader gives the log's entries to the file alone")
         func log() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 import os, shutil, sys
                 vault, mount = sys.argv[1:]
@@ -121,10 +114,9 @@ extension PlainMountTests {
             ]).succeeded()
             let pattern = /([0-9a-fA-F]{8}-){8}[0-9a-fA-F]{8}/
             let key = try #require((made.output + made.errors).firstMatch(of: pattern)).output.0
-            let reading = try Command(
+            try Command(
                 [Products.python, Products.reader, vault.vault, "--recovery-key-file", "-"], input: String(key)
-            ).run()
-            #expect(reading.exitCode == 0, "\(reading.errors)")
+            ).run().succeeded()
         }
     }
 }

@@ -29,8 +29,7 @@ extension MountTests {
         }
 
         private static func expectTree(_ vault: VaultUnderTest, _ listing: String, _ what: String) throws {
-            let byReader = try vault.read(["--require-sealed", "--xattrs"])
-            #expect(byReader.exitCode == 0, "\(byReader.errors)")
+            let byReader = try vault.read(["--require-sealed", "--xattrs"]).succeeded()
             expectSameLines(PlainMountTests.Readers.withoutClass(byReader.output) + "\n", as: listing, what)
         }
 
@@ -87,8 +86,7 @@ extension MountTests {
             "exit code 11: a file that denies access to its owner stays under the old key", arguments: Settings.accounts
         )
         func closed(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try vault.account.run([
                 "sh", "-c", "echo text >\(vault.mountpoint)/closed; chmod 0 \(vault.mountpoint)/closed",
             ])

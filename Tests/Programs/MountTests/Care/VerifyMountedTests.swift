@@ -39,8 +39,7 @@ extension PlainMountTests {
         /// At every check another chunk is damaged, so one always is.
         @Test("a chunk that changed at every check is neither whole nor damaged: its own exit code")
         func notTold() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run(["sh", "-c", "head -c 400000 /dev/urandom >\(vault.mountpoint)/f"]).succeeded()
             let script = """
                 import itertools, os, sys, time
@@ -73,8 +72,7 @@ extension PlainMountTests {
             "root verifies a vault that a user has mounted, and learns which process serves it",
             .enabled(if: Products.isRoot, "takes root"))
         func byRoot() throws {
-            let vault = try Setting.userOnTmpfs.vault()
-            try vault.mount()
+            let vault = try Setting.userOnTmpfs.vault().mounted()
             try vault.account.run(["sh", "-c", "head -c 50000 /dev/urandom >\(vault.mountpoint)/f"]).succeeded()
             let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()
             #expect(result.exitCode == 0 && result.output.split(separator: "\n").count == 1, "\(result)")
@@ -86,8 +84,7 @@ extension PlainMountTests {
 
         @Test("unsealed files and the log are normal while a daemon works")
         func quiet() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run(["sh", "-c", "head -c 50000 /dev/urandom >\(vault.mountpoint)/f"]).succeeded()
             let result = try verify(vault)
             #expect(result.exitCode == 0 && result.output.split(separator: "\n").count == 1, "\(result)")

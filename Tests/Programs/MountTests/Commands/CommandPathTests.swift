@@ -34,14 +34,12 @@ extension PlainMountTests {
 
         @Test("a dead mount is listed with the command that removes it", arguments: Settings.accounts)
         func dead(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             kill(try #require(vault.daemon), SIGKILL)
             try vault.awaitDaemonsEnd()
             let removal = "'vaultfs unmount \(vault.mountpoint)' removes"
             expectFailure(try vault.vaultfs(["status", vault.mountpoint]), .mountpoint, naming: removal)
-            let other = try setting.vault()
-            try other.mount()
+            let other = try setting.vault().mounted()
             kill(try #require(other.daemon), SIGKILL)
             try other.awaitDaemonsEnd()
             let all = try vault.vaultfs(["status"])
@@ -64,8 +62,7 @@ extension PlainMountTests {
 
         @Test("a lock of a dead mount names the programs that can still read what the kernel has cached")
         func deadInUse() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try Data("text".utf8).write(to: URL(fileURLWithPath: "\(vault.mountpoint)/file"))
             let file = try #require(FileHandle(forReadingAtPath: "\(vault.mountpoint)/file"))
             #expect(try file.read(upToCount: 4) == Data("text".utf8))
@@ -100,8 +97,7 @@ extension PlainMountTests {
 
         @Test("a daemon out of reach is named as that, and unmount waits for its end", arguments: Settings.accounts)
         func outOfReach(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             // This is about users, because root's daemons have their sockets in one place. Root's case must work too.
             let elsewhere = ["XDG_RUNTIME_DIR": "/nonexistent"]
             if !setting.isRoot {
@@ -185,8 +181,7 @@ extension PlainMountTests {
 
         @Test("lock --forget asks for the passphrase at the unlock, once", arguments: Settings.accounts)
         func forget(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             let kept = try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             #expect(
                 kept.output.hasSuffix("will ask for no passphrase ('vaultfs lock --forget' makes it ask)\n"), "\(kept)")

@@ -25,9 +25,8 @@ extension PlainMountTests {
                 ["--passfile", vault.passfile],
             ]
             for source in sources {
-                let result = try vault.vaultfs(
-                    ["mount", vault.vault, vault.mountpoint] + source, input: VaultUnderTest.passphrase + "\n")
-                #expect(result.exitCode == 0, "\(result)")
+                try vault.vaultfs(
+                    ["mount", vault.vault, vault.mountpoint] + source, input: VaultUnderTest.passphrase + "\n").succeeded()
                 Products.countMount()
                 #expect(try vault.isMounted())
                 try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
@@ -182,8 +181,7 @@ extension PlainMountTests {
 
         @Test("mounted twice: refused, naming the process", arguments: Settings.accounts)
         func twice(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             let daemon = try #require(vault.daemon)
             let second = try vault.vaultfs(
                 ["mount", vault.vault, vault.plain, "--passfile", vault.passfile], timeout: .seconds(40))
@@ -233,8 +231,7 @@ extension PlainMountTests {
             .enabled(if: Products.isRoot, "takes root, to look at the daemon's environment"),
             arguments: Settings.accounts)
         func nothingSecretShows(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             let daemon = try #require(vault.daemon)
             for file in ["cmdline", "environ"] {
                 let content = try Data(contentsOf: URL(fileURLWithPath: "/proc/\(daemon)/\(file)"))

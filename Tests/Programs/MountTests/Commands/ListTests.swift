@@ -72,8 +72,7 @@ extension PlainMountTests {
 
         @Test("a vault that has moved is found by its id, and one that is away is absent")
         func moved() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount(["--label", "here"])
+            let vault = try VaultUnderTest().mounted(["--label", "here"])
             try vault.unmount()
             let moved = "\(vault.vault).moved"
             #expect(rename(vault.vault, moved) == 0)

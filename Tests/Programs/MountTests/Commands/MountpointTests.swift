@@ -69,10 +69,7 @@ extension PlainMountTests {
             try Command(["mkdir", "-p", "\(parent)/mount", "\(other)/mount"]).run().succeeded()
             try Command(["mount", "-t", "tmpfs", "none", "\(other)/mount"]).run().succeeded()
             defer { for path in ["\(other)/mount", "\(parent).old/mount"] { umount2(path, 2) } }
-            let daemon = try vault.account.command(
-                [vault.account.binary, "mount", "-f", vault.vault, "\(parent)/mount", "--passfile", vault.passfile],
-                environment: vault.environment
-            ).start()
+            let daemon = try vault.start(["mount", "-f", vault.vault, "\(parent)/mount", "--passfile", vault.passfile])
             defer { daemon.kill(SIGKILL) }
             try poll("the mount") { try vault.vaultfs(["status", "\(parent)/mount"]).exitCode == 0 }
             Products.countMount()

@@ -30,8 +30,7 @@ extension PlainMountTests {
         }
 
         private func prepared(_ account: Account = .current, on store: BackingStore.Kind) throws -> VaultUnderTest {
-            let vault = try VaultUnderTest(account, on: store)
-            try vault.mount()
+            let vault = try VaultUnderTest(account, on: store).mounted()
             try run(vault, "prepare")
             try vault.unmount()
             return vault

@@ -10,21 +10,17 @@ extension PlainMountTests {
 
         @Test("programs", arguments: [Setting.rootOnExt4, .userOnTmpfs].filter(Settings.available.contains), scripts)
         func program(setting: Setting, script: String) throws {
-            let vault = try setting.vault()
-            try vault.mount()
-            let result = try vault.account.run(
+            let vault = try setting.vault().mounted()
+            try vault.account.run(
                 ["bash", "\(vault.account.support)/Programs/\(script)", vault.mountpoint, vault.plain],
-                timeout: .seconds(240))
-            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+                timeout: .seconds(240)).succeeded()
             try vault.unmount()
-            let reading = try vault.read(["--require-sealed", "--xattrs"])
-            #expect(reading.exitCode == 0, "\(reading.errors)")
+            try vault.read(["--require-sealed", "--xattrs"]).succeeded()
         }
 
         @Test("a buffered read after an asynchronous O_DIRECT write", arguments: [Setting.rootOnExt4])
         func asynchronousDirectWrites(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try vault.account.program("aio_direct.py", [vault.mountpoint, "60"], timeout: .seconds(60)).succeeded()
             try vault.unmount()
         }

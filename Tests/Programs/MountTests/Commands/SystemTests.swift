@@ -26,8 +26,7 @@ extension MountTests {
             guard try String(contentsOfFile: "/proc/filesystems", encoding: .utf8).contains("\tautofs\n") else {
                 return
             }
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try Data("content".utf8).write(to: URL(filePath: "\(vault.mountpoint)/file"))
             try vault.unmount()
             // setsid makes the program the leader of a process group. The mount ends with the namespace, and the daemon

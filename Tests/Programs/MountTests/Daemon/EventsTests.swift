@@ -14,9 +14,7 @@ extension PlainMountTests {
                 ["init", other, "--passfile", vault.passfile, "--scrypt-logn", "10", "--no-recovery-key"]
             ).succeeded()
             try vault.mount()
-            let process = try vault.account.command(
-                [vault.account.binary, "events", "--all", "--json"], environment: vault.environment
-            ).start()
+            let process = try vault.start(["events", "--all", "--json"])
             defer { process.kill(SIGKILL) }
             // Skip other events, because root also follows the mounts of tests running at the same time.
             func seen(_ wanted: [String]) throws {
@@ -69,11 +67,8 @@ extension PlainMountTests {
 
         @Test("a killed daemon is no unmount", arguments: Settings.accounts)
         func killed(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
-            let process = try vault.account.command(
-                [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
-            ).start()
+            let vault = try setting.vault().mounted()
+            let process = try vault.start(["events", vault.mountpoint])
             defer { process.kill(SIGKILL) }
             try poll("the state") { process.output.hasSuffix(": now unlocked\n") }
             kill(try #require(vault.daemon), SIGKILL)
@@ -85,11 +80,8 @@ extension PlainMountTests {
 
         @Test("events of one mount are words, and end with unmounted")
         func one() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
-            let process = try vault.account.command(
-                [vault.account.binary, "events", vault.mountpoint], environment: vault.environment
-            ).start()
+            let vault = try VaultUnderTest().mounted()
+            let process = try vault.start(["events", vault.mountpoint])
             defer { process.kill(SIGKILL) }
             try poll("the state") { process.output.hasSuffix(" \(vault.mountpoint): now unlocked\n") }
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()

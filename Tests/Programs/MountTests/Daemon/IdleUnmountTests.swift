@@ -6,8 +6,7 @@ extension PlainMountTests {
     @Suite(.timeLimit(.minutes(60))) struct IdleUnmounts {
         @Test("a mount that is not used ends; a working directory in it is a use", arguments: Settings.accounts)
         func idle(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount(["--idle-unmount", "3s"])
+            let vault = try setting.vault().mounted(["--idle-unmount", "3s"])
             let script = "cd \(vault.mountpoint) && echo text >file && sleep 7 && cat /proc/self/mounts"
             let user = try vault.account.run(["sh", "-c", script])
             #expect(user.output.contains(" \(vault.mountpoint) fuse.vaultfs "))

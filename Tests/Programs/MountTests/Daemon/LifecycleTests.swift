@@ -7,8 +7,7 @@ extension MountTests {
     @Suite struct Lifecycle {
         @Test("files still exist after mounting again", arguments: Settings.available)
         func remount(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
             let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             try vault.remount()
@@ -47,8 +46,7 @@ extension MountTests {
 
         @Test("a refused mount is no unclean end of the vault", arguments: Settings.accounts)
         func refused(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try vault.unmount()
             try vault.account.run(["rm", "\(vault.vault)/vaultfs.log"]).succeeded()
             try vault.account.run(["mkdir", "\(vault.vault)/vaultfs.log"]).succeeded()
@@ -58,8 +56,7 @@ extension MountTests {
 
         @Test("a vault that is moved while it is mounted: status has its path, and a secret unlocks it")
         func moved() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount(["--on-lock", "forget"])
+            let vault = try VaultUnderTest().mounted(["--on-lock", "forget"])
             #expect(try vault.status()["vaultPath"] as? String == vault.vault)
             let moved = "\(vault.store.path)/moved"
             #expect(rename(vault.vault, moved) == 0)
@@ -71,8 +68,7 @@ extension MountTests {
 
         @Test("max_read=N", arguments: Settings.accounts)
         func maximumRead(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount(["-o", "max_read=8192"])
+            let vault = try setting.vault().mounted(["-o", "max_read=8192"])
             let script = """
                 head -c 1000000 /dev/urandom > plain; cp plain "$1/f"; cmp plain "$1/f"
                 dd if="$1/f" iflag=direct bs=1M status=none | cmp plain -
@@ -115,8 +111,7 @@ extension MountTests {
 
         @Test("SIGTERM and SIGINT unmount", arguments: Settings.accounts, [SIGTERM, SIGINT])
         func signals(setting: Setting, signal: Int32) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try vault.account.run(["sh", "-c", "echo kept > \(vault.mountpoint)/f"]).succeeded()
             kill(try #require(vault.daemon), signal)
             try vault.awaitDaemonsEnd()
@@ -150,10 +145,7 @@ extension MountTests {
         @Test("in the foreground until it is unmounted")
         func foreground() throws {
             let vault = try VaultUnderTest()
-            let process = try vault.account.command(
-                [vault.account.binary, "mount", "-f", vault.vault, vault.mountpoint, "--passfile", vault.passfile],
-                environment: vault.environment
-            ).start()
+            let process = try vault.start(["mount", "-f", vault.vault, vault.mountpoint, "--passfile", vault.passfile])
             defer { process.kill(SIGKILL) }
             try poll("the mount") { try vault.isMounted() }
             // An unmount before the first answer counts as a failed mount.
@@ -166,8 +158,7 @@ extension MountTests {
 
         @Test("a busy mount is not unmounted, and the error says so")
         func busy() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let holder = try vault.account.command(["sleep", "60"]).start()
             holder.kill(SIGKILL)
             let user = try vault.account.command(["env", "-C", vault.mountpoint, "sleep", "60"]).start()
@@ -185,8 +176,7 @@ extension MountTests {
             .enabled(if: Products.isRoot, "takes root, for unshare")
         )
         func otherNamespace() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let holder = try Command(["unshare", "-m", "sh", "-c", "echo here; exec sleep 60"]).start()
             defer { holder.kill(SIGKILL) }
             try poll("the namespace") { holder.output == "here\n" }
@@ -196,8 +186,7 @@ extension MountTests {
 
         @Test("a read-only store mounts read-only", .enabled(if: Products.isRoot, "takes root, for a bind mount"))
         func readOnlyStore() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.program("workload.py", [vault.mountpoint]).succeeded()
             let before = try vault.account.program("look.py", [vault.mountpoint, "--xattrs"]).succeeded()
             try vault.unmount()
@@ -214,8 +203,7 @@ extension MountTests {
 
         @Test("an open file that was unlinked leaves nothing")
         func unlinkedOpen() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = "exec 5<>\(vault.mountpoint)/f; echo x >&5; rm \(vault.mountpoint)/f; cat /dev/fd/5; sync"
             try vault.account.run(["bash", "-c", script]).succeeded()
             try vault.unmount()

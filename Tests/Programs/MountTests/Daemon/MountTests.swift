@@ -45,6 +45,29 @@ enum Setting: String, CaseIterable, CustomTestStringConvertible {
     }
 }
 
+extension VaultUnderTest {
+    /// Mounts, and returns the vault.
+    func mounted(_ arguments: [String] = [], openFiles: Int? = nil) throws -> VaultUnderTest {
+        try mount(arguments, openFiles: openFiles)
+        return self
+    }
+}
+
+extension ViewUnderTest {
+    /// Fills the directories, and returns the view.
+    func made(_ kind: String, _ arguments: [String]) throws -> ViewUnderTest {
+        try make(kind, arguments)
+        return self
+    }
+}
+
+extension MountUnderTest {
+    /// Starts the binary, and returns at once.
+    func start(_ arguments: [String]) throws -> RunningProcess {
+        try account.command([account.binary] + arguments, environment: environment).start()
+    }
+}
+
 enum Settings {
     static let fuseIsUsable = FuseDevice.isUsable
 

@@ -13,8 +13,7 @@ extension MountTests {
 
         @Test("a write is one request: no query of capabilities before each", arguments: Settings.accounts)
         func writes(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             let script = """
                 import os, sys
                 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -29,8 +28,7 @@ extension MountTests {
 
         @Test("a locked vault keeps its set-id bits", arguments: Settings.accounts)
         func lockedSetID(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount(["-o", "allow_other"].filter { _ in setting.isRoot })
+            let vault = try setting.vault().mounted(["-o", "allow_other"].filter { _ in setting.isRoot })
             try Command(["chmod", "777", vault.mountpoint]).run().succeeded()
             let writer = setting.isRoot ? try #require(Account.visitor) : vault.account
             // Opens the file and sets its bits before the lock, because later only an open descriptor could change it.

@@ -6,8 +6,7 @@ extension PlainMountTests {
     @Suite struct Attributes {
         @Test("a hundred small attributes fit if they fit the store", .enabled(if: Products.isRoot, "takes root"))
         func many() throws {
-            let vault = try VaultUnderTest(on: .ext4)
-            try vault.mount()
+            let vault = try VaultUnderTest(on: .ext4).mounted()
             let expected = try vault.account.program("many_attributes.py", [vault.plain]).succeeded()
             let found = try vault.account.program("many_attributes.py", [vault.mountpoint]).succeeded()
             expectSameLines(found.output, as: expected.output, "many_attributes.py")

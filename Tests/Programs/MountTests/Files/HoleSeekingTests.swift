@@ -22,8 +22,7 @@ extension PlainMountTests {
             "programs that skip holes get an error for a changed sealed file, and the right bytes of other files",
             arguments: [4096, 65536])
         func copies(chunkSize: Int) throws {
-            let vault = try VaultUnderTest(arguments: ["--chunk-size", "\(chunkSize)"])
-            try vault.mount()
+            let vault = try VaultUnderTest(arguments: ["--chunk-size", "\(chunkSize)"]).mounted()
             let script = """
                 set -e; cd \(vault.mountpoint)
                 for name in hole data; do for number in 0 1 2 3; do

@@ -15,7 +15,7 @@ extension PlainMountTests {
             // As root, the vault has its own file system, which can become full.
             let vault = try VaultUnderTest(on: Products.isRoot ? .ext4 : .disk, initialise: false)
             let events = "lock,sync,kill,copy" + (Products.isRoot ? ",full" : "")
-            try vault.lockProgram(
+            try vault.mountProgram(
                 "model.py",
                 [
                     "--seconds", "6", "--chunk-size", chunkSize, "--log-size", logSize, "--events", events,

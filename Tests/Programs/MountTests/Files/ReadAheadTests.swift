@@ -25,8 +25,7 @@ extension PlainMountTests {
             "reads in order past the page cache come from the block cache; others and random ones do not",
             arguments: ["4K", "64K", "1M"])
         func used(chunkSize: String) throws {
-            let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize])
-            try vault.mount()
+            let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize]).mounted()
             let path = try makeFile(vault)
             let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
             try vault.remount()
@@ -48,8 +47,7 @@ extension PlainMountTests {
 
         @Test("a lock while programs read in order leaves nothing, and the reads go on after the unlock")
         func locked() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let path = try makeFile(vault)
             let expected = try vault.account.run(["sh", "-c", "sha256sum <\"$0\"", path]).succeeded().output
             let reading = try vault.account.command(
@@ -71,8 +69,7 @@ extension PlainMountTests {
             "a hundred readers take no more memory than one", .enabled(if: Products.isRoot, "reads /proc of the daemon")
         )
         func manyReaders() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount(["--cache-size", "8M"])
+            let vault = try VaultUnderTest().mounted(["--cache-size", "8M"])
             let path = try makeFile(vault)
             try vault.account.run(["sh", "-c", Self.sum, path]).succeeded()
             let before = try vault.memory("VmRSS")

@@ -16,8 +16,7 @@ extension PlainMountTests {
                 Products.program("read_states.c"),
             ])
             .run().succeeded()
-            let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize])
-            try vault.mount()
+            let vault = try VaultUnderTest(arguments: ["--chunk-size", chunkSize]).mounted()
             let log = chunkSize == "4K" ? [] : ["\(vault.vault)/vaultfs.log"]
             try Command([program, "\(vault.mountpoint)/f", "3", mode, "1"] + log, timeout: .seconds(120)).run()
                 .succeeded()

@@ -13,8 +13,7 @@ extension PlainMountTests {
                 Products.program("stale_pages.c"),
             ])
             .run().succeeded()
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try Command([program, "\(vault.mountpoint)/f", "4"], timeout: .seconds(120)).run().succeeded()
             try vault.unmount()
         }

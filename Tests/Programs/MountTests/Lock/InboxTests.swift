@@ -8,12 +8,12 @@ extension MountTests {
             "programs deliver into a locked inbox: scp, rsync, curl, maildrop, procmail, ffmpeg, a browser",
             arguments: Settings.accounts, LockLoad.policies)
         func programs(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).lockProgram("inbox.py", ["--policy", policy, "programs"])
+            try setting.vault(initialise: false).mountProgram("inbox.py", ["--policy", policy, "programs"])
         }
 
         @Test("no call and no race reads what has arrived", arguments: Settings.accounts, LockLoad.policies)
         func hostile(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).lockProgram("inbox.py", ["--policy", policy, "hostile"])
+            try setting.vault(initialise: false).mountProgram("inbox.py", ["--policy", policy, "hostile"])
         }
 
         @Test(
@@ -35,14 +35,13 @@ extension MountTests {
             "killed while locked: nothing acknowledged is lost (the long form: inbox_crash.py --rounds 50)",
             arguments: [Setting.rootOnTmpfs, .userOnDisk].filter(Settings.available.contains), LockLoad.policies)
         func kills(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).lockProgram(
+            try setting.vault(initialise: false).mountProgram(
                 "inbox_crash.py", ["--policy", policy, "--rounds", "8"])
         }
 
         @Test("protect makes an inbox of directories, says what it does, and warns if it cannot be found")
         func protect() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let inbox = "\(vault.mountpoint)/in"
             try vault.account.run(["sh", "-ec", "mkdir -p $1/deep; touch $1/f $1/deep/g", "sh", inbox]).succeeded()
             let result = try vault.vaultfs(["protect", "-R", "inbox", inbox]).succeeded()

@@ -7,8 +7,7 @@ extension MountTests {
     @Suite struct LockEnd {
         @Test("a lock that is not answered ends with its own timeout, and the daemon locks when it can")
         func unanswered() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let daemon = try #require(vault.daemon)
             kill(daemon, SIGSTOP)
             defer { kill(daemon, SIGCONT) }
@@ -23,14 +22,14 @@ extension MountTests {
             "SIGTERM loses no dirty page", arguments: Settings.accounts,
             ["terminated_in_grace", "terminated_with_dirty_pages"])
         func terminated(setting: Setting, name: String) throws {
-            try setting.vault(initialise: false).lockProgram("lock_end.py", [name])
+            try setting.vault(initialise: false).mountProgram("lock_end.py", [name])
         }
 
         @Test(
             "SIGKILL ends the daemon and every process that waits for it", arguments: Settings.accounts,
             ["killed_while_locking", "killed_while_locked", "killed_while_unlocking"])
         func killed(setting: Setting, name: String) throws {
-            try setting.vault(initialise: false).lockProgram("lock_end.py", [name])
+            try setting.vault(initialise: false).mountProgram("lock_end.py", [name])
         }
     }
 }

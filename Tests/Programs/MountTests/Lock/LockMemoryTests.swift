@@ -38,8 +38,7 @@ extension MountTests {
 
         @Test("status shows the kind of memory that was available")
         func told() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let status = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
             let object = try JSONSerialization.jsonObject(with: Data(status.utf8)) as? [String: Any]
             let memory = try #require(object?["memory"] as? [String: Any])

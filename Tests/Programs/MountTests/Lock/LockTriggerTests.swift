@@ -7,7 +7,7 @@ extension MountTests {
         @Test("every trigger, and the table of what unlocks what", arguments: LockLoad.policies)
         func triggers(policy: String) throws {
             // This takes a minute here, and several on busy processors.
-            try VaultUnderTest(initialise: false).lockProgram(
+            try VaultUnderTest(initialise: false).mountProgram(
                 "lock_triggers.py", ["--policy", policy], timeout: .seconds(270))
         }
 
@@ -16,12 +16,12 @@ extension MountTests {
         )
         func triggersOfUser() throws {
             let vault = try Setting.userOnTmpfs.vault(initialise: false)
-            try vault.lockProgram("lock_triggers.py", ["lock_file", "unreadable", "there_at_mount"])
+            try vault.mountProgram("lock_triggers.py", ["lock_file", "unreadable", "there_at_mount"])
         }
 
         @Test("the table of classes, states and operations", arguments: Settings.accounts, LockLoad.policies)
         func classes(setting: Setting, policy: String) throws {
-            try setting.vault(initialise: false).lockProgram("lock_classes.py", ["--policy", policy])
+            try setting.vault(initialise: false).mountProgram("lock_classes.py", ["--policy", policy])
         }
     }
 }

@@ -19,8 +19,7 @@ extension MountTests {
 
         /// Returns each path's class according to the independent reader, 1 to 4. The root is `.`.
         private func classesOnDisk(_ vault: VaultUnderTest, afterKill: Bool = false) throws -> [String: String] {
-            let reading = try vault.read(afterKill ? ["--xattrs"] : ["--require-sealed", "--xattrs"])
-            #expect(reading.exitCode == 0, "\(reading.errors)")
+            let reading = try vault.read(afterKill ? ["--xattrs"] : ["--require-sealed", "--xattrs"]).succeeded()
             let lines = reading.output.split(separator: "\n").map { $0.split(separator: "\t") }
             let entries = lines.filter { $0.count == 5 && $0[0] != "xattr" }
             return Dictionary(entries.map { (String($0[4]), String($0[1])) }) { first, _ in first }
@@ -30,8 +29,7 @@ extension MountTests {
             "setfattr and getfattr, inheritance, mv and copies, and the same after mounting again",
             arguments: Settings.available)
         func attribute(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try run(
                 vault,
                 """
@@ -63,8 +61,7 @@ extension MountTests {
 
         @Test("protect warns about a file that a lock hides with its directory")
         func hiddenByDirectory() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try run(vault, "mkdir -p a/b; echo f >a/b/f").succeeded()
             let paths = (vault.mountpoint, "\(vault.mountpoint)/a", "\(vault.mountpoint)/a/b/f")
             func warning(_ path: String, _ directory: String) -> String {
@@ -85,8 +82,7 @@ extension MountTests {
 
         @Test("attributes that setfattr must not change")
         func refused() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try run(vault, "echo f >f; ln -s f link; mkfifo fifo").succeeded()
             let refusals = [
                 ("setfattr -n user.vaultfs.class -v nothing f", "Invalid argument"),
@@ -103,8 +99,7 @@ extension MountTests {
 
         @Test("rsync transfers nothing again after a change of class", arguments: Settings.accounts)
         func rsync(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             // The pause is longer than a tick of the kernel's clock, so a later change would get another time.
             let script = "mkdir t t/d; head -c 300000 /dev/urandom >t/a; echo b >t/d/b; chmod 751 t/d; sleep 0.01"
             try run(vault, script).succeeded()
@@ -125,8 +120,7 @@ extension MountTests {
             "protect sets and shows classes, also of a tree, and follows no link inside it",
             arguments: Settings.accounts)
         func protect(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try run(
                 vault, "mkdir -p t/d; echo a >t/a; echo b >t/d/b; echo o >outside; ln -s ../outside t/l; mkfifo t/p"
             ).succeeded()
@@ -152,8 +146,7 @@ extension MountTests {
 
         @Test("protect: a path outside of any mount, and a path with the name of a class")
         func protectRefuses() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             // Only this test's directories, because a broken command would set an attribute on any path given to it.
             for path in [vault.plain, vault.vault] {
                 for arguments in [["protect", path], ["protect", "none", path], ["protect", "-R", "none", path]] {
@@ -179,8 +172,7 @@ extension MountTests {
 
         @Test("a damaged entry is named, and the rest of the tree is changed")
         func damaged() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try run(vault, "echo a >a; echo b >b; echo c >c; mkdir d; echo e >d/e").succeeded()
             try vault.unmount()
             try vault.tamper(["flip_header", "b", "20"])
@@ -197,8 +189,7 @@ extension MountTests {
             "a mount that is killed while classes change has old or new classes, and no remains",
             arguments: Settings.accounts)
         func killed(setting: Setting) throws {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try run(vault, "for i in {1..40}; do mkdir d$i; echo $i >d$i/f; done").succeeded()
             let binary = vault.account.binary
             let loop =
@@ -211,8 +202,7 @@ extension MountTests {
             try vault.mount()
             #expect(try run(vault, "ls -R >/dev/null; cat d*/f | sort -n | uniq | wc -l").succeeded().output == "40\n")
             try vault.unmount()
-            let verify = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
-            #expect(verify.exitCode == 0, "\(verify)")
+            try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
             #expect(try Command(["find", vault.vault, "-name", "vaultfs.tmp.*"]).run().output == "")
             #expect(try Set(classesOnDisk(vault, afterKill: true).values).isSubset(of: ["1", "4"]))
         }

@@ -41,8 +41,7 @@ extension PlainMountTests {
 
         @Test("Names-6, Names-7, Store-40, Store-41: each client's copy of a file, a directory and a long name")
         func forms() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 os.mkdir(mount + "/d")
                 for name in "report.odt", "plain", long, "d/inner":
@@ -112,8 +111,7 @@ extension PlainMountTests {
 
         @Test("Store-40: copies from before and after a change in the log, after a kill", arguments: [false, true])
         func killed(_ isReadOnly: Bool) throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 for name in "twin", long:
                     path = os.path.join(mount, name)
@@ -129,8 +127,7 @@ extension PlainMountTests {
                 """
             try run(script, vault).succeeded()
             try vault.killDaemon()
-            let verified = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
-            #expect(verified.exitCode == 0, "\(verified)")
+            let verified = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
             #expect(verified.output.contains("conflict: twin (conflict conflict1): "), "\(verified)")
             try vault.mount(isReadOnly ? ["--read-only"] : [])
             let check = """
@@ -152,8 +149,7 @@ extension PlainMountTests {
 
         @Test("Store-40: a client renames a file that is being changed, and the daemon is killed")
         func renamedAndKilled() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 with open(mount + "/f", "w") as file: file.write("first " * 2000)
                 os.sync()
@@ -173,8 +169,7 @@ extension PlainMountTests {
 
         @Test("Store-40: changes of a file that is removed do not get into an older conflict copy, after a kill")
         func removedAndKilled() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 with open(mount + "/f", "w") as file: file.write("first " * 2000)
                 os.sync()
@@ -198,8 +193,7 @@ extension PlainMountTests {
 
         @Test("an open file that gets a conflict copy's name too stays one file")
         func linkedBelow() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 one = os.open(mount + "/f", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 os.write(one, b"1" * 3000)
@@ -216,8 +210,7 @@ extension PlainMountTests {
 
         @Test("Store-40: a file that a client renames while it is open can be changed by the open descriptor only")
         func renamedWhileOpen() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 os.mkdir(mount + "/d")
                 for name, renamed, copy in ("f", "f", "f (conflict ~)"), ("d/f", "d", "d (conflict ~)/f"):
@@ -261,8 +254,7 @@ extension PlainMountTests {
 
         @Test("Store-40: a conflict copy whose name another program makes the twin's is that file from then on")
         func renamedBelow() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script = """
                 with open(mount + "/f", "w") as file: file.write("first")
                 own = entry("f")

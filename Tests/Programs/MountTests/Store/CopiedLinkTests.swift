@@ -46,8 +46,7 @@ extension PlainMountTests {
 
         @Test("Header-8: each copy keeps what was written to it, also after a kill", arguments: [false, true])
         func written(_ isKilled: Bool) throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try python(Self.make, vault)
             try vault.unmount()
             try breakLinks(vault)
@@ -68,8 +67,7 @@ extension PlainMountTests {
 
         @Test("Log-5: changes in the log from before the copy are in each file")
         func logged() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try python(Self.make, vault)
             try vault.vaultfs(["sync", vault.mountpoint]).succeeded()
             try python(Self.change, vault, ["one"])
@@ -85,8 +83,7 @@ extension PlainMountTests {
 
         @Test("Header-8: two files that a sync client made of one, without hard links, keep what is written to each")
         func merged() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run([Products.python, "-c", Self.makePlain, vault.mountpoint]).succeeded()
             try vault.unmount()
             // One machine renames the file, another changes it, and a client merges both.
@@ -111,8 +108,7 @@ extension PlainMountTests {
 
         @Test("Header-8: names of one file stay one file, and its times stay")
         func links() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try python(Self.make, vault)
             let script = """
                 cd $1; touch -d 2001-02-03 one; ln one four

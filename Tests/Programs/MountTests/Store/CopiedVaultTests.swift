@@ -7,8 +7,7 @@ extension PlainMountTests {
     @Suite struct CopiedVaults {
         /// Makes a mounted vault with a file.
         private func vault(_ setting: Setting) throws -> VaultUnderTest {
-            let vault = try setting.vault()
-            try vault.mount()
+            let vault = try setting.vault().mounted()
             try write("first", vault.mountpoint, vault)
             return vault
         }
@@ -26,8 +25,7 @@ extension PlainMountTests {
 
         @Test("the same in a container's overlayfs", .enabled(if: Products.isRoot, "takes root"))
         func copyOnOverlay() throws {
-            let vault = try VaultUnderTest(on: .overlay)
-            try vault.mount()
+            let vault = try VaultUnderTest(on: .overlay).mounted()
             try write("first", vault.mountpoint, vault)
             try checkCopy(beside: vault)
         }

@@ -20,7 +20,7 @@ extension PlainMountTests {
                 "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", exercise, Products.program("file_exercise.c"),
             ])
             .run().succeeded()
-            try VaultUnderTest(initialise: false).lockProgram(
+            try VaultUnderTest(initialise: false).mountProgram(
                 "days.py", arguments + ["--exercise", exercise], timeout: .seconds(180))
         }
     }

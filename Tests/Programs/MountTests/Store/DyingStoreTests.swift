@@ -11,19 +11,17 @@ extension PlainMountTests {
             arguments: ["shut-down", "read-only", "server", "unmounted-server", "unmounted", "removed", "full"])
         func dies(kind: String) throws {
             let vault = try VaultUnderTest(initialise: false)
-            let result = try vault.account.run(
+            try vault.account.run(
                 [
                     "unshare", "--mount", "--propagation", "private", Products.python,
                     Products.program("store_dies.py"),
                     "--binary", vault.account.binary, "--directory", vault.plain, kind,
-                ], environment: vault.environment, timeout: .seconds(120))
-            #expect(result.exitCode == 0, "\(result.output)\n\(result.errors)")
+                ], environment: vault.environment, timeout: .seconds(120)).succeeded()
         }
 
         @Test("a moved vault is unmounted with 0: its daemon says that everything is in place")
         func moved() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run(["sh", "-c", "echo text >$1/f; mv $2 $2.moved", "sh", vault.mountpoint, vault.vault])
                 .succeeded()
             try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
@@ -32,15 +30,11 @@ extension PlainMountTests {
 
         @Test("a daemon that is killed during the unmount has not said that everything is in place")
         func killed() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run(["sh", "-c", "echo text >$1/f", "sh", vault.mountpoint]).succeeded()
             let daemon = try #require(vault.daemon)
             kill(daemon, SIGSTOP)
-            let unmount = try vault.account.command(
-                [vault.account.binary, "unmount", "--force", "--timeout", "1s", vault.mountpoint],
-                environment: vault.environment
-            ).start()
+            let unmount = try vault.start(["unmount", "--force", "--timeout", "1s", vault.mountpoint])
             #expect(unmount.wait(timeout: .seconds(20)) == Failure.notDurable.rawValue, "\(unmount.errors)")
             #expect(unmount.errors.contains("its daemon was killed"))
             try vault.awaitDaemonsEnd()
@@ -56,8 +50,7 @@ extension PlainMountTests {
 
         /// Makes a vault with an entry in its log, and a lock file that records a clean end.
         private func vault() throws -> VaultUnderTest {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let script =
                 "seq 5000 >$1/f; $2 sync $1 -q; printf x | dd of=$1/f bs=1 seek=10 conv=notrunc status=none; sync $1/f"
             try vault.account.run(

@@ -39,8 +39,7 @@ extension PlainMountTests {
 
         @Test("a table of names")
         func agreement() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let names = ["f", "g", "d", "l"]
             var entries: [String: String] = [:]
             let seen = try Set(entriesOf(vault.vault))

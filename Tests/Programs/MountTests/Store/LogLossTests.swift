@@ -26,8 +26,7 @@ extension PlainMountTests {
             """
 
         private func vault() throws -> VaultUnderTest {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run(["sh", "-c", "seq 10000 >$1/file", "sh", vault.mountpoint]).succeeded()
             try vault.vaultfs(["sync", vault.mountpoint]).succeeded()
             return vault
@@ -43,9 +42,7 @@ extension PlainMountTests {
         )
         func damagedEntry() throws {
             let vault = try vault()
-            let events = try vault.account.command(
-                [vault.account.binary, "events", "--json", vault.mountpoint], environment: vault.environment
-            ).start()
+            let events = try vault.start(["events", "--json", vault.mountpoint])
             defer { events.kill(SIGKILL) }
             try poll("the first event") { !events.output.isEmpty }
             try change(vault, "byte")

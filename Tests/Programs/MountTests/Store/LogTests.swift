@@ -38,8 +38,7 @@ extension PlainMountTests {
 
         @Test("sync leaves nothing in the log, also of dirty pages: a copy of the files alone has everything")
         func synchronized() throws {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             let program = try Command([Products.python, "-c", Self.changes, vault.mountpoint]).start()
             defer { program.kill(SIGKILL) }
             try poll("the changes") { program.output.contains("made") }
@@ -65,8 +64,7 @@ extension PlainMountTests {
 
         @Test("init --log-size sets the size of the log, which status shows and no write exceeds")
         func size() throws {
-            let vault = try VaultUnderTest(arguments: ["--log-size", "2M"])
-            try vault.mount()
+            let vault = try VaultUnderTest(arguments: ["--log-size", "2M"]).mounted()
             let script = """
                 head -c 8000000 /dev/urandom >plain; cp plain $1/f; head -c 8000000 /dev/urandom >plain
                 dd if=plain of=$1/f conv=notrunc bs=64K status=none; cmp plain $1/f

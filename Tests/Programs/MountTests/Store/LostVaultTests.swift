@@ -14,8 +14,7 @@ extension PlainMountTests {
         }
 
         private func vault() throws -> VaultUnderTest {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             try vault.account.run(["sh", "-c", "echo content >\(vault.mountpoint)/file; sync \(vault.mountpoint)/file"])
                 .succeeded()
             return vault
@@ -24,9 +23,7 @@ extension PlainMountTests {
         @Test("an idle mount notices it: status, metrics, an event, and the exit code of unmount")
         func idle() throws {
             let vault = try vault()
-            let events = try vault.account.command(
-                [vault.account.binary, "events", vault.mountpoint, "--json"], environment: vault.environment
-            ).start()
+            let events = try vault.start(["events", vault.mountpoint, "--json"])
             defer { events.kill(SIGKILL) }
             try poll("the first event") { events.output.contains("\"state\"") }
             unlink("\(vault.vault)/vaultfs.lock")

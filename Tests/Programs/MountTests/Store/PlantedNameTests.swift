@@ -31,8 +31,7 @@ extension PlainMountTests {
         private var outside: String { "\(vault.store.path)/outside" }
 
         init() throws {
-            vault = try VaultUnderTest()
-            try vault.mount()
+            vault = try VaultUnderTest().mounted()
             let long = String(repeating: "n", count: 200)
             try sh("mkdir sub; echo hello > file; echo inner > sub/file; echo long > \(long)", in: vault.mountpoint)
             try vault.unmount()

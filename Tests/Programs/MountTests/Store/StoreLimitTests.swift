@@ -14,8 +14,7 @@ extension PlainMountTests {
             "Log-17: a log whose changes have no space is mounted read-only, with everything in it, until there is space",
             .enabled(if: Products.isRoot, "takes root"))
         func noSpace() throws {
-            let vault = try VaultUnderTest(on: .smallTmpfs)
-            try vault.mount()
+            let vault = try VaultUnderTest(on: .smallTmpfs).mounted()
             _ = try shell(
                 vault, "head -c 5000 /dev/urandom >$1/f; sync $1/f; head -c 60000 /dev/urandom >>$1/f; sync $1/f")
             let digest = try shell(vault, "sha256sum <$1/f")
@@ -67,8 +66,7 @@ extension PlainMountTests {
             "Log-16: a file that the store cannot have at that size is EFBIG, and nothing changes",
             .enabled(if: Products.isRoot, "takes root"), arguments: ["fresh", "shrunk"])
         func tooLarge(kind: String) throws {
-            let vault = try VaultUnderTest(on: .ext4)
-            try vault.mount()
+            let vault = try VaultUnderTest(on: .ext4).mounted()
             try vault.account.run([Products.python, "-c", Self.large, vault.mountpoint, kind]).succeeded()
             try vault.remount()
             #expect(try shell(vault, "stat -c %s $1/f") == (kind == "fresh" ? "10000\n" : "5000\n"))
@@ -79,8 +77,7 @@ extension PlainMountTests {
             "Log-16: files that grow and are overwritten until an ext4 disk is full are there after a kill",
             .enabled(if: Products.isRoot, "takes root"), arguments: ["4K", "64K"])
         func full(chunkSize: String) throws {
-            let vault = try VaultUnderTest(on: .ext4, arguments: ["--chunk-size", chunkSize, "--log-size", "4M"])
-            try vault.mount()
+            let vault = try VaultUnderTest(on: .ext4, arguments: ["--chunk-size", chunkSize, "--log-size", "4M"]).mounted()
             let sums = try shell(
                 vault,
                 """

@@ -9,8 +9,7 @@ extension PlainMountTests {
 
         /// Makes a vault with a database in WAL mode, as after a power cut.
         private func cut(note: String = note) throws -> VaultUnderTest {
-            let vault = try VaultUnderTest()
-            try vault.mount()
+            let vault = try VaultUnderTest().mounted()
             // The script copies the database before its close, with its -wal and -shm.
             let script = """
                 set -e; cd \(vault.mountpoint); mkdir profile profile/new
@@ -33,8 +32,7 @@ extension PlainMountTests {
         @Test("a database whose -shm has no header opens with its rows, and verify notes it only before")
         func database() throws {
             let vault = try cut()
-            let before = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile])
-            #expect(before.exitCode == 0, "\(before)")
+            let before = try vault.vaultfs(["verify", vault.vault, "--passfile", vault.passfile]).succeeded()
             #expect(before.output.contains("incomplete: profile/db-shm: no header"), "\(before)")
             #expect(before.output.contains("incomplete: profile/new: vaultfs.dir"), "\(before)")
             try vault.mount()
@@ -70,8 +68,7 @@ extension PlainMountTests {
             try vault.vaultfs(["import", "\(vault.plain)/file", vault.vault, "--passfile", vault.passfile]).succeeded()
             let lock = "\(vault.vault)/vaultfs.lock"
             #expect(try String(contentsOfFile: lock, encoding: .utf8) == "incomplete\n")
-            let repair = try vault.vaultfs(["verify", vault.vault, "--repair", "--yes", "--passfile", vault.passfile])
-            #expect(repair.exitCode == 0, "\(repair)")
+            let repair = try vault.vaultfs(["verify", vault.vault, "--repair", "--yes", "--passfile", vault.passfile]).succeeded()
             #expect(repair.output.contains("repair: profile/db-shm: complete it as an empty one"), "\(repair)")
             #expect(try String(contentsOfFile: lock, encoding: .utf8) == "\n")
             try vault.mount()

@@ -47,8 +47,7 @@ extension PlainMountTests {
 
         @Test("one stream: cut, of an odd length, empty, badly padded")
         func stream() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000", "5"])
+            let view = try ViewUnderTest().made("cbc", ["aes-128-cbc", "pkcs7", "20000", "5"])
             try shell(Self.spoil, in: view)
             try view.mountInForeground("cbc", Self.iv + ["--key-file", "\(view.keys)/binary"])
             try expect(
@@ -61,8 +60,7 @@ extension PlainMountTests {
 
         @Test("chunks: cut, of an odd length, badly padded; an empty file is valid")
         func chunks() throws {
-            let view = try ViewUnderTest()
-            try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "20000", "0"])
+            let view = try ViewUnderTest().made("chunks", ["4096", "aes-128-cbc", "pkcs7", "20000", "0"])
             try shell(Self.spoil, in: view)
             try view.mountInForeground(
                 "cbc-chunks", Self.iv + ["--chunk-size", "4K", "--key-file", "\(view.keys)/binary"])
@@ -75,8 +73,7 @@ extension PlainMountTests {
 
         @Test("openssl: no header, cut, another passphrase")
         func openssl() throws {
-            let view = try ViewUnderTest()
-            try view.make("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
+            let view = try ViewUnderTest().made("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
             try shell(
                 Self.spoil
                     + """
@@ -98,8 +95,7 @@ extension PlainMountTests {
 
         @Test("a wrong key")
         func wrongKey() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest().made("cbc", ["aes-128-cbc", "pkcs7", "20000"])
             try shell("printf 0123456789abcdef > keys/wrong; rm originals/*", in: view)
             try view.mountInForeground("cbc", Self.iv + ["--key-file", "\(view.keys)/wrong"])
             try expect(
@@ -109,8 +105,7 @@ extension PlainMountTests {
 
         @Test("keys of single files: missing, of the wrong length, a directory, outside the source")
         func manifestKeys() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest().made("cbc", ["aes-128-cbc", "pkcs7", "20000"])
             try shell(
                 """
                 cd source; mkdir keys; cp ../keys/binary keys/good; printf 12345 > keys/short; mkdir keys/directory
@@ -139,8 +134,7 @@ extension PlainMountTests {
 
         @Test("a problem that was fixed is no longer reported")
         func repaired() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest().made("cbc", ["aes-128-cbc", "pkcs7", "20000"])
             try shell("cp source/file-20000 whole; head -c 4096 whole > source/file-20000", in: view)
             try view.mount("cbc", Self.iv + ["--key-file", "\(view.keys)/binary"])
             #expect(try view.account.run(["cat", "\(view.mountpoint)/file-20000"]).exitCode == 1)
@@ -152,8 +146,7 @@ extension PlainMountTests {
 
         @Test("if nothing can work, nothing is mounted")
         func noMount() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest().made("cbc", ["aes-128-cbc", "pkcs7", "20000"])
             try shell("umask 077; printf 12345 > keys/short; mkdir keys/directory; mkfifo keys/fifo", in: view)
             let iv = Self.iv
             let key = ["--key-file", "\(view.keys)/binary"]

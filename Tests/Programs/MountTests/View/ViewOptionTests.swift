@@ -24,8 +24,7 @@ extension MountTests {
 
         @Test("names without .enc: by default for openssl, by --strip for others, never if both names are there")
         func strippedNames() throws {
-            let view = try ViewUnderTest()
-            try view.make("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
+            let view = try ViewUnderTest().made("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
             let prepare = """
                 cd $1
                 for name in film.mp4.enc both both.enc .enc; do cp file-20000 $name; done
@@ -48,8 +47,7 @@ extension MountTests {
 
         @Test("fstab's options for the passphrase")
         func passphraseWithinOptions() throws {
-            let view = try ViewUnderTest()
-            try view.make("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
+            let view = try ViewUnderTest().made("salted", ["aes-256-cbc", "-pbkdf2", "20000"])
             try view.mount("openssl", ["--pbkdf2-iterations", "10000", "-o", "passfile=\(view.passfile)"])
             try view.account.run([
                 "cmp", "\(view.mountpoint)/file-20000", "\(view.originals)/file-20000",
@@ -61,8 +59,7 @@ extension MountTests {
 
         @Test("a key from a pipe, and a lock that forgets it: refused, because no unlock could restore it")
         func keyFromPipe() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest().made("cbc", ["aes-128-cbc", "pkcs7", "20000"])
             let launcher = ["sh", "-c", "cat \(view.keys)/binary | \"$@\"", "sh"]
             let options = ["--iv", ViewCase.vector, "--key-file", "/dev/stdin"]
             expectFailure(
@@ -77,8 +74,7 @@ extension MountTests {
 
         @Test("--prewarm continues after a directory that cannot be read", arguments: Settings.accounts)
         func prewarmBesideUnreadable(setting: Setting) throws {
-            let view = try ViewUnderTest(setting.account())
-            try view.make("cbc", ["aes-128-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest(setting.account()).made("cbc", ["aes-128-cbc", "pkcs7", "20000"])
             try view.account.run([
                 "sh", "-c", "cd \(view.source); mkdir a z; cp file-20000 z/; chmod 0 a",
             ]).succeeded()
@@ -96,8 +92,7 @@ extension MountTests {
             "a key given at the mount is not in memory after a lock that forgets, even if no file was opened",
             .enabled(if: Products.isRoot, "reads /proc/PID/mem"))
         func keyOfNoOpenFile() throws {
-            let view = try ViewUnderTest()
-            try view.make("cbc", ["aes-256-cbc", "pkcs7", "20000"])
+            let view = try ViewUnderTest().made("cbc", ["aes-256-cbc", "pkcs7", "20000"])
             // The test turns memfd_secret(2) off, because such memory cannot be read like this.
             try view.mount(
                 "cbc", ["--iv", ViewCase.vector, "--key-file", "\(view.keys)/binary", "--on-lock", "forget"],

@@ -9,8 +9,7 @@ extension PlainMountTests {
         private static let vector = ["--iv", ViewCase.vector]
 
         private func mountFilm(_ arguments: [String] = []) throws -> ViewUnderTest {
-            let view = try ViewUnderTest()
-            try view.make("chunks", Self.film)
+            let view = try ViewUnderTest().made("chunks", Self.film)
             try view.mount("cbc-chunks", Self.vector + ["--key-file", "\(view.keys)/binary"] + arguments)
             return view
         }
@@ -18,8 +17,7 @@ extension PlainMountTests {
         @Test("a web server on the view serves ranges")
         func web() throws {
             let view = try mountFilm()
-            let result = try view.program("view_web.py", [view.mountpoint, view.originals])
-            #expect(result.exitCode == 0, "\(result)")
+            try view.program("view_web.py", [view.mountpoint, view.originals]).succeeded()
             try view.unmount()
         }
 
@@ -42,19 +40,16 @@ extension PlainMountTests {
 
         @Test("a source file that changes")
         func replaced() throws {
-            let view = try ViewUnderTest()
-            try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "5000"])
+            let view = try ViewUnderTest().made("chunks", ["4096", "aes-128-cbc", "pkcs7", "5000"])
             try view.mount(
                 "cbc-chunks", Self.vector + ["--chunk-size", "4096", "--key-file", "\(view.keys)/binary"])
-            let result = try view.program("view_replaced.py", [view.store.path])
-            #expect(result.exitCode == 0, "\(result)")
+            try view.program("view_replaced.py", [view.store.path]).succeeded()
             try view.unmount()
         }
 
         @Test("a single file as the source")
         func single() throws {
-            let view = try ViewUnderTest()
-            try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000", "20000"])
+            let view = try ViewUnderTest().made("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000", "20000"])
             try view.mount(
                 "cbc-chunks", Self.vector + ["--chunk-size", "4096", "--key-file", "\(view.keys)/binary"],
                 source: "\(view.source)/file-10000")
@@ -66,11 +61,9 @@ extension PlainMountTests {
 
         @Test("nothing can be changed, and every entry in the source is shown", arguments: Settings.accounts)
         func readOnly(setting: Setting) throws {
-            let view = try ViewUnderTest(setting.account())
-            try view.make("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000"])
-            let result = try view.program(
-                "view_tree.py", [view.account.binary, view.store.path, view.lockFile], timeout: .seconds(60))
-            #expect(result.exitCode == 0, "\(result)")
+            let view = try ViewUnderTest(setting.account()).made("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000"])
+            try view.program(
+                "view_tree.py", [view.account.binary, view.store.path, view.lockFile], timeout: .seconds(60)).succeeded()
         }
     }
 }
