@@ -1,7 +1,6 @@
 internal import CLinux
 internal import Glibc
 internal import LinuxSystem
-internal import Synchronization
 internal import SystemPackage
 internal import VaultCrypto
 
@@ -9,7 +8,6 @@ internal import VaultCrypto
 final class BenchFile: Sendable {
     let path: FilePath
     let isTemporary: Bool
-    private let isRemoved = Atomic<Bool>(false)
 
     init(path: FilePath) throws(CommandFailure) {
         let mode = try CommandFailure.wrapping(
@@ -23,8 +21,7 @@ final class BenchFile: Sendable {
     }
 
     func remove() {
-        guard isTemporary, !isRemoved.exchange(true, ordering: .relaxed) else { return }
-        _ = path.withPlatformString { unlink($0) }
+        if isTemporary { _ = path.withPlatformString { unlink($0) } }
     }
 
     /// Makes the file from random bytes, and waits for the disk.

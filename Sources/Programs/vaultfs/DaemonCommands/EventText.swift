@@ -12,7 +12,9 @@ enum EventText {
         let reason = event.reason.map(Console.shown) ?? "the reason is not known"
         switch event.event {
         case "state": return "now " + Console.shown(event.state ?? "in an unknown state") + because(event)
-        case "will-lock": return lockBegin(event) + because(event)
+        case "will-lock":
+            let grace = event.graceSeconds ?? 0
+            return "locking" + (grace > 0 ? " in \(FieldText.rounded(grace)) s" : "") + because(event)
         case "did-lock": return "locked" + (event.receipt.map { ": " + $0.summary } ?? "")
         case "will-unlock": return "unlocking"
         case "did-unlock": return "unlocked"
@@ -26,11 +28,6 @@ enum EventText {
             let details = FieldText.text(of: event, without: ["event", "time", "mountpoint", "receipt"])
             return Console.shown(event.event) + (details.isEmpty ? "" : ": " + details)
         }
-    }
-
-    private static func lockBegin(_ event: ControlEvent) -> String {
-        guard let grace = event.graceSeconds, grace > 0 else { return "locking" }
-        return "locking in \(FieldText.rounded(grace)) s"
     }
 
     private static func damagedObject(_ event: ControlEvent) -> String {

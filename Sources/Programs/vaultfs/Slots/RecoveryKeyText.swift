@@ -33,15 +33,11 @@ enum RecoveryKeyText {
     }
 
     /// Reports on stderr that the recovery key of a slot no longer opens the vault.
-    static func reportEnd(of slot: KeySlot, in vault: FilePath) {
-        Console.report(
-            "the recovery key of slot \(slot.id) no longer opens the vault; to make a new one: vaultfs slot add "
-                + "\(vault.quotedForShell) --new-recovery-key")
-    }
-
-    /// Reports on stderr that a new recovery key has replaced that of a slot.
-    static func reportReplacement(of slot: KeySlot) {
-        Console.report("the old recovery key of slot \(slot.id) no longer opens the vault")
+    /// - Parameter isReplaced: true if there is a new one.
+    static func reportEnd(of slot: KeySlot, in vault: FilePath, isReplaced: Bool = false) {
+        let end = "recovery key of slot \(slot.id) no longer opens the vault"
+        let advice = "; to make a new one: vaultfs slot add \(vault.quotedForShell) --new-recovery-key"
+        Console.report(isReplaced ? "the old \(end)" : "the \(end)\(advice)")
     }
 }
 

@@ -95,11 +95,7 @@ struct SlotChangeCommand: ParsableCommand {
             try editor.change(slot, to: request, isForced: force, onReady: onReady)
         }
         guard slot.kind == .recovery, !keepSecret else { return }
-        if secret.kind == .recovery {
-            RecoveryKeyText.reportReplacement(of: slot)
-        } else {
-            RecoveryKeyText.reportEnd(of: slot, in: common.vault.path)
-        }
+        RecoveryKeyText.reportEnd(of: slot, in: common.vault.path, isReplaced: secret.kind == .recovery)
     }
 
     /// Checks that the change does not silently keep a past end.

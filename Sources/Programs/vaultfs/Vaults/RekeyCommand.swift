@@ -96,11 +96,7 @@ struct RekeyCommand: ParsableCommand {
         let newMaster = try RekeyStart.begin(vault, keeping: slot, secret: secret, masterKey: masterKey)
         if makesRecoveryKey { try addRecoveryKey(to: vault.reread(), newMaster) }
         for slot in ending {
-            if makesRecoveryKey {
-                RecoveryKeyText.reportReplacement(of: slot)
-            } else {
-                RecoveryKeyText.reportEnd(of: slot, in: common.vault.path)
-            }
+            RecoveryKeyText.reportEnd(of: slot, in: common.vault.path, isReplaced: makesRecoveryKey)
         }
         return newMaster
     }

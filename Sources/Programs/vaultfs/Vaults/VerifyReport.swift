@@ -104,6 +104,7 @@ final class VerifyReport {
         progress.clear()
         self.failures = failures.count
         if done { remediable = 0 }
+        foreign = 0
         if isJSON {
             let repairs = findings.map { finding in
                 var repair = Finding(finding, message: finding.remedy?.explanation ?? "")
@@ -113,10 +114,8 @@ final class VerifyReport {
             print("  \"repaired\" : \(done),\n  \"repairs\" : \(encoded(repairs)),")
             if done { print("  \"left\" : [", terminator: "") }
             findingCount = 0
-            foreign = 0
             return
         }
-        foreign = 0
         for failure in failures { print("not repaired: \(Self.shownPath(failure.finding)): \(failure.reason)") }
         if !done && !findings.isEmpty { print("nothing was changed") }
         if done { print("verified again:") }

@@ -96,8 +96,7 @@ struct ViewInfoReport: Encodable {
         mayBeStreamWithVector = mayBeStream && size >= 32
         self.content = content
         self.explanation = explanation
-        let lines = ViewCommandLines(path: path, directory: directory)
-        labeled = named.map { lines.lines(for: $0) } ?? lines.lines(for: found)
+        labeled = ViewCommandLines(path: path, directory: directory).lines(for: found, named)
         commands = labeled.map(\.command)
     }
 
@@ -190,11 +189,6 @@ struct ViewCommandLines {
     /// The directory of the playlists.
     let directory: FilePath
 
-    /// Returns the lines for a file named by a playlist.
-    func lines(for named: NamedFile) -> [Line] {
-        named.content == "segment" ? [hls(named.keys.filter { KeyID(text: Array($0.utf8)) != nil })] : []
-    }
-
     /// - Parameter ids: identifiers of keys.
     func hls(_ ids: [String]) -> Line {
         let command = "vaultfs view hls \((directory.isEmpty ? "." : directory).quotedForShell) MOUNTPOINT"
@@ -202,7 +196,11 @@ struct ViewCommandLines {
     }
 
     /// Returns the lines, the likeliest first.
-    func lines(for found: SourceInspection) -> [Line] {
+    /// - Parameter named: nil for a file that no playlist names.
+    func lines(for found: SourceInspection, _ named: NamedFile?) -> [Line] {
+        if let named {
+            return named.content == "segment" ? [hls(named.keys.filter { KeyID(text: Array($0.utf8)) != nil })] : []
+        }
         switch found.content {
         case .salted:
             return [
