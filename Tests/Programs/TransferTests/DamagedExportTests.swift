@@ -57,7 +57,7 @@ import Testing
             #expect(result.exitCode == FailureCode.damageFound.rawValue)
             #expect(
                 result.errors.contains("b: damaged: bytes 20480-28671, 1228800-1232895: chunk 5: its data is damaged"))
-            let damage = try #require(try place.fields(result)["damage"] as? [[String: Any]])
+            let damage = try #require(try result.fields()["damage"] as? [[String: Any]])
             let ranges = Dictionary(
                 uniqueKeysWithValues: damage.map {
                     ($0["path"] as? String ?? "", $0["ranges"] as? [[String: Int]] ?? [])
@@ -87,7 +87,7 @@ import Testing
         try #require(truncate(vault.backingFiles()[0], off_t(size)) == 0)
         let result = try vault.exporting(to: "out", options: ["--damaged", "--json"]).run()
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
-        let damage = try #require(try place.fields(result)["damage"] as? [[String: Any]])
+        let damage = try #require(try result.fields()["damage"] as? [[String: Any]])
         let first = (size - 128) / 4128 * 4096
         #expect(damage.first?["ranges"] as? [[String: Int]] == [["offset": first, "count": 4_400_000 - first]])
         var wanted = try Data(contentsOf: URL(fileURLWithPath: place.path("whole")))

@@ -48,7 +48,7 @@ import Testing
         let result = try place.exporting(to: "out", options: ["--verify", "--json"], dropsSpecial: true).run()
         #expect(result.exitCode == FailureCode.notKept.rawValue)
         #expect(result.errors.hasSuffix(": \(message)\n"), "\(result)")
-        let kept = try place.fields(result)["notKept"] as? [String: Int]
+        let kept = try result.fields()["notKept"] as? [String: Int]
         #expect(kept?["modes"] == 2 && kept?["devices"] == (Products.isRoot ? 2 : 0))
         let modes = "cd out; stat -c '%a %n' fifo inherits plain setgid setuid"
         #expect(try shell(modes) == "644 fifo\n2755 inherits\n1644 plain\n755 setgid\n755 setuid\n")
@@ -143,6 +143,6 @@ import Testing
         let result = try place.importing("tree", options: ["--json"]).run()
         #expect(result.exitCode == FailureCode.incomplete.rawValue)
         #expect(result.errors.contains("\(name): not copied: this is the name of an unfinished import or export"))
-        #expect(try place.fields(result)["failed"] as? Int == 2)
+        #expect(try result.fields()["failed"] as? Int == 2)
     }
 }

@@ -36,7 +36,7 @@ import VaultStore
         wanted.replaceSubrange(..<3, with: Data("NEW".utf8))
         for present in [0, 1] {
             let result = try place.exporting(to: "out", options: ["--verify", "--json"]).run().succeeded()
-            let fields = try place.fields(result)
+            let fields = try result.fields()
             #expect(fields["present"] as? Int == present, "\(fields)")
             #expect(try Data(contentsOf: URL(fileURLWithPath: place.path("out/file"))) == wanted)
         }

@@ -53,7 +53,7 @@ import Testing
         try poll("the part that is on disk for sure") { try place.backingFiles().contains { sized($0) > 265 << 20 } }
         process.kill(SIGKILL)
         _ = process.wait(timeout: .seconds(60))
-        let fields = try place.fields(place.importing("tree", options: ["--json", "--verify"]).run().succeeded())
+        let fields = try place.importing("tree", options: ["--json", "--verify"]).run().succeeded().fields()
         // On a busy machine the import may have ended before.
         let present = fields["bytesPresent"] as? Int
         #expect(present == 256 << 20 || present == 300 << 20, "\(fields)")
@@ -103,7 +103,7 @@ import Testing
         try Command(["sh", "-c", "printf TWO >$1", "sh", place.path("tree/other")]).run().succeeded()
         let refused = try place.importing("tree", options: ["--json"]).run()
         #expect(refused.exitCode == FailureCode.incomplete.rawValue)
-        let fields = try place.fields(refused)
+        let fields = try refused.fields()
         #expect(fields["present"] as? Int == 3 && fields["files"] as? Int == 0, "\(refused)")
         #expect(refused.errors.contains("mine: something else is there already"))
         var status = stat()
@@ -167,7 +167,7 @@ import Testing
         let there = try place.backingFiles()
         #expect(there.count > 4 && there.allSatisfy { sized($0) > 1_000_000 })
         try Command(["rm", filler]).run().succeeded()
-        let rest = try place.fields(try place.importing("tree", options: ["--json"]).run().succeeded())
+        let rest = try place.importing("tree", options: ["--json"]).run().succeeded().fields()
         #expect(try #require(rest["present"] as? Int) > 4)
         try place.exporting(to: "out").run().succeeded()
         try place.expectSame("tree", "out")

@@ -36,11 +36,6 @@ final class TransferPlace {
                 + (dropsSpecial ? [] : ["--preserve-special"]) + options)
     }
 
-    /// Parses the fields of a report.
-    func fields(_ result: CommandResult) throws -> [String: Any] {
-        try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
-    }
-
     /// Returns the findings of `verify`, without those left by a crash and removed by the next import.
     func damage() throws -> [Substring] {
         let result = try Command([Products.binary, "verify", vault.vault, "--passfile", vault.passfile]).run()

@@ -21,19 +21,19 @@ import VaultStore
     @Test("a tree comes out as it went in, and a second run has nothing to do")
     func treeComesOutAsItWent() throws {
         try place.makeTree(files: 150)
-        let first = try place.fields(try place.importing("tree", options: ["--verify", "--json"]).run().succeeded())
+        let first = try place.importing("tree", options: ["--verify", "--json"]).run().succeeded().fields()
         #expect(first["failed"] as? Int == 0)
         #expect(first["different"] as? Int == 0)
         let files = try #require(first["files"] as? Int)
         #expect(files >= 150)
         #expect(try place.damage() == [])
-        let again = try place.fields(try place.importing("tree", options: ["--json"]).run().succeeded())
+        let again = try place.importing("tree", options: ["--json"]).run().succeeded().fields()
         #expect(again["files"] as? Int == 0)
         #expect(again["bytes"] as? Int == 0)
         #expect(try #require(again["present"] as? Int) == (first["verified"] as? Int))
         try place.exporting(to: "out", options: ["--verify"]).run().succeeded()
         try place.expectSame("tree", "out")
-        let twice = try place.fields(try place.exporting(to: "out", options: ["--json"]).run().succeeded())
+        let twice = try place.exporting(to: "out", options: ["--json"]).run().succeeded().fields()
         #expect(twice["files"] as? Int == 0)
         try place.expectSame("tree", "out")
     }
@@ -145,7 +145,7 @@ import VaultStore
         let result = try place.importing("tree", options: ["--verify", "--json"]).run()
         #expect(result.exitCode == FailureCode.damageFound.rawValue)
         #expect(result.errors.contains("large: what was written cannot be read: chunk 121: its data is damaged"))
-        #expect(try place.fields(result)["different"] as? Int == 1)
+        #expect(try result.fields()["different"] as? Int == 1)
     }
 
     /// Imports a file with holes, and then extends its sealed backing file as an attacker can.
@@ -188,7 +188,7 @@ import VaultStore
         let script =
             "cd \(place.path("tree")); cp -a sparse time; truncate -s \(shown) sparse; touch -r time sparse; rm time"
         try Command(["sh", "-c", script]).run().succeeded()
-        let again = try place.fields(try place.importing("tree", options: ["--json"]).run().succeeded())
+        let again = try place.importing("tree", options: ["--json"]).run().succeeded().fields()
         #expect(again["files"] as? Int == 1 && again["present"] as? Int == 0, "\(again)")
         #expect(try place.damage() == [])
     }
@@ -251,9 +251,9 @@ import VaultStore
         #expect(
             result.errors.contains("file: its content is not that of the source, after byte 0"), "\(result)")
         let replaced = try place.importing("tree", options: ["--verify", "--overwrite", "--json"]).run().succeeded()
-        #expect(try place.fields(replaced)["files"] as? Int == 1)
+        #expect(try replaced.fields()["files"] as? Int == 1)
         let again = try place.importing("tree", options: ["--verify", "--overwrite", "--json"]).run().succeeded()
-        #expect(try place.fields(again)["files"] as? Int == 0)
+        #expect(try again.fields()["files"] as? Int == 0)
         try Command(["cp", "-a", place.path("time"), place.path("tree/file")]).run().succeeded()
         try place.importing("tree", options: ["--verify", "--overwrite"]).run().succeeded()
         try place.exporting(to: "out", options: ["--verify"]).run().succeeded()

@@ -32,6 +32,13 @@ package struct CommandResult: Sendable, CustomStringConvertible {
         guard exitCode == 0 else { throw TestFailure(description) }
         return self
     }
+
+    /// Parses the output, a JSON object.
+    package func fields() throws -> [String: Any] {
+        let object = try JSONSerialization.jsonObject(with: Data(output.utf8)) as? [String: Any]
+        guard let object else { throw TestFailure("no object: \(description)") }
+        return object
+    }
 }
 
 /// A program to run, with a timeout. It uses posix_spawn(3), because Foundation's Process would wait for a daemon with

@@ -30,12 +30,14 @@ package class MountUnderTest {
         _ = try? account.run(["fusermount3", "-uz", mountpoint], timeout: .seconds(10))
     }
 
-    /// Runs the binary.
+    /// Runs the binary, and counts a mount.
     package func vaultfs(_ arguments: [String], input: String? = nil, timeout: Duration = .seconds(30)) throws
         -> CommandResult
     {
-        try account.run(
+        let result = try account.run(
             [account.binary] + arguments, environment: environment, input: input, timeout: timeout)
+        if arguments.first == "mount", result.exitCode == 0 { Products.countMount() }
+        return result
     }
 
     /// The environment of every command of this mount, with its own run-time directory and list of vaults.
@@ -65,9 +67,7 @@ package class MountUnderTest {
     /// Runs `vaultfs status --json`. Throws unless the exit code agrees with the problems.
     package func status() throws -> [String: Any] {
         let result = try vaultfs(["status", mountpoint, "--json"])
-        guard let object = try JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any] else {
-            throw TestFailure("no object: \(result)")
-        }
+        let object = try result.fields()
         let hasProblems = (object["problems"] as? [String])?.isEmpty == false
         guard result.exitCode == (hasProblems ? 16 : 0) else {
             throw TestFailure("problems: \(hasProblems): \(result)")

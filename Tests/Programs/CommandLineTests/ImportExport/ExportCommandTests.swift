@@ -26,10 +26,6 @@ import Testing
         try Command(["truncate", "-s", size, directory.appending("hole")]).run().succeeded()
     }
 
-    private func fields(_ result: CommandResult) throws -> [String: Any] {
-        try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
-    }
-
     @Test("an export that was interrupted goes on, and until then there is no such file", arguments: [SIGINT, SIGKILL])
     func exportThatWasInterruptedGoes(signal: Int32) throws {
         try makeHole("600M")
@@ -37,9 +33,9 @@ import Testing
         #expect(access(partial, F_OK) == 0)
         #expect(access(directory.appending("out"), F_OK) != 0)
         let result = try exportStream("hole", ["--padding", "none"]).run().succeeded()
-        let before = try #require(try fields(result)["bytesBefore"] as? Int)
+        let before = try #require(try result.fields()["bytesBefore"] as? Int)
         #expect(before >= 256 << 20)
-        #expect(try fields(result)["bytes"] as? Int == (600 << 20) - before)
+        #expect(try result.fields()["bytes"] as? Int == (600 << 20) - before)
         #expect(access(partial, F_OK) != 0)
         // Every block of a hole but the first decrypts to the same bytes.
         try Command(
@@ -96,7 +92,7 @@ import Testing
         let result = try command.run().succeeded()
         let size = try #require(Int(result.errors.split(separator: "\n").last ?? ""))
         #expect(size < 64 << 10, "\(size) KiB")
-        #expect(try fields(result)["bytes"] as? Int == 512 << 20)
+        #expect(try result.fields()["bytes"] as? Int == 512 << 20)
     }
 
     @Test("a full disk ends the export, which continues with space", .enabled(if: Products.isRoot, "takes root"))

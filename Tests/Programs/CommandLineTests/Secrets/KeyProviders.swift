@@ -11,7 +11,7 @@ extension SlotPlace {
     }
 
     func vaultID() throws -> String {
-        try #require(fields(run(["info", "--json", vault]).succeeded())["vaultID"] as? String)
+        try #require(run(["info", "--json", vault]).succeeded().fields()["vaultID"] as? String)
     }
 
     /// Runs a command on a terminal, with these answers. Returns the exit code, the terminal's output and the errors.

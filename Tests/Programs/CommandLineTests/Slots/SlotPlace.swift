@@ -54,12 +54,8 @@ final class SlotPlace {
     var configuration: Data { get throws { try Data(contentsOf: URL(fileURLWithPath: "\(vault)/vaultfs.json")) } }
 
     func slots() throws -> [[String: Any]] {
-        let report = try fields(slot("list", ["--json"]).succeeded())
+        let report = try slot("list", ["--json"]).succeeded().fields()
         return try #require(report["slots"] as? [[String: Any]])
-    }
-
-    func fields(_ result: CommandResult) throws -> [String: Any] {
-        try #require(JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
     }
 
     /// Returns true if the vault opens with these options (exit code 0), false if it does not (exit code 4).

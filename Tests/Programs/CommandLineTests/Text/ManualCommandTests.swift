@@ -32,9 +32,8 @@ import Testing
         try Command(
             ["sh", "-c", script], environment: ["HOME": home.path, "BINARY": Products.binary], timeout: .seconds(300)
         ).run().succeeded()
-        let list = try Command([Products.binary, "slot", "list", vault, "--json"]).run().succeeded().output
-        let report = try #require(JSONSerialization.jsonObject(with: Data(list.utf8)) as? [String: Any])
-        let slots = try #require(report["slots"] as? [[String: Any]])
+        let list = try Command([Products.binary, "slot", "list", vault, "--json"]).run().succeeded().fields()
+        let slots = try #require(list["slots"] as? [[String: Any]])
         #expect(slots.compactMap { $0["id"] as? Int } == [1, 2, 4, 5])
         #expect(slots[1]["kind"] as? String == "recovery")
     }

@@ -11,7 +11,7 @@ import Testing
     init() throws { place = try SlotPlace() }
 
     private func user() throws -> [String: Any]? {
-        try place.fields(place.run(["info", "--json", place.vault]).succeeded())["mounted"] as? [String: Any]
+        try place.run(["info", "--json", place.vault]).succeeded().fields()["mounted"] as? [String: Any]
     }
 
     @Test("a process of this machine is found by its note, and no other is taken for it")

@@ -50,7 +50,8 @@ extension PlainMountTests {
         func repaired() throws {
             let vault = try damaged()
             try verify(
-                vault, ["--repair"], launcher: [Products.python, "\(Products.support)/Programs/answer.py", "y"]).succeeded()
+                vault, ["--repair"], launcher: [Products.python, "\(Products.support)/Programs/answer.py", "y"]
+            ).succeeded()
             let again = try verify(vault, ["--repair", "--yes"])
             #expect(again.exitCode == 0 && !again.output.contains("repair:"), "\(again)")
             #expect(try vault.read(["--require-sealed"]).exitCode == 0)
@@ -69,8 +70,7 @@ extension PlainMountTests {
             try vault.tamper(["flip_record", "file", "2", "16"])
             let result = try verify(vault, ["--repair", "--yes", "--json"])
             #expect(result.exitCode == Failure.damageFound.rawValue, "\(result)")
-            let report = try #require(
-                try JSONSerialization.jsonObject(with: Data(result.output.utf8)) as? [String: Any])
+            let report = try result.fields()
             let repairs = try #require(report["repairs"] as? [[String: Any]])
             #expect(
                 Set(repairs.compactMap { $0["remedy"] as? String }) == [

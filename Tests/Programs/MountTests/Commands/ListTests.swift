@@ -40,7 +40,6 @@ extension PlainMountTests {
             try vault.awaitDaemonsEnd()
             #expect(try rows(vault).map(\.state) == ["unmounted"])
             try vault.vaultfs(["mount", "Taxes", "--passfile", vault.passfile, "-o", "nodev"]).succeeded()
-            Products.countMount()
             #expect(try rows(vault).map(\.options) == [options])
             let status = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
             #expect(status.contains("\"idleSeconds\" : 300"), "\(status)")
@@ -78,7 +77,6 @@ extension PlainMountTests {
             #expect(rename(vault.vault, moved) == 0)
             #expect(try rows(vault).map(\.state) == ["absent"])
             try vault.vaultfs(["mount", moved, "--passfile", vault.passfile]).succeeded()
-            Products.countMount()
             #expect(try rows(vault).map(\.path) == [moved])
             try vault.vaultfs(["unmount", "here"]).succeeded()
             #expect(rename(moved, vault.vault) == 0)
@@ -108,7 +106,6 @@ extension PlainMountTests {
             let mounted = try vault.vaultfs(
                 ["mount", vault.vault, vault.mountpoint, "--passfile", vault.passfile])
             #expect(mounted.exitCode == 0 && mounted.errors.contains("the list of your vaults was not changed"))
-            Products.countMount()
             try vault.vaultfs(["unmount", vault.mountpoint]).succeeded()
             #expect(try Data(contentsOf: URL(fileURLWithPath: list(vault))).count > 10)
         }

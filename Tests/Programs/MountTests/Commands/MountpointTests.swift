@@ -14,7 +14,6 @@ extension PlainMountTests {
             expectFailure(try vault.vaultfs(mount + ["--passfile", "/dev/fd/0"], input: "wrong"), .wrongSecret)
             #expect(!FileManager.default.fileExists(atPath: missing))
             try vault.vaultfs(mount + ["--passfile", vault.passfile]).succeeded()
-            Products.countMount()
             try vault.account.run(["sh", "-c", "echo content > \(missing)/file"]).succeeded()
             try vault.vaultfs(["unmount", missing]).succeeded()
             #expect(!FileManager.default.fileExists(atPath: missing))

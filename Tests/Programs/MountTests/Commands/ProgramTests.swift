@@ -13,7 +13,8 @@ extension PlainMountTests {
             let vault = try setting.vault().mounted()
             try vault.account.run(
                 ["bash", "\(vault.account.support)/Programs/\(script)", vault.mountpoint, vault.plain],
-                timeout: .seconds(240)).succeeded()
+                timeout: .seconds(240)
+            ).succeeded()
             try vault.unmount()
             try vault.read(["--require-sealed", "--xattrs"]).succeeded()
         }

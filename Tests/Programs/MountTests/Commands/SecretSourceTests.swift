@@ -95,9 +95,8 @@ extension MountTests {
             try Data(key.utf8).write(to: URL(fileURLWithPath: keyfile))
             let adding = ["slot", "add", vault.vault, "--passfile", vault.passfile]
             try vault.vaultfs(adding + ["--new-keyfile", keyfile]).succeeded()
-            let made = try vault.vaultfs(adding + ["--new-recovery-key", "--json"]).succeeded().output
-            let report = try JSONSerialization.jsonObject(with: Data(made.utf8)) as? [String: Any]
-            let text = try #require(report?["recoveryKey"] as? String)
+            let made = try vault.vaultfs(adding + ["--new-recovery-key", "--json"]).succeeded().fields()
+            let text = try #require(made["recoveryKey"] as? String)
             try Data(text.utf8).write(to: URL(fileURLWithPath: recovery))
             let phrase = VaultUnderTest.passphrase
             let secrets = [phrase, Data(phrase.utf8).base64EncodedString(), key, text]

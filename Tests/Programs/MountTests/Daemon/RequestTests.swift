@@ -6,9 +6,8 @@ extension MountTests {
     /// The kernel's requests to the daemon, and their cost.
     @Suite struct Requests {
         private func served(_ vault: VaultUnderTest) throws -> Int {
-            let text = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
-            let status = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
-            return try #require((status?["requests"] as? [String: Any])?["served"] as? Int)
+            let status = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().fields()
+            return try #require((status["requests"] as? [String: Any])?["served"] as? Int)
         }
 
         @Test("a write is one request: no query of capabilities before each", arguments: Settings.accounts)

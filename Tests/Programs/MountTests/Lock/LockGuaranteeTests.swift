@@ -38,7 +38,8 @@ extension MountTests {
             let common = ["--binary", vault.account.binary, "--mountpoint", vault.mountpoint]
             try vault.account.run(
                 [Products.python, program] + common + arguments, environment: vault.environment,
-                timeout: .seconds(240)).succeeded()
+                timeout: .seconds(240)
+            ).succeeded()
         }
 
         @Test(

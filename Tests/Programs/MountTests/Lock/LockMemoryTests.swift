@@ -39,9 +39,8 @@ extension MountTests {
         @Test("status shows the kind of memory that was available")
         func told() throws {
             let vault = try VaultUnderTest().mounted()
-            let status = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().output
-            let object = try JSONSerialization.jsonObject(with: Data(status.utf8)) as? [String: Any]
-            let memory = try #require(object?["memory"] as? [String: Any])
+            let status = try vault.vaultfs(["status", vault.mountpoint, "--json"]).succeeded().fields()
+            let memory = try #require(status["memory"] as? [String: Any])
             #expect(["memfd_secret", "mlock", "unlocked"].contains(memory["keys"] as? String))
             #expect(["mlock", "unlocked"].contains(memory["cache"] as? String))
             #expect(memory["notDumpable"] as? Bool == true)

@@ -40,7 +40,6 @@ extension PlainMountTests {
             #expect(try !vault.vaultfs(["info", copy]).succeeded().output.contains("by process"))
             try vault.account.run(["mkdir", other]).succeeded()
             try vault.vaultfs(["mount", copy, other] + opening).succeeded()
-            Products.countMount()
             defer { _ = try? vault.account.run(["fusermount3", "-uz", other]) }
             #expect(try read(other, vault) == "first\n")
             try write("second", other, vault)
@@ -68,7 +67,6 @@ extension PlainMountTests {
             try write("second", vault.mountpoint, vault)
             try vault.unmount()
             try vault.vaultfs(mounting).succeeded()
-            Products.countMount()
             #expect(try read(other, vault) == "second\n")
             try vault.vaultfs(["unmount", other]).succeeded()
         }

@@ -16,7 +16,8 @@ extension PlainMountTests {
                     "unshare", "--mount", "--propagation", "private", Products.python,
                     Products.program("store_dies.py"),
                     "--binary", vault.account.binary, "--directory", vault.plain, kind,
-                ], environment: vault.environment, timeout: .seconds(120)).succeeded()
+                ], environment: vault.environment, timeout: .seconds(120)
+            ).succeeded()
         }
 
         @Test("a moved vault is unmounted with 0: its daemon says that everything is in place")

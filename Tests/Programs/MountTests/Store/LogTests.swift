@@ -54,8 +54,7 @@ extension PlainMountTests {
             // Synchronize while locked too, and with JSON.
             try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
             let json = try vault.vaultfs(["sync", vault.mountpoint, "--json"]).succeeded()
-            let answer = try JSONSerialization.jsonObject(with: Data(json.output.utf8)) as? [String: Any]
-            #expect(answer?["synchronized"] as? Bool == true, "\(json)")
+            #expect(try json.fields()["synchronized"] as? Bool == true, "\(json)")
             try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
             program.kill(SIGKILL)
             _ = program.wait(timeout: .seconds(20))

@@ -51,10 +51,7 @@ extension MountTests {
 
             func mountVault(_ arguments: [String] = []) throws {
                 try vaultfs(mounting(store) + arguments).succeeded()
-                Products.countMount()
-                let status = try vaultfs(["status", point, "--json"]).succeeded().output
-                let object = try JSONSerialization.jsonObject(with: Data(status.utf8)) as? [String: Any]
-                daemon = try #require(object?["pid"] as? Int)
+                daemon = try #require(vaultfs(["status", point, "--json"]).succeeded().fields()["pid"] as? Int)
             }
 
             func mounting(_ store: String) -> [String] {
@@ -238,8 +235,7 @@ extension MountTests {
             // Mount until the kernel gives the number to one of ours. Other tests mount too, so it may take a few.
             var others: [VaultUnderTest] = []
             repeat {
-                others.append(try VaultUnderTest())
-                try others.last?.mount()
+                others.append(try VaultUnderTest().mounted())
             } while others.count < 8 && others.last.map { device($0.mountpoint) } != number
             machine.killDaemon()
             try poll("the guardian's end") { MountUnderTest.hasEnded(guardian) }

@@ -77,7 +77,8 @@ extension PlainMountTests {
             "Log-16: files that grow and are overwritten until an ext4 disk is full are there after a kill",
             .enabled(if: Products.isRoot, "takes root"), arguments: ["4K", "64K"])
         func full(chunkSize: String) throws {
-            let vault = try VaultUnderTest(on: .ext4, arguments: ["--chunk-size", chunkSize, "--log-size", "4M"]).mounted()
+            let vault = try VaultUnderTest(on: .ext4, arguments: ["--chunk-size", chunkSize, "--log-size", "4M"])
+                .mounted()
             let sums = try shell(
                 vault,
                 """

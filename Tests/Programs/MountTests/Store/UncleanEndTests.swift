@@ -68,7 +68,8 @@ extension PlainMountTests {
             try vault.vaultfs(["import", "\(vault.plain)/file", vault.vault, "--passfile", vault.passfile]).succeeded()
             let lock = "\(vault.vault)/vaultfs.lock"
             #expect(try String(contentsOfFile: lock, encoding: .utf8) == "incomplete\n")
-            let repair = try vault.vaultfs(["verify", vault.vault, "--repair", "--yes", "--passfile", vault.passfile]).succeeded()
+            let repair = try vault.vaultfs(["verify", vault.vault, "--repair", "--yes", "--passfile", vault.passfile])
+                .succeeded()
             #expect(repair.output.contains("repair: profile/db-shm: complete it as an empty one"), "\(repair)")
             #expect(try String(contentsOfFile: lock, encoding: .utf8) == "\n")
             try vault.mount()

@@ -11,7 +11,8 @@ extension PlainMountTests {
             try account.program("hls_files.py", [kind, view.store.path]).succeeded()
             try view.mount("hls")
             try view.program(
-                "hls_compare.py", [view.mountpoint, view.originals, view.source], timeout: .seconds(120)).succeeded()
+                "hls_compare.py", [view.mountpoint, view.originals, view.source], timeout: .seconds(120)
+            ).succeeded()
             if kind == "single-file" {
                 try view.program("view_web.py", [view.mountpoint, view.originals]).succeeded()
             }

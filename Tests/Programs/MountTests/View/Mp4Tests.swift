@@ -124,7 +124,8 @@ extension PlainMountTests {
             let (view, keys) = try make(kind)
             try view.mount("mp4", keys + ["--on-lock", "forget"])
             try view.program(
-                "view_lock.py", [view.account.binary, view.mountpoint, view.originals, view.lockFile, "forget"]).succeeded()
+                "view_lock.py", [view.account.binary, view.mountpoint, view.originals, view.lockFile, "forget"]
+            ).succeeded()
             try view.unmount()
         }
 

@@ -50,7 +50,8 @@ extension MountTests {
             let unlocking = policy == "forget" ? keys.unlocking(view) : []
             try view.program(
                 "view_lock.py",
-                [account.binary, view.mountpoint, view.originals, view.lockFile, policy] + unlocking).succeeded()
+                [account.binary, view.mountpoint, view.originals, view.lockFile, policy] + unlocking
+            ).succeeded()
             try view.unmount()
         }
 

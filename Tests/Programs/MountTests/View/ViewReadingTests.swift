@@ -63,7 +63,8 @@ extension PlainMountTests {
         func readOnly(setting: Setting) throws {
             let view = try ViewUnderTest(setting.account()).made("chunks", ["4096", "aes-128-cbc", "pkcs7", "10000"])
             try view.program(
-                "view_tree.py", [view.account.binary, view.store.path, view.lockFile], timeout: .seconds(60)).succeeded()
+                "view_tree.py", [view.account.binary, view.store.path, view.lockFile], timeout: .seconds(60)
+            ).succeeded()
         }
     }
 }
