@@ -144,22 +144,24 @@ import VaultStore
     }
 }
 
-@Suite struct FoundMountTests {
+@Suite struct FoundEntryTests {
     @Test("another user's mount of the same source is not taken for the vault's")
     func foreignMount() throws {
         func table(_ users: [Int]) -> [MountTable.Entry] {
             let lines = users.enumerated().map { "\($0) 0 0:1 / /m\($0) rw - fuse.vaultfs /v rw,user_id=\($1)\n" }
             return MountTable(parsing: Array(lines.joined().utf8)).mounts(from: Array("/v".utf8))
         }
-        #expect(try FoundMount.only(table([1000, 0]), of: "/v", user: 0).mountpoint == Array("/m1".utf8))
+        #expect(try MountTable.Entry.only(table([1000, 0]), of: "/v", user: 0).mountpoint == Array("/m1".utf8))
         let foreign = #expect(throws: CommandFailure.self) {
-            try FoundMount.only(table([4_000_000_000]), of: "/v", user: 0)
+            try MountTable.Entry.only(table([4_000_000_000]), of: "/v", user: 0)
         }
         #expect(foreign?.code == .mountpoint)
         #expect(foreign?.message == "/v is mounted by user 4000000000 at /m0: name that mountpoint")
-        let refused = #expect(throws: CommandFailure.self) { try FoundMount.only(table([0]), of: "/v", user: 1000) }
+        let refused = #expect(throws: CommandFailure.self) {
+            try MountTable.Entry.only(table([0]), of: "/v", user: 1000)
+        }
         #expect(refused?.message == "/v is mounted by root at /m0: only they or root can use it")
-        #expect(throws: CommandFailure.self) { try FoundMount.only(table([0, 0]), of: "/v", user: 0) }
+        #expect(throws: CommandFailure.self) { try MountTable.Entry.only(table([0, 0]), of: "/v", user: 0) }
     }
 }
 

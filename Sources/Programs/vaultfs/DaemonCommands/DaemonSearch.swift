@@ -5,22 +5,17 @@ internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
 
-/// A mount in the table.
-struct FoundMount {
-    let entry: MountTable.Entry
-
+extension MountTable.Entry {
     /// The mountpoint, as the kernel spells it.
-    var path: FilePath { FilePath(bytes: entry.mountpoint) }
-}
+    var path: FilePath { FilePath(bytes: mountpoint) }
 
-extension FoundMount {
     /// Finds the mount of a vault or view by what a person has typed: the path of the mountpoint, the vault or the
     /// source, or the vault's label.
     /// - Throws: code `mountpoint`, or `usage` if the vault has several mounts.
     init(at typed: FilePath) throws(CommandFailure) {
-        do throws(CommandFailure) { self = try FoundMount(atPath: typed) } catch {
+        do throws(CommandFailure) { self = try Self(atPath: typed) } catch {
             guard let vault = try? KnownVaults.vault(typed: typed) else { throw error }
-            self = try FoundMount(atPath: FilePath(vault.path))
+            self = try Self(atPath: FilePath(vault.path))
         }
     }
 
@@ -47,9 +42,9 @@ extension FoundMount {
             guard entry.isOurs else {
                 throw CommandFailure(.mountpoint, "not a vault: \(resolved.shown) is a mount of type \(entry.type)")
             }
-            self.init(entry: entry)
+            self = entry
         } else {
-            self.init(entry: try Self.only(table.mounts(from: resolved.bytes), of: typed, user: geteuid()))
+            self = try Self.only(table.mounts(from: resolved.bytes), of: typed, user: geteuid())
         }
     }
 
@@ -59,7 +54,7 @@ extension FoundMount {
         _ mounts: [MountTable.Entry], of vault: FilePath, user: uid_t
     ) throws(CommandFailure) -> MountTable.Entry {
         let own = mounts.filter { $0.userID == user }
-        let names = own.map { FilePath(bytes: $0.mountpoint).shown }.joined(separator: ", ")
+        let names = own.map(\.path.shown).joined(separator: ", ")
         guard let entry = own.first else {
             throw CommandFailure(
                 .mountpoint,
@@ -74,7 +69,7 @@ extension FoundMount {
     /// `mounted by bob at /home/bob/Private: only they or root can use it`
     private static func others(_ mounts: [MountTable.Entry], user: uid_t) -> String {
         let names = mounts.map { entry in
-            "by \(MountOwner.name(of: entry.userID ?? 0)) at \(FilePath(bytes: entry.mountpoint).shown)"
+            "by \(MountOwner.name(of: entry.userID ?? 0)) at \(entry.path.shown)"
         }
         let advice = user == 0 ? "name that mountpoint" : "only they or root can use it"
         return "mounted \(names.joined(separator: ", ")): \(advice)"
@@ -86,7 +81,7 @@ extension FoundMount {
         let name = RuntimeDirectory.socketName(mountpoint: path.bytes)
         var directories = DaemonSearch.ownDirectories()
         // Root may also ask another user's daemon.
-        if geteuid() == 0, let user = entry.userID, user != 0, let table = try? MountTable.read() {
+        if geteuid() == 0, let user = userID, user != 0, let table = try? MountTable.read() {
             directories = DaemonSearch.allDirectories(table).filter { $0.userID == user } + directories
         }
         let found = DaemonSearch.ask(directories, named: name) { socket -> (DaemonSocket, ControlClient)? in
@@ -100,7 +95,7 @@ extension FoundMount {
     /// Returns the reason for a missing answer, for people: the mount is another user's, or the error itself.
     /// - Parameter action: `lock it`.
     func reason(_ error: ControlError, to action: String) -> String {
-        MountOwner(of: entry)?.refusal(to: action) ?? "\(error)"
+        MountOwner(of: self)?.refusal(to: action) ?? "\(error)"
     }
 }
 
@@ -178,7 +173,7 @@ enum DaemonSearch {
                 $0.isOurs && $0.userID == geteuid()
             }
             if let silent = mounts.first {
-                throw CommandFailure(.failure, "\(FilePath(bytes: silent.mountpoint).shown): \(ControlError.noDaemon)")
+                throw CommandFailure(.failure, "\(silent.path.shown): \(ControlError.noDaemon)")
             }
         }
         return try only(found, name: \.0)

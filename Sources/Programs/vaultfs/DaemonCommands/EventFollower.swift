@@ -53,16 +53,15 @@ struct EventFollower {
 
     /// Starts to read a mount's events. Returns false if its daemon cannot be reached.
     private func follow(_ entry: MountTable.Entry, isNew: Bool) -> Bool {
-        let mount = FoundMount(entry: entry)
-        guard let client = try? mount.connect().client else { return false }
+        guard let client = try? entry.connect().client else { return false }
         let key = Key(entry)
         followed.update { _ = $0.insert(key) }
         let thread = try? BackgroundThread { [output, followed] in
             do {
-                if isNew { try output.write(ControlEvent(isMounted: true, mountpoint: mount.path.string)) }
-                try output.follow(client, at: mount.path.string)
+                if isNew { try output.write(ControlEvent(isMounted: true, mountpoint: entry.path.string)) }
+                try output.follow(client, at: entry.path.string)
             } catch {
-                Console.report("\(mount.path.shown): \(CommandFailure(any: error)?.message ?? "\(error)")")
+                Console.report("\(entry.path.shown): \(CommandFailure(any: error)?.message ?? "\(error)")")
             }
             followed.update { _ = $0.remove(key) }
         }

@@ -36,9 +36,9 @@ struct EventsCommand: ParsableCommand {
             let mount = try DaemonSearch.onlyMount()
             return (mount.mountpoint, mount.client)
         }
-        let mount = try FoundMount(at: mountpoint.path)
+        let mount = try MountTable.Entry(at: mountpoint.path)
         do throws(ControlError) { return (mount.path.string, try mount.connect().client) } catch {
-            if mount.entry.isDead() { throw .dead(at: mount.path.shown) }
+            if mount.isDead() { throw .dead(at: mount.path.shown) }
             let reason = mount.reason(error, to: ControlRequest.events.action)
             throw CommandFailure(.failure, "\(mount.path.shown): \(reason)")
         }

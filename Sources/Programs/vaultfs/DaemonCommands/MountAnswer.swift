@@ -39,16 +39,16 @@ struct MountChoice: ParsableArguments {
     /// user. Other users' mounts are left out, because they may not answer.
     /// - Throws: code `mountpoint`.
     func writePagesBack() throws(CommandFailure) {
-        let paths: [[UInt8]]
+        let paths: [FilePath]
         if let mountpoint {
-            paths = [try FoundMount(at: mountpoint.path).entry.mountpoint]
+            paths = [try MountTable.Entry(at: mountpoint.path).path]
         } else {
             paths = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser.filter { $0.userID == geteuid() }
-                .map(\.mountpoint)
+                .map(\.path)
         }
         for path in paths {
             let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
-            guard let mount = try? Descriptor(path: FilePath(bytes: path), flags: flags) else { continue }
+            guard let mount = try? Descriptor(path: path, flags: flags) else { continue }
             linux_syncfs(mount.fd)
         }
     }
@@ -170,13 +170,13 @@ extension MountAnswer {
     static func ask(
         _ path: FilePath, _ request: ControlRequest, timeout: AnswerTimeout = { _ in nil }
     ) throws(CommandFailure) -> MountAnswer {
-        let mount = try FoundMount(at: path)
+        let mount = try MountTable.Entry(at: path)
         do throws(ControlError) {
             let (socket, client) = try mount.connect()
             return MountAnswer(mount.path.shown, socket, client, request, timeout)
         } catch {
             let reason = mount.reason(error, to: request.action)
-            let outcome: Outcome = mount.entry.isDead() ? .dead(mount.path) : .unreachable(reason)
+            let outcome: Outcome = mount.isDead() ? .dead(mount.path) : .unreachable(reason)
             return MountAnswer(mountpoint: mount.path.shown, socket: nil, outcome: outcome)
         }
     }
@@ -201,7 +201,7 @@ extension MountAnswer {
                 return MountAnswer(name, socket, client, request, timeout)
             } catch {
                 let name =
-                    mounts[key(socket)].map { FilePath(bytes: $0.mountpoint).shown }
+                    mounts[key(socket)]?.path.shown
                     ?? "the mount of \(socket.directory.path.appending(entry: socket.name).shown)"
                 return MountAnswer(mountpoint: name, socket: socket, outcome: .unreachable("\(error)"))
             }
@@ -209,14 +209,14 @@ extension MountAnswer {
         let answered = Set(found.compactMap { $0.socket.map(key) })
         let silent = mounts.filter { !answered.contains($0.key) }.map(\.value)
         let outcomes = ParallelWork.map(silent) { entry -> Outcome in
-            entry.isDead() ? .dead(FilePath(bytes: entry.mountpoint)) : .unreachable("\(ControlError.noDaemon)")
+            entry.isDead() ? .dead(entry.path) : .unreachable("\(ControlError.noDaemon)")
         }
         // Leave out mounts that have been unmounted meanwhile.
         let now = try CommandFailure.mapping(try MountTable.read())
         let unanswered = zip(silent, outcomes).compactMap { entry, outcome -> MountAnswer? in
             guard now.entry(at: entry.mountpoint)?.isOurs == true else { return nil }
             return MountAnswer(
-                mountpoint: FilePath(bytes: entry.mountpoint).shown, socket: nil, outcome: outcome,
+                mountpoint: entry.path.shown, socket: nil, outcome: outcome,
                 source: FilePath(bytes: entry.source).shown)
         }
         return (found + unanswered).sorted { $0.mountpoint < $1.mountpoint }

@@ -47,7 +47,7 @@ struct UnmountCommand: ParsableCommand {
     func run() throws {
         var failures: [CommandFailure] = []
         for path in try paths() {
-            do throws(CommandFailure) { try unmount(FoundMount(at: path)) } catch { failures.append(error) }
+            do throws(CommandFailure) { try unmount(MountTable.Entry(at: path)) } catch { failures.append(error) }
         }
         guard let first = failures.first else { return }
         for failure in failures.dropFirst() { Console.report(failure.message) }
@@ -58,16 +58,16 @@ struct UnmountCommand: ParsableCommand {
         if !mountpoints.isEmpty { return mountpoints.map(\.path) }
         let mounts = try CommandFailure.mapping(try MountTable.read()).mountsOfThisUser
         // Begin with the newest: a view of a vault's files, or a vault in a vault, keeps the older mount in use.
-        if all { return mounts.reversed().map { FilePath(bytes: $0.mountpoint) } }
-        let own = mounts.filter { $0.userID == geteuid() }.map { FilePath(bytes: $0.mountpoint) }
+        if all { return mounts.reversed().map(\.path) }
+        let own = mounts.filter { $0.userID == geteuid() }.map(\.path)
         return [try DaemonSearch.only(own, name: \.shown)]
     }
 
-    private func unmount(_ mount: FoundMount) throws(CommandFailure) {
+    private func unmount(_ mount: MountTable.Entry) throws(CommandFailure) {
         let wasDead: Bool
         do throws(CommandFailure) { wasDead = try end(mount) } catch {
             // fusermount3 refuses another user's mount without naming the user, so name them here.
-            guard error.code == .failure, let owner = MountOwner(of: mount.entry) else { throw error }
+            guard error.code == .failure, let owner = MountOwner(of: mount) else { throw error }
             throw CommandFailure(error.code, "\(mount.path.shown): \(owner.refusal(to: "unmount it"))")
         }
         let addition = wasDead ? "; its daemon had ended before" : ""
@@ -76,11 +76,11 @@ struct UnmountCommand: ParsableCommand {
 
     /// Unmounts, and waits for the daemon's end.
     /// - Returns: true if the daemon had died before. Its record is then left in the vault, but this command succeeds.
-    private func end(_ mount: FoundMount) throws(CommandFailure) -> Bool {
+    private func end(_ mount: MountTable.Entry) throws(CommandFailure) -> Bool {
         // Find the daemon before the unmount, to see it end.
         let client = try? mount.connect().client
         // Remove only our own mountpoint. Another user could meanwhile put a directory of ours at the path of theirs.
-        let isOwn = mount.entry.userID == geteuid()
+        let isOwn = mount.userID == geteuid()
         let wasMade = isOwn && (try? client?.status())?.madeMountpoint ?? false
         let wasDead = hasDied(mount, client)
         if !wasDead, let client {
@@ -98,7 +98,7 @@ struct UnmountCommand: ParsableCommand {
                 return isClosed && (process?.waitUntilEnded(timeout: timeout) ?? true)
             }
             if !problems.isEmpty { throw notDurable(mount, problems.joined(separator: "; ")) }
-            if !endedItself, !mount.entry.isReadOnly {
+            if !endedItself, !mount.isReadOnly {
                 throw notDurable(mount, "its daemon was killed; \(Self.nextMount)")
             }
             if endedItself, !isEndConfirmed { try checkEnd(mount, client.processID) }
@@ -115,14 +115,14 @@ struct UnmountCommand: ParsableCommand {
 
     /// Returns true if the mount's daemon died before the unmount. Otherwise subscribes to its events.
     /// - Parameter client: nil if it cannot be reached.
-    private func hasDied(_ mount: FoundMount, _ client: ControlClient?) -> Bool {
+    private func hasDied(_ mount: MountTable.Entry, _ client: ControlClient?) -> Bool {
         do throws(ControlError) {
             guard let client else { throw .noDaemon }
             _ = try client.send(.events)
             return false
         } catch {
             // A slow daemon may still end well. To check the mount would keep it in use.
-            return error != .timedOut && mount.entry.isDead()
+            return error != .timedOut && mount.isDead()
         }
     }
 
@@ -132,7 +132,7 @@ struct UnmountCommand: ParsableCommand {
     ///   - hasEnded: waits for the process's end. Returns false after a time.
     /// - Returns: false if the process was killed.
     private func wait(
-        _ mount: FoundMount, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
+        _ mount: MountTable.Entry, process: pid_t, isDaemon: Bool, hasEnded: (Duration) -> Bool
     ) throws(CommandFailure) -> Bool {
         let mayEndIt = isDaemon && process > 0
         let limit: Duration = .milliseconds(self.limit.milliseconds)
@@ -160,18 +160,18 @@ struct UnmountCommand: ParsableCommand {
     /// Checks the vault after a daemon that has not reported its end, such as a killed one.
     /// - Parameter process: 0 if unknown.
     /// - Throws: code `notDurable` unless the vault shows that everything is in place.
-    private func checkEnd(_ mount: FoundMount, _ process: pid_t) throws(CommandFailure) {
-        let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source))
+    private func checkEnd(_ mount: MountTable.Entry, _ process: pid_t) throws(CommandFailure) {
+        let vault = try? VaultDirectory.open(FilePath(bytes: mount.source))
         switch vault?.wasLeftUnclean(by: process > 0 ? process : nil) {
         case true?: throw notDurable(mount, "its daemon was killed, or met an error; \(Self.nextMount)")
         case false?: return
         // A view, or a mount without any writes.
-        case nil where mount.entry.isReadOnly: return
+        case nil where mount.isReadOnly: return
         case nil: throw notDurable(mount, "its daemon cannot be reached, or the vault cannot be read")
         }
     }
 
-    private func notDurable(_ mount: FoundMount, _ reason: String) -> CommandFailure {
+    private func notDurable(_ mount: MountTable.Entry, _ reason: String) -> CommandFailure {
         CommandFailure(.notDurable, "\(mount.path.shown): \(MountError.notKnownInPlace): \(reason)")
     }
 

@@ -23,9 +23,9 @@ struct VaultProcess: Sendable {
     /// Never signal it, because it is only likely to be the daemon. Nil if it is unknown or has ended, or if the vault
     /// has another mount, which may hold the lock. The writer record is ignored, because an attacker who can write the
     /// store chooses its process.
-    init?(of mount: FoundMount) {
-        guard let table = try? MountTable.read(), table.mounts(from: mount.entry.source).count == 1,
-            let vault = try? VaultDirectory.open(FilePath(bytes: mount.entry.source)),
+    init?(of mount: MountTable.Entry) {
+        guard let table = try? MountTable.read(), table.mounts(from: mount.source).count == 1,
+            let vault = try? VaultDirectory.open(FilePath(bytes: mount.source)),
             let owner = LockOwner.find(descriptor: vault.descriptor), owner.command == "vaultfs"
         else { return nil }
         self.init(id: owner.processID)

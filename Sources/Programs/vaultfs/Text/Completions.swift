@@ -18,7 +18,7 @@ enum Completions {
     private static func mountpoints(_ word: String) -> [String] {
         let mounts = (try? MountTable.read().mountsOfThisUser) ?? []
         let start = unquoted(word)
-        let paths = mounts.map { FilePath(bytes: $0.mountpoint).string }
+        let paths = mounts.map(\.path.string)
         let base = start.hasPrefix("~") ? home : FileManager.default.currentDirectoryPath
         guard let first = start.first, first != "/", let base, base != "/" else { return offered(paths) }
         return offered(

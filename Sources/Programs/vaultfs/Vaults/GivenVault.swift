@@ -25,8 +25,8 @@ enum GivenVault {
                     "\(path.shown) holds \(file), so it is a directory of \(program), not a vault: mount it with \(program), and "
                         + "copy the files with 'vaultfs import' ('man vaultfs-transfer')")
             }
-            guard let mount = try? FoundMount(at: path) else { throw CommandFailure(error) }
-            let source = FilePath(bytes: mount.entry.source).shown
+            guard let mount = try? MountTable.Entry(at: path) else { throw CommandFailure(error) }
+            let source = FilePath(bytes: mount.source).shown
             throw CommandFailure(.notAVault, "\(path.shown) is where \(source) is mounted: give \(source)")
         }
     }
