@@ -124,12 +124,6 @@ final class ExportPlace {
         let texts = Mutex<[String: String]>([:])
     }
 
-    func opened(_ path: String) throws -> Descriptor {
-        let fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        try #require(fd >= 0)
-        return Descriptor(owning: fd)
-    }
-
     func exported(_ name: String = "file") throws -> [UInt8] {
         Array(try Data(contentsOf: URL(filePath: "\(destination)/\(name)")))
     }
@@ -143,6 +137,13 @@ final class ExportPlace {
 
     /// The incomplete files.
     var partials: [String] { get throws { try names.filter { $0.hasPrefix(".vaultfs-transfer-") } } }
+}
+
+/// Opens a directory.
+func opened(_ path: String) throws -> Descriptor {
+    let fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    try #require(fd >= 0)
+    return Descriptor(owning: fd)
 }
 
 /// Returns bytes that identify their position.

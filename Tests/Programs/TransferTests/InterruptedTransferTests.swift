@@ -147,11 +147,6 @@ import Testing
         Issue.record("it is never interrupted")
     }
 
-    private func sized(_ path: String) -> Int {
-        var status = stat()
-        return stat(path, &status) == 0 ? status.st_size : 0
-    }
-
     @Test(
         "a full disk ends the import, which continues when there is space", .enabled(if: Products.isRoot, "takes root"))
     func fullDisk() throws {

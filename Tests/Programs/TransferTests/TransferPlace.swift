@@ -76,10 +76,12 @@ final class TransferPlace {
         let names = try FileManager.default.contentsOfDirectory(atPath: vault.vault).filter {
             !$0.hasPrefix("vaultfs.")
         }
-        func size(_ path: String) -> Int {
-            var status = stat()
-            return lstat(path, &status) == 0 ? status.st_size : 0
-        }
-        return names.map { "\(vault.vault)/\($0)" }.sorted { size($0) > size($1) }
+        return names.map { "\(vault.vault)/\($0)" }.sorted { sized($0) > sized($1) }
     }
+}
+
+/// Returns a file's size, or 0 without a file.
+func sized(_ path: String) -> Int {
+    var status = stat()
+    return lstat(path, &status) == 0 ? status.st_size : 0
 }

@@ -37,12 +37,6 @@ import VaultStore
         return transfer.totals
     }
 
-    private func opened(_ path: String) throws -> Descriptor {
-        let fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        try #require(fd >= 0)
-        return Descriptor(owning: fd)
-    }
-
     private func expectSame(_ when: Comment) throws {
         #expect(try shell("rsync -aHAX --checksum --delete -n -i tree/ out/") == "", when)
     }

@@ -1,7 +1,6 @@
 import Foundation
 import LinuxSystem
 import Synchronization
-import SystemPackage
 import TestSupport
 import Testing
 import Transfer
@@ -210,7 +209,7 @@ import VaultStore
         }
         func transfer() throws -> (TransferTotals, [String]) {
             let failed = Mutex<[String]>([])
-            let (source, target) = try (open(place.path("from")), open(place.path("to")))
+            let (source, target) = try (opened(place.path("from")), opened(place.path("to")))
             let transfer = TreeTransfer(
                 from: LocalTree<Workspace>(), to: LocalTree<Workspace>(), options,
                 failed: { path, reason in
@@ -221,9 +220,6 @@ import VaultStore
                 source, into: target, isNew: false, [Workspace(layout: ChunkLayout(chunkSize: 4096))],
                 whileWaiting: { _ in })
             return (transfer.totals, failed.withLock { $0.sorted() })
-        }
-        func open(_ path: String) throws -> Descriptor {
-            try Descriptor(path: FilePath(bytes: Array(path.utf8)), flags: O_RDONLY | O_DIRECTORY)
         }
         #expect(try transfer().0.files == 2)
         try place.flip(place.path("to/wrong"), at: 4000)

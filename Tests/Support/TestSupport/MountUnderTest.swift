@@ -75,6 +75,14 @@ package class MountUnderTest {
         return object
     }
 
+    /// Returns a counter of `status`.
+    package func statistic(_ name: String) throws -> Int {
+        guard let value = (try status()["statistics"] as? [String: Any])?[name] as? Int else {
+            throw TestFailure("no counter \(name)")
+        }
+        return value
+    }
+
     /// Runs `vaultfs unmount`, then waits for the daemon's end.
     package func unmount() throws {
         do {

@@ -70,14 +70,6 @@ package final class ViewUnderTest: MountUnderTest {
     /// The log of the daemon in the foreground.
     package var log: String { foreground?.errors ?? "" }
 
-    /// Returns a counter of `status`.
-    package func statistic(_ name: String) throws -> Int {
-        guard let value = (try status()["statistics"] as? [String: Any])?[name] as? Int else {
-            throw TestFailure("no counter \(name)")
-        }
-        return value
-    }
-
     /// Returns the problems listed by `status`.
     package func problems() throws -> [String] { try status()["problems"] as? [String] ?? [] }
 

@@ -10,11 +10,6 @@ extension PlainMountTests {
         private static let sum = "dd if=\"$0\" bs=128k iflag=direct status=none | sha256sum"
         private static let size = 12 << 20
 
-        private func statistic(_ name: String, _ mount: MountUnderTest) throws -> Int {
-            let statistics = try #require(try mount.status()["statistics"] as? [String: Any])
-            return try #require(statistics[name] as? Int)
-        }
-
         private func makeFile(_ vault: VaultUnderTest) throws -> String {
             let path = "\(vault.mountpoint)/film"
             try vault.account.run(["sh", "-c", "head -c \(Self.size) /dev/urandom >\"$0\"", path]).succeeded()
@@ -31,17 +26,17 @@ extension PlainMountTests {
             try vault.remount()
             try vault.account.run(["sh", "-c", "cat \"$0\" >/dev/null", path]).succeeded()
             // Larger chunks are hit too, because several requests fall into a cached one.
-            if chunkSize == "4K" { #expect(try statistic("cacheHits", vault) == 0) }
+            if chunkSize == "4K" { #expect(try vault.statistic("cacheHits") == 0) }
             #expect(try vault.account.run(["sh", "-c", Self.sum, path]).succeeded().output == expected)
-            #expect(try statistic("cacheHits", vault) > 0 && statistic("cacheUsed", vault) >= 1 << 20)
+            #expect(try vault.statistic("cacheHits") > 0 && vault.statistic("cacheUsed") >= 1 << 20)
             try vault.remount()
-            let before = try statistic("aesBlocksDecrypted", vault)
+            let before = try vault.statistic("aesBlocksDecrypted")
             for offset in [9, 3, 7, 1, 5] {
                 try vault.account.run([
                     "dd", "if=\(path)", "of=/dev/null", "bs=1M", "count=1", "skip=\(offset)", "iflag=direct",
                 ]).succeeded()
             }
-            #expect(try statistic("aesBlocksDecrypted", vault) - before == 5 << 16)
+            #expect(try vault.statistic("aesBlocksDecrypted") - before == 5 << 16)
             try vault.unmount()
         }
 
@@ -56,7 +51,7 @@ extension PlainMountTests {
             defer { reading.kill(SIGKILL) }
             for _ in 0..<20 {
                 try vault.vaultfs(["lock", vault.mountpoint]).succeeded()
-                #expect(try statistic("cacheUsed", vault) == 0)
+                #expect(try vault.statistic("cacheUsed") == 0)
                 try vault.vaultfs(["unlock", vault.mountpoint]).succeeded()
                 #expect(try vault.account.run(["sh", "-c", Self.sum, path]).succeeded().output == expected)
             }

@@ -85,8 +85,7 @@ extension PlainMountTests {
                 """
             let count = try run(script, vault).succeeded().output.dropLast()
             #expect(count == "30")
-            let statistics = try #require(try vault.status()["statistics"] as? [String: Any])
-            #expect(statistics["conflictCopies"] as? Int == 30)
+            #expect(try vault.statistic("conflictCopies") == 30)
             #expect(
                 try vault.vaultfs(["status", vault.mountpoint]).succeeded().output.contains(
                     "30 copies of sync clients were listed"))
