@@ -50,9 +50,9 @@ struct VaultFS: ParsableCommand {
             if arguments.first == DaemonLaunch.argument { DaemonLaunch.serve(VaultOrView.self) }
             if let unknown = unknownCommand(arguments) { throw CommandFailure(.usage, unknown) }
             var command = try parseAsRoot(arguments)
-            if let mounting = command as? any MountingCommand {
+            if command is any MountingCommand {
                 // Parse again, because the values in `-o` count as options, and an option's last value counts.
-                let arguments = try mounting.recalled(before: arguments)
+                let arguments = try (command as? MountCommand)?.recalled(before: arguments) ?? arguments
                 command = try parseAsRoot(arguments)
                 let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
                 let options = (command as? any MountingCommand)?.mount.options ?? []

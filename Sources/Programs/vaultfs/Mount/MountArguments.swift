@@ -10,13 +10,6 @@ internal import VaultStore
 /// A command that mounts: `mount` or `view`.
 protocol MountingCommand: ParsableCommand {
     var mount: MountArguments { get }
-
-    /// Returns the arguments of the program, with those of an earlier mount before them if the user means these.
-    func recalled(before arguments: [String]) throws(CommandFailure) -> [String]
-}
-
-extension MountingCommand {
-    func recalled(before arguments: [String]) throws(CommandFailure) -> [String] { arguments }
 }
 
 /// The options of every mount, vault or view.

@@ -116,6 +116,7 @@ struct MountCommand: MountingCommand {
         }
     }
 
+    /// Returns the arguments of the program, with those of an earlier mount before them if the user means these.
     func recalled(before arguments: [String]) throws(CommandFailure) -> [String] {
         guard mountpoint == nil, let options = try KnownVaults.entry(of: openVault())?.options else {
             return arguments

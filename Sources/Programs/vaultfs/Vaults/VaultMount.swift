@@ -41,8 +41,7 @@ struct VaultMount: Codable, Sendable {
             throw error
         }
         directory.writerLock?.onLoss.set { store.addWriterLockFault() }
-        var status = stat()
-        if fstat(directory.root.rawValue, &status) == 0, (try? MountTable.read())?.isSoft(status.st_dev) == true {
+        if let device = try? directory.descriptor.status().st_dev, (try? MountTable.read())?.isSoft(device) == true {
             directory.writerLock?.limitChecks(seconds: 20)
         }
         // Report now, after the recovery of the log.
