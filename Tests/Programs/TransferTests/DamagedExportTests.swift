@@ -11,7 +11,6 @@ import Testing
     /// Makes four files: the second has bad chunks, the third is cut short, and the fourth has a bad header.
     init() throws {
         place = try TransferPlace()
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         for (name, size) in [("a", 4_000_000), ("b", 3_000_000), ("c", 50_000), ("d", 20_000)] {
             try place.make("tree/\(name)", size: size)
         }

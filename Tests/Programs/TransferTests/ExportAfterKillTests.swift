@@ -15,7 +15,6 @@ import VaultStore
     @Test("a file with changes in the log is exported with them, and an export that goes on finds it complete")
     func logged() throws {
         let place = try TransferPlace()
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.make("tree/file", size: 20_000)
         try Command(["touch", "-d", "2001-01-01", place.path("tree/file")]).run().succeeded()
         try place.importing("tree").run().succeeded()

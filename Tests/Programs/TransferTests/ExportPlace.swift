@@ -88,21 +88,22 @@ final class ExportPlace {
         options.isReplacing = isReplacing
         options.isComparing = isComparing
         options.resumeInterval = interval
-        let (running, failed) = (Running(), Failures())
+        let running = Mutex<TreeTransfer<FileSystemTree<ViewFileSystem>, LocalTree<ViewWorkspace>>?>(nil)
+        let failed = Mutex<[String: String]>([:])
         let tree = FileSystemTree(system)
         let transfer = TreeTransfer(
             from: tree, to: LocalTree<ViewWorkspace>(), options,
-            failed: { path, text in failed.texts.withLock { $0[String(decoding: path, as: UTF8.self)] = text } },
+            failed: { path, text in failed.withLock { $0[String(decoding: path, as: UTF8.self)] = text } },
             damaged: { _, _, _ in },
             isStopped: { [limit, onBatch] in
-                guard let totals = running.transfer.withLock({ $0?.totals }) else { return false }
+                guard let totals = running.withLock({ $0?.totals }) else { return false }
                 onBatch(totals)
                 return totals.bytes >= limit
             })
-        running.transfer.withLock { $0 = transfer }
+        running.withLock { $0 = transfer }
         defer {
-            running.transfer.withLock { $0 = nil }
-            failures = failed.texts.withLock { $0 }
+            running.withLock { $0 = nil }
+            failures = failed.withLock { $0 }
         }
         let workspaces = [try system.makeWorkspace()]
         if let name {
@@ -114,14 +115,6 @@ final class ExportPlace {
                 tree.root, into: opened(destination), isNew: false, workspaces, whileWaiting: { _ in })
         }
         return transfer.totals
-    }
-
-    private final class Running: Sendable {
-        let transfer = Mutex<TreeTransfer<FileSystemTree<ViewFileSystem>, LocalTree<ViewWorkspace>>?>(nil)
-    }
-
-    private final class Failures: Sendable {
-        let texts = Mutex<[String: String]>([:])
     }
 
     func exported(_ name: String = "file") throws -> [UInt8] {

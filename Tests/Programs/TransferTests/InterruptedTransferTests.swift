@@ -47,7 +47,6 @@ import Testing
     @Test("a killed import goes on inside a large file")
     func insideFile() throws {
         let place = try TransferPlace()
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.make("tree/large", size: 300 << 20)
         let process = try place.importing("tree").start()
         try poll("the part that is on disk for sure") { try place.backingFiles().contains { sized($0) > 265 << 20 } }
@@ -131,7 +130,6 @@ import Testing
     func signalEndsItInGood() throws {
         for _ in 0..<5 {
             let place = try TransferPlace()
-            try Command(["mkdir", place.path("tree")]).run().succeeded()
             try place.make("tree/large", size: 200 << 20)
             let process = try place.importing("tree").start()
             try poll("the import's first bytes") { try place.backingFiles().contains { sized($0) > 1 << 20 } }
@@ -151,7 +149,6 @@ import Testing
         "a full disk ends the import, which continues when there is space", .enabled(if: Products.isRoot, "takes root"))
     func fullDisk() throws {
         let place = try TransferPlace(on: .smallTmpfs)
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         for number in 0..<16 { try place.make("tree/\(number)", size: 1_000_000) }
         let filler = "\((place.vault.vault as NSString).deletingLastPathComponent)/filler"
         try Command(["sh", "-c", "head -c 15000000 /dev/zero > \(filler)"]).run().succeeded()
@@ -171,7 +168,6 @@ import Testing
     @Test("an export that ends early says what it could not keep", .enabled(if: Products.isRoot, "takes root"))
     func fullDestination() throws {
         let place = try TransferPlace(on: .smallTmpfs)
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         for number in 0..<16 {
             try place.make("tree/\(number)", size: 1_000_000)
             try Command(["chmod", "4755", place.path("tree/\(number)")]).run().succeeded()

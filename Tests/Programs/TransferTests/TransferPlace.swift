@@ -19,8 +19,9 @@ final class TransferPlace {
         try Command([Products.python, Products.program("nasty-tree.py"), path(name), "\(files)"]).run().succeeded()
     }
 
+    /// Makes a file of random bytes, and its directory.
     func make(_ name: String, size: Int) throws {
-        try Command(["sh", "-c", "head -c \(size) /dev/urandom > \(path(name))"]).run().succeeded()
+        try Command(["sh", "-c", "mkdir -p ${0%/*}; head -c \(size) /dev/urandom > $0", path(name)]).run().succeeded()
     }
 
     func importing(_ source: String, to inside: String = "", options: [String] = []) -> Command {

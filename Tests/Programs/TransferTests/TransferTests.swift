@@ -112,7 +112,6 @@ import VaultStore
 
     @Test("a file that is written to meanwhile is an error of that file alone")
     func fileThatIsWritten() throws {
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.make("tree/changing", size: 32 << 20)
         try place.directory.write("tree/quiet", "quiet")
         let writer = try Command(["sh", "-c", "while :; do echo x >> \(place.path("tree/changing")); done"]).start()
@@ -134,7 +133,6 @@ import VaultStore
 
     @Test("--verify notices a byte that was changed on disk")
     func verifyNoticesByte() throws {
-        try Command(["mkdir", place.path("tree")]).run().succeeded()
         try place.make("tree/large", size: 1_000_000)
         try place.make("tree/small", size: 1000)
         try place.importing("tree", options: ["--verify"]).run().succeeded()
