@@ -1,6 +1,6 @@
 internal import CLinux
 package import Glibc
-package import SystemPackage
+internal import SystemPackage
 
 /// Child processes by posix_spawn(3) and waitpid(2). Any thread.
 package enum ChildProcess {
@@ -25,11 +25,11 @@ package enum ChildProcess {
     ///   - arguments: all of them, the name first. Bytes without NUL.
     ///   - environment: `NAME=value`, bytes without NUL. Nil for this process's.
     /// - descriptors: pairs of our descriptor and its number in the child, which otherwise gets only stdio.
-    /// - Throws: errno of fcntl(2) or posix_spawn(3).
+    /// - Throws: the error of fcntl(2) or posix_spawn(3).
     package static func spawn(
         path: String, arguments: [[UInt8]], environment: [[UInt8]]? = nil,
         descriptors: [(own: Int32, target: Int32)], isSessionLeader: Bool = false
-    ) throws(Errno) -> pid_t {
+    ) throws(StoreError) -> pid_t {
         var actions = posix_spawn_file_actions_t()
         var attributes = posix_spawnattr_t()
         posix_spawn_file_actions_init(&actions)
@@ -40,10 +40,8 @@ package enum ChildProcess {
         }
         // The copy of one descriptor must not overwrite another before its turn.
         let free = (descriptors.map(\.target) + [STDERR_FILENO]).reduce(0, max) + 1
-        let copies = try descriptors.map { (own, _) throws(Errno) in
-            let copy = fcntl(own, F_DUPFD_CLOEXEC, free)
-            guard copy >= 0 else { throw currentErrno() }
-            return Descriptor(owning: copy)
+        let copies = try descriptors.map { (own, _) throws(StoreError) in
+            Descriptor(owning: try retrying { fcntl(own, F_DUPFD_CLOEXEC, free) })
         }
         defer { withExtendedLifetime(copies) {} }
         for (copy, (_, target)) in zip(copies, descriptors) {
@@ -65,7 +63,7 @@ package enum ChildProcess {
             guard let environment else { return posix_spawn(&child, path, &actions, &attributes, words, environ) }
             return withCStrings(environment) { posix_spawn(&child, path, &actions, &attributes, words, $0) }
         }
-        guard result == 0 else { throw Errno(rawValue: result) }
+        guard result == 0 else { throw .system(Errno(rawValue: result)) }
         return child
     }
 

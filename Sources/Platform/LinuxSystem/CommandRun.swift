@@ -52,24 +52,17 @@ package struct CommandRun {
         let descriptors = [
             (source?.fd, STDIN_FILENO), (output.write.fd, STDOUT_FILENO), (errors.write?.fd, STDERR_FILENO),
         ]
-        do throws(Errno) {
-            child = try ChildProcess.spawn(
-                path: "/bin/sh", arguments: [[UInt8]("sh".utf8), [UInt8]("-c".utf8), command],
-                environment: environment,
-                descriptors: descriptors.compactMap { own, target in own.map { ($0, target) } },
-                isSessionLeader: isSessionLeader)
-        } catch {
-            throw .system(error)
-        }
-        let fd = linux_pidfd_open(child)
-        guard fd >= 0 else {
-            let error = currentErrno()
+        let child = try ChildProcess.spawn(
+            path: "/bin/sh", arguments: [[UInt8]("sh".utf8), [UInt8]("-c".utf8), command],
+            environment: environment,
+            descriptors: descriptors.compactMap { own, target in own.map { ($0, target) } },
+            isSessionLeader: isSessionLeader)
+        do throws(StoreError) { childEnd = Descriptor(owning: try retrying { linux_pidfd_open(child) }) } catch {
             kill(isSessionLeader ? -child : child, SIGKILL)
             _ = ChildProcess.wait(for: child)
-            throw .system(error)
+            throw error
         }
-        childEnd = Descriptor(owning: fd)
-        self.mode = mode
+        (self.mode, self.child) = (mode, child)
         (outputPipe, errorPipe) = (output.read, errors.read)
     }
 

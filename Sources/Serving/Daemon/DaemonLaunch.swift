@@ -47,7 +47,7 @@ package enum DaemonLaunch {
     ) throws -> [String] {
         let child: pid_t
         let channel: DaemonChannel
-        do throws(Errno) {
+        do throws(StoreError) {
             let (own, other) = try DaemonChannel.makePair()
             channel = own
             child = try ChildProcess.spawn(
@@ -56,7 +56,7 @@ package enum DaemonLaunch {
                     + [request.source.bytes, request.mountpoint.bytes],
                 descriptors: [(other.socket.fd, channelDescriptor), (mountpoint.fd, mountpointDescriptor)])
         } catch {
-            throw MountError(.failure, reason: "cannot start the background process: \(error)")
+            throw MountError(.failure, reason: "cannot start the background process: \(error.errno)")
         }
         // Ignore errors here: if the child has died, the outcome below is missing.
         try? channel.send(request)
@@ -120,11 +120,9 @@ private struct DaemonChannel {
     let socket: Descriptor
 
     /// Returns both ends of a new channel, close-on-exec.
-    static func makePair() throws(Errno) -> (DaemonChannel, DaemonChannel) {
+    static func makePair() throws(StoreError) -> (DaemonChannel, DaemonChannel) {
         var ends: [Int32] = [-1, -1]
-        guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
-            throw currentErrno()
-        }
+        try retrying { socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) }
         return (DaemonChannel(socket: Descriptor(owning: ends[0])), DaemonChannel(socket: Descriptor(owning: ends[1])))
     }
 

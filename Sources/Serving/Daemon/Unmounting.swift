@@ -56,14 +56,15 @@ package enum Unmounting {
         }
         let printed = Descriptor(owning: ends[0])
         let child: pid_t
-        do throws(Errno) {
+        do throws(StoreError) {
             defer { close(ends[1]) }
             child = try ChildProcess.spawn(
                 path: helperPath(),
                 arguments: (["fusermount3"] + options).map { Array($0.utf8) } + [mountpoint.bytes],
                 descriptors: [(ends[1], STDERR_FILENO)])
         } catch {
-            throw MountError(.cannotMount, reason: "cannot run fusermount3: \(error); it comes with the package fuse3")
+            throw MountError(
+                .cannotMount, reason: "cannot run fusermount3: \(error.errno); it comes with the package fuse3")
         }
         let output = (try? printed.readToEnd(limit: 65536)) ?? []
         let lines = String(decoding: output, as: UTF8.self).split(whereSeparator: \.isNewline)
