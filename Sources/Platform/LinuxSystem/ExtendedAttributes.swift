@@ -14,25 +14,21 @@ package struct ExtendedAttributes {
         path = "/proc/self/fd/\(descriptor.fd)"
     }
 
-    /// Returns an attribute's value (getxattr(2)).
+    /// Returns an attribute's value, with one call unless it is large (getxattr(2)).
     /// - Throws: `.system` with errno.
     package func value(of name: [UInt8]) throws(StoreError) -> [UInt8] {
         try withCString(name) { (name) throws(StoreError) -> [UInt8] in
-            try Self.read { linux_getxattr(path, name, $0, $1) }
+            let call = { (buffer: UnsafeMutableRawPointer?, size: Int) in linux_getxattr(path, name, buffer, size) }
+            do throws(StoreError) { return try Self.fill(Self.commonValue, call) } catch .system(.outOfRange) {
+                return try Self.fill(Self.largestValue, call)
+            }
         }
     }
 
-    /// Returns an attribute's value, with one call unless it is large (getxattr(2)). Nil if the attribute is missing.
+    /// Does the same, but returns nil if the attribute is missing.
     /// - Throws: `.system` with errno.
     package func valueIfPresent(of name: [UInt8]) throws(StoreError) -> [UInt8]? {
-        do throws(StoreError) {
-            return try withCString(name) { (name) throws(StoreError) -> [UInt8] in
-                let call = { (buffer: UnsafeMutableRawPointer?, size: Int) in linux_getxattr(path, name, buffer, size) }
-                do throws(StoreError) { return try Self.fill(Self.commonValue, call) } catch .system(.outOfRange) {
-                    return try Self.fill(Self.largestValue, call)
-                }
-            }
-        } catch .system(.noData) { return nil }
+        do throws(StoreError) { return try value(of: name) } catch .system(.noData) { return nil }
     }
 
     /// Returns the names of all attributes (listxattr(2)).
