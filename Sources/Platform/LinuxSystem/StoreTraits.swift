@@ -112,11 +112,6 @@ extension StoreTraits {
         try file.write(content, at: 0)
     }
 
-    private static func makeDirectory(_ entry: Component, in directory: Descriptor) throws(StoreError) -> Descriptor {
-        try directory.makeDirectory(entry, mode: 0o700)
-        return try Descriptor(at: directory, entry, flags: O_RDONLY | O_DIRECTORY)
-    }
-
     /// Returns true if `body` succeeds and returns true. Any error means that the store lacks the ability.
     private static func succeeds(_ body: () throws(StoreError) -> Bool) -> Bool {
         do throws(StoreError) { return try body() } catch { return false }
@@ -195,8 +190,10 @@ extension StoreTraits {
         }
         directory.removeQuietly(Self.link)
         longestEntry = Self.longestEntry(in: directory, atMost: longestEntry ?? Self.maximumEntry)
-        let inner = try? Self.makeDirectory(Self.directory, in: directory)
-        guard let inner, (try? Self.makeFile(Self.file, in: inner)) != nil else { return }
+        guard (try? directory.makeDirectory(Self.directory, mode: 0o700)) != nil,
+            let inner = try? Descriptor(at: directory, Self.directory, flags: O_RDONLY | O_DIRECTORY),
+            (try? Self.makeFile(Self.file, in: inner)) != nil
+        else { return }
         renamesDirectories = Self.succeeds { () throws(StoreError) in
             try directory.rename(Self.directory, to: directory, as: Self.movedDirectory)
             // An rclone mount can rename the directory, but then cannot read files before their upload.

@@ -53,12 +53,10 @@ package final class WorkPool<Work: Sendable>: Sendable {
             }
         }
         if let refusal, threads.isEmpty { throw refusal }
-        while !isDone() { whileWaiting() }
+        while state.wait(until: .now + .milliseconds(200), for: { $0.running == 0 ? () : nil }) == nil {
+            whileWaiting()
+        }
         for thread in threads { thread.join() }
-    }
-
-    private func isDone() -> Bool {
-        state.wait(until: .now + .milliseconds(200)) { $0.running == 0 ? true : nil } ?? false
     }
 
     private func work(_ body: (Work) -> Void) {

@@ -16,11 +16,9 @@ package final class DirectoryCache<Item: AnyObject & Sendable, Directory: Sendab
     }
 
     private let state = Mutex(State())
-    private let capacity: Int
+    private let capacity = shareOfOpenFiles(atMost: 512)
 
-    package init() {
-        capacity = shareOfOpenFiles(atMost: 512)
-    }
+    package init() {}
 
     package func find(_ node: Item) -> Directory? {
         state.withLock { state in

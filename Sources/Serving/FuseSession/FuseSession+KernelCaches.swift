@@ -80,9 +80,7 @@ extension FuseSession: KernelCaches {
 
     /// Waits until the threads that link names in the directory, or wait for a reply about one, have left it.
     func awaitLinkedNames(in directory: UInt64) {
-        withCString(Self.absentName) {
-            _ = fuse_lowlevel_notify_inval_entry(session, directory, $0, Self.absentName.count)
-        }
+        _ = invalidate(KnownName(parent: directory, name: Self.absentName))
     }
 
     package func dropNames(_ names: () -> [KnownName]) -> (method: String, failures: [String]) {
