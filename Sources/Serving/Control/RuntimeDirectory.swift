@@ -16,8 +16,7 @@ package final class RuntimeDirectory: Sendable {
         self.path = path
         let status: stat
         do throws(StoreError) {
-            let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
-            descriptor = Descriptor(owning: try retrying { path.withPlatformString { open($0, flags) } })
+            descriptor = try Descriptor(path: path, flags: O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
             status = try descriptor.status()
         } catch {
             throw .system(error.errno, "cannot open", path)

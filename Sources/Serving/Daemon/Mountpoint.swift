@@ -146,10 +146,9 @@ package enum Mountpoint {
     /// Checks that this machine allows FUSE mounts, before a passphrase is asked for.
     /// - Throws: kind `cannotMount`.
     private static func checkDevice(_ options: ServingOptions) throws(MountError) {
-        let fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)
-        guard fd >= 0 else {
+        do throws(StoreError) { _ = try Descriptor(path: "/dev/fuse", flags: O_RDWR) } catch {
             let reason =
-                switch currentErrno() {
+                switch error.errno {
                 case .noSuchFileOrDirectory, .noSuchAddressOrDevice, Errno(rawValue: ENODEV):
                     "no /dev/fuse: load the fuse module ('modprobe fuse' as root)"
                 case .permissionDenied, .notPermitted:
@@ -158,7 +157,6 @@ package enum Mountpoint {
                 }
             throw MountError(.cannotMount, reason: reason)
         }
-        close(fd)
         // fusermount3(1) accepts allow_other and allow_root from an ordinary user only with this line.
         guard options.allowsOthers, geteuid() != 0 else { return }
         let configurationPath = "/etc/fuse.conf"

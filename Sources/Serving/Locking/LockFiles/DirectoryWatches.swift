@@ -49,10 +49,7 @@ struct DirectoryWatches {
             var directory: FilePath = "/"
             return path.components.map { component in
                 defer { directory.append(component) }
-                let entry = component.withPlatformString {
-                    [UInt8](UnsafeRawBufferPointer(start: $0, count: strlen($0)))
-                }
-                return Level(directory: directory, entry: entry)
+                return Level(directory: directory, entry: FilePath(root: nil, [component]).bytes)
             }
         }
     }

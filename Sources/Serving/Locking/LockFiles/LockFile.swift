@@ -159,11 +159,9 @@ package final class LockFile: @unchecked Sendable {
 
     /// Calls realpath(3).
     private static func resolve(_ path: FilePath) throws(LockFileError) -> FilePath {
-        guard let resolved = path.withPlatformString({ realpath($0, nil) }) else {
-            throw LockFileError(errno, checking: path)
+        do throws(Errno) { return try ResolvedPath.of(path) } catch {
+            throw LockFileError(error.rawValue, checking: path)
         }
-        defer { free(resolved) }
-        return FilePath(platformString: resolved)
     }
 
     private static func copy(_ path: FilePath) -> UnsafeMutablePointer<CChar> {

@@ -22,11 +22,8 @@ package final class LockFiles: Sendable {
     /// Makes lock files with or without inotify, for tests.
     init(_ files: [LockFile], hasInotify: Bool) {
         all = files
-        guard hasInotify, let fd = try? retrying({ inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) }) else {
-            inotify = nil
-            return
-        }
-        inotify = Descriptor(owning: fd)
+        inotify =
+            hasInotify ? try? Descriptor(owning: retrying { inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC)) }) : nil
     }
 
     /// True if one of the files locks. Allocates and locks nothing.
