@@ -2,7 +2,6 @@ import FileSystem
 import Foundation
 import LinuxSystem
 import Locking
-import Synchronization
 
 @testable import Control
 
@@ -10,25 +9,23 @@ import Synchronization
 final class HeldRequests: Sendable {
     typealias Reply = @Sendable (ControlResponse) -> Void
 
-    private let held = Mutex<[(ControlRequest, Reply)]>([])
-    private let arrived = DispatchSemaphore(value: 0)
+    private let held = Monitor<[(request: ControlRequest, reply: Reply)]>([])
 
     var handler: ControlServer.Handler {
         { [self] request, reply in
             switch request {
             case .status: reply(.status(status()))
             case .events: reply(.subscribed(state()))
-            case .sync, .lock, .unlock:
-                held.withLock { $0.append((request, reply)) }
-                arrived.signal()
+            case .sync, .lock, .unlock: held.update { $0.append((request, reply)) }
             }
         }
     }
 
     /// Waits for the next held request, and returns it.
     func next() throws -> (request: ControlRequest, reply: Reply) {
-        guard arrived.wait(timeout: .now() + 300) == .success else { throw ControlError.noAnswer("no request came") }
-        return held.withLock { $0.removeFirst() }
+        let next = held.wait(until: .now + .seconds(300)) { $0.isEmpty ? nil : $0.removeFirst() }
+        guard let next else { throw ControlError.noAnswer("no request came") }
+        return next
     }
 }
 

@@ -1,14 +1,17 @@
 import FileSystem
 import Foundation
 import LinuxSystem
+import Synchronization
 import SystemPackage
+import Testing
 
 @testable import Control
 
-/// A run-time directory for one test, removed with the object.
+/// A run-time directory for one test. Its servers end with it.
 final class ControlTestDirectory: Sendable {
     let path: FilePath
     let directory: RuntimeDirectory
+    private let servers = Mutex<[ControlServer]>([])
 
     init() throws {
         let name = "vaultfs-control-tests-" + String(UInt64.random(in: 0 ... .max), radix: 16)
@@ -17,6 +20,7 @@ final class ControlTestDirectory: Sendable {
     }
 
     deinit {
+        for server in servers.withLock({ $0 }) { server.stop() }
         try? FileManager.default.removeItem(atPath: path.string)
     }
 
@@ -24,6 +28,7 @@ final class ControlTestDirectory: Sendable {
         try FileManager.default.contentsOfDirectory(atPath: path.string).sorted()
     }
 
+    @discardableResult
     func server(
         _ mountpoint: String = "/mnt",
         timeout: Duration = ControlServer.clientTimeout,
@@ -32,6 +37,7 @@ final class ControlTestDirectory: Sendable {
         try asynchronousServer(mountpoint, timeout: timeout) { request, reply in reply(answer(request)) }
     }
 
+    @discardableResult
     func asynchronousServer(
         _ mountpoint: String = "/mnt", timeout: Duration = ControlServer.clientTimeout,
         handler: @escaping ControlServer.Handler
@@ -39,6 +45,7 @@ final class ControlTestDirectory: Sendable {
         let server = try ControlServer(
             directory: { [directory] in directory }, mountpoint: Array(mountpoint.utf8), timeout: timeout)
         try server.start(handler: handler)
+        servers.withLock { $0.append(server) }
         return server
     }
 
@@ -46,6 +53,8 @@ final class ControlTestDirectory: Sendable {
         let name = RuntimeDirectory.socketName(mountpoint: Array(mountpoint.utf8))
         return try ControlClient(name: name, directory: directory)
     }
+
+    func expectService() throws { #expect(try client().send(.status) == .status(status())) }
 
     /// Returns a client that can send anything.
     func rawClient(_ mountpoint: String = "/mnt") throws -> RawClient {

@@ -14,8 +14,7 @@ import Testing
 
     @Test("answers a request")
     func answersRequest() throws {
-        let server = try place.server()
-        defer { server.stop() }
+        try place.server()
         let client = try place.client()
         #expect(client.processID == getpid())
         for _ in 0..<3 { #expect(try client.send(.status) == .status(status())) }
@@ -23,17 +22,15 @@ import Testing
 
     @Test("hands a failure on")
     func handsFailure() throws {
-        let server = try place.server { _ in .error(ControlFailure(.failed, "no status today")) }
-        defer { server.stop() }
+        try place.server { _ in .error(ControlFailure(.failed, "no status today")) }
         #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "no status today")))
     }
 
     @Test("one socket for each mount")
     func oneSocketForEachMount() throws {
-        let servers = try ["/a", "/b", "/c"].map { mountpoint in
+        for mountpoint in ["/a", "/b", "/c"] {
             try place.server(mountpoint) { _ in .status(status(mountpoint: mountpoint)) }
         }
-        defer { for server in servers { server.stop() } }
         #expect(try place.client("/b").send(.status) == .status(status(mountpoint: "/b")))
         let clients = try place.directory.socketNames().map { name in
             try ControlClient(name: name, directory: place.directory)
@@ -89,8 +86,7 @@ import Testing
         let name = RuntimeDirectory.socketName(mountpoint: Array("/mnt".utf8))
         try leaveDeadSocket(name)
         let dead = try #require(place.directory.inode(of: name))
-        let server = try place.server()
-        defer { server.stop() }
+        try place.server()
         place.directory.remove(name, inode: dead)
         #expect(try place.client().send(.status) == .status(status()))
     }
@@ -98,8 +94,7 @@ import Testing
     @Test("a daemon that takes the mountpoint over keeps its socket")
     func daemonThatTakesMountpointOver() throws {
         let old = try place.server { _ in .error(ControlFailure(.failed, "old")) }
-        let new = try place.server { _ in .error(ControlFailure(.failed, "new")) }
-        defer { new.stop() }
+        try place.server { _ in .error(ControlFailure(.failed, "new")) }
         old.stop()
         #expect(try place.client().send(.status) == .error(ControlFailure(.failed, "new")))
     }
@@ -142,8 +137,6 @@ import Testing
         new.removeSocket()
         #expect(new.renewSocket(now: .now) == nil)
         #expect(try place.entries() == [])
-        new.stop()
-        old.stop()
     }
 
     @Test("a run-time directory with a long path")

@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import Synchronization
 import SystemPackage
 import Testing
@@ -25,10 +26,6 @@ import Testing
         return client
     }
 
-    private func expectService() throws {
-        #expect(try place.client().send(.status) == .status(status()))
-    }
-
     @Test("the state first, then every event in order")
     func stateFirst() throws {
         server.broadcast(event(-1))
@@ -44,14 +41,14 @@ import Testing
     @Test("an event that comes before the state was sent is not lost")
     func eventThatComesBeforeState() throws {
         let other = try ControlTestDirectory()
-        let slow = ControlTestServer()
+        let slow = Monitor<ControlServer?>(nil)
         let server = try other.asynchronousServer { _, reply in
             // A lock on another thread could broadcast at this moment.
-            slow.server?.broadcast(event(1))
+            slow.access { $0 }?.broadcast(event(1))
             reply(.subscribed(state()))
-            slow.server?.broadcast(event(2))
+            slow.access { $0 }?.broadcast(event(2))
         }
-        slow.set(server)
+        slow.update { $0 = server }
         defer { server.stop() }
         let client = try other.rawClient()
         client.send(Self.events)
@@ -86,7 +83,6 @@ import Testing
         #expect(try listener.readEvent() == event(1))
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"uptimeSeconds\"") == true)
-        server.stop()
     }
 
     @Test("a subscriber that does not read is hung up on, others go on")
@@ -103,7 +99,6 @@ import Testing
         var received = 0
         while silent.readLine() != nil { received += 1 }
         #expect(received < count)
-        server.stop()
     }
 
     @Test("a subscriber that stops reading for a while misses nothing")
@@ -115,7 +110,6 @@ import Testing
         half.send("{")
         #expect(half.readLine() == nil)
         for number in 0..<10 { #expect(try silent.readEvent() == event(number, padding: 16 << 10)) }
-        server.stop()
     }
 
     @Test("as many subscribers as there are places, and others are served")
@@ -125,11 +119,10 @@ import Testing
         refused.send(Self.events)
         #expect(refused.readLine()?.hasPrefix("{\"code\":\"busy\"") == true)
         let silent = try (0..<(2 * ControlServer.maximumClients)).map { _ in try place.rawClient() }
-        try expectService()
+        try place.expectService()
         server.broadcast(event(1))
         for subscriber in subscribers { #expect(try subscriber.readEvent() == event(1)) }
         #expect(silent.count == 2 * ControlServer.maximumClients)
-        server.stop()
     }
 
     @Test("a subscriber's place is free again when it has gone")
@@ -137,9 +130,8 @@ import Testing
         for _ in 0..<(3 * ControlServer.maximumSubscribers) {
             _ = try subscriber()
             // The server notices a closed connection at the latest when the next client connects.
-            try expectService()
+            try place.expectService()
         }
-        server.stop()
     }
 
     @Test("a subscriber that sends on and on is not read")
@@ -151,7 +143,6 @@ import Testing
         client.closeSendingSide()
         server.broadcast(event(2))
         #expect(try client.readEvent() == event(2))
-        server.stop()
     }
 
     @Test("broadcasts from many threads while clients come and go")
@@ -166,7 +157,7 @@ import Testing
                     server.broadcast(event(number, padding: number % 2000))
                     number += 1
                     // Leave the processors to the clients now and then.
-                    if number % 50 == 0 { try? expectService() }
+                    if number % 50 == 0 { try? place.expectService() }
                 }
                 broadcasters.leave()
             }
@@ -175,7 +166,7 @@ import Testing
             let client = try subscriber()
             for _ in 0..<(round % 5) { #expect(try client.readEvent()?.event == "integrity-error") }
         }
-        try expectService()
+        try place.expectService()
         isOver.store(true, ordering: .relaxed)
         #expect(broadcasters.wait(timeout: .now() + 30) == .success)
         server.stop()
@@ -207,17 +198,5 @@ import Testing
         #expect(try client.nextEvent(whileReading: ends[1])?.event == event(1))
         close(ends[0])
         #expect(try client.nextEvent(whileReading: ends[1]) == nil)
-        server.stop()
-    }
-}
-
-/// A server within reach of its own handler.
-private final class ControlTestServer: Sendable {
-    private let held = Mutex<ControlServer?>(nil)
-
-    var server: ControlServer? { held.withLock { $0 } }
-
-    func set(_ server: ControlServer) {
-        held.withLock { $0 = server }
     }
 }

@@ -9,16 +9,11 @@ import Testing
 /// Attacks by clients, which must not stop a server from answering others.
 @Suite struct HostileClientTests {
     private let place: ControlTestDirectory
-    private let server: ControlServer
 
     /// Makes a server with a longer timeout than any of these clients needs.
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.server(timeout: .seconds(60))
-    }
-
-    private func expectService() throws {
-        #expect(try place.client().send(.status) == .status(status()))
+        try place.server(timeout: .seconds(60))
     }
 
     @Test(
@@ -42,7 +37,6 @@ import Testing
         // The connection must survive.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
-        server.stop()
     }
 
     /// The directory's mode keeps other users out, unless someone has changed it.
@@ -68,7 +62,6 @@ import Testing
         }
         #expect(try answer(user: 65534) == "answer b''\n")
         #expect(try answer(user: 0) == "answer b'{'\n")
-        server.stop()
     }
 
     @Test("an unknown request is named")
@@ -78,7 +71,6 @@ import Testing
         #expect(client.readLine() == "{\"code\":\"unknown-request\",\"error\":\"unknown request 'explode'\"}")
         client.send("{\"request\":\"\(String(repeating: "x", count: 60_000))\"}\n")
         #expect(client.readLine()?.utf8.count ?? 0 < 200)
-        server.stop()
     }
 
     @Test("raw bytes")
@@ -86,7 +78,6 @@ import Testing
         let client = try place.rawClient()
         client.send([0xFF, 0xFE, 0x00, 0x0A])
         #expect(client.readLine()?.contains("\"error\":") == true)
-        server.stop()
     }
 
     @Test("a giant line is refused and the connection closed")
@@ -96,8 +87,7 @@ import Testing
         // If the server closes the connection while bytes are in transit, its answer is lost.
         if let answer = client.readLine() { #expect(answer.contains("over 12582912 bytes")) }
         #expect(client.readLine() == nil)
-        try expectService()
-        server.stop()
+        try place.expectService()
     }
 
     @Test("many requests in one piece are all answered")
@@ -105,7 +95,6 @@ import Testing
         let client = try place.rawClient()
         client.send(String(repeating: "{\"request\":\"status\"}\n", count: 100))
         for _ in 0..<100 { #expect(client.readLine()?.hasPrefix("{\"cacheNeverSwapped\"") == true) }
-        server.stop()
     }
 
     @Test("a request in single bytes is answered")
@@ -113,16 +102,14 @@ import Testing
         let client = try place.rawClient()
         for byte in Array("{\"request\":\"status\"}\n".utf8) { client.send([byte]) }
         #expect(client.readLine()?.hasPrefix("{\"cacheNeverSwapped\"") == true)
-        server.stop()
     }
 
     @Test("many silent connections keep nobody out")
     func manySilentConnectionsKeepNobody() throws {
         var silent: [RawClient] = []
         for _ in 0..<(3 * ControlServer.maximumClients) { silent.append(try place.rawClient()) }
-        try expectService()
+        try place.expectService()
         #expect(silent.count == 3 * ControlServer.maximumClients)
-        server.stop()
     }
 
     @Test("clients that hang up at once")
@@ -131,8 +118,7 @@ import Testing
             let client = try place.rawClient()
             client.send("{\"request\":\"status\"}\n")
         }
-        try expectService()
-        server.stop()
+        try place.expectService()
     }
 }
 
@@ -140,15 +126,10 @@ import Testing
 @Suite struct SilentClientTests {
     private static let timeout: Duration = .seconds(1)
     private let place: ControlTestDirectory
-    private let server: ControlServer
 
     init() throws {
         place = try ControlTestDirectory()
-        server = try place.server(timeout: Self.timeout)
-    }
-
-    private func expectService() throws {
-        #expect(try place.client().send(.status) == .status(status()))
+        try place.server(timeout: Self.timeout)
     }
 
     @Test("half a line, then silence: cut off, and others are served meanwhile")
@@ -156,12 +137,11 @@ import Testing
         let client = try place.rawClient()
         let start = ContinuousClock.now
         client.send("{\"request\":")
-        try expectService()
+        try place.expectService()
         // The read ends when the server closes the connection, or after 30 s.
         #expect(client.readLine() == nil)
         #expect(!client.send([0]))
         #expect(ContinuousClock.now - start >= Self.timeout - .milliseconds(100))
-        server.stop()
     }
 
     @Test("a client that never reads its answers is cut off")
@@ -170,7 +150,6 @@ import Testing
         let request = Array("{\"request\":\"status\"}\n".utf8)
         // The buffers of both directions fill up, and then the server closes the connection.
         while client.send(request) {}
-        try expectService()
-        server.stop()
+        try place.expectService()
     }
 }

@@ -19,22 +19,17 @@ import Testing
     private static let locked = ControlResponse.locked(receipt: receipt, already: false)
     private static let lockedLine = String(decoding: jsonLine(locked).dropLast(), as: UTF8.self)
 
-    private func expectService() throws {
-        #expect(try place.client().send(.status) == .status(status()))
-    }
-
     @Test("others are served while a request is under way")
     func othersAreServedWhileRequest() throws {
         let client = try place.rawClient()
         client.send(Self.lock)
         let held = try requests.next()
-        for _ in 0..<10 { try expectService() }
+        for _ in 0..<10 { try place.expectService() }
         Thread.detachNewThread { held.reply(Self.locked) }
         #expect(client.readLine() == Self.lockedLine)
         // The connection must survive.
         client.send("{\"request\":\"status\"}\n")
         #expect(client.readLine()?.contains("\"mountpoint\":\"/mnt\"") == true)
-        server.stop()
     }
 
     @Test("others are served while a handler is busy")
@@ -66,7 +61,6 @@ import Testing
         held.reply(Self.locked)
         #expect(client.readLine() == Self.lockedLine)
         #expect(newcomers.count == 2 * ControlServer.maximumClients)
-        server.stop()
     }
 
     @Test("newcomers are served while every place is taken by one who waits")
@@ -77,9 +71,8 @@ import Testing
             _ = try requests.next()
             return client
         }
-        try expectService()
+        try place.expectService()
         #expect(clients.count > ControlServer.maximumClients)
-        server.stop()
     }
 
     @Test("requests on one connection are done one after another")
@@ -92,7 +85,6 @@ import Testing
         #expect(client.readLine()?.contains("\"mountpoint\"") == true)
         try requests.next().reply(.error(ControlFailure(.failed, "no")))
         #expect(client.readLine() == "{\"code\":\"failed\",\"error\":\"no\"}")
-        server.stop()
     }
 
     @Test("a client that has left before the reply")
@@ -105,7 +97,7 @@ import Testing
             try #require(server.clients.wait(until: .now + .seconds(60)) { $0.isEmpty ? true : nil } == true)
             held.reply(Self.locked)
         }
-        try expectService()
+        try place.expectService()
         server.stop()
     }
 
@@ -115,11 +107,10 @@ import Testing
         client.send(Self.lock)
         client.closeSendingSide()
         let held = try requests.next()
-        try expectService()
+        try place.expectService()
         held.reply(Self.locked)
         #expect(client.readLine() == Self.lockedLine)
         #expect(client.readLine() == nil)
-        server.stop()
     }
 
     @Test("a reply when the server has stopped")
@@ -146,7 +137,6 @@ import Testing
             held.reply(Self.locked)
         }
         #expect(try place.client().send(.lock(forgetsKeys: false)) == Self.locked)
-        server.stop()
     }
 
     @Test("the end of the daemon is no answer")
