@@ -43,8 +43,7 @@ import Testing
             try Self.unmount(target)
             try watched.expect(.absent)
         }
-        try place.create(place.lock)
-        try watched.expect(.present)
+        try watched.expectLock()
     }
 
     @Test(

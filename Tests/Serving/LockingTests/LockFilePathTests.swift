@@ -7,6 +7,10 @@ import Testing
 @testable import Locking
 
 @Suite struct LockFilePathTests {
+    private let place: Place
+
+    init() throws { place = try Place() }
+
     @Test("a path without a name is refused", arguments: ["", "/", ".", "..", "/tmp/..", "/tmp/."])
     func aPathWithoutANameIsRefused(_ path: String) {
         #expect(throws: LockFileError("lock file \(path): not the path of a file")) {
@@ -16,7 +20,6 @@ import Testing
 
     @Test("a name too long is refused")
     func aNameTooLongIsRefused() throws {
-        let place = try Place()
         #expect(try place.file(String(repeating: "x", count: 255)).check() == .absent)
         #expect {
             try place.file(String(repeating: "x", count: 256))
@@ -27,7 +30,6 @@ import Testing
 
     @Test("a directory that is not there is refused")
     func aDirectoryThatIsNotThereIsRefused() throws {
-        let place = try Place()
         let missing = FilePath("\(place.locks)/missing")
         #expect(throws: LockFileError("directory \(missing) of the lock file does not exist; make it first")) {
             try LockFile(path: missing.appending("lock"))
@@ -40,7 +42,6 @@ import Testing
 
     @Test("a directory that others can write is refused", arguments: [0o775, 0o757, 0o1777, 0o730] as [mode_t])
     func aDirectoryThatOthersCanWriteIsRefused(_ mode: mode_t) throws {
-        let place = try Place()
         chmod(place.locks, mode)
         let octal = String(mode, radix: 8)
         #expect(
@@ -51,7 +52,6 @@ import Testing
 
     @Test("a directory that an ACL opens is refused")
     func aDirectoryThatAnACLOpensIsRefused() throws {
-        let place = try Place()
         try Command(["setfacl", "-m", "u:65534:rwx", place.locks]).run().succeeded()
         #expect {
             try place.file()
@@ -62,7 +62,6 @@ import Testing
 
     @Test("a directory of another user is refused")
     func aDirectoryOfAnotherUserIsRefused() throws {
-        let place = try Place()
         guard geteuid() == 0 else {
             // A directory of root is as acceptable as one of this user.
             #expect(try LockFile(path: "/usr/device.lock").check() == .absent)
@@ -78,7 +77,6 @@ import Testing
 
     @Test("links in the directory's path are followed at each look, so one that is switched locks")
     func linksInTheDirectorysPathAreFollowed() throws {
-        let place = try Place()
         let link = place.temporary.appending("link")
         try place.check(symlink(place.parent, link), "symlink", link)
         let file = try LockFile(path: FilePath("\(link)/./locks/device.lock"))
@@ -101,7 +99,6 @@ import Testing
 
     @Test("a link on the way is never quiet: the watch cannot see it change")
     func aLinkIsNeverQuiet() throws {
-        let place = try Place()
         let link = place.temporary.appending("link")
         try place.check(symlink(place.locks, link), "symlink", link)
         let files = LockFiles([try LockFile(path: FilePath("\(link)/device.lock"))])
@@ -115,7 +112,6 @@ import Testing
 
     @Test("a relative path is made absolute")
     func aRelativePathIsMadeAbsolute() throws {
-        let place = try Place()
         let here = FileManager.default.currentDirectoryPath
         let up = String(repeating: "../", count: here.split(separator: "/").count)
         let file = try LockFile(path: FilePath(up + place.lock.dropFirst()))
@@ -124,7 +120,6 @@ import Testing
 
     @Test("names need not be text")
     func namesNeedNotBeText() throws {
-        let place = try Place()
         let bytes = Array(place.locks.utf8CString.dropLast()) + [0x2F, -1, -2, 0]
         let file = try bytes.withUnsafeBufferPointer { try LockFile(path: FilePath(platformString: Array($0))) }
         #expect(file.check() == .absent)
@@ -136,7 +131,7 @@ import Testing
 
     @Test("sightings name the path")
     func sightingsNameThePath() throws {
-        let file = try Place().file()
+        let file = try place.file()
         let path = file.path.string
         #expect(file.describe(.present) == "lock file \(path) exists")
         #expect(file.describe(.parentChanged).contains(file.directory.string))

@@ -1,4 +1,5 @@
 import Foundation
+import LinuxSystem
 import SystemPackage
 import Testing
 
@@ -9,10 +10,16 @@ import Testing
         case file, directory, danglingLink, fifo, closedFile
     }
 
+    private let place: Place
+    private let file: LockFile
+
+    init() throws {
+        place = try Place()
+        file = try place.file()
+    }
+
     @Test("anything there locks", arguments: Thing.allCases)
     func anythingThereLocks(_ thing: Thing) throws {
-        let place = try Place()
-        let file = try place.file()
         #expect(file.check() == .absent)
         switch thing {
         case .file: try place.create(place.lock)
@@ -32,27 +39,22 @@ import Testing
 
     @Test("a lock file that was there before locks")
     func lockFileThatWasThere() throws {
-        let place = try Place()
         try place.create(place.lock)
         #expect(try place.file().check() == .present)
     }
 
     @Test("a directory that may not be searched locks")
     func aDirectoryThatMayNotBeSearchedLocks() throws {
-        let place = try Place()
-        let file = try place.file()
         for closed in [place.locks, place.ancestor] {
             chmod(closed, 0)
-            withoutPrivilege { #expect(file.check() == .unknown(.permissionDenied)) }
+            try withoutPrivilege { [file] in #expect(file.check() == .unknown(.permissionDenied)) }
             chmod(closed, 0o755)
-            withoutPrivilege { #expect(file.check() == .absent) }
+            try withoutPrivilege { [file] in #expect(file.check() == .absent) }
         }
     }
 
     @Test("a directory removed locks")
     func aDirectoryRemovedLocks() throws {
-        let place = try Place()
-        let file = try place.file()
         try place.removeDirectory(place.locks)
         #expect(file.check() == .parentChanged)
     }
@@ -60,7 +62,6 @@ import Testing
     /// On ext4 the new file often has the old one's inode number.
     @Test("a directory made again locks")
     func aDirectoryMadeAgainLocks() throws {
-        let place = try Place()
         for _ in 0..<20 {
             let file = try place.file()
             try place.removeDirectory(place.locks)
@@ -72,8 +73,6 @@ import Testing
 
     @Test("a directory moved locks")
     func aDirectoryMovedLocks() throws {
-        let place = try Place()
-        let file = try place.file()
         for moved in [place.locks, place.parent, place.ancestor] {
             try place.move(moved, moved + ".away")
             #expect(file.check() == .parentChanged)
@@ -84,8 +83,6 @@ import Testing
 
     @Test("another directory in its place locks")
     func anotherDirectoryInItsPlaceLocks() throws {
-        let place = try Place()
-        let file = try place.file()
         for replaced in [place.locks, place.parent] {
             let other = "\(place.ancestor)/other"
             try FileManager.default.createDirectory(atPath: "\(other)/locks", withIntermediateDirectories: true)
@@ -99,8 +96,6 @@ import Testing
 
     @Test("a file or a link in place of the directory locks")
     func aFileOrALinkInPlaceOfTheDirectoryLocks() throws {
-        let place = try Place()
-        let file = try place.file()
         let away = "\(place.ancestor)/away"
         try place.move(place.locks, away)
         try place.create(place.locks)
@@ -118,42 +113,27 @@ import Testing
     /// One thread checks continuously while the directory with the lock file is exchanged for an empty one.
     @Test("no moment of a replacement looks unlocked")
     func noMomentOfAReplacementLooksUnlocked() throws {
-        let place = try Place()
         let other = "\(place.parent)/other"
         try place.create(place.lock)
         try place.makeDirectory(other)
         for _ in 0..<500 {
             let file = try place.file()
-            let looker = Looker(at: file)
+            let found = Monitor<[LockFileState]>([])
+            let looker = try BackgroundThread {
+                let deadline = ContinuousClock.now + .seconds(10)
+                var last: LockFileState?
+                while last != .parentChanged, .now < deadline {
+                    let state = file.check()
+                    if state != last { found.update { $0.append(state) } }
+                    last = state
+                }
+            }
+            defer { looker.join() }
+            found.wait { $0.isEmpty ? nil : () }
             try place.exchange(place.locks, other)
-            #expect(looker.states()?.contains(.absent) == false)
+            let states = found.wait(until: .now + .seconds(20)) { $0.last == .parentChanged ? $0 : nil }
+            #expect(states?.contains(.absent) == false)
             try place.exchange(place.locks, other)
         }
-    }
-}
-
-/// A thread that checks until it finds another directory.
-private final class Looker: @unchecked Sendable {
-    // @unchecked: only the thread uses `found` until it signals.
-    private var found: [LockFileState] = []
-    private let isDone = DispatchSemaphore(value: 0)
-
-    init(at file: LockFile) {
-        let isLooking = DispatchSemaphore(value: 0)
-        Thread.detachNewThread {
-            let deadline = ContinuousClock.now + .seconds(10)
-            repeat {
-                let state = file.check()
-                if state != self.found.last { self.found.append(state) }
-                isLooking.signal()
-            } while self.found.last != .parentChanged && ContinuousClock.now < deadline
-            self.isDone.signal()
-        }
-        isLooking.wait()
-    }
-
-    /// Returns the results in order. Nil if the thread does not end.
-    func states() -> [LockFileState]? {
-        isDone.wait(timeout: .now() + 20) == .success ? found : nil
     }
 }

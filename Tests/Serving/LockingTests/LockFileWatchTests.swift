@@ -10,8 +10,7 @@ import Testing
         let watched = try WatchedPlace(hasInotify: hasInotify)
         let place = watched.place
         try watched.expect(.absent)
-        try place.create(place.lock)
-        try watched.expect(.present)
+        try watched.expectLock()
         try place.remove(place.lock)
         try watched.expect(.absent)
         let elsewhere = place.temporary.appending("elsewhere")
@@ -26,6 +25,21 @@ import Testing
         try watched.expect(.absent)
         try place.check(symlink("/nonexistent", place.lock), "symlink", place.lock)
         try watched.expect(.present)
+    }
+
+    @Test("removed and made again", arguments: [true, false])
+    func removedAndMadeAgain(hasInotify: Bool) throws {
+        let watched = try WatchedPlace(hasInotify: hasInotify)
+        let place = watched.place
+        try watched.expect(.absent)
+        try place.removeDirectory(place.locks)
+        try watched.expect(.parentChanged)
+        #expect(try watched.nextTimeout() == (hasInotify ? -1 : 50))
+        try place.makeDirectory(place.locks)
+        // This is a new directory, but a lock file in it counts nevertheless.
+        try watched.expectLock()
+        try place.remove(place.lock)
+        try watched.expect(.parentChanged)
     }
 
     @Test("a lock file that is there is reported first")
@@ -67,8 +81,7 @@ import Testing
             try place.create(place.lock)
             try place.remove(place.lock)
         }
-        try place.create(place.lock)
-        try watched.expect(.present)
+        try watched.expectLock()
     }
 
     /// Causes more events than the queue takes (16384), while the callback delays the watch.
@@ -139,8 +152,7 @@ import Testing
         var times: [Duration] = []
         for _ in 0..<200 {
             let start = ContinuousClock.now
-            try place.create(place.lock)
-            try watched.expect(.present)
+            try watched.expectLock()
             times.append(ContinuousClock.now - start)
             try place.remove(place.lock)
             try watched.expect(.absent)

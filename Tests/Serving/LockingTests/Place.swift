@@ -1,5 +1,6 @@
 import CLinux
 import Foundation
+import LinuxSystem
 import SystemPackage
 import TestSupport
 
@@ -70,16 +71,13 @@ final class Place {
 
 /// Runs `body` to its end on a thread with only an ordinary user's rights. root's thread becomes `nobody` for file
 /// access (setfsuid(2)), and so do threads started by it.
-func withoutPrivilege(_ body: @escaping @Sendable () -> Void) {
-    let isDone = DispatchSemaphore(value: 0)
-    Thread.detachNewThread {
+func withoutPrivilege(_ body: @escaping @Sendable () -> Void) throws {
+    try BackgroundThread {
         if geteuid() == 0 {
             // Swift's Glibc module lacks this function.
             typealias SetFileSystemUser = @convention(c) (UInt32) -> Int32
             _ = unsafeBitCast(dlsym(nil, "setfsuid"), to: SetFileSystemUser?.self)?(65534)
         }
         body()
-        isDone.signal()
-    }
-    isDone.wait()
+    }.join()
 }

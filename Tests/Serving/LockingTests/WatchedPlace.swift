@@ -1,35 +1,15 @@
-import Foundation
+import LinuxSystem
 import TestSupport
 
 @testable import Locking
 
 /// Reports of a watch, and the times at which it slept.
-private final class WatchLog: @unchecked Sendable {
-    // @unchecked: `reports` and `sleeps` are guarded by `condition`.
-    let condition = NSCondition()
+private struct WatchLog {
     var reports: [LockFileWatch.Report] = []
     /// The timeouts of the watch's sleeps, in milliseconds.
     var sleeps: [Int32] = []
     /// True if the watch has gone to sleep after the last report.
     var isAsleep = false
-
-    func note(_ change: (WatchLog) -> Void) {
-        condition.lock()
-        change(self)
-        condition.broadcast()
-        condition.unlock()
-    }
-
-    func wait(for what: String, within timeout: TimeInterval, _ isReached: (WatchLog) -> Bool) throws {
-        let deadline = Date(timeIntervalSinceNow: timeout)
-        condition.lock()
-        defer { condition.unlock() }
-        while !isReached(self) {
-            guard condition.wait(until: deadline) else {
-                throw TestFailure("waited in vain for \(what); reports: \(reports.suffix(5)), \(reports.count) in all")
-            }
-        }
-    }
 }
 
 extension WatchSystem {
@@ -42,7 +22,7 @@ final class WatchedPlace {
     let place: Place
     let files: LockFiles
     let watch: LockFileWatch
-    private let log = WatchLog()
+    private let log = Monitor(WatchLog())
 
     init(
         _ names: [String] = ["device.lock"], in place: Place? = nil, hasInotify: Bool = true,
@@ -53,14 +33,14 @@ final class WatchedPlace {
         files = LockFiles(try names.map { try place.file($0) }, hasInotify: hasInotify)
         var noting = system
         noting.poll = { [log] descriptors, timeout in
-            log.note {
+            log.update {
                 $0.sleeps.append(timeout)
                 $0.isAsleep = true
             }
             return system.poll(&descriptors, timeout)
         }
         watch = try LockFileWatch(files: files, system: noting) { [log] report in
-            log.note {
+            log.update {
                 $0.reports.append(report)
                 $0.isAsleep = false
             }
@@ -72,27 +52,35 @@ final class WatchedPlace {
     }
 
     /// Waits for a report of these sightings.
-    func expect(_ states: LockFileState..., within timeout: TimeInterval = 10) throws {
-        try expect(.checked(states), within: timeout)
+    func expect(_ states: LockFileState...) throws { try expect(.checked(states)) }
+
+    func expect(_ report: LockFileWatch.Report) throws {
+        try wait(for: "\(report)") { $0.reports.last == report }
     }
 
-    func expect(_ report: LockFileWatch.Report, within timeout: TimeInterval = 10) throws {
-        try log.wait(for: "\(report)", within: timeout) { $0.reports.last == report }
+    /// Makes the lock file, and waits for the report.
+    func expectLock() throws {
+        try place.create(place.lock)
+        try expect(.present)
+    }
+
+    private func wait(for what: String, _ isReached: (WatchLog) -> Bool) throws {
+        if log.wait(until: .now + .seconds(10), for: { isReached($0) ? () : nil }) != nil { return }
+        let reports = log.access { $0.reports }
+        throw TestFailure("waited in vain for \(what); reports: \(reports.suffix(5)), \(reports.count) in all")
     }
 
     /// Makes the watch check and report, waits until it sleeps again, and returns the timeout of that sleep.
     func nextTimeout() throws -> Int32 {
         let count = reportCount
         watch.refresh()
-        try log.wait(for: "sleep", within: 10) { $0.reports.count > count && $0.isAsleep }
-        return log.condition.withLock { log.sleeps.last ?? 0 }
+        try wait(for: "sleep") { $0.reports.count > count && $0.isAsleep }
+        return log.access { $0.sleeps.last ?? 0 }
     }
 
     /// Keeps the watch from reporting, and so from going on, until `body` has ended.
-    func holdingReports(_ body: () throws -> Void) rethrows {
-        try log.condition.withLock(body)
-    }
+    func holdingReports(_ body: () throws -> Void) throws { try log.access { (_) throws in try body() } }
 
-    var reportCount: Int { log.condition.withLock { log.reports.count } }
-    var sleepCount: Int { log.condition.withLock { log.sleeps.count } }
+    var reportCount: Int { log.access { $0.reports.count } }
+    var sleepCount: Int { log.access { $0.sleeps.count } }
 }
