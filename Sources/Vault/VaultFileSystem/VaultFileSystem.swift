@@ -187,7 +187,9 @@ package final class VaultFileSystem: Sendable {
 
     /// Converts a backing stat for programs: the plaintext's size, and times and mode without the effect of sealing.
     func plaintextAttributes(_ status: stat, of node: Node) -> stat {
-        let file = fileForAttributes(node)
+        var file = node.openFile
+        // Open it if its length and times are unknown otherwise, so that a program's own open does not change them.
+        if file == nil, node.isRegularFile, store(of: node).opensForAttributes { file = try? openFile(node) }
         try? file?.followed?.follow(status)
         var result = node.isRegularFile ? node.withoutSealing(status) : status
         // Do this last, because a program may write the file while a checkpoint puts earlier changes in place.
@@ -203,13 +205,6 @@ package final class VaultFileSystem: Sendable {
         default: break
         }
         return result
-    }
-
-    /// Returns the open file. Opens it if its length and times cannot be known otherwise, so that a program sees the
-    /// same attributes before and after its own open.
-    private func fileForAttributes(_ node: Node) -> EncryptedFile? {
-        guard node.isRegularFile else { return nil }
-        return node.openFile ?? (store(of: node).opensForAttributes ? try? openFile(node) : nil)
     }
 
     /// Returns a file's plaintext length. An open file knows it, because only this daemon changes it. For any other

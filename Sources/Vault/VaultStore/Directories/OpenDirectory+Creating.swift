@@ -58,7 +58,12 @@ extension OpenDirectory {
     func publish(
         _ encoded: EntryName.Encoded, _ owner: Owner?, _ appear: (Component) throws(StoreError) -> Void
     ) throws(StoreError) {
-        if let blob = encoded.sidecarBlob, !hasDurableSidecar(blob, of: encoded.entry) {
+        // An entry to be replaced may have this sidecar, durable since before it appeared. Making the sidecar again
+        // would change the directory's times even if the entry stays.
+        if let blob = encoded.sidecarBlob,
+            descriptor.sidecarBlob(of: encoded.entry) != blob
+                || (try? descriptor.statusIfPresent(of: encoded.entry)) == nil
+        {
             try descriptor.install(
                 blob, as: EntryName.sidecar(of: encoded.entry), by: temporaryEntry(), owner: owner, mode: 0o644)
             try synchronizeNames()
@@ -69,12 +74,6 @@ extension OpenDirectory {
             if encoded.sidecarBlob != nil { removeOrphanedSidecar(of: encoded.entry) }
             throw error
         }
-    }
-
-    /// Returns true if the entry to be replaced already has this sidecar, durable since before the entry appeared.
-    /// Making it again would change the directory's times even if the entry stays.
-    private func hasDurableSidecar(_ blob: [UInt8], of entry: Component) -> Bool {
-        descriptor.sidecarBlob(of: entry) == blob && (try? descriptor.statusIfPresent(of: entry)) != nil
     }
 
     /// fsync(2) of the directory itself. Opens it, because an O_PATH descriptor cannot be synced.

@@ -42,8 +42,10 @@ struct BackingSync {
             if !dataOnly { synced.changed = changed }
             guard isRewritten else { return }
             store.durability.removeDoubtful(file)
-            // Where the kernel had dropped data, something else is durable now.
-            let lost = try file.writing.withLock { (writer) throws(StoreError) in try writer.firstLostChunk() }
+            // Where the kernel had dropped data, an unverified chunk after the durable length is durable now.
+            let lost = try file.writing.withLock { (writer) throws(StoreError) in
+                parts.hasKeys && !writer.header.isSealed ? try TornTail(parts: parts).firstChunk(writer.header) : nil
+            }
             if let lost { file.lose(lost..<(lost + 1)) }
         }
     }
@@ -72,11 +74,6 @@ extension FileWriter {
             try parts.syncs.rewriteHeader(descriptor)
             try SparseMap(parts: parts).rewrite(descriptor, from: start, to: UInt64(clamping: status.st_size))
         }
-    }
-
-    /// Returns the first unverified chunk after the durable length. A failed sync has lost its data.
-    fileprivate func firstLostChunk() throws(StoreError) -> UInt64? {
-        parts.hasKeys && !header.isSealed ? try TornTail(parts: parts).firstChunk(header) : nil
     }
 }
 

@@ -21,7 +21,11 @@ package struct FileOpening {
     func open(cutsTornTail: Bool) throws(StoreError) -> EncryptedFile {
         try FollowedFile.retryingDamage(in: store, reader: descriptor) { () throws(StoreError) in
             let file = try EncryptedFile(descriptor, in: store)
-            if let known = store.log.file(file.fileID) as? EncryptedFile, isOf(known) { return known }
+            if let known = store.log.file(file.fileID) as? EncryptedFile, let status = try? descriptor.status(),
+                (try? known.reader.status()).map(FileIdentity.init) == FileIdentity(status)
+            {
+                return known
+            }
             adoptLoggedChanges(file)
             if let sealed = Self.missedLength(of: file) {
                 guard store.readsCutFiles else {
@@ -66,11 +70,6 @@ package struct FileOpening {
     private static func missedLength(of file: EncryptedFile) -> UInt64? {
         let header = file.writing.withLock { $0.header }
         return header.isSealed && file.length < header.length ? header.length : nil
-    }
-
-    private func isOf(_ known: EncryptedFile) -> Bool {
-        guard let own = try? known.reader.status(), let other = try? descriptor.status() else { return false }
-        return FileIdentity(own) == FileIdentity(other)
     }
 
     /// Takes over the changes found in the log by a read-only store.

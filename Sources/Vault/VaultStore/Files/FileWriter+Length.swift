@@ -161,7 +161,13 @@ extension FileWriter {
     private mutating func cutTail() throws(StoreError) {
         if header.isSealed {
             guard length > header.length else { return }
-            guard !store.isReadOnly else { return readNoFurther() }
+            if store.isReadOnly {
+                // Read no further, whatever the backing file has after the sealed length.
+                parts.storedLength.store(length, ordering: .releasing)
+                applyCut(to: header.length, layout.chunkIndex(ofPlaintextOffset: header.length))
+                parts.authenticLength = .max
+                return
+            }
             try openedForNow(evenIfClosed: true) { (writer) throws(StoreError) in try writer.cutBack() }
             return try parts.reader.synchronize(dataOnly: true)
         }
@@ -202,13 +208,6 @@ extension FileWriter {
         let workspace = try Workspace(layout: layout)
         if try SparseMap(parts: parts).isHole(last, size: n, workspace) { return false }
         return try !RunReader(parts: parts).decryptStored(last, into: workspace.edge.slice(..<n), workspace)
-    }
-
-    /// Ends the file at the sealed length in a read-only store, whatever the backing file has after it.
-    private mutating func readNoFurther() {
-        parts.storedLength.store(length, ordering: .releasing)
-        applyCut(to: header.length, layout.chunkIndex(ofPlaintextOffset: header.length))
-        parts.authenticLength = .max
     }
 }
 

@@ -60,8 +60,8 @@ package final class FoundChanges: Sendable {
         do throws(StoreError) {
             // Try twice, because the header has a wrong tag for a moment while another process writes it.
             let (found, header) = if isFollowing, let read = try? readLog() { read } else { try readLog() }
-            if let old = state.header, header?.isOlder(than: old) == true {
-                // Keep the changes. The next refresh reads the log again.
+            if let old = state.header, let header, header.salt == old.salt, header.startSequence < old.startSequence {
+                // The same log's start only moves forward, so this is an old header. Keep the changes.
                 state.found.fault = LogRecovery.older
                 return
             }
@@ -86,12 +86,5 @@ package final class FoundChanges: Sendable {
         }
         let fault = LogRecovery.damage(contents)
         return (Found(log: contents.log, files: contents.files, fault: fault), contents.header)
-    }
-}
-
-extension LogHeader {
-    /// True if this is a former header of the same log. Checkpoints only move a log's start forward.
-    fileprivate func isOlder(than other: LogHeader) -> Bool {
-        salt == other.salt && startSequence < other.startSequence
     }
 }

@@ -168,8 +168,7 @@ final class LoggedRecords {
         isVerified = [Bool](repeating: false, count: entries.count)
     }
 
-    /// Reads a record. Verifies its whole entry the first time, because a damaged record must not replace the one in
-    /// place.
+    /// Reads a record. Verifies its whole entry first, so that no damaged record replaces the one in place.
     func read(_ record: LoggedChanges.Record, into bytes: UnsafeMutableRawBufferPointer) throws(StoreError) {
         guard let position = record.position, let first = entries.first?.entry.sequence else {
             return bytes.fill(with: 0xFF)

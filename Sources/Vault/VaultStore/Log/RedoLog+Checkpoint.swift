@@ -100,8 +100,15 @@ extension RedoLog {
         }
         faults.clear(.checkpoint)
         switch reason {
-        case .fullDisk: try shrink()
-        case .end: try empty()
+        // A full store gets most of the log's space back. Files can still be overwritten by the rest.
+        case .fullDisk:
+            try writing.access { (log) throws(StoreError) in try log.shrink(to: LogHeader.smallestSize(layout)) }
+        case .end:
+            try writing.access { (log) throws(StoreError) in
+                guard let descriptor = try log.end() else { return }
+                durable.store(0, ordering: .releasing)
+                try descriptor.synchronize(dataOnly: false)
+            }
         case .due, .fullLog, .change, .holes, .fsync, .sync, .seals: break
         }
         return unplaced
@@ -234,19 +241,5 @@ extension RedoLog {
             }
         }
         return errors
-    }
-
-    /// Gives most of the log's space back to a full store. Files there can still be overwritten by the rest.
-    private func shrink() throws(StoreError) {
-        try writing.access { (log) throws(StoreError) in try log.shrink(to: LogHeader.smallestSize(layout)) }
-    }
-
-    /// Empties the file of the log.
-    private func empty() throws(StoreError) {
-        try writing.access { (log) throws(StoreError) in
-            guard let descriptor = try log.end() else { return }
-            durable.store(0, ordering: .releasing)
-            try descriptor.synchronize(dataOnly: false)
-        }
     }
 }
