@@ -259,8 +259,8 @@ package final class EncryptedFile: Sendable {
 extension EncryptedFile: LoggedFile {
     var indexMemory: Int { parts.log.content.withLock { $0.changes.memory } }
 
-    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: LoggedRecords) throws(StoreError) {
-        try Placement(parts: parts, changes: changes, read: log.read, writer: writer).run(onFailedSync: countFailedSync)
+    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError) {
+        try Placement(parts: parts, changes: changes, log: log, writer: writer).run(onFailedSync: countFailedSync)
     }
 
     func drop(through sequence: UInt64) {

@@ -8,8 +8,8 @@ internal import VaultFormat
 struct Placement {
     let parts: FileParts
     let changes: LoggedChanges
-    /// Reads a record from the log, which has the changes durably.
-    let read: (LoggedChanges.Record, UnsafeMutableRawBufferPointer) throws(StoreError) -> Void
+    /// The log's file, which has the changes durably.
+    let log: Descriptor
     /// The backing file, for writing.
     let writer: Descriptor
 
@@ -64,7 +64,7 @@ struct Placement {
                 filled % layout.recordSize == 0, let record = changes.records[chunks[done]]
             {
                 try buffer.withMutableBytes { (bytes) throws(StoreError) in
-                    try read(record, bytes.slice(filled..<(filled + record.size)))
+                    try log.read(record, into: bytes.slice(filled..<(filled + record.size)))
                 }
                 filled += record.size
                 done += 1

@@ -10,11 +10,6 @@ struct LoggedEntry {
 extension [LoggedEntry] {
     /// Offset after the last entry of a log.
     var end: UInt64 { last.map { $0.offset + $0.entry.space } ?? LogHeader.areaSize }
-
-    /// The changes of each file, by its id.
-    func changes(_ layout: ChunkLayout) -> [UInt64: LoggedChanges] {
-        reduce(into: [:]) { $0[$1.entry.fileID, default: LoggedChanges()].apply($1, layout) }
-    }
 }
 
 /// The entries not yet in place, and their files. Guarded by `RedoLog.writing`.

@@ -152,47 +152,6 @@ struct LogReader {
     }
 }
 
-/// The records that a checkpoint puts in place. One thread at a time.
-final class LoggedRecords {
-    private let entries: [LoggedEntry]
-    private var reader: LogReader
-    private var isVerified: [Bool]
-    /// The index of the entry in the reader's buffer.
-    private var current: Int?
-    /// The reason why an entry cannot be read back.
-    private(set) var fault: StoreError?
-
-    /// - Parameter entries: with consecutive numbers.
-    init(_ entries: [LoggedEntry], _ reader: LogReader) {
-        (self.entries, self.reader) = (entries, reader)
-        isVerified = [Bool](repeating: false, count: entries.count)
-    }
-
-    /// Reads a record. Verifies its whole entry first, so that no damaged record replaces the one in place.
-    func read(_ record: LoggedChanges.Record, into bytes: UnsafeMutableRawBufferPointer) throws(StoreError) {
-        guard let position = record.position, let first = entries.first?.entry.sequence else {
-            return bytes.fill(with: 0xFF)
-        }
-        let index = Int(record.sequence - first)
-        let logged = entries[index]
-        precondition(logged.entry.sequence == record.sequence, "internal error: a gap in the log's numbers")
-        // Records of large entries may be read in turns, so do not read the entry again.
-        if isVerified[index], current != index { return try reader.descriptor.read(record, into: bytes) }
-        do throws(StoreError) {
-            let isThere = current == index ? true : try reader.verify(logged.entry, at: logged.offset)
-            if !isThere { throw StoreError.damaged("an entry cannot be read back") }
-        } catch {
-            fault = error
-            throw error
-        }
-        (current, isVerified[index]) = (index, true)
-        try reader.withBytes(of: logged.entry) { (entry) throws(StoreError) in
-            let start = Int(position - logged.offset)
-            bytes.copyMemory(from: UnsafeRawBufferPointer(entry.slice(start..<(start + bytes.count))))
-        }
-    }
-}
-
 extension Descriptor {
     /// Reads a part of a log. Nil if the disk answers, but cannot read the part.
     /// - Throws: any error except `EIO`, and `EIO` if even the header cannot be read.

@@ -146,7 +146,7 @@ package struct LogRecovery {
         if changes.sealCounter < sealCounter { return }
         do throws(StoreError) {
             let writer = try file.reader.reopenedForWriting()
-            try Placement(parts: file.parts, changes: changes, read: log.read, writer: writer).recover(file)
+            try Placement(parts: file.parts, changes: changes, log: log, writer: writer).recover(file)
             writers.append(writer)
         } catch .system(.fileTooLarge) where !Self.limitsFileSizes {
             return tooLarge.append(found.path)

@@ -6,7 +6,7 @@ protocol LoggedFile: AnyObject, Sendable {
     var indexMemory: Int { get }
 
     /// Writes changes to the backing file, but keeps its times. They are durable in the log, which then syncs the file.
-    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: LoggedRecords) throws(StoreError)
+    func putInPlace(_ changes: LoggedChanges, _ writer: Descriptor, from log: Descriptor) throws(StoreError)
 
     /// Drops changes that are durably in place.
     func drop(through sequence: UInt64)

@@ -124,9 +124,8 @@ extension RedoLog {
         defer { reopen(now.backlog.targets.keys) }
         try writerLock?.verify()
         guard try synchronizeEntries(through: now.area.lastSequence) else { return nil }
-        let files = now.backlog.entries.changes(layout)
-        let records = LoggedRecords(now.backlog.entries, try LogReader(log, now.area.header, keys: keys, layout))
-        guard let (unplaced, isFreed) = placeAndSync(files, now.backlog, records) else { return nil }
+        guard let files = try readBack(now.backlog.entries, log, now.area.header) else { return nil }
+        let (unplaced, isFreed) = placeAndSync(files, now.backlog, log)
         if let first = unplaced.first {
             if isFreed && first.isNoSpace { return nil }
             writing.access { $0.leave(Set(unplaced.errors.keys)) }
@@ -151,12 +150,32 @@ extension RedoLog {
         return UnplacedFiles()
     }
 
+    /// Reads every entry again, and returns the changes of each file. Nil, with the log failed, if one cannot be read.
+    private func readBack(
+        _ entries: [LoggedEntry], _ log: Descriptor, _ header: LogHeader
+    ) throws(StoreError) -> [UInt64: LoggedChanges]? {
+        var reader = try LogReader(log, header, keys: keys, layout)
+        var files: [UInt64: LoggedChanges] = [:]
+        for logged in entries {
+            let isThere: Bool
+            do throws(StoreError) { isThere = try reader.verify(logged.entry, at: logged.offset) } catch {
+                fail(error)
+                return nil
+            }
+            guard isThere else {
+                fail(.damaged("an entry cannot be read back"))
+                return nil
+            }
+            files[logged.entry.fileID, default: LoggedChanges()].apply(logged, layout)
+        }
+        return files
+    }
+
     /// Puts the changes of each file in place, and makes the complete files durable.
     /// - Returns: the files that are incomplete or not durable. True if some removed files are no longer kept open.
-    ///   Nil, with the log failed, if an entry cannot be read back.
     private func placeAndSync(
-        _ files: [UInt64: LoggedChanges], _ backlog: LogBacklog, _ records: LoggedRecords
-    ) -> (unplaced: UnplacedFiles, isFreed: Bool)? {
+        _ files: [UInt64: LoggedChanges], _ backlog: LogBacklog, _ log: Descriptor
+    ) -> (unplaced: UnplacedFiles, isFreed: Bool) {
         var changed: [(fileID: UInt64, target: LogBacklog.Target)] = []
         var unplaced = UnplacedFiles()
         var removed: [UInt64] = []
@@ -171,13 +190,9 @@ extension RedoLog {
             }
             schedule.activity.step()
             do throws(StoreError) {
-                try target.file.putInPlace(changes, target.writer, from: records)
+                try target.file.putInPlace(changes, target.writer, from: log)
                 changed.append((fileID, target))
             } catch {
-                if let fault = records.fault {
-                    fail(fault)
-                    return nil
-                }
                 // A removed file, which nobody has open, does not need its changes.
                 if !usesSyncfs, target.file.abandonIfRemoved() { continue }
                 unplaced.add(fileID, error)

@@ -74,7 +74,8 @@ extension RedoLog {
         let isOldThere = hasItsName(old, size: writer.area.prepared)
         let new = OpenLog(descriptor: log, identity: FileIdentity(try log.status()))
         try giveName(temporary, keepsOld: !isOldThere || copied.contains { $0.isNewlyLost })
-        let files = entries.changes(layout)
+        var files: [UInt64: LoggedChanges] = [:]
+        for logged in entries { files[logged.entry.fileID, default: LoggedChanges()].apply(logged, layout) }
         let losses = copied.filter(\.isNewlyLost).compactMap { copied in
             let entry = copied.logged.entry
             return writer.backlog.targets[entry.fileID].map { ($0.file, entry.chunks(layout)) }
