@@ -128,7 +128,14 @@ extension FileParts {
             let notify = attributes.onHiddenWrite.current
             notify?((before, nil))
             defer { notify?((before, (try? writer.status()) ?? before)) }
-            try body(before)
+            do throws(StoreError) { try body(before) } catch {
+                // Not the times, because a sync client must not find the last time before the last content.
+                if var now = try? writer.status() {
+                    now.st_mode = before.st_mode
+                    try? BackingAttributes.restore(writer, now, capability)
+                }
+                throw error
+            }
             // Another thread may have logged a change meanwhile.
             let shown = log.shownStatus(before)
             do throws(StoreError) { try BackingAttributes.restore(writer, shown, capability) } catch {

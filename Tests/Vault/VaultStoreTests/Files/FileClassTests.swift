@@ -78,6 +78,25 @@ import VaultFormat
         #expect(moved.after.st_ctim.tv_nsec == after.st_ctim.tv_nsec)
     }
 
+    @Test("A write in place that fails half-way leaves the file capability, and no former time")
+    func failedWrite() throws {
+        try fixture.make(content)
+        let file = try fixture.reopen(in: try fixture.open())
+        let capability = ascii("security.capability")
+        let value: [UInt8] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        if geteuid() == 0 { try ExtendedAttributes(file.reader).set(capability, value, flags: 0) }
+        #expect(futimens(file.reader.fd, [timespec(), timespec(tv_sec: 2000, tv_nsec: 7)]) == 0)
+        let writer = try file.reader.reopenedForWriting()
+        #expect(throws: StoreError.system(.noSpace)) {
+            try file.parts.keepingAttributes(writer) { (_) throws(StoreError) in
+                try writer.write([0], at: 200)
+                throw .system(.noSpace)
+            }
+        }
+        if geteuid() == 0 { #expect(try ExtendedAttributes(file.reader).value(of: capability) == value) }
+        #expect(status().st_mtim.tv_sec > 2000)
+    }
+
     @Test("A file that is being written changes its class in between, and is sealed and grows afterwards")
     func whileWritten() throws {
         let store = try fixture.open()
