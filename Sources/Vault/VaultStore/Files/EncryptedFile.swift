@@ -6,7 +6,7 @@ package import VaultFormat
 
 /// One open file of a vault: plaintext offsets in, ciphertext on disk. All handles of the file share it.
 ///
-/// Any thread may use `parts`. All changes of the file go through `writing`.
+/// Any thread may use `parts`. All changes of programs go through `writing`.
 package final class EncryptedFile: Sendable {
     package let parts: FileParts
     let writing: Mutex<FileWriter>
@@ -249,7 +249,7 @@ package final class EncryptedFile: Sendable {
     package func replaceInboxWrap() {
         if store.isReadOnly { return }
         writing.withLock { writer in
-            guard writer.header.ephemeralKey != nil else { return }
+            guard writer.header.ephemeralKey != nil, (try? store.admitChange()) != nil else { return }
             _ = try? writer.rewrap { $0.protectionClass }
         }
     }
