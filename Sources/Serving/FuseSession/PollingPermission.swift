@@ -8,7 +8,7 @@ struct PollingPermission {
     /// The number of samples of the load between two looks at the power supplies.
     private static let powerInterval = 256
 
-    /// True if no thread waits for a core: one fewer may run or wait than this.
+    /// True if no thread waits for a core: one fewer may run or wait than this, and the sampling thread runs too.
     private let cores: IdleCores
     private let supplies: FilePath
     private var isOnBattery = false
@@ -17,7 +17,7 @@ struct PollingPermission {
     private var waiting = 0
 
     init(
-        cores: IdleCores = IdleCores(of: sysconf(Int32(_SC_NPROCESSORS_ONLN)) + 1),
+        cores: IdleCores = IdleCores(of: sysconf(Int32(_SC_NPROCESSORS_ONLN)) + 2),
         supplies: FilePath = "/sys/class/power_supply"
     ) {
         (self.cores, self.supplies) = (cores, supplies)
@@ -41,8 +41,9 @@ struct PollingPermission {
                 let file = try? Descriptor(path: supply.appending(name), flags: O_RDONLY)
                 return String(decoding: (try? file?.readToEnd(limit: 64)) ?? [], as: UTF8.self)
             }
-            // A mouse has a battery too, whose scope is "Device".
-            if value("type") == "Battery\n", value("status") == "Discharging\n", value("scope") != "Device\n" {
+            // A mouse has a battery too, whose scope is "Device". Do not read its status, because the kernel asks the
+            // mouse for it (hidinput_get_battery_property in drivers/hid/hid-input.c).
+            if value("type") == "Battery\n", value("scope") != "Device\n", value("status") == "Discharging\n" {
                 return true
             }
         }
