@@ -29,7 +29,7 @@ package final class Completion: Sendable {
 
     /// Interval, in milliseconds, between checks for the end of a lock.
     private static let pause = 1000
-    /// Maximum number of objects that are logged, one line for each. The last line announces that there may be more.
+    /// Maximum number of objects that are reported, one line for each. The last line announces that there may be more.
     private static let mostLines: UInt64 = 20
 
     private let writerLock: WriterLock
@@ -92,7 +92,7 @@ package final class Completion: Sendable {
     /// - Parameters:
     ///   - pin: the object. For a file, any descriptor.
     ///   - parentClass: the protection class of the parent directory.
-    ///   - shownPath: the object's path in the vault's directory, for the log.
+    ///   - shownPath: the object's path in the vault's directory, for the daemon's log.
     /// - Returns: false if there is nothing to complete.
     /// - Throws: `.locked` if the key of the class is forgotten, `EROFS` or `ENOSPC`.
     @discardableResult
@@ -112,11 +112,11 @@ package final class Completion: Sendable {
             }
             return true
         }
-        if isDone { logCompleted(isDirectory, shownPath()) }
+        if isDone { reportCompleted(isDirectory, shownPath()) }
         return isDone
     }
 
-    private func logCompleted(_ isDirectory: Bool, _ path: [UInt8]) {
+    private func reportCompleted(_ isDirectory: Bool, _ path: [UInt8]) {
         let number = counters.completedObjects.add(1, ordering: .relaxed).newValue
         guard number <= Self.mostLines else { return }
         let what = isDirectory ? "a directory without a record" : "a file without a header"
@@ -128,7 +128,7 @@ package final class Completion: Sendable {
     /// Completes the object of an entry, if the entry's name authenticates in the directory.
     /// - Parameters:
     ///   - parent: the directory, open for reading or O_PATH.
-    ///   - shownPath: the entry's path, for the log.
+    ///   - shownPath: the entry's path, for the daemon's log.
     /// - Returns: false if there is nothing to complete.
     /// - Throws: `.locked` if the key of the class is forgotten; `.system` with errno.
     @discardableResult

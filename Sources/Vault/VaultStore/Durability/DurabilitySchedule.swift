@@ -13,7 +13,8 @@ final class DurabilitySchedule: Sendable {
     }
 
     private struct State {
-        /// Times of the first and the last entry since the last checkpoint began.
+        /// Times of the first entry since the last checkpoint began, and of the last entry. Only entries of the log
+        /// count, not writes past the end.
         var firstEntry, lastEntry: ContinuousClock.Instant?
         /// True if a checkpoint, or a new log, is wanted at once.
         var isHurried = false

@@ -5,7 +5,7 @@ internal import Synchronization
 internal import VaultFormat
 
 /// The changes of an open file that are in the log and not yet in place (FileFormat, Log), and its resulting times. Any
-/// thread. A leaf lock.
+/// thread. Its lock comes before the schedule's only.
 package struct FileLog: ~Copyable, Sendable {
     /// The changes, and their log.
     package struct Content: Sendable {

@@ -6,7 +6,8 @@ internal import VaultFormat
 
 /// The right to change a file, and the state needed for this: the header, and the changes that are not durable. It
 /// exists only in the mutex of its `EncryptedFile`, so a caller of its mutating functions has the write lock. They make
-/// all changes of chunks, length or header. A thread takes this lock before any lock of the log or the cache.
+/// all changes of programs. A checkpoint puts them in place without this lock (`Placement`), and a file without a
+/// header gets its first one before it has a writer. A thread takes this lock before any lock of the log or the cache.
 struct FileWriter: ~Copyable {
     /// The state of the header. ARCHITECTURE (The life of a chunk) lists the transitions.
     enum Phase {
@@ -190,7 +191,7 @@ struct FileWriter: ~Copyable {
         try store.admitChange()
         let writer = descriptor
         try parts.keepingAttributes(writer) { (before) throws(StoreError) in
-            // A file without a name ceases to exist when it is closed.
+            // A file without a name counts as sealed, because it ceases to exist when it is closed.
             if before.st_nlink == 0 { return }
             // Free the space allocated for more.
             let size = UInt64(clamping: before.st_size)

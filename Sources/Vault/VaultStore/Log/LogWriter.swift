@@ -4,7 +4,8 @@ internal import VaultCrypto
 internal import VaultFormat
 
 /// The end of the log, where entries are appended, and the entries not yet in place. Only its mutating functions change
-/// the log, and every caller of them has the log's lock.
+/// the log, and every caller of them has the log's lock, `RedoLog.writing`. `append` and `beginGrowth` are not called
+/// in the phase `failed`.
 struct LogWriter: ~Copyable {
     /// The log when a checkpoint began.
     struct Snapshot {
@@ -102,7 +103,8 @@ struct LogWriter: ~Copyable {
         try log.write(UnsafeRawBufferPointer(buffer.slice(..<entry.size)), at: offset)
     }
 
-    /// Writes the 64 bytes of a header, with a new tag, and their copy.
+    /// Writes the 64 bytes of a header, with a new tag, and their copy. The caller syncs. `log` may be a new one,
+    /// without its name yet.
     func write(_ header: LogHeader, to log: Descriptor) throws(StoreError) {
         let bytes = Array(header.bytes[..<LogHeader.tagOffset]) + (try header.tag(keys: keys, cipher))
         let gap = [UInt8](repeating: 0, count: LogHeader.copyOffset - LogHeader.size)

@@ -45,7 +45,7 @@ import VaultFormat
         #expect(file.isLogged && store.log.durableSequence < file.parts.log.lastSequence)
     }
 
-    @Test("written → in place: EncryptedFile.writePastEnd")
+    @Test("written → in place: FileWriter.writePastEnd")
     func writtenPastEnd() throws {
         // The unsealed header comes first, because the sealed one authenticates the old length.
         #expect(try calls { try file.put(pattern(Self.c), at: 4 * Self.c) } == ["write file"])
@@ -71,7 +71,7 @@ import VaultFormat
         #expect(!file.isLogged && store.log.usedSize == 0)
     }
 
-    @Test("in place → durable in place: EncryptedFile.synchronizeBacking")
+    @Test("in place → durable in place: BackingSync.run")
     func durableInPlace() throws {
         try file.put(pattern(Self.c), at: 4 * Self.c)
         #expect(try calls { try file.synchronize(dataOnly: true) } == ["synchronize file"])
@@ -98,7 +98,7 @@ import VaultFormat
         #expect(try vault.header().isSealed && vault.header().length == 4 * UInt64(Self.c) + 1)
     }
 
-    @Test("has entries → does not work → has entries: fail and renew keep the entries")
+    @Test("working → failed → working: fail and renew keep the entries")
     func renewed() throws {
         try overwrite()
         store.log.fail(.system(.ioError))
@@ -108,7 +108,7 @@ import VaultFormat
         #expect(try file.contents()[Self.c..<(2 * Self.c)] == pattern(Self.c, seed: 9)[...])
     }
 
-    @Test("has entries → empty after an unclean end: LogRecovery.run")
+    @Test("entries → none after an unclean end: LogRecovery.run")
     func recovered() throws {
         try overwrite()
         let next = try TestStore(copying: vault)
