@@ -53,6 +53,17 @@ func open(
         }
     }
 
+    @Test("No context works without a key once a cipher has forgotten its keys")
+    func forgottenContexts() throws {
+        _ = try seal(pattern(5000), firstChunkIndex: 0, chunkSize: 4096, cipher, keys)
+        cipher.forgetKeys()
+        let block = cipher.scratch.block
+        #expect(throws: CryptoError.self) { try cipher.chainDecryption.transform(block, into: block, size: 16) }
+        #expect(throws: CryptoError.self) { try cipher.chainEncryption.transform(block, into: block, size: 16) }
+        #expect(throws: CryptoError.self) { try cipher.blockEncryption.transform(block, into: block, size: 16) }
+        #expect(throws: CryptoError.self) { try cipher.maskEncryption.transform(block, into: block, size: 16) }
+    }
+
     @Test("chains in lockstep give the same result as plain CBC", arguments: chunkSizes, 1...20)
     func lockstepEqualsPlainChains(c: Int, lanes: Int) throws {
         let chain = try CipherContext(Library.loaded().aesCBC(keySize: 32), encrypts: true)
