@@ -1,6 +1,5 @@
 import Foundation
 import LinuxSystem
-import Synchronization
 import SystemPackage
 import Testing
 
@@ -147,27 +146,37 @@ import Testing
 
     @Test("broadcasts from many threads while clients come and go")
     func broadcastsFromManyThreadsWhile() throws {
-        let isOver = Atomic(false)
+        // The events that may still be sent, nil at the end. A client gets fewer than 100 of them, because the server
+        // would hang up on one that gets no processor time while more than its bound is sent.
+        let allowed = Monitor<Int?>(0)
+        defer { allowed.update { $0 = nil } }
         let broadcasters = DispatchGroup()
         for _ in 0..<2 {
             broadcasters.enter()
             Thread.detachNewThread { [server] in
-                var number = 0
-                while !isOver.load(ordering: .relaxed) {
-                    server.broadcast(event(number, padding: number % 2000))
-                    number += 1
-                    // Leave the processors to the clients now and then.
-                    if number % 50 == 0 { try? place.expectService() }
+                let take = { (allowed: inout Int?) -> Bool? in
+                    guard let rest = allowed else { return false }
+                    guard rest > 0 else { return nil }
+                    allowed = rest - 1
+                    return true
+                }
+                for number in 0... {
+                    guard allowed.wait(for: take) else { break }
+                    server.broadcast(event(number, padding: number * 37 % 2000))
                 }
                 broadcasters.leave()
             }
         }
         for round in 0..<200 {
+            // Clients that have gone must leave their places, because one subscriber too many is refused.
+            server.clients.wait { $0.count < ControlServer.maximumSubscribers / 2 ? () : nil }
+            allowed.update { $0 = 40 }
             let client = try subscriber()
+            allowed.update { $0 = 40 }
             for _ in 0..<(round % 5) { #expect(try client.readEvent()?.event == "integrity-error") }
         }
         try place.expectService()
-        isOver.store(true, ordering: .relaxed)
+        allowed.update { $0 = nil }
         #expect(broadcasters.wait(timeout: .now() + 30) == .success)
         server.stop()
         server.broadcast(event(1))
