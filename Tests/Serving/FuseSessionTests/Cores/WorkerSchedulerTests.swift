@@ -6,6 +6,24 @@ import Testing
 
 @testable import FuseSession
 
+extension WorkerScheduler {
+    /// Receives a request for the worker.
+    fileprivate func begin(_ wake: LinuxSystem.Semaphore) { _ = received(by: wake, from: 7, isReadAhead: false, at: 0) }
+
+    /// Answers it.
+    fileprivate func end(_ wake: LinuxSystem.Semaphore, as role: WorkerSchedule.Role) {
+        _ = served(by: wake, 7, duration: 10_000, as: role)
+    }
+
+    /// Lets the worker serve a program until it is the single one, if it can be.
+    fileprivate func beginSingle(_ wake: LinuxSystem.Semaphore) {
+        for _ in 0..<32 where !isSingle(wake) {
+            begin(wake)
+            end(wake, as: .oneOfMany)
+        }
+    }
+}
+
 /// Sleeping and waking of workers. A lost wake-up blocks a test until the time limit ends it.
 @Suite(.timeLimit(.minutes(60)))
 struct WorkerSchedulerTests {
@@ -145,12 +163,12 @@ struct WorkerSchedulerTests {
         let wake = Semaphore()
         try watching(scheduler, isRequestThere: isRequestThere) {
             scheduler.beginSingle(wake)
-            scheduler.singleBegan()
+            scheduler.begin(wake)
             while scheduler.isSingle(wake) { sched_yield() }
             // Try the same once more.
-            scheduler.singleEnded()
+            scheduler.end(wake, as: .single)
             scheduler.beginSingle(wake)
-            scheduler.singleBegan()
+            scheduler.begin(wake)
             while scheduler.isSingle(wake) { sched_yield() }
         }
     }
@@ -162,8 +180,8 @@ struct WorkerSchedulerTests {
         let looks = Atomic<Int>(0)
         // All this precedes the first check, so the request is over before any.
         scheduler.beginSingle(wake)
-        scheduler.singleBegan()
-        scheduler.singleEnded()
+        scheduler.begin(wake)
+        scheduler.end(wake, as: .single)
         let watch = try BackgroundThread {
             scheduler.watch {
                 looks.add(1, ordering: .relaxed)
@@ -187,50 +205,51 @@ struct WorkerSchedulerTests {
     @Test("After `dismiss` the watch ends, asleep or not", arguments: [false, true])
     func watchEnds(isAwake: Bool) throws {
         for _ in 0..<100 {
-            let scheduler = WorkerScheduler()
+            let (scheduler, wake) = (WorkerScheduler(), Semaphore())
             try watching(scheduler, isRequestThere: false) {
-                if isAwake { scheduler.singleBegan() }
+                scheduler.beginSingle(wake)
+                if isAwake { scheduler.begin(wake) }
             }
         }
-    }
-
-    /// A READ request (fuse_in_header and fuse_read_in in linux/fuse.h).
-    private func read(_ length: UInt32, readFlags: UInt32 = 0) -> [UInt8] {
-        func bytes(_ number: some FixedWidthInteger) -> [UInt8] { withUnsafeBytes(of: number, Array.init) }
-        let header =
-            bytes(UInt32(80)) + bytes(UInt32(15)) + [UInt8](repeating: 0, count: 24) + bytes(UInt32(7))
-            + bytes(UInt32(0))
-        return header + bytes(UInt64(1)) + bytes(UInt64(0)) + bytes(length) + bytes(readFlags)
-            + [UInt8](repeating: 0, count: 16)
     }
 
     @Test("No worker serves alone for long while the kernel reads ahead")
     func readAhead() {
+        typealias Read = OneWorker.Read
         /// Returns the number of the first request that a worker serves alone, or no longer alone, or nil.
-        func change(_ requests: [UInt8]..., wasAlone: Bool = false) -> Int? {
-            let scheduler = WorkerScheduler()
-            var schedule = WorkerSchedule(scheduler)
-            var time = 0
-            func serve(_ request: [UInt8]) {
-                request.withUnsafeBytes { schedule.began($0, at: time) }
-                _ = schedule.ended(at: time + 20_000)
-                time += 30_000
-            }
-            for _ in 0..<(wasAlone ? 32 : 0) { serve(read(4096)) }
+        func change(_ requests: Read..., wasAlone: Bool = false) -> Int? {
+            var worker = OneWorker(client: 7)
+            if wasAlone { worker.serve(32) }
             return (1...200).first { number in
-                serve(requests[number % requests.count])
-                return schedule.isSingle != wasAlone
+                worker.serve(1, requests[number % requests.count])
+                return (worker.schedule.role != .oneOfMany) != wasAlone
             }
         }
-        #expect(change(read(4096)) == 33)
-        #expect(change(read(131_072)) == nil)
+        #expect(change(Read(size: 4096)) == 33)
+        #expect(change(Read(size: 131_072)) == nil)
         // FUSE_READ_LOCKOWNER marks a read past the page cache.
-        #expect(change(read(131_072, readFlags: 1 << 1)) == 33)
-        #expect(change(read(131_072), wasAlone: true) == 33)
+        #expect(change(Read(size: 131_072, flags: 1 << 1)) == 33)
+        #expect(change(Read(size: 131_072), wasAlone: true) == 33)
         // Read files of two such requests, one after the other.
-        #expect(change(read(4096), read(131_072), read(131_072)) == 33)
-        #expect(change(read(4096), read(131_072), read(131_072), wasAlone: true) == nil)
-        #expect(change(read(4096), wasAlone: true) == nil)
+        #expect(change(Read(size: 4096), Read(size: 131_072), Read(size: 131_072)) == 33)
+        #expect(change(Read(size: 4096), Read(size: 131_072), Read(size: 131_072), wasAlone: true) == nil)
+        #expect(change(Read(size: 4096), wasAlone: true) == nil)
+    }
+
+    @Test("A worker polls if that was found better, and only for a program whose last request came soon")
+    func polls() {
+        var worker = OneWorker(client: 7)
+        worker.serve(32)
+        var polled = 0
+        for _ in 0..<10_000 {
+            worker.serve(1, after: worker.schedule.polls ? 10_000 : 20_000)
+            if worker.schedule.polls { polled += 1 }
+        }
+        #expect(polled > 9_000)
+        worker.serve(1, after: 2 * WorkerSchedule.longestPoll)
+        #expect(!worker.schedule.polls)
+        worker.serve(1)
+        #expect(worker.schedule.polls)
     }
 
     private func soon() -> ContinuousClock.Instant { .now + .milliseconds(5) }
