@@ -54,7 +54,7 @@ struct ClientCore {
     /// Lets the worker run on any core again.
     mutating func leave() {
         if core == nil { return }
-        // Start over, so that the core is looked up soon the next time, even if that was in vain before.
+        // Start over, so that the core is looked up soon the next time.
         self = ClientCore()
         linux_use_all_cores(0)
     }

@@ -1,7 +1,7 @@
 internal import CLinux
 
 /// Which workers wait for requests, and how the only one waits: a state machine without threads or system calls, fed
-/// with the requests in the order of their arrival. `WorkerScheduler` guards it. Times in nanoseconds.
+/// with each request and its answer. `WorkerScheduler` guards it. Times in nanoseconds.
 ///
 /// | from | to | when | function |
 /// |---|---|---|---|
@@ -47,7 +47,7 @@ struct CoreAssignment {
     private var sender: UInt32 = 0
     private var run = 0
     private var readAheads = 0
-    /// The moving average of a request's duration.
+    /// The moving average of a request's duration, of all workers that serve.
     private var cost = 0
 
     /// The single worker and its client. Nil if all workers serve.
@@ -76,11 +76,13 @@ struct CoreAssignment {
         state = .alone(alone)
     }
 
-    /// Counts the answer of a request for which a thread waits.
+    /// Counts an answer, also one for which no thread waits, because it costs time all the same.
     /// - Parameter duration: nil if the worker slept for most of it, as in fsync(2), because other workers would be no
     ///   faster.
     /// - Returns: true if the worker is the only one from now on.
     mutating func served(by worker: WorkerNumber, duration: Int?) -> Bool {
+        // A request that another worker received before says nothing about the program that is alone now.
+        if let alone, alone.worker != worker { return false }
         if let duration { cost += (duration - cost) / 16 }
         switch state {
         case .many:
@@ -90,7 +92,7 @@ struct CoreAssignment {
             state = .alone(Alone(worker: worker, client: sender, placement: trial.placement))
             return true
         case .alone(var alone):
-            guard alone.worker == worker, alone.seen >= Self.window else { return false }
+            guard alone.seen >= Self.window else { return false }
             let isRight = alone.others <= Self.toleratedOthers && cost <= Self.longestCost
             (alone.seen, alone.others) = (0, 0)
             state = isRight ? .alone(alone) : .many

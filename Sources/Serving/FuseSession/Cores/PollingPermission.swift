@@ -23,12 +23,15 @@ struct PollingPermission {
         (self.cores, self.supplies) = (cores, supplies)
     }
 
+    /// True if a thread waited for a core in most of the last samples.
+    var isBusy: Bool { waiting >= 128 }
+
     /// Samples the load. Returns true if a worker may poll until the next sample.
     mutating func sample() -> Bool {
         if samples % Self.powerInterval == 0 { isOnBattery = Self.isDischarging(supplies) }
         samples += 1
         waiting += ((cores.isThereOne ? 0 : 256) - waiting) / 4
-        return !isOnBattery && waiting < 128
+        return !isOnBattery && !isBusy
     }
 
     /// True if a battery of the machine itself is being discharged (Documentation/ABI/testing/sysfs-class-power).

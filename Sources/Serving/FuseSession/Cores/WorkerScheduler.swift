@@ -19,12 +19,14 @@ final class WorkerScheduler: Sendable {
         var isDismissed = false
     }
 
-    /// Interval, in nanoseconds, between checks for a blocked single worker.
-    private static let watchInterval: Int64 = 1_000_000
+    /// Intervals, in nanoseconds, between checks for a blocked single worker. On busy cores a worker often waits for
+    /// one, and each check wakes an idle core.
+    private static let watchInterval: Int64 = 4_000_000
+    private static let busyWatchInterval: Int64 = 1_000_000
     /// The number of checks without a new request after which the checks stop until one comes.
-    private static let quietChecks = 4
+    private static let quietChecks = 2
     /// The number of checks between two samples of the load.
-    private static let checksOfLoad = 32
+    private static let checksOfLoad = 8
 
     private let state = Mutex(State())
     /// The single worker in `state`, for the others to see without its lock. 0 if all workers serve.
@@ -48,7 +50,6 @@ final class WorkerScheduler: Sendable {
         let (result, woken) = state.withLock { state in
             let result = body(&state)
             let worker = state.assignment.alone?.worker ?? 0
-            // Store only a change, because the workers share the cache line.
             if single.load(ordering: .relaxed) != worker { single.store(worker, ordering: .relaxed) }
             if worker != 0 || state.resting.isEmpty { return (result, [] as [Semaphore]) }
             defer { state.resting = [] }
@@ -73,10 +74,9 @@ final class WorkerScheduler: Sendable {
     /// Rests while another worker is the single one, until that ends or a signal comes. Returns false if there was no
     /// need to rest.
     func restIfNotNeeded(_ wake: Semaphore) -> Bool {
-        let (current, own) = (single.load(ordering: .relaxed), Self.number(wake))
-        if current == 0 || current == own { return false }
+        if single.load(ordering: .relaxed) == 0 || isSingle(wake) { return false }
         let rests = state.withLock { state in
-            guard let alone = state.assignment.alone, alone.worker != own else { return false }
+            guard let alone = state.assignment.alone, alone.worker != Self.number(wake) else { return false }
             state.resting.append(wake)
             return true
         }
@@ -109,14 +109,14 @@ final class WorkerScheduler: Sendable {
 
     /// Counts a worker's answer. Returns true if the worker has now become the single one.
     /// - Parameters:
-    ///   - client: as for `received`.
     ///   - duration: of the request, in nanoseconds. Nil if the worker slept for most of it.
-    func served(by wake: Semaphore, _ client: UInt32, duration: Int?, as role: WorkerSchedule.Role) -> Bool {
+    func served(by wake: Semaphore, duration: Int?, as role: WorkerSchedule.Role) -> Bool {
+        let own = Self.number(wake)
         let hasBegun = change { state in
             if role != .oneOfMany { state.ended += 1 }
-            if role == .parted { state.assignment.endAlone() }
-            if client == 0 || role == .parted || state.isDismissed { return false }
-            return state.assignment.served(by: Self.number(wake), duration: duration)
+            if role == .parted, state.assignment.alone?.worker == own { state.assignment.endAlone() }
+            if role == .parted || state.isDismissed { return false }
+            return state.assignment.served(by: own, duration: duration)
         }
         if hasBegun { followed.count() }
         return hasBegun
@@ -138,7 +138,7 @@ final class WorkerScheduler: Sendable {
                 quiet = 0
                 continue
             }
-            _ = watchWake.wait(nanoseconds: Self.watchInterval)
+            _ = watchWake.wait(nanoseconds: permission.isBusy ? Self.busyWatchInterval : Self.watchInterval)
             if checks % Self.checksOfLoad == 0 { mayPoll.store(permission.sample(), ordering: .relaxed) }
             checks += 1
             let now = state.withLock { $0.began }
@@ -231,6 +231,9 @@ struct WorkerSchedule {
     mutating func ended(at time: Int) -> Bool {
         finished = time
         let duration = synchronizes ? nil : finished - started
-        return scheduler.served(by: wake, client, duration: duration, as: role)
+        guard scheduler.served(by: wake, duration: duration, as: role) else { return false }
+        // The core may be another program's.
+        clientCore.leave()
+        return true
     }
 }

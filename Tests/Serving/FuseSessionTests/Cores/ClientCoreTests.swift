@@ -116,9 +116,44 @@ import Testing
             worker.serve(1, after: Self.slow)
             #expect(worker.schedule.role == .parted)
             #expect(Int32(Self.allowed()) == first)
+            // After another program's request, all workers serve for a while.
+            worker.client += 1
             worker.serve(1)
             #expect(worker.schedule.role == .oneOfMany)
             #expect(Self.allowed() == before)
+        }
+    }
+
+    @Test("A worker that is alone again may run on any core, because its program may be another one")
+    func aloneAgain() throws {
+        try withBoundProgram { (thread, core) in
+            try onThread {
+                let before = Self.allowed()
+                var worker = OneWorker(client: thread)
+                worker.serve(32)
+                worker.serve(2, after: Self.slow)
+                #expect(Int32(Self.allowed()) == core)
+                let scheduler = worker.scheduler
+                worker.serve(1) { scheduler.endSingle() }
+                #expect(Self.allowed() == before)
+            }
+        }
+    }
+
+    @Test("A worker that polls may run on any core")
+    func polling() throws {
+        try withBoundProgram { (thread, core) in
+            try onThread {
+                let before = Self.allowed()
+                var worker = OneWorker(client: thread)
+                worker.serve(32)
+                worker.serve(2, after: Self.slow)
+                #expect(Int32(Self.allowed()) == core)
+                // Polling is tried after as many requests.
+                worker.serve(PlacementTrial.window)
+                #expect(worker.schedule.polls)
+                #expect(Self.allowed() == before)
+            }
         }
     }
 

@@ -12,7 +12,7 @@ extension WorkerScheduler {
 
     /// Answers it.
     fileprivate func end(_ wake: LinuxSystem.Semaphore, as role: WorkerSchedule.Role) {
-        _ = served(by: wake, 7, duration: 10_000, as: role)
+        _ = served(by: wake, duration: 10_000, as: role)
     }
 
     /// Lets the worker serve a program until it is the single one, if it can be.
@@ -84,6 +84,20 @@ struct WorkerSchedulerTests {
         scheduler.beginSingle(waiting[1])
         #expect(scheduler.isSingle(waiting[1]))
         #expect(scheduler.followed.total == 2)
+    }
+
+    @Test("A worker that has lost its program does not end what another one has begun since")
+    func partedLate() {
+        let scheduler = WorkerScheduler()
+        let waiting = [Semaphore(), Semaphore()]
+        scheduler.beginSingle(waiting[0])
+        scheduler.begin(waiting[0])
+        scheduler.endSingle()
+        scheduler.beginSingle(waiting[1])
+        scheduler.end(waiting[0], as: .parted)
+        #expect(scheduler.isSingle(waiting[1]))
+        scheduler.end(waiting[1], as: .parted)
+        #expect(!scheduler.isSingle(waiting[1]))
     }
 
     @Test("All sleeping workers are woken, by the end of the single worker and by `dismiss`", arguments: [false, true])
@@ -215,10 +229,10 @@ struct WorkerSchedulerTests {
 
     @Test("No worker serves alone for long while the kernel reads ahead")
     func readAhead() {
-        typealias Read = OneWorker.Read
+        typealias Read = OneWorker.Message
         /// Returns the number of the first request that a worker serves alone, or no longer alone, or nil.
         func change(_ requests: Read..., wasAlone: Bool = false) -> Int? {
-            var worker = OneWorker(client: 7)
+            var worker = OneWorker()
             if wasAlone { worker.serve(32) }
             return (1...200).first { number in
                 worker.serve(1, requests[number % requests.count])
@@ -238,18 +252,49 @@ struct WorkerSchedulerTests {
 
     @Test("A worker polls if that was found better, and only for a program whose last request came soon")
     func polls() {
-        var worker = OneWorker(client: 7)
+        var worker = OneWorker()
         worker.serve(32)
-        var polled = 0
-        for _ in 0..<10_000 {
-            worker.serve(1, after: worker.schedule.polls ? 10_000 : 20_000)
-            if worker.schedule.polls { polled += 1 }
-        }
-        #expect(polled > 9_000)
+        #expect(worker.servePolled(10_000) > 9_000)
         worker.serve(1, after: 2 * WorkerSchedule.longestPoll)
         #expect(!worker.schedule.polls)
         worker.serve(1)
         #expect(worker.schedule.polls)
+        // Another thread's request, however late, says nothing about the program.
+        worker.client += 1
+        worker.serve(1, after: 2 * WorkerSchedule.longestPoll)
+        #expect(worker.schedule.polls)
+    }
+
+    @Test("A worker does not poll while threads wait for a core")
+    func busyCores() throws {
+        var worker = OneWorker()
+        worker.serve(32)
+        let scheduler = worker.scheduler
+        let watch = try BackgroundThread { scheduler.watch(PollingPermission(cores: IdleCores(of: 0))) { false } }
+        defer {
+            scheduler.dismiss()
+            watch.join()
+        }
+        // The load is sampled some times first.
+        while worker.servePolled(10_000) > 0 {}
+        #expect(worker.schedule.role == .single)
+    }
+
+    @Test("Requests that no thread waits for begin nothing, but their cost counts")
+    func unawaited() {
+        var worker = OneWorker()
+        for _ in 0..<100 { worker.serve(1, .release) }
+        #expect(worker.schedule.role == .oneOfMany)
+        for _ in 0..<100 {
+            worker.serve(1)
+            worker.serve(1, .release)
+        }
+        #expect(worker.schedule.role == .single)
+        for _ in 0..<40 {
+            worker.serve(1)
+            worker.serve(1, .release, for: 1_000_000)
+        }
+        #expect(worker.schedule.role == .oneOfMany)
     }
 
     private func soon() -> ContinuousClock.Instant { .now + .milliseconds(5) }
