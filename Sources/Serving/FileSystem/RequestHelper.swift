@@ -2,6 +2,8 @@ internal import CLinux
 package import LinuxSystem
 internal import Synchronization
 
+internal import func Glibc.free
+internal import func Glibc.malloc
 internal import func Glibc.sched_yield
 
 /// Lets a second thread do pieces of a large request beside its worker. Helps one request at a time. A worker waits
@@ -23,11 +25,15 @@ package final class RequestHelper: Sendable {
     /// The checks, some 100 µs in all, for the end of the helper's last piece before a worker sleeps. Waking it would
     /// take 30 µs.
     private static let mostLooks = 64
+    /// The most pieces of a request in order.
+    package static let mostInOrder = 16
 
     let phase = Atomic(Phase.idle)
     /// The number of large requests. With several, each core has one.
     private let running = Atomic(0)
     private let offered = Mutex<PieceRun?>(nil)
+    /// The buffers of pieces in order. Only the worker that has claimed the helper, and the helper, use them.
+    private let memory = Mutex(PieceMemory())
     private let wake: Semaphore
     private let cores: IdleCores
     /// The helper's thread, from `attach` to `detach`, and the core on which it may not run.
@@ -51,44 +57,94 @@ package final class RequestHelper: Sendable {
     /// Lets the helper run on any core until the next request, for other work than requests.
     package func useAllCores() { keepOff(nil) }
 
-    /// Does all pieces of a request, on this thread and on the helper's if it is free.
+    /// Does all pieces of a request, on this thread and on the helper's if it is free, in any order.
     /// - Parameters:
-    /// - count: the number of pieces. Each thread takes the first free one.
-    /// - prepare: called for several pieces at the same time.
-    /// - finish: called for one piece after the other, in order, on the thread that has prepared the piece. If it is
-    ///   nil, the order does not matter.
+    ///   - count: the number of pieces. Each thread takes the first free one.
+    ///   - work: called for several pieces at the same time.
     /// - Returns: the number of pieces before the first failed one, and its error.
     package func share<Workspace: WorkerBuffers>(
         _ count: Int, _ workspace: Workspace,
-        prepare: @escaping @Sendable (Int, Workspace) throws(StoreError) -> Void,
-        finish: (@Sendable (Int, Workspace) throws(StoreError) -> Void)? = nil
+        _ work: @escaping @Sendable (Int, Workspace) throws(StoreError) -> Void
     ) -> (done: Int, error: StoreError?) {
-        let run = PieceRun(count, isOrdered: finish != nil) { index, workspace throws(StoreError) in
-            try prepare(index, unsafeDowncast(workspace, to: Workspace.self))
-        } finish: { index, workspace throws(StoreError) in
-            try finish?(index, unsafeDowncast(workspace, to: Workspace.self))
+        let run = PieceRun(count) { index, workspace throws(StoreError) in
+            try work(index, unsafeDowncast(workspace, to: Workspace.self))
         }
-        let others = running.add(1, ordering: .relaxed).oldValue
-        defer { running.subtract(1, ordering: .relaxed) }
-        let isOffered = others == 0 && offer(run)
-        run.work(workspace)
-        if isOffered { end() }
+        claimingHelper { isClaimed in
+            if isClaimed { offer(run) }
+            while run.doNext(workspace) {}
+            if isClaimed { end() }
+        }
         return run.result
     }
 
-    private func offer(_ run: PieceRun) -> Bool {
+    /// Prepares all pieces of a request, on this thread and on the helper's if it is free. Finishes them in order, on
+    /// this thread. The helper never waits, and this thread only for a piece that the helper has begun.
+    /// - Parameters:
+    ///   - count: the number of pieces, at most `mostInOrder`.
+    ///   - buffer: in which a piece is prepared, if the helper is not free. Otherwise each has one of the same size.
+    ///   - prepare: called for several pieces at the same time.
+    ///   - finish: called for one piece after the other.
+    /// - Returns: the number of pieces before the first failed one, and its error.
+    package func shareInOrder<Workspace: WorkerBuffers>(
+        _ count: Int, in buffer: UnsafeMutableRawBufferPointer, _ workspace: Workspace,
+        prepare: @escaping @Sendable (Int, UnsafeMutableRawBufferPointer, Workspace) throws(StoreError) -> Void,
+        finish: (Int, UnsafeMutableRawBufferPointer) throws(StoreError) -> Void
+    ) -> (done: Int, error: StoreError?) {
+        precondition(count <= Self.mostInOrder, "too many pieces")
+        var done = 0
+        var error: StoreError?
+        claimingHelper { isClaimed in
+            let size = buffer.count
+            let shared = isClaimed ? memory.withLock { $0.resized(to: count * size) } : nil
+            nonisolated(unsafe) let buffers = (own: buffer, shared: shared)
+            @Sendable func bufferOfPiece(_ index: Int) -> UnsafeMutableRawBufferPointer {
+                buffers.shared?.slice((index * size)..<((index + 1) * size)) ?? buffers.own
+            }
+            let run = PieceRun(count) { index, workspace throws(StoreError) in
+                try prepare(index, bufferOfPiece(index), unsafeDowncast(workspace, to: Workspace.self))
+            }
+            if shared != nil { offer(run) }
+            do throws(StoreError) {
+                while done < count {
+                    if try run.isDone(done) {
+                        try finish(done, bufferOfPiece(done))
+                        done += 1
+                    } else if !run.doNext(workspace) {
+                        // The helper is at this piece, for some microseconds.
+                        sched_yield()
+                    }
+                }
+            } catch let failure { error = failure }
+            run.stop()
+            if shared != nil { end() }
+        }
+        return (done, error)
+    }
+
+    /// Calls `body` with true if this request is the only large one, a core is idle and the helper is free.
+    private func claimingHelper(_ body: (Bool) -> Void) {
+        let others = running.add(1, ordering: .relaxed).oldValue
+        defer { running.subtract(1, ordering: .relaxed) }
+        guard others == 0, claim() else { return body(false) }
+        defer { phase.store(.idle, ordering: .releasing) }
+        body(true)
+    }
+
+    private func claim() -> Bool {
         if late.load(ordering: .relaxed) < 0 {
             late.add(1, ordering: .relaxed)
             return false
         }
-        guard cores.isThereOne,
-            phase.compareExchange(expected: .idle, desired: .claimed, ordering: .acquiring).exchanged
-        else { return false }
+        return cores.isThereOne
+            && phase.compareExchange(expected: .idle, desired: .claimed, ordering: .acquiring).exchanged
+    }
+
+    /// Offers a run to the claimed helper.
+    private func offer(_ run: PieceRun) {
         offered.withLock { $0 = run }
         keepOff(linux_this_core())
         phase.store(.offered, ordering: .releasing)
         wake.post()
-        return true
     }
 
     /// Withdraws the offer, or waits until the helper has ended its last piece.
@@ -101,7 +157,6 @@ package final class RequestHelper: Sendable {
             helped.add(1, ordering: .relaxed)
         }
         offered.withLock { $0 = nil }
-        phase.store(.idle, ordering: .releasing)
     }
 
     /// Waits until the helper has ended its last piece.
@@ -129,7 +184,9 @@ package final class RequestHelper: Sendable {
     package func serve(_ workspace: any WorkerBuffers) {
         guard phase.compareExchange(expected: .offered, desired: .taken, ordering: .acquiringAndReleasing).exchanged
         else { return }
-        offered.withLock { $0 }?.work(workspace)
+        if let run = offered.withLock({ $0 }) {
+            while run.doNext(workspace) {}
+        }
         ended.post()
     }
 }
@@ -169,23 +226,20 @@ package func withRequestHelper<Result, Failure: Error>(
 
 /// The pieces of one request. Any thread.
 private final class PieceRun: Sendable {
-    typealias Step = @Sendable (Int, any WorkerBuffers) throws(StoreError) -> Void
-
     private let count: Int
-    private let isOrdered: Bool
-    private let prepare: Step
-    private let finish: Step
+    private let work: @Sendable (Int, any WorkerBuffers) throws(StoreError) -> Void
     /// The first free piece.
     private let next = Atomic(0)
-    /// The piece that may be finished.
-    private let turn = Atomic(0)
+    /// A bit for each of the first pieces that is done.
+    private let done = Atomic<UInt64>(0)
     /// The first failed piece, and its error.
     private let failure = Mutex<(index: Int, error: StoreError)?>(nil)
     /// The index of the failed piece. `count` while there is none.
     private let failedAt: Atomic<Int>
 
-    init(_ count: Int, isOrdered: Bool, prepare: @escaping Step, finish: @escaping Step) {
-        (self.count, self.isOrdered, self.prepare, self.finish) = (count, isOrdered, prepare, finish)
+    init(_ count: Int, _ work: @escaping @Sendable (Int, any WorkerBuffers) throws(StoreError) -> Void) {
+        self.count = count
+        self.work = work
         failedAt = Atomic(count)
     }
 
@@ -193,32 +247,49 @@ private final class PieceRun: Sendable {
         failure.withLock { failure in (failure?.index ?? count, failure?.error) }
     }
 
-    func work(_ workspace: any WorkerBuffers) {
-        while true {
-            let index = next.add(1, ordering: .relaxed).oldValue
-            guard index < failedAt.load(ordering: .acquiring) else { return }
-            do throws(StoreError) {
-                try prepare(index, workspace)
-                guard isOrdered else { continue }
-                guard awaitTurn(index) else { return }
-                try finish(index, workspace)
-                turn.store(index + 1, ordering: .releasing)
-            } catch {
-                failure.withLock { failure in
-                    if index >= failure?.index ?? count { return }
-                    failure = (index, error)
-                    failedAt.store(index, ordering: .releasing)
-                }
-            }
-        }
+    /// Returns true if a piece is done.
+    /// - Throws: its error, if it has failed.
+    func isDone(_ index: Int) throws(StoreError) -> Bool {
+        if done.load(ordering: .acquiring) & 1 << UInt64(index) != 0 { return true }
+        if failedAt.load(ordering: .acquiring) == index, let error = result.error { throw error }
+        return false
     }
 
-    /// Waits while the other thread finishes the piece before, some microseconds. Returns false if that has failed.
-    private func awaitTurn(_ index: Int) -> Bool {
-        while turn.load(ordering: .acquiring) != index {
-            if failedAt.load(ordering: .acquiring) < index { return false }
-            sched_yield()
+    /// Does the first free piece. Returns false if there is none.
+    func doNext(_ workspace: any WorkerBuffers) -> Bool {
+        let index = next.add(1, ordering: .relaxed).oldValue
+        guard index < failedAt.load(ordering: .acquiring) else { return false }
+        do throws(StoreError) {
+            try work(index, workspace)
+            if index < UInt64.bitWidth { done.bitwiseOr(1 << UInt64(index), ordering: .releasing) }
+        } catch {
+            failure.withLock { failure in
+                if index >= failure?.index ?? count { return }
+                failure = (index, error)
+                failedAt.store(index, ordering: .releasing)
+            }
         }
         return true
     }
+
+    /// Leaves the free pieces.
+    func stop() { next.store(count, ordering: .relaxed) }
+}
+
+/// Memory for the buffers of pieces, kept for the next request. It has ciphertext only.
+private struct PieceMemory: ~Copyable {
+    private var buffer = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+
+    /// Returns the memory with at least this many bytes. Nil if there is not enough.
+    mutating func resized(to size: Int) -> UnsafeMutableRawBufferPointer? {
+        if buffer.count < size {
+            free(buffer.baseAddress)
+            let start = malloc(size)
+            buffer = UnsafeMutableRawBufferPointer(start: start, count: start == nil ? 0 : size)
+            if start == nil { return nil }
+        }
+        return buffer
+    }
+
+    deinit { free(buffer.baseAddress) }
 }

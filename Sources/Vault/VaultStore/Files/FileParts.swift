@@ -209,15 +209,18 @@ extension FileParts {
         } catch { throw StoreError(error) }
     }
 
-    /// Encrypts a batch into the workspace. Returns its records, with which the workspace begins.
+    /// Encrypts adjacent chunks. Returns their records.
+    /// - Parameter entry: a buffer like `Workspace.logEntry`, for the records.
     @discardableResult
     func encrypt(
-        _ plaintext: UnsafeRawBufferPointer, first: UInt64, chunks: Int, _ workspace: Workspace
+        _ plaintext: UnsafeRawBufferPointer, first: UInt64, into entry: UnsafeMutableRawBufferPointer,
+        _ cipher: ChunkCipher
     ) throws(StoreError) -> UnsafeRawBufferPointer {
-        let records = workspace.records.slice(..<(plaintext.count + chunks * ChunkLayout.recordOverhead))
+        let chunks = (plaintext.count + layout.chunkSize - 1) / layout.chunkSize
+        let records = Workspace.records(of: entry).slice(..<(plaintext.count + chunks * ChunkLayout.recordOverhead))
         do throws(CryptoError) {
             try counters.cryptoTime.time { () throws(CryptoError) in
-                try workspace.cipher.encrypt(
+                try cipher.encrypt(
                     plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
             }
         } catch { throw StoreError(error) }

@@ -102,13 +102,14 @@ extension FileWriter {
         guard workspace.helper != nil, piece.range.count >= RequestHelper.smallestShared,
             piece.range.lowerBound % UInt64(chunkSize) == 0
         else { return 0 }
-        let isEnd = piece.range.upperBound >= length
-        let count = isEnd ? piece.range.count : piece.range.count - piece.range.count % chunkSize
+        let most = (RequestHelper.mostInOrder - 1) * workspace.batchChunks * chunkSize
+        let isEnd = piece.range.upperBound >= length && piece.range.count <= most
+        let count = min(isEnd ? piece.range.count : piece.range.count - piece.range.count % chunkSize, most)
         return count >= RequestHelper.smallestShared ? count : 0
     }
 
-    /// Writes a part of a piece by the worker and the helper. Both encrypt batches at the same time, but put one after
-    /// the other, so an interrupted write leaves the same as with the worker alone.
+    /// Writes a part of a piece by the worker and the helper. Both encrypt batches at the same time, but the worker
+    /// puts them, one after the other, so an interrupted write leaves the same as with the worker alone.
     /// - Returns: the number of bytes written.
     private mutating func write(
         _ data: UnsafeRawBufferPointer, of piece: WritePiece, _ helper: RequestHelper, _ workspace: Workspace
@@ -122,27 +123,24 @@ extension FileWriter {
         let range: @Sendable (Int) -> Range<Int> = {
             max(0, $0 * batchSize - offset)..<min(count, ($0 + 1) * batchSize - offset)
         }
-        // Both threads have ended when `share` returns, and only one at a time finishes a batch.
+        // Both threads have ended when `shareInOrder` returns.
         nonisolated(unsafe) let data = data
-        let (parts, destiny) = (parts, piece.destiny)
-        return try withUnsafeMutablePointer(to: &self) { (writer) throws(StoreError) in
-            nonisolated(unsafe) let writer = writer
-            let batches = (count + offset + batchSize - 1) / batchSize
-            let (done, error) = helper.share(batches, workspace) { (index, workspace) throws(StoreError) in
-                let range = range(index)
-                let plaintext = data.slice(range)
-                try parts.encrypt(
-                    plaintext, first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize),
-                    chunks: (plaintext.count + chunkSize - 1) / chunkSize, workspace)
-            } finish: { (index, workspace) throws(StoreError) in
-                let range = range(index)
-                try writer.pointee.put(
-                    data.slice(range), first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), isWhole: true,
-                    destiny, length: max(parts.length, start + UInt64(range.upperBound)), workspace)
-            }
-            if done == 0, let error { throw error }
-            return done == batches ? count : range(done).lowerBound
+        let parts = parts
+        let batches = (count + offset + batchSize - 1) / batchSize
+        let (done, error) = helper.shareInOrder(batches, in: workspace.logEntry, workspace) {
+            (index, entry, workspace) throws(StoreError) in
+            let range = range(index)
+            try parts.encrypt(
+                data.slice(range), first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), into: entry,
+                workspace.cipher)
+        } finish: { (index, entry) throws(StoreError) in
+            let range = range(index)
+            try put(
+                data.slice(range), first: (start + UInt64(range.lowerBound)) / UInt64(chunkSize), isWhole: true,
+                piece.destiny, length: max(length, start + UInt64(range.upperBound)), entry)
         }
+        if done == 0, let error { throw error }
+        return done == batches ? count : range(done).lowerBound
     }
 
     /// Writes as much of `data`, the rest of a piece, as one batch of chunks holds. Returns its size.
@@ -165,27 +163,29 @@ extension FileWriter {
             isWhole
             ? given
             : try assemble(given, at: start, region: regionStart..<regionEnd, oldLength: oldLength, workspace)
-        try parts.encrypt(plaintext, first: first, chunks: chunks, workspace)
-        try put(plaintext, first: first, isWhole: isWhole, piece.destiny, length: newLength, workspace)
+        try parts.encrypt(plaintext, first: first, into: workspace.logEntry, workspace.cipher)
+        try put(plaintext, first: first, isWhole: isWhole, piece.destiny, length: newLength, workspace.logEntry)
         return given.count
     }
 
-    /// Puts a batch of chunks, with the records in the workspace, at its destination, then lets readers see it.
-    /// - Parameter isWhole: true if a program has written all of it.
+    /// Puts a batch of chunks at its destination, then lets readers see it.
+    /// - Parameters:
+    ///   - isWhole: true if a program has written all of it.
+    ///   - entry: has the batch's records.
     private mutating func put(
         _ plaintext: UnsafeRawBufferPointer, first: UInt64, isWhole: Bool, _ destiny: Destiny,
-        length newLength: UInt64, _ workspace: Workspace
+        length newLength: UInt64, _ entry: UnsafeMutableRawBufferPointer
     ) throws(StoreError) {
         let chunks = (plaintext.count + layout.chunkSize - 1) / layout.chunkSize
         let size = plaintext.count + chunks * ChunkLayout.recordOverhead
-        let encrypted = UnsafeRawBufferPointer(workspace.records.slice(..<size))
+        let encrypted = UnsafeRawBufferPointer(Workspace.records(of: entry).slice(..<size))
         try parts.changes.during { () throws(StoreError) in
             try parts.store.counters.storeTime.time { () throws(StoreError) in
                 if destiny == .pastEnd { return try writePastEnd(encrypted, first: first) }
                 let hasLength = destiny == .logWithLength
                 try append(
                     .records, first: first, bodySize: encrypted.count, exactLength: hasLength ? newLength : nil,
-                    workspace)
+                    in: entry)
                 growth.logged(
                     first..<(first + UInt64(chunks)), encrypted.count, as: parts.log.lastSequence,
                     isNew: newLength > length, hasLength: hasLength)
@@ -275,20 +275,21 @@ extension FileWriter {
 
     // MARK: The log
 
-    /// Appends an entry of a change. If it has a body, `workspace.records` begins with that.
+    /// Appends an entry of a change.
     /// - Parameters:
+    ///   - buffer: has the records of an entry with a body.
     ///   - exactLength: the file's length from then on, if the log has it.
     ///   - undoes: true if the entry takes back a growth.
     /// - Throws: `ENOSPC` if the records have no space in place, `EFBIG` if the store cannot have so large a file.
     mutating func append(
         _ kind: LogEntry.Kind, first: UInt64 = 0, end: UInt64 = 0, bodySize: Int = 0, exactLength: UInt64?,
-        undoes: Bool = false, _ workspace: Workspace
+        undoes: Bool = false, in buffer: UnsafeMutableRawBufferPointer
     ) throws(StoreError) {
         let entry = LogEntry(
             kind, fileID: parts.fileID, sealCounter: header.sealCounter, first: first, end: end, bodySize: bodySize,
             exactLength: exactLength)
         try parts.store.log.append(
-            entry, undoes: undoes, in: workspace.logEntry, of: file, descriptor,
+            entry, undoes: undoes, in: buffer, of: file, descriptor,
             reserving: { () throws(StoreError) in try reserve(for: entry) },
             { [parts, layout] logged, log in parts.log.add(logged, in: log, layout) })
         parts.store.counters.ciphertextBytesWritten.count(bodySize)

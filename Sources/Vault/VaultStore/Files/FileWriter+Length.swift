@@ -62,7 +62,7 @@ extension FileWriter {
             if parts.log.hasLength {
                 try append(
                     .hole, first: layout.chunkCount(ofLength: length), end: layout.chunkCount(ofLength: holeEnd),
-                    exactLength: holeEnd, workspace)
+                    exactLength: holeEnd, in: workspace.logEntry)
             } else {
                 // A fragment after the last record must not become part of the hole.
                 try cutFragment()
@@ -116,12 +116,12 @@ extension FileWriter {
         try parts.changes.during { () throws(StoreError) in
             try parts.cuts.during { () throws(StoreError) in
                 if let rest {
-                    let encrypted = try parts.encrypt(rest, first: last, chunks: 1, workspace)
+                    let encrypted = try parts.encrypt(rest, first: last, into: workspace.logEntry, workspace.cipher)
                     try append(
                         .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes,
-                        workspace)
+                        in: workspace.logEntry)
                 } else {
-                    try append(.length, exactLength: newLength, undoes: undoes, workspace)
+                    try append(.length, exactLength: newLength, undoes: undoes, in: workspace.logEntry)
                 }
                 applyCut(to: newLength, last)
             }
@@ -270,7 +270,7 @@ extension FileWriter {
         let isEnd = parts.isLogged && endWhole >= layout.chunkCount(ofLength: length)
         try parts.changes.during { () throws(StoreError) in
             let exactLength = isEnd || parts.log.hasLength ? parts.length : nil
-            try append(.hole, first: firstWhole, end: endWhole, exactLength: exactLength, workspace)
+            try append(.hole, first: firstWhole, end: endWhole, exactLength: exactLength, in: workspace.logEntry)
             parts.store.cache.removeAll(file: parts.token, from: firstWhole)
         }
     }

@@ -48,7 +48,12 @@ package final class Workspace: SharingWorkerBuffers {
         edge = UnsafeMutableRawBufferPointer(start: memory + Self.replySize + assemblySize, count: chunkSize)
         logEntry = UnsafeMutableRawBufferPointer(
             start: memory + Self.replySize + assemblySize + chunkSize, count: entrySize)
-        records = logEntry.slice(LogEntry.headSize..<(LogEntry.headSize + recordsSize))
+        records = Self.records(of: logEntry)
+    }
+
+    /// Returns the part of a buffer like `logEntry` for records.
+    static func records(of logEntry: UnsafeMutableRawBufferPointer) -> UnsafeMutableRawBufferPointer {
+        logEntry.slice(LogEntry.headSize..<(logEntry.count - LogEntry.tagSize))
     }
 
     /// Decrypts adjacent records, beginning with chunk `first`.
