@@ -146,6 +146,7 @@ extension MountTable.Entry {
             let isDead = openFails()
             answer.update { $0 = isDead }
         }
+        thread?.detach()
         return thread != nil && answer.wait(until: .now + .seconds(Self.probeTimeout)) { $0 } ?? false
     }
 

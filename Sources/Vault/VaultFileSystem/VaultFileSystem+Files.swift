@@ -234,7 +234,11 @@ extension VaultFileSystem {
             // Write everything, because the kernel ignores the count of a written-back page (fuse_writepage_end in
             // fs/fuse/file.c). The rest would be lost without an error.
         } while isWriteBack && count < data.count
-        if let dataOnly = handle.synchronizesDataOnly { try synchronize(handle, dataOnly: dataOnly) }
+        switch handle.writeDurability {
+        case .later: break
+        case .withoutTimes: try synchronize(handle, dataOnly: true)
+        case .entirely: try synchronize(handle, dataOnly: false)
+        }
         return count
     }
 
@@ -332,6 +336,15 @@ extension VaultFileSystem {
     }
 }
 
+/// The durability of a write when it returns (open(2)).
+enum WriteDurability {
+    case later
+    /// The data and the length: O_DSYNC.
+    case withoutTimes
+    /// O_SYNC.
+    case entirely
+}
+
 /// An open file and its flags: the result of open(2). Any thread.
 package final class FileHandle: OpenFile {
     package let file: EncryptedFile
@@ -340,8 +353,7 @@ package final class FileHandle: OpenFile {
     let isWriting: Bool
     /// True if the file was cut after the kernel got its size.
     let isOutdated: Bool
-    /// With O_SYNC or O_DSYNC each write is durable when it returns. Nil without them.
-    let synchronizesDataOnly: Bool?
+    let writeDurability: WriteDurability
     /// Number of the file's failed synchronizations that this handle has reported, or that came before it.
     private let reportedFailures: Atomic<Int>
 
@@ -351,8 +363,8 @@ package final class FileHandle: OpenFile {
         isWriting = flags & O_ACCMODE != O_RDONLY
         self.isOutdated = isOutdated
         reportedFailures = Atomic(file.parts.syncs.reports.load(ordering: .acquiring))
-        // O_SYNC contains O_DSYNC's bit, open(2).
-        synchronizesDataOnly = flags & O_SYNC == O_SYNC ? false : flags & O_DSYNC != 0 ? true : nil
+        // O_SYNC contains O_DSYNC's bit.
+        writeDurability = flags & O_SYNC == O_SYNC ? .entirely : flags & O_DSYNC != 0 ? .withoutTimes : .later
         file.parts.openHandles.add(1, ordering: .acquiringAndReleasing)
     }
 

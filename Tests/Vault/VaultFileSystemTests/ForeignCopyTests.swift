@@ -86,6 +86,7 @@ import VaultFormat
     func removed() throws {
         let source = try vault.backing("f")
         try copy(source, to: vault.path + "/.stversions/old")
+        // A copy counts as old if its time is earlier by more than the kernel's clock may be late (`fileTimeDelay`).
         usleep(60_000)
         try overwrite("f")
         #expect(unlink(source) == 0)
@@ -114,6 +115,7 @@ import VaultFormat
     func moved(name: String) throws {
         let source = try vault.backing("f")
         try overwrite("f")
+        // The move must change the file's ctime, so it must come in a later tick of the kernel's clock.
         usleep(20_000)
         let path = vault.path + "/" + name.replacing("E", with: URL(filePath: source).lastPathComponent)
         #expect(rename(source, path) == 0)

@@ -19,8 +19,8 @@ final class WorkerScheduler: Sendable {
         var isDismissed = false
     }
 
-    /// Intervals, in nanoseconds, between checks for a blocked single worker. On busy cores a worker often waits for
-    /// one, and each check wakes an idle core.
+    /// Intervals, in nanoseconds, between checks for a blocked single worker. Each check wakes an idle core. On busy
+    /// cores it wakes none, and finds a worker that waits for a core sooner.
     private static let watchInterval: Int64 = 4_000_000
     private static let busyWatchInterval: Int64 = 1_000_000
     /// The number of checks without a new request after which the checks stop until one comes.
@@ -108,8 +108,7 @@ final class WorkerScheduler: Sendable {
     }
 
     /// Counts a worker's answer. Returns true if the worker has now become the single one.
-    /// - Parameters:
-    ///   - duration: of the request, in nanoseconds. Nil if the worker slept for most of it.
+    /// - Parameter duration: of the request, in nanoseconds. Nil if the worker slept for most of it.
     func served(by wake: Semaphore, duration: Int?, as role: WorkerSchedule.Role) -> Bool {
         let own = Self.number(wake)
         let hasBegun = change { state in
