@@ -103,20 +103,22 @@ package final class RequestHelper: Sendable {
             let run = PieceRun(count) { index, workspace throws(StoreError) in
                 try prepare(index, bufferOfPiece(index), unsafeDowncast(workspace, to: Workspace.self))
             }
-            if shared != nil { offer(run) }
+            var isOffered = shared != nil
+            if isOffered { offer(run) }
             do throws(StoreError) {
                 while done < count {
                     if try run.isDone(done) {
                         try finish(done, bufferOfPiece(done))
                         done += 1
-                    } else if !run.doNext(workspace) {
-                        // The helper is at this piece, for some microseconds.
-                        sched_yield()
+                    } else if !run.doNext(workspace), isOffered {
+                        // The helper has this piece, and it is its last one.
+                        end()
+                        isOffered = false
                     }
                 }
             } catch let failure { error = failure }
             run.stop()
-            if shared != nil { end() }
+            if isOffered { end() }
         }
         return (done, error)
     }

@@ -336,14 +336,8 @@ extension VaultFileSystem {
     }
 }
 
-/// The durability of a write when it returns (open(2)).
-enum WriteDurability {
-    case later
-    /// The data and the length: O_DSYNC.
-    case withoutTimes
-    /// O_SYNC.
-    case entirely
-}
+/// The durability of a write when it returns: of nothing, of the data and the length (O_DSYNC), or of all (O_SYNC).
+enum WriteDurability { case later, withoutTimes, entirely }
 
 /// An open file and its flags: the result of open(2). Any thread.
 package final class FileHandle: OpenFile {

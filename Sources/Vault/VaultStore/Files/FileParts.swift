@@ -209,21 +209,19 @@ extension FileParts {
         } catch { throw StoreError(error) }
     }
 
-    /// Encrypts adjacent chunks. Returns their records.
+    /// Encrypts adjacent chunks.
     /// - Parameter entry: a buffer like `Workspace.logEntry`, for the records.
-    @discardableResult
     func encrypt(
         _ plaintext: UnsafeRawBufferPointer, first: UInt64, into entry: UnsafeMutableRawBufferPointer,
         _ cipher: ChunkCipher
-    ) throws(StoreError) -> UnsafeRawBufferPointer {
+    ) throws(StoreError) {
         let chunks = (plaintext.count + layout.chunkSize - 1) / layout.chunkSize
         let records = Workspace.records(of: entry).slice(..<(plaintext.count + chunks * ChunkLayout.recordOverhead))
-        do throws(CryptoError) {
-            try counters.cryptoTime.time { () throws(CryptoError) in
+        try counters.cryptoTime.time { () throws(StoreError) in
+            try StoreError.ofCrypto { () throws(CryptoError) in
                 try cipher.encrypt(
                     plaintext, firstChunkIndex: first, chunkSize: layout.chunkSize, keys: keys.chunk, into: records)
             }
-        } catch { throw StoreError(error) }
-        return UnsafeRawBufferPointer(records)
+        }
     }
 }

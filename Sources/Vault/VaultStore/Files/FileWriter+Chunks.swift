@@ -105,7 +105,7 @@ extension FileWriter {
         let most = (RequestHelper.mostInOrder - 1) * workspace.batchChunks * chunkSize
         let isEnd = piece.range.upperBound >= length && piece.range.count <= most
         let count = min(isEnd ? piece.range.count : piece.range.count - piece.range.count % chunkSize, most)
-        return count >= RequestHelper.smallestShared ? count : 0
+        return count >= RequestHelper.smallestShared && count > workspace.batchChunks * chunkSize ? count : 0
     }
 
     /// Writes a part of a piece by the worker and the helper. Both encrypt batches at the same time, but the worker

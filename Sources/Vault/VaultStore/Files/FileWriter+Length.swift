@@ -116,10 +116,10 @@ extension FileWriter {
         try parts.changes.during { () throws(StoreError) in
             try parts.cuts.during { () throws(StoreError) in
                 if let rest {
-                    let encrypted = try parts.encrypt(rest, first: last, into: workspace.logEntry, workspace.cipher)
+                    try parts.encrypt(rest, first: last, into: workspace.logEntry, workspace.cipher)
                     try append(
-                        .records, first: last, bodySize: encrypted.count, exactLength: newLength, undoes: undoes,
-                        in: workspace.logEntry)
+                        .records, first: last, bodySize: rest.count + ChunkLayout.recordOverhead,
+                        exactLength: newLength, undoes: undoes, in: workspace.logEntry)
                 } else {
                     try append(.length, exactLength: newLength, undoes: undoes, in: workspace.logEntry)
                 }

@@ -47,7 +47,10 @@ extension MountTests {
             try expire("2s")
             try poll("the expiry", timeout: .seconds(60)) { read(descriptor) == EKEYEXPIRED }
             #expect(access(file, F_OK) != 0 && errno == EKEYEXPIRED)
-            #expect(try vault.vaultfs(["status", vault.mountpoint]).output.contains("locked, the slot has expired"))
+            // Requests are refused from the expiry on, and the lock ends a moment later.
+            try poll("the lock") {
+                try vault.vaultfs(["status", vault.mountpoint]).output.contains("locked, the slot has expired")
+            }
             let unlock = ["unlock", vault.mountpoint]
             expectFailure(
                 try vault.vaultfs(unlock + ["--passfile", vault.passfile]), .wrongSecret, naming: "slot 1 expired at")
