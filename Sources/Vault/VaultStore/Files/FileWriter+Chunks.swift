@@ -290,7 +290,9 @@ extension FileWriter {
             exactLength: exactLength)
         try parts.store.log.append(
             entry, undoes: undoes, in: buffer, of: file, descriptor,
-            reserving: { () throws(StoreError) in try reserve(for: entry) },
+            // A growth that is taken back leaves the record that was there, which has its space. A full ext4 refuses to
+            // reserve it once more, if it is still only in memory.
+            reserving: { () throws(StoreError) in if !undoes { try reserve(for: entry) } },
             { [parts, layout] logged, log in parts.log.add(logged, in: log, layout) })
         parts.store.counters.ciphertextBytesWritten.count(bodySize)
     }

@@ -353,6 +353,29 @@ import VaultFormat
         #expect(try growing.contents() == LogPlace.content([1: 61]).dropLast(3))
     }
 
+    @Test("a growth of a sparse file is taken back, although the disk reserves no space")
+    func takenBackOfSparse() throws {
+        let place = try LogPlace(try TestStore())
+        let growing = place.files[1]
+        try growing.truncate(to: 2 << 20)
+        try growing.put(pattern(100), at: 2 << 20)
+        let length = growing.length - 2
+        // The header, which cannot be written then, needs no change any more.
+        for cut in [3, 1] { try growing.truncate(to: Int(length) + 2 - cut) }
+        let refuse = { @Sendable (call: WatchedCall) -> Int32 in
+            call.kind == .write && call.path == place.vault.path("b") ? ENOSPC : 0
+        }
+        try CallWatcher.watch(place.vault.path, refuse) {
+            let workspace = try Workspace(layout: growing.layout)
+            try growing.writing.withLock { (writer) throws(StoreError) in
+                try writer.prepare()
+                try writer.shrink(to: length, undoes: true, workspace)
+            }
+        }
+        #expect(growing.length == length)
+        #expect(try growing.contents().suffix(98) == pattern(97) + [0])
+    }
+
     @Test("an entry that takes a growth back fits, although its file may use only half of the log")
     func takenBackOfUnplaced() throws {
         let vault = try TestStore()
