@@ -102,6 +102,7 @@ extension FileWriter {
         guard workspace.helper != nil, piece.range.count >= RequestHelper.smallestShared,
             piece.range.lowerBound % UInt64(chunkSize) == 0
         else { return 0 }
+        // The halved first batch makes one more.
         let most = (RequestHelper.mostInOrder - 1) * workspace.batchChunks * chunkSize
         let isEnd = piece.range.upperBound >= length && piece.range.count <= most
         let count = min(isEnd ? piece.range.count : piece.range.count - piece.range.count % chunkSize, most)

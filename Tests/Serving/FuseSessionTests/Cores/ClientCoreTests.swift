@@ -124,8 +124,10 @@ import Testing
         }
     }
 
-    @Test("A worker that is alone again may run on any core, because its program may be another one")
-    func aloneAgain() throws {
+    /// Runs the body with a single worker bound to its program's core, on a thread that could use all of `before`.
+    private func withBoundWorker(
+        _ body: @escaping @Sendable (_ worker: inout OneWorker, _ before: String) -> Void
+    ) throws {
         try withBoundProgram { (thread, core) in
             try onThread {
                 let before = Self.allowed()
@@ -133,27 +135,27 @@ import Testing
                 worker.serve(32)
                 worker.serve(2, after: Self.slow)
                 #expect(Int32(Self.allowed()) == core)
-                let scheduler = worker.scheduler
-                worker.serve(1) { scheduler.endSingle() }
-                #expect(Self.allowed() == before)
+                body(&worker, before)
             }
+        }
+    }
+
+    @Test("A worker that is alone again may run on any core, because its program may be another one")
+    func aloneAgain() throws {
+        try withBoundWorker { worker, before in
+            let scheduler = worker.scheduler
+            worker.serve(1) { scheduler.endSingle() }
+            #expect(Self.allowed() == before)
         }
     }
 
     @Test("A worker that polls may run on any core")
     func polling() throws {
-        try withBoundProgram { (thread, core) in
-            try onThread {
-                let before = Self.allowed()
-                var worker = OneWorker(client: thread)
-                worker.serve(32)
-                worker.serve(2, after: Self.slow)
-                #expect(Int32(Self.allowed()) == core)
-                // Polling is tried after as many requests.
-                worker.serve(PlacementTrial.window)
-                #expect(worker.schedule.polls)
-                #expect(Self.allowed() == before)
-            }
+        try withBoundWorker { worker, before in
+            // Polling is tried after as many requests.
+            worker.serve(PlacementTrial.window)
+            #expect(worker.schedule.polls)
+            #expect(Self.allowed() == before)
         }
     }
 
