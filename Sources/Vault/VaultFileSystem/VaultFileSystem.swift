@@ -281,7 +281,7 @@ extension VaultFileSystem: FileSystem {
         let node = nodes.all.first { node in
             guard let file = node.opening.withLockIfAvailable({ $0.file }) ?? nil else { return false }
             switch part {
-            case .placing(let id): return file.fileID == id
+            case .placing(let id), .length(let id): return file.fileID == id
             case .syncing(let token), .removed(let token): return file.token == token
             case .store, .log, .checkpoint, .names, .foundLog, .oldState, .writerLock, .end: return false
             }

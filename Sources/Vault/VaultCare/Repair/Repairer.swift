@@ -1,7 +1,6 @@
 internal import CLinux
 internal import Glibc
 internal import LinuxSystem
-internal import SystemPackage
 package import VaultCrypto
 internal import VaultFormat
 package import VaultStore

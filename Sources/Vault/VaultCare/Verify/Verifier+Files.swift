@@ -3,7 +3,6 @@ internal import FileSystem
 internal import Glibc
 internal import LinuxSystem
 internal import SystemPackage
-internal import VaultCrypto
 internal import VaultFormat
 internal import VaultStore
 

@@ -85,10 +85,7 @@ extension FileWriter {
 
     /// Returns true if the log has the file's length. If much was logged with it, makes a checkpoint and returns false.
     private mutating func isLengthLogged() throws(StoreError) -> Bool {
-        guard parts.log.hasLength else {
-            growth.lengthIsInPlace()
-            return false
-        }
+        guard parts.log.hasLength else { return false }
         guard growth.bytesWithLength > Growth.mostLogged else { return true }
         try putEverythingInPlace()
         return false

@@ -36,9 +36,15 @@ extension FileWriter {
         let oldLength = length
         return try store.log.keepingUndoSpace(of: parts.fileID) { () throws(StoreError) in
             do throws(StoreError) { return try body(&self) } catch {
-                if length > oldLength { try? shrink(to: oldLength, undoes: true, workspace) }
+                if length > oldLength { undoGrowth(to: oldLength, workspace) }
                 throw error
             }
+        }
+    }
+
+    private mutating func undoGrowth(to oldLength: UInt64, _ workspace: Workspace) {
+        do throws(StoreError) { try shrink(to: oldLength, undoes: true, workspace) } catch {
+            store.faults.add(.length(parts.fileID), "a file keeps zeros of a failed extension (\(error.reason))")
         }
     }
 
@@ -126,6 +132,7 @@ extension FileWriter {
                 applyCut(to: newLength, last)
             }
         }
+        store.faults.clear(.length(parts.fileID))
     }
 
     /// Reads what a cut to `newLength` leaves of the last chunk. Nil if it leaves nothing.
@@ -174,9 +181,8 @@ extension FileWriter {
         guard let first = try TornTail(parts: parts).firstChunk(header) else { return }
         let newLength = layout.plaintextOffset(ofChunk: first)
         if !store.isReadOnly {
-            let (writer, size) = (
-                try parts.reader.reopenedForWriting(), layout.backingSize(ofPlaintextLength: newLength)
-            )
+            let size = layout.backingSize(ofPlaintextLength: newLength)
+            let writer = try parts.reader.reopenedForWriting()
             try parts.keepingAttributes(writer) { (_) throws(StoreError) in try writer.truncate(to: size) }
             parts.syncs.countWrite()
         }

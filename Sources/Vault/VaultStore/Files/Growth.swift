@@ -71,12 +71,9 @@ struct Growth {
     ///   - hasLength: true if the log has the file's length.
     mutating func logged(_ chunks: Range<UInt64>, _ bytes: Int, as sequence: UInt64, isNew: Bool, hasLength: Bool) {
         if isNew { loggedBytes += bytes }
-        if hasLength { bytesWithLength += bytes }
+        bytesWithLength = hasLength ? bytesWithLength + bytes : 0
         if let chunk = tail.chunk, chunks.contains(chunk) { tail = .replaced(chunk, by: sequence) }
     }
-
-    /// Clears the count, because the log does not have the file's length.
-    mutating func lengthIsInPlace() { bytesWithLength = 0 }
 
     /// Begins anew with this partial last chunk. The file is durable as it is, or the next checkpoint makes it so.
     ///

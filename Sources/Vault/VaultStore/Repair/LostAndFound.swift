@@ -1,5 +1,4 @@
 internal import CLinux
-internal import FileSystem
 internal import Glibc
 package import LinuxSystem
 internal import SystemPackage

@@ -15,6 +15,8 @@ package final class StoreFaults: Sendable {
         case checkpoint
         /// Putting the changes of the file with this id in place.
         case placing(UInt64)
+        /// The length of the file with this id, until the file is cut.
+        case length(UInt64)
         /// Syncing the file with this token.
         case syncing(UInt64)
         case names

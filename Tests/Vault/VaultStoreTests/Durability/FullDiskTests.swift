@@ -136,8 +136,10 @@ private final class RandomRun: @unchecked Sendable {
     private func step() throws {
         do throws(StoreError) { try change() } catch {
             guard error.isNoSpace else { throw error }
-            // The failed change may have left zeros in part of the file.
-            content = (try? file.contents()) ?? content
+            // A failed hole may have left zeros in part of the file.
+            let after = try file.contents()
+            #expect(after.count == content.count, "\(context)")
+            content = after
         }
     }
 
